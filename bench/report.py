@@ -1,0 +1,167 @@
+"""The figures of a run, as a table on the terminal and as a page of the documentation."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import systems
+from bench.load import cores
+
+if TYPE_CHECKING:
+    from bench.run import Measured, Results
+
+BEGIN = "<!-- bench: begin (written by `make bench`) -->"
+END = "<!-- bench: end -->"
+REQUIRED = {
+    "get, one in flight": 0.5,
+    "set, one in flight": 0.5,
+    "get, 32 in flight": 0.25,
+    "set, 32 in flight": 0.25,
+}
+"""The least share of Redis's rate that plain Python must reach."""
+
+HEAD = ["measure", "Holdfast /s", "Redis /s", "ratio", "Holdfast p50 / p99", "Redis p50 / p99", "CPU per op"]
+
+PREFACE = """# Performance
+
+What one member does per second beside Redis on the same machine, measured in one run by one load generator.
+
+"""
+
+METHOD = """
+How it is measured. The generator (`bench/generator.c`) sends requests that were encoded ahead over 50 open
+connections and counts answers, of which it checks the beginning; it speaks to both systems alike, in the Open
+Binary Client Protocol to one and in RESP to the other. Keys have 16 and values 100 characters. "One in
+flight" means one request at a time on each connection; "32 in flight" means that 32 are sent in one piece and
+the next 32 when all are answered, and the times are those of the whole piece. All servers of a system share
+one core, the generator has another. The systems take turns in each round and the figures are medians of the
+rounds. "With a sync backup" is two members with one backup each, answered when the backup holds the write,
+beside a Redis with one replica where every SET is followed by WAIT 1 and counted when both are answered.
+Redis runs without persistence. "CPU per op" is the processor time of all servers of the system for each
+operation (Holdfast / Redis). Memory is the growth of the resident set divided by the entries stored.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Everything a run found."""
+
+    titles: list[str]
+    results: Results
+    memory: dict[str, float]
+    check: dict[tuple[str, int], float]
+    entries: int
+    rounds: int
+    seconds: float
+    command: str
+
+    def rows(self) -> list[list[str]]:
+        """One row for each measure, under `HEAD`."""
+        found = [self._row(title) for title in self.titles]
+        holdfast, redis = self.memory["Holdfast"], self.memory.get("Redis")
+        ratio = f"{holdfast / redis:.2f}" if redis else "-"
+        found.append(
+            [
+                "bytes of memory per entry",
+                f"{holdfast:.0f}",
+                f"{redis:.0f}" if redis else "-",
+                ratio,
+                "",
+                "",
+                "",
+            ]
+        )
+        return found
+
+    def _row(self, title: str) -> list[str]:
+        ours = self.results[title, "Holdfast"]
+        theirs = self.results.get((title, "Redis"))
+        required = REQUIRED.get(title)
+        ratio = "-"
+        if theirs:
+            share = ours.per_second / theirs.per_second
+            ratio = f"{share:.2f}" + (f" (needs {required:.2f})" if required and share < required else "")
+        return [
+            title,
+            f"{ours.per_second:,.0f}",
+            f"{theirs.per_second:,.0f}" if theirs else "-",
+            ratio,
+            _times(ours),
+            _times(theirs) if theirs else "-",
+            f"{ours.cpu_us_per_operation:.1f} us"
+            + (f" / {theirs.cpu_us_per_operation:.1f} us" if theirs else ""),
+        ]
+
+    def remarks(self) -> list[str]:
+        """What a reader must know to trust the figures."""
+        redis = (
+            f"Redis {systems.redis_version()}" if "Redis" in self.memory else "Redis is not installed here"
+        )
+        machine = f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}"
+        effort = f"{self.rounds} rounds of {self.seconds:g} s; memory with {self.entries:,} entries"
+        where = f"servers on core {cores().server}, generator on core {cores().generator}"
+        today = datetime.now(UTC).date().isoformat()
+        found = [f"{machine}, Python {platform.python_version()}, {redis}; {where}; {effort}; {today}."]
+        limit = [
+            f"{title} on {name} ({found.generator_busy:.0%} of its core)"
+            for (title, name), found in self.results.items()
+            if found.generator_busy > 0.97
+        ]
+        if limit:
+            found.append("The generator itself was the limit for: " + "; ".join(limit) + ".")
+        else:
+            busiest = max(found.generator_busy for found in self.results.values())
+            found.append(f"The generator was never the limit: at most {busiest:.0%} of its core was used.")
+        if self.check:
+            told = ", ".join(
+                f"{kind} {'one' if depth == 1 else depth} in flight {rate:,.0f}/s"
+                for (kind, depth), rate in sorted(
+                    self.check.items(), key=lambda item: (item[0][1], item[0][0])
+                )
+            )
+            found.append(f"Cross-check: `redis-benchmark` on its own says {told} for the same Redis.")
+        return found
+
+    def show(self) -> None:
+        """The table on standard output."""
+        table = Table(*HEAD, title="Holdfast beside Redis", title_justify="left")
+        for column in table.columns[1:]:
+            column.justify = "right"
+        for row in self.rows():
+            table.add_row(*row)
+        console = Console(width=None if Console().is_terminal else 150)
+        console.print(table)
+        for remark in self.remarks():
+            console.print(remark, highlight=False, markup=False)
+
+    def write(self, target: Path) -> None:
+        """Put the figures between the marks of the page; the rest of an existing page stays."""
+        lines = ["| " + " | ".join(HEAD) + " |", "|---|" + "---:|" * (len(HEAD) - 1)]
+        lines += ["| " + " | ".join(row) + " |" for row in self.rows()]
+        remarks = "\n".join(f"* {remark}" for remark in self.remarks())
+        part = (
+            f"{BEGIN}\n\nMade by `{self.command}` (`make bench`).\n\n"
+            + "\n".join(lines)
+            + f"\n\n{remarks}\n{METHOD}\n{END}"
+        )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        before, after = PREFACE, "\n"
+        if target.exists() and BEGIN in (page := target.read_text(encoding="utf-8")):
+            before, _, rest = page.partition(BEGIN)
+            after = rest.partition(END)[2]
+        target.write_text(before + part + after, encoding="utf-8")
+
+
+def _times(found: Measured) -> str:
+    """p50 / p99 with one unit."""
+    if found.p99_us < 10_000:
+        return f"{found.p50_us:.0f} / {found.p99_us:.0f} us"
+    return f"{found.p50_us / 1000:.1f} / {found.p99_us / 1000:.1f} ms"

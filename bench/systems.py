@@ -1,0 +1,201 @@
+"""The two systems that are measured, started here on the servers' core: Holdfast members and Redis servers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import frames
+from bench.load import Target, cores
+from holdfast.client.blocking import Client
+from holdfast.demo.cluster import HOST, LocalCluster, free_ports
+
+CLUSTER_NAME = "dev"
+CONNECTIONS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """One of the two, running: what it is called, its processes and the doors to them."""
+
+    name: str
+    pids: list[int]
+    addresses: list[tuple[str, int]]
+    owners: list[int]
+    """For Holdfast: which of the addresses owns each partition."""
+
+    def cpu_seconds(self) -> float:
+        """Processor time of all its processes so far."""
+        return sum(_cpu_seconds(pid) for pid in self.pids)
+
+    def resident_bytes(self) -> int:
+        """Memory that its processes hold now."""
+        return sum(_resident_bytes(pid) for pid in self.pids)
+
+    @property
+    def is_redis(self) -> bool:
+        """Which protocol it speaks."""
+        return not self.owners
+
+    def write_frames(self, kind: str, numbers: list[int], folder: Path) -> list[Path]:
+        """Requests of one kind (`get`, `set`, `set+wait`) for these keys: one file for each address."""
+        if self.is_redis:
+            return [frames.write_redis_frames(kind, numbers, folder)]
+        return frames.write_grid_frames(kind, numbers, self.owners, folder)
+
+    @contextmanager
+    def targets(self, files: list[Path]) -> Iterator[list[Target]]:
+        """`CONNECTIONS` connections, shared out evenly among the files' addresses."""
+        with ExitStack() as stack:
+            share = CONNECTIONS // len(files)
+            found: list[Target] = []
+            for address, file in zip(self.addresses, files, strict=False):
+                doors = [stack.enter_context(self._connect(address)) for _ in range(share)]
+                found.append(Target(file, doors))
+            yield found
+
+    def _connect(self, address: tuple[str, int]) -> socket.socket:
+        door = socket.create_connection(address, timeout=10)
+        door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not self.is_redis:
+            _sign_in(door)
+        return door
+
+
+@contextmanager
+def server_core() -> Iterator[None]:
+    """Processes started in this block run on the servers' core."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cores().server})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def holdfast(members: int, backups: int) -> Iterator[System]:
+    """Holdfast members on loopback, all on the servers' core."""
+    with ExitStack() as stack:
+        with server_core():
+            cluster = stack.enter_context(
+                LocalCluster(members, config=f"[maps.default]\nbackups = {backups}\n")
+            )
+        cluster.wait_safe(60)
+        names = [member.uuid for member in cluster.members]
+        with Client(cluster.members[0].client_address) as client:
+            owners = [names.index(row.owner or "") for row in client.table()]
+        addresses = [(HOST, int(member.client_address.rpartition(":")[2])) for member in cluster.members]
+        yield System("Holdfast", [member.pid for member in cluster.members], addresses, owners)
+
+
+def redis_program() -> str | None:
+    """Where `redis-server` is, if it is installed."""
+    return shutil.which("redis-server")
+
+
+def redis_version() -> str:
+    """Its version, for the report."""
+    told = subprocess.run(
+        [redis_program() or "redis-server", "--version"], capture_output=True, text=True, check=True
+    )
+    return next((word[2:] for word in told.stdout.split() if word.startswith("v=")), told.stdout.strip())
+
+
+@contextmanager
+def redis(replicas: int = 0) -> Iterator[System]:
+    """A Redis server without persistence on the servers' core, with so many replicas."""
+    program = redis_program()
+    assert program is not None, "ask redis_program() first"
+    ports = free_ports(1 + replicas)
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-redis-"))
+        started: list[subprocess.Popen[bytes]] = []
+        for port in ports:
+            command = [program, "--port", str(port), "--bind", HOST, "--save", "", "--appendonly", "no"]
+            command += ["--dir", folder, "--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0"]
+            if port != ports[0]:
+                command += ["--replicaof", HOST, str(ports[0])]
+            with server_core():
+                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+            stack.callback(_end, process)
+            started.append(process)
+        for port in ports:
+            _ask_redis(port, b"PING\r\n", b"+PONG\r\n")
+        if replicas:
+            _ask_redis(ports[0], b"SET ready 1\r\nWAIT %d 100\r\n" % replicas, b"+OK\r\n:%d\r\n" % replicas)
+        yield System("Redis", [process.pid for process in started], [(HOST, ports[0])], [])
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _ask_redis(port: int, question: bytes, wanted: bytes, patience_s: float = 20.0) -> None:
+    """Ask until the answer is the wanted one: the server is up, or its replica follows."""
+    deadline = time.monotonic() + patience_s
+    answer = b""
+    while time.monotonic() < deadline:
+        try:
+            with socket.create_connection((HOST, port), timeout=2) as door:
+                door.sendall(question)
+                answer = b""
+                while answer.count(b"\r\n") < wanted.count(b"\r\n"):
+                    piece = door.recv(1024)
+                    if not piece:
+                        break
+                    answer += piece
+        except OSError:
+            pass
+        if answer == wanted:
+            return
+        time.sleep(0.1)
+    raise RuntimeError(f"redis-server on port {port} answered {answer!r} instead of {wanted!r}")
+
+
+def _sign_in(door: socket.socket) -> None:
+    """Authenticate a raw connection; the generator's frames follow on it."""
+    door.sendall(frames.sign_in_message(CLUSTER_NAME))
+    status: int | None = None
+    last = False
+    while not last:
+        length, flags = struct.unpack("<iH", _receive(door, 6))
+        payload = _receive(door, length - 6)
+        if status is None:
+            status = payload[13] if len(payload) > 13 else -1
+        last = bool(flags & frames.FINAL)
+    if status != 0:
+        raise RuntimeError(f"the member refused the bench's connection (status {status})")
+
+
+def _receive(door: socket.socket, count: int) -> bytes:
+    data = bytearray()
+    while len(data) < count:
+        piece = door.recv(count - len(data))
+        if not piece:
+            raise RuntimeError("the member closed the bench's connection")
+        data += piece
+    return bytes(data)
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,81 @@
+"""The convergence judge: after the faults have ended, all members agree, and every copy equals its primary's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.member import Member
+
+
+def judge(members: Sequence[Member]) -> list[str]:
+    """What is not as it should be in a cluster at rest, in words. `members` are all that live."""
+    problems = _views(members)
+    if problems:
+        return problems
+    for partition in range(len(members[0].table.rows)):
+        problems += _partition(members, partition)
+    for member in members:
+        name = member.membership.info.name
+        if member.lane.waiting:
+            problems.append(f"{name}: {member.lane.waiting} batches wait for backups")
+        if member.copies.shadows:
+            problems.append(f"{name}: partitions {sorted(member.copies.shadows)} are still being filled")
+        why = member.why_unsafe()
+        if why:
+            problems.append(f"{name}: not safe: {why}")
+    return problems
+
+
+def _views(members: Sequence[Member]) -> list[str]:
+    views = {
+        (member.membership.view.number, tuple(info.uuid for info in member.membership.view.members))
+        if member.membership.view
+        else None
+        for member in members
+    }
+    if len(views) != 1 or None in views:
+        states = [
+            f"{m.membership.info.name}: {m.membership.state} in view {m.membership.view.number if m.membership.view else '-'}"
+            for m in members
+        ]
+        return ["members do not agree on one view: " + "; ".join(states)]
+    living = {member.me for member in members}
+    view = members[0].membership.view
+    assert view is not None
+    listed = {info.uuid for info in view.members}
+    if listed != living:
+        return [f"the view lists {sorted(listed - living)} which do not live, and misses {sorted(living - listed)}"]
+    return []
+
+
+def _partition(members: Sequence[Member], partition: int) -> list[str]:
+    rows = {member.table.rows[partition] for member in members}
+    if len(rows) != 1:
+        return [f"partition {partition}: rows differ: {sorted(rows, key=lambda row: row.version)}"]
+    row = rows.pop()
+    by_uuid = {member.me: member for member in members}
+    owner = by_uuid.get(row.owner) if row.owner else None
+    if owner is None:
+        return [f"partition {partition}: no living owner in {row}"]
+    problems: list[str] = []
+    if owner.lane.serving[partition] is None:
+        problems.append(f"partition {partition}: its owner does not serve")
+    primary = owner.copies.held[partition]
+    for member in members:
+        index = row.index_of(member.me)
+        copy = member.copies.held.get(partition)
+        if index < 0:
+            if copy is not None:
+                problems.append(f"partition {partition}: {member.membership.info.name} keeps a copy that is not its own")
+            continue
+        if copy is None:
+            problems.append(f"partition {partition}: {member.membership.info.name} holds no copy at index {index}")
+            continue
+        if owner.copies.counters(primary, index) != member.copies.counters(copy, index):
+            problems.append(f"partition {partition}: counters differ at index {index}")
+        for name, held in primary.maps.items():
+            if owner.copies.wanted(name, index):
+                other = copy.maps.get(name)
+                if held.entries != (other.entries if other is not None else {}):
+                    problems.append(f"partition {partition}: entries of {name} differ at index {index}")
+    return problems

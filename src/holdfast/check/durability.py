@@ -1,0 +1,86 @@
+"""The durability ledger: every acknowledged write is there, or was overwritten by a later one. Linear in the history.
+
+A client's operation on a key has a start, an end and an outcome: done, refused (certainly not applied), or unknown (perhaps
+applied, at any time after its start). Values are unique, so the final value names the write that made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+FOREVER = 1 << 62
+
+
+@dataclass(slots=True)
+class Write:
+    """One write as its client saw it. `value` None is a removal. Times are of one clock for all clients."""
+
+    key: str
+    value: str | None
+    start: int
+    end: int = FOREVER
+    outcome: str = "unknown"
+    """`ok`, `refused` or `unknown`."""
+
+
+def judge_final(writes: Iterable[Write], final: Mapping[str, str | None]) -> list[str]:
+    """What is wrong with the final values, in words; empty when nothing acknowledged was lost.
+
+    The write behind the final value must not have ended before an acknowledged write of the same key began, and must not
+    have been refused. An absent key counts as written before everything, or by any removal that allows it.
+    """
+    by_key: dict[str, list[Write]] = {}
+    for write in writes:
+        by_key.setdefault(write.key, []).append(write)
+    problems: list[str] = []
+    for key, history in by_key.items():
+        value = final.get(key)
+        acknowledged = [write for write in history if write.outcome == "ok"]
+        newest_start = max((write.start for write in acknowledged), default=-1)
+        makers = [write for write in history if write.value == value]
+        if value is None and newest_start < 0:
+            continue
+        if value is not None and not makers:
+            problems.append(f"key {key}: final value {value} was written by nobody")
+            continue
+        allowed = [write for write in makers if write.outcome != "refused" and _end(write) >= newest_start]
+        if not allowed:
+            lost = max(acknowledged, key=lambda write: write.start) if acknowledged else makers[0]
+            found = f"holds {value}" if value is not None else "is absent"
+            problems.append(
+                f"key {key}: acknowledged {lost.value} (at {lost.start}..{lost.end}) is lost; the key {found}"
+                + (f", written {makers[0].start}..{makers[0].end} {makers[0].outcome}" if makers else "")
+            )
+    return problems
+
+
+def _end(write: Write) -> int:
+    return FOREVER if write.outcome == "unknown" else write.end
+
+
+@dataclass(slots=True)
+class Read:
+    """One answered read."""
+
+    key: str
+    value: str | None
+    start: int
+    end: int
+
+
+def judge_reads(writes: Iterable[Write], reads: Iterable[Read]) -> list[str]:
+    """Reads that saw a value which nobody wrote, which was refused, or which was written only later."""
+    made = {write.value: write for write in writes if write.value is not None}
+    problems = []
+    for read in reads:
+        if read.value is None:
+            continue
+        write = made.get(read.value)
+        if write is None or write.key != read.key:
+            problems.append(f"key {read.key}: read {read.value}, which nobody wrote there")
+        elif write.outcome == "refused":
+            problems.append(f"key {read.key}: read {read.value}, whose write was refused")
+        elif write.start > read.end:
+            problems.append(f"key {read.key}: read {read.value} before it was written")
+    return problems

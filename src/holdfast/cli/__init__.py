@@ -1,0 +1,1 @@
+"""The command `holdfast`: what a person uses. One module for one command."""

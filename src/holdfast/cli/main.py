@@ -1,0 +1,67 @@
+"""The group of all commands, and what they have in common: how errors are told, and when to refuse to run at all."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import version
+
+import click
+
+from holdfast.cli.configuration import config
+from holdfast.cli.pipeline import audit, chaos, demo
+from holdfast.cli.simulate import simulate
+from holdfast.cli.start import start
+from holdfast.cli.status import status
+from holdfast.errors import ConfigError, HoldfastError
+
+EXIT_FAILED = 1
+EXIT_MISUSED = 2
+"""Something about the call or the settings is wrong; nothing was started."""
+EXIT_INTERRUPTED = 130
+
+
+class Commands(click.Group):
+    """A group that tells our own errors in one line each, in the order in which the commands were added."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except HoldfastError as error:
+            click.echo(f"Error: {error}", err=True)
+            ctx.exit(EXIT_MISUSED if isinstance(error, ConfigError) else EXIT_FAILED)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(version("holdfast"), prog_name="holdfast")
+def holdfast() -> None:
+    """Holdfast: a partitioned, replicated in-memory data grid that keeps every acknowledged write.
+
+    Hazelcast clients connect to it unchanged; Spark reads, writes and audits it.
+    """
+
+
+for command in (start, status, simulate, audit, demo, chaos, config):
+    holdfast.add_command(command)
+
+
+def main() -> None:
+    """Run the command line."""
+    if not __debug__:
+        click.echo(
+            "Error: holdfast does not run under python -O or PYTHONOPTIMIZE: its assertions stop a member that is "
+            "about to break a promise",
+            err=True,
+        )
+        sys.exit(EXIT_MISUSED)
+    try:
+        holdfast()
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output has gone (`holdfast config | head`); nothing is wrong with us.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)

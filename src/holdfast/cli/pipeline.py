@@ -1,0 +1,105 @@
+"""`holdfast audit`, `demo` and `chaos`: jobs around a cluster. What they need is imported when they are asked for."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from holdfast.cli.credentials import Credentials, credentials
+from holdfast.errors import ConfigError
+
+SHOWN = 20
+
+
+@click.command(short_help="Compare every replica with its owner, on Spark.")
+@click.argument("address", default="127.0.0.1:5701")
+@click.option("--map", "maps", metavar="NAME", multiple=True, help="Only this map; all if left out.")
+@click.option("--master", default="local[2]", show_default=True, help="The Spark master that runs the job.")
+@click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
+@credentials
+def audit(
+    address: str, maps: tuple[str, ...], master: str, *, as_json: bool, credentials: Credentials
+) -> None:
+    """Compare every replica of every partition with its owner, in a Spark job.
+
+    The exit status is 1 if any differ or could not be compared.
+    """
+    _need_spark()
+    from holdfast.spark.audit import audit as compare
+    from holdfast.spark.session import session
+
+    spark = session(master, "holdfast audit")
+    try:
+        result = compare(spark, address, maps=maps, **credentials.options())
+    finally:
+        spark.stop()
+    if as_json:
+        wrong = [asdict(finding) for finding in result.findings if finding.verdict != "equal"]
+        report = {
+            "sound": result.sound,
+            "partitions": result.partitions,
+            "copies": result.copies,
+            "entries": result.entries,
+            "seconds": round(result.seconds, 3),
+            "wrong": wrong,
+        }
+        click.echo(json.dumps(report))
+    else:
+        click.echo(result)
+    sys.exit(0 if result.sound else 1)
+
+
+@click.command(short_help="Show the main job on real data.")
+@click.option("--rows", type=click.IntRange(1), help="Only the first rows of the data.")
+@click.option(
+    "--members", default=4, show_default=True, type=click.IntRange(2), help="Members at the beginning."
+)
+@click.option(
+    "--csv", type=click.Path(path_type=Path), help="Your own data instead of the flights; needs --key."
+)
+@click.option("--key", metavar="COLUMN[,COLUMN]", help="The columns of the CSV file that identify a row.")
+@click.option(
+    "--out", default="out/demo", show_default=True, help="Folder for the report and the members' logs."
+)
+def demo(rows: int | None, members: int, csv: Path | None, key: str | None, out: str) -> None:
+    """Load real data with Spark, lose and add members under load, and prove that nothing is lost.
+
+    The exit status is 1 if anything was lost or diverged, 2 if the data cannot be used.
+    """
+    _need_spark()
+    from holdfast.demo.run import main
+
+    sys.exit(main(rows, members, csv, key, out))
+
+
+@click.command(short_help="Kill members under load, again and again.")
+@click.option(
+    "--rounds",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Members killed, one after another.",
+)
+@click.option("--members", default=4, show_default=True, type=click.IntRange(2))
+@click.option("--clients", default=2, show_default=True, type=click.IntRange(1), help="Writing processes.")
+@click.option("--seed", type=int, help="Which members die; random if left out.")
+def chaos(rounds: int, members: int, clients: int, seed: int | None) -> None:
+    """Kill members of a real cluster under load, again and again, and see whether anything is lost."""
+    from holdfast.demo.chaos import main
+
+    sys.exit(main(rounds, members, clients, seed))
+
+
+def _need_spark() -> None:
+    """Say what is missing before anything starts, rather than by a stack of import errors."""
+    for package in ("pyspark", "pyarrow", "pandas"):
+        if find_spec(package) is None:
+            raise ConfigError(f"{package} is not installed: pip install 'holdfast[spark,demo]'")
+    from holdfast.spark.java import java_home
+
+    java_home()

@@ -1,0 +1,233 @@
+"""`holdfast simulate`: one seed with its story, a campaign over many, or the search for the harm of a broken rule."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Generator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from holdfast.core.rules import RULES
+from holdfast.errors import ConfigError
+from holdfast.sim.run import Verdict
+from holdfast.sim.run import simulate as simulate_seed
+
+QUEUED_PER_WORKER = 2
+"""Seeds handed out ahead, so that no worker waits and an interrupted campaign ends soon."""
+SHOWN_PROBLEMS = 5
+SHOWN_SEEDS = 20
+
+
+def parse_seeds(text: str) -> range:
+    """`500` is 0 to 499; `100..199` is from the first to the last of them."""
+    first, dots, last = text.partition("..")
+    try:
+        seeds = range(int(first), int(last) + 1) if dots else range(int(first))
+    except ValueError:
+        raise ConfigError(f"--seeds = {text!r} is not allowed: give a count, or FIRST..LAST") from None
+    if not seeds or seeds[0] < 0:
+        raise ConfigError(f"--seeds = {text!r} names no seed: give a count, or FIRST..LAST")
+    return seeds
+
+
+def campaign(seeds: range, without: frozenset[str], workers: int) -> Generator[Verdict, None, None]:
+    """The verdict of every seed, as they come. A run that raises counts as a failed one."""
+    if workers == 1:
+        for seed in seeds:
+            yield judged(seed, without)
+        return
+    ahead = iter(seeds)
+    # Spawned workers start from nothing, so that a run sees the same world in a worker as alone.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        running: set[Future[Verdict]] = set()
+        try:
+            while True:
+                while (
+                    len(running) < workers * QUEUED_PER_WORKER
+                    and (following := next(ahead, None)) is not None
+                ):
+                    running.add(pool.submit(judged, following, without))
+                if not running:
+                    return
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def judged(seed: int, without: frozenset[str]) -> Verdict:
+    """One run; an error in the member's or the simulator's code is a verdict too."""
+    try:
+        return simulate_seed(seed, without=without)
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong belongs to this seed
+        return Verdict(seed, False, [f"{type(error).__name__}: {error}"], "", {})
+
+
+@click.command(short_help="Run simulated clusters with faults.")
+@click.option("--seed", type=click.IntRange(0), help="Replay this one run and tell its story.")
+@click.option(
+    "--seeds", default="500", show_default=True, metavar="N|A..B", help="Which runs a campaign has."
+)
+@click.option("--workers", default=0, type=click.IntRange(0), help="Processes; 0 is one for each core.")
+@click.option("--without", multiple=True, metavar="RULE", help="Switch a rule off. See --rules.")
+@click.option(
+    "--alarm", is_flag=True, help="For each rule (or each --without) find a seed that shows its harm."
+)
+@click.option("--rules", is_flag=True, help="List the rules.")
+@click.option("--quiet", is_flag=True, help="No story with --seed, no progress bar.")
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON for each verdict.")
+def simulate(
+    *,
+    seed: int | None,
+    seeds: str,
+    workers: int,
+    without: tuple[str, ...],
+    alarm: bool,
+    rules: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Run whole clusters in a simulated world with faults, and judge them.
+
+    The same seed gives the same run, and the same trace hash. The exit status is 1 if any run failed; with --alarm if
+    any broken rule went unnoticed.
+    """
+    console = Console(highlight=False, soft_wrap=True)
+    if unknown := sorted(set(without) - RULES.keys()):
+        raise ConfigError(f"--without = {unknown[0]!r} is not allowed: the rules are {', '.join(RULES)}")
+    if rules:
+        for name, meaning in RULES.items():
+            click.echo(f"{name:20} {meaning}")
+        return
+    workers = workers or os.cpu_count() or 1
+    if alarm:
+        sys.exit(_alarm(parse_seeds(seeds), without or tuple(RULES), workers, console))
+    if seed is not None:
+        sys.exit(_replay(seed, frozenset(without), console, quiet=quiet, as_json=as_json))
+    sys.exit(
+        _campaign(parse_seeds(seeds), frozenset(without), workers, console, quiet=quiet, as_json=as_json)
+    )
+
+
+def _replay(seed: int, without: frozenset[str], console: Console, *, quiet: bool, as_json: bool) -> int:
+    verdict = simulate_seed(seed, without=without, story=None if quiet or as_json else click.echo)
+    if as_json:
+        click.echo(_line(verdict))
+        return 0 if verdict.ok else 1
+    for name, value in verdict.figures.items():
+        click.echo(f"  {name:24} {value:>12,}")
+    click.echo(f"  {'trace hash':24} {verdict.trace_hash}")
+    _show_problems([verdict], console)
+    console.print(
+        f"seed {seed}: good" if verdict.ok else f"seed {seed}: FAILED", style="green" if verdict.ok else "red"
+    )
+    return 0 if verdict.ok else 1
+
+
+def _campaign(
+    seeds: range, without: frozenset[str], workers: int, console: Console, *, quiet: bool, as_json: bool
+) -> int:
+    began = time.monotonic()
+    verdicts: list[Verdict] = []
+    with _progress(disabled=quiet or as_json) as progress:
+        task = progress.add_task("0 failed", total=len(seeds))
+        for verdict in campaign(seeds, without, workers):
+            verdicts.append(verdict)
+            if as_json:
+                click.echo(_line(verdict))
+            elif not verdict.ok:
+                progress.console.print(f"seed {verdict.seed}: {_first(verdict)}", style="red", markup=False)
+            failed = sum(1 for each in verdicts if not each.ok)
+            progress.update(task, advance=1, description=f"{failed} failed")
+    verdicts.sort(key=lambda verdict: verdict.seed)
+    bad = [verdict for verdict in verdicts if not verdict.ok]
+    if not as_json:
+        _show_problems(bad[:SHOWN_SEEDS], console)
+        _show_figures(verdicts, time.monotonic() - began, console)
+    return 1 if bad else 0
+
+
+def _alarm(seeds: range, rules: tuple[str, ...], workers: int, console: Console) -> int:
+    """Whether the judges notice each rule that is switched off."""
+    idle = []
+    for rule in rules:
+        verdicts = campaign(seeds, frozenset({rule}), workers)
+        found = next((verdict for verdict in verdicts if not verdict.ok), None)
+        verdicts.close()
+        if found is None:
+            idle.append(rule)
+            console.print(f"{rule:20} NOT FOUND in {len(seeds)} runs", style="red")
+        else:
+            console.print(f"{rule:20} found by seed {found.seed}: {_first(found)}", markup=False)
+    console.print(
+        f"{len(rules) - len(idle)} of {len(rules)} broken rules found", style="red" if idle else "green"
+    )
+    return 1 if idle else 0
+
+
+def _progress(*, disabled: bool) -> Progress:
+    """A bar on standard error, so that a redirected report stays clean."""
+    return Progress(
+        TextColumn("simulating"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+        console=Console(stderr=True, soft_wrap=True, highlight=False),
+        disable=disabled or not sys.stderr.isatty(),
+        transient=True,
+    )
+
+
+def _show_problems(bad: list[Verdict], console: Console) -> None:
+    for verdict in bad:
+        console.print(
+            f"seed {verdict.seed} failed; replay it: holdfast simulate --seed {verdict.seed}", style="red"
+        )
+        for problem in verdict.problems[:SHOWN_PROBLEMS]:
+            console.print(f"  {problem}", markup=False)
+
+
+def _show_figures(verdicts: list[Verdict], seconds: float, console: Console) -> None:
+    total: Counter[str] = Counter()
+    for verdict in verdicts:
+        total.update(verdict.figures)
+    table = Table(show_header=False, pad_edge=False)
+    for name, value in total.items():
+        table.add_row(name.replace("_", " "), f"{value:,.0f}" if isinstance(value, float) else f"{value:,}")
+    # One hash over all: two campaigns agree exactly when each of their runs does.
+    whole = hashlib.sha256("".join(verdict.trace_hash for verdict in verdicts).encode()).hexdigest()
+    table.add_row("hash of all traces", whole[:32])
+    table.add_row("seconds", f"{seconds:,.1f}")
+    console.print(table)
+    bad = sum(1 for verdict in verdicts if not verdict.ok)
+    seeds = f"{len(verdicts)} seeds, {verdicts[0].seed} to {verdicts[-1].seed}"
+    console.print(f"{seeds}: {bad} failed", style="bold red" if bad else "bold green")
+
+
+def _first(verdict: Verdict) -> str:
+    return verdict.problems[0] if verdict.problems else "failed without a reason"
+
+
+def _line(verdict: Verdict) -> str:
+    return json.dumps(
+        {
+            "seed": verdict.seed,
+            "ok": verdict.ok,
+            "problems": verdict.problems,
+            "trace_hash": verdict.trace_hash,
+            "figures": verdict.figures,
+        }
+    )

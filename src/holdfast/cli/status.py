@@ -1,0 +1,191 @@
+"""`holdfast status`: what the members say, as tables for people or JSON for scripts."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli.credentials import Credentials, credentials
+from holdfast.client.blocking import Client
+from holdfast.errors import HoldfastError
+
+ANSWER_S = 5.0
+"""How long one member may take to answer before it is shown as silent."""
+ASKED_AT_A_TIME = 16
+
+Status = dict[str, Any]
+"""One member's own words; see `holdfast.observe.status`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one member knows of the cluster, and every member of itself."""
+
+    seen: Status
+    own: dict[str, Status] = field(default_factory=dict)
+    """By UUID, the members that answered."""
+    silent: dict[str, str] = field(default_factory=dict)
+    """By UUID, why a member of the list did not answer."""
+
+    @property
+    def why_unsafe(self) -> str:
+        """Why the cluster could lose data at the next crash, as any member sees it; empty if it is safe."""
+        if self.silent:
+            return f"{len(self.silent)} of {len(self.seen['members'])} members do not answer"
+        stamps = {status["table"]["stamp"] for status in self.own.values()}
+        if len(stamps) > 1:
+            return f"members have {len(stamps)} different partition tables"
+        return next((str(status["why_unsafe"]) for status in self.own.values() if not status["safe"]), "")
+
+    def plain(self) -> dict[str, Any]:
+        """For scripts."""
+        return {
+            "cluster": self.seen["cluster"],
+            "cluster_id": self.seen["cluster_id"],
+            "master": self.seen["master"],
+            "table": self.seen["table"],
+            "safe": not self.why_unsafe,
+            "why_unsafe": self.why_unsafe,
+            "members": [
+                {
+                    **member,
+                    "status": self.own.get(member["uuid"]),
+                    "error": self.silent.get(member["uuid"]),
+                }
+                for member in self.seen["members"]
+            ],
+        }
+
+
+def gather(address: str, credentials: Credentials) -> Report:
+    """Ask the member at `address` for the others, and then each of them for itself."""
+    report = Report(ask(address, credentials))
+
+    def own(member: Status) -> None:
+        try:
+            report.own[member["uuid"]] = ask(f"{member['host']}:{member['client_port']}", credentials)
+        except (HoldfastError, OSError) as error:
+            report.silent[member["uuid"]] = str(error)
+
+    with ThreadPoolExecutor(ASKED_AT_A_TIME) as threads:
+        list(threads.map(own, report.seen["members"]))
+    return report
+
+
+def ask(address: str, credentials: Credentials) -> Status:
+    """What the member at this address says of itself."""
+    with Client(
+        address,
+        username=credentials.username,
+        password=credentials.password,
+        token=credentials.token,
+        timeout_s=ANSWER_S,
+    ) as client:
+        return client.status()
+
+
+def picture(report: Report) -> Group:
+    """The report for people."""
+    seen = report.seen
+    head = Text.assemble(
+        ("cluster ", "dim"),
+        (str(seen["cluster"]), "bold"),
+        ("   table version ", "dim"),
+        str(seen["table"]["version"]),
+        ("   partitions ", "dim"),
+        str(seen["partitions"]["count"]),
+        "   ",
+        ("safe", "bold green") if not report.why_unsafe else (f"not safe: {report.why_unsafe}", "bold red"),
+    )
+    table = Table(header_style="bold", pad_edge=False)
+    for title in ("member", "clients at", "role"):
+        table.add_column(title, no_wrap=True)
+    for title in ("primaries", "backups", "entries", "moving", "queued", "moved", "failed"):
+        table.add_column(title, justify="right")
+    total = 0
+    for member in seen["members"]:
+        own = report.own.get(member["uuid"])
+        name = f"{member['name'] or 'member'} {member['uuid'][:8]}"
+        role = (
+            " ".join(
+                word for word, holds in (("master", member["master"]), ("lite", member["lite"])) if holds
+            )
+            or "data"
+        )
+        where = f"{member['host']}:{member['client_port']}"
+        if own is None:
+            table.add_row(
+                name, where, Text("silent", "red"), str(member["primaries"]), str(member["backups"])
+            )
+            continue
+        moves = own["migrations"]
+        total += own["entries"]["primary"]
+        table.add_row(
+            name,
+            where,
+            role + (" leaving" if own["leaving"] else ""),
+            str(member["primaries"]),
+            str(member["backups"]),
+            f"{own['entries']['primary']:,}",
+            *(
+                f"{moves[key]:,}" if key in moves else ""
+                for key in ("active", "queued", "completed", "failed")
+            ),
+        )
+    return Group(head, table, Text(f"{len(seen['members'])} members, {total:,} entries", "dim"))
+
+
+@click.command(short_help="Show members, partitions and safety.")
+@click.argument("address", default="127.0.0.1:5701")
+@click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
+@click.option("--watch", is_flag=True, help="Show it again and again until Ctrl-C.")
+@click.option(
+    "--interval", default=1.0, show_default=True, metavar="SECONDS", help="Pause between two looks."
+)
+@credentials
+def status(
+    address: str,
+    *,
+    as_json: bool,
+    watch: bool,
+    interval: float,
+    credentials: Credentials,
+) -> None:
+    """Show members, master, partitions, entries, migrations and safety.
+
+    ADDRESS is the client door of any member; the others are found from there. The exit status is 1 if nobody answers.
+    """
+    if not watch:
+        _print(gather(address, credentials), as_json=as_json)
+        return
+    if as_json:
+        while True:
+            _print(gather(address, credentials), as_json=True)
+            time.sleep(interval)
+    with Live(picture(gather(address, credentials)), auto_refresh=False) as live:
+        while True:
+            time.sleep(interval)
+            try:
+                live.update(picture(gather(address, credentials)), refresh=True)
+            except (HoldfastError, OSError) as error:
+                live.update(Text(f"{address} does not answer: {error}", "red"), refresh=True)
+
+
+def _print(report: Report, *, as_json: bool) -> None:
+    if as_json:
+        json.dump(report.plain(), sys.stdout)
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    else:
+        # Piped into a file a table keeps its width, instead of being folded at 80 columns.
+        Console(width=None if sys.stdout.isatty() else 140).print(picture(report), highlight=False)

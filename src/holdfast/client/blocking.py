@@ -1,0 +1,418 @@
+"""A client with plain sockets: for the command line, for Spark tasks, and wherever one thread is enough.
+
+    with Client("127.0.0.1:5701") as client:
+        print(client.status())
+
+A client keeps one connection to each member that it talks to. It is not safe to use one from several threads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self, TypeVar
+
+from holdfast.client.connection import Broken, Connection, Credentials
+from holdfast.client.routing import (
+    PASSING,
+    Group,
+    Table,
+    delays,
+    error_of_outcome,
+    group_rows,
+    pack,
+    parse_addresses,
+)
+from holdfast.core.machine import Address
+from holdfast.core.placement.key import partition_of
+from holdfast.core.store.operations import DEFAULT_TTL, READS, Op, Request, Value
+from holdfast.errors import HoldfastError, NotReady, ProtocolError, Refused, Unknown
+from holdfast.wire import own
+
+PUT_ROWS_MAX = 4096
+PUT_BYTES_MAX = 1 << 20
+"""A message of `put_columns`: large enough to be cheap, small enough not to hold up a member's other clients."""
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class PutCount:
+    """What `put_columns` has done so far. Right also when it failed."""
+
+    rows: int = 0
+    """Rows of which a member has said that they are stored, on all sync backups too."""
+    messages: int = 0
+    rows_again: int = 0
+    """Rows that had to be sent again: their partition had moved, or nobody knew what became of them."""
+    partitions: set[int] = field(default_factory=set)
+
+
+class Client:
+    """A client of the whole cluster, which it finds through the addresses of one or more members."""
+
+    def __init__(
+        self,
+        address: str | Iterable[str],
+        *,
+        cluster: str | None = None,
+        username: str | None = None,
+        password: str | None = None,
+        token: str | bytes | None = None,
+        timeout_s: float = 30.0,
+    ) -> None:
+        """Nothing is sent yet. `timeout_s`: how long a call goes on trying. Raises ConfigError."""
+        self._seeds = parse_addresses(address)
+        if isinstance(token, str):
+            token = token.encode()
+        self._credentials = Credentials(cluster, username, password, token)
+        self._timeout_s = timeout_s
+        self._connections: dict[Address, Connection] = {}
+        self._known: Table | None = None
+        self._stale = True
+        self._partition_count = 0
+        self._cluster_id = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all connections."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    # -- the cluster
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions the cluster has."""
+        if not self._partition_count:
+            self._any()
+        return self._partition_count
+
+    def status(self) -> dict[str, object]:
+        """What a member, the first of the addresses that answers, knows of itself and the cluster."""
+
+        def ask(connection: Connection) -> dict[str, object]:
+            return connection.ask(own.AskStatus(connection.next_number()), own.StatusIs).status
+
+        return self._of_anyone(ask)
+
+    def table(self) -> Table:
+        """The members and who holds which partition, fresh from a member."""
+
+        def ask(connection: Connection) -> Table:
+            return Table(connection.ask(own.AskTable(connection.next_number()), own.TableIs))
+
+        self._known = self._of_anyone(ask)
+        self._stale = False
+        return self._known
+
+    def digests(
+        self, member: str, partitions: Sequence[int], map_name: str | None = None
+    ) -> list[own.PartitionDigest]:
+        """What the member (a UUID) holds of these partitions: see `wire.own.AskDigests`.
+
+        Raises NotReady when it is no member, Broken when it does not answer.
+        """
+        connection = self._to(member)
+        held: list[own.PartitionDigest] = []
+        rest = list(partitions)
+        while rest:
+            answer = connection.ask(own.AskDigests(connection.next_number(), rest, map_name), own.Digests)
+            if not answer.answered:
+                raise ProtocolError(f"{connection.address} answered for no partition")
+            held += answer.held
+            rest = rest[answer.answered :]
+        return held
+
+    # -- single operations
+
+    def execute(self, request: Request, *, idempotent: bool = False) -> Value:
+        """Carry out one operation; the member that is asked forwards it if need be.
+
+        Raises a Refused when it was certainly not done, and Unknown when nobody can say. Refusals that may pass are
+        tried again until the timeout; so are unknown outcomes, if it is a read or the caller says that doing it twice
+        is as good as once.
+        """
+        again = idempotent or request.op in READS
+        deadline = time.monotonic() + self._timeout_s
+        for delay in delays():
+            trouble: HoldfastError | None
+            try:
+                connection = self._for(request)
+                answer = connection.ask(own.Execute(connection.next_number(), request), own.Executed)
+                trouble = error_of_outcome(answer.outcome)
+                if trouble is None:
+                    return answer.outcome.value
+            except Broken as broken:
+                trouble = Unknown(f"{broken}; {request.op.name} may or may not have been done")
+            except Refused as refused:
+                trouble = refused
+            may_try = isinstance(trouble, PASSING) or (again and isinstance(trouble, Unknown))
+            if not may_try or time.monotonic() + delay > deadline:
+                raise trouble
+            time.sleep(delay)
+            self._stale = True
+        raise AssertionError("delays never end")
+
+    def get(self, map_name: str, key: bytes) -> bytes | None:
+        """The value of a key, both in their stored form, or None."""
+        value = self.execute(Request(Op.GET, map_name, [self._partition(key)], key))
+        assert value is None or isinstance(value, bytes), value
+        return value
+
+    def set(self, map_name: str, key: bytes, value: bytes, *, ttl_ms: int = DEFAULT_TTL) -> None:
+        """Store an entry, key and value in their stored form; stored twice when the first answer is lost."""
+        request = Request(Op.SET, map_name, [self._partition(key)], key, value, ttl_ms=ttl_ms)
+        self.execute(request, idempotent=True)
+
+    def size(self, map_name: str) -> int:
+        """How many entries the map has."""
+        value = self.execute(Request(Op.SIZE, map_name, self._all_partitions()))
+        assert isinstance(value, int), value
+        return value
+
+    def clear(self, map_name: str) -> int:
+        """Remove every entry; answers how many there were. Done twice when the first answer is lost."""
+        value = self.execute(Request(Op.CLEAR, map_name, self._all_partitions()), idempotent=True)
+        assert isinstance(value, int), value
+        return value
+
+    # -- columns
+
+    def scan(
+        self, map_name: str, partition: int, *, rows_max: int = 8192, bytes_max: int = 1 << 20
+    ) -> list[own.ColumnBatch]:
+        """All entries of a map in one partition at one moment, read from the partition's primary.
+
+        When the partition moves before the reading has begun, or its member is lost before it has ended, it begins
+        anew at the new primary. Raises NotReady when there is none until the timeout.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        for delay in delays():
+            try:
+                connection = self._owner(partition)
+                number = connection.next_number()
+                question = own.Scan(number, map_name, partition, rows_max, bytes_max)
+                page = connection.ask(question, own.Page)
+                pages = [page.columns]
+                while page.more:
+                    page = connection.ask(own.NextPage(connection.next_number(), number), own.Page)
+                    pages.append(page.columns)
+            except (Broken, *PASSING) as passing:
+                if time.monotonic() + delay > deadline:
+                    raise NotReady(
+                        f"partition {partition} cannot be read for {self._timeout_s:g} s: {passing}"
+                    ) from passing
+                time.sleep(delay)
+                self._stale = True
+            else:
+                return pages
+        raise AssertionError("delays never end")
+
+    def put_columns(
+        self,
+        map_name: str,
+        keys: Sequence[bytes],
+        values: Sequence[bytes],
+        *,
+        ttl_ms: int = DEFAULT_TTL,
+        count: PutCount | None = None,
+    ) -> PutCount:
+        """Store many entries, straight at the primaries of their partitions.
+
+        What moved, or became unknown, is sent again: storing an entry twice is storing it once. Keys should be unique;
+        of two equal ones in a call either may win. `count` is kept up to date, so it tells what was stored when this
+        fails. Raises NotReady when rows could not be stored before the timeout since the last progress.
+        """
+        count = count or PutCount()
+        left = group_rows(keys, self.partition_count)
+        sizes = [len(key) + len(value) for key, value in zip(keys, values, strict=True)]
+        deadline = time.monotonic() + self._timeout_s
+        wait = delays()
+        first = True
+        while left:
+            before = sum(len(group.rows) for group in left)
+            if not first:
+                count.rows_again += before
+            left, why = self._put_groups(map_name, keys, values, sizes, left, ttl_ms, count)
+            first = False
+            if not left:
+                break
+            rows = sum(len(group.rows) for group in left)
+            if rows < before:
+                deadline = time.monotonic() + self._timeout_s
+                wait = delays()
+            delay = next(wait)
+            if time.monotonic() + delay > deadline:
+                raise NotReady(f"{rows} rows could not be stored for {self._timeout_s:g} s: {why}")
+            time.sleep(delay)
+            self._stale = True
+        return count
+
+    def _put_groups(
+        self,
+        map_name: str,
+        keys: Sequence[bytes],
+        values: Sequence[bytes],
+        sizes: Sequence[int],
+        groups: list[Group],
+        ttl_ms: int,
+        count: PutCount,
+    ) -> tuple[list[Group], str]:
+        """One round: a few messages to each owner, all on their way at the same time. Answers what is left, and why."""
+        left: list[Group] = []
+        why = ""
+        posted: list[tuple[Connection, int, list[Group]]] = []
+        try:
+            by_owner = self._by_owner(groups)
+        except PASSING as passing:
+            return groups, str(passing)
+        for owner, mine in by_owner.items():
+            try:
+                connection = self._owner(mine[0].partition) if owner else None
+            except (Broken, *PASSING) as passing:
+                connection, why = None, str(passing)
+            if connection is None:
+                left += mine
+                why = why or f"partition {mine[0].partition} has no owner"
+                continue
+            bytes_max = min(PUT_BYTES_MAX, connection.hello.frame_bytes_max // 2)
+            for packed in pack(mine, sizes, rows_max=PUT_ROWS_MAX, bytes_max=bytes_max):
+                message = _put(connection.next_number(), map_name, keys, values, packed, ttl_ms)
+                try:
+                    connection.post(message)
+                except Broken as broken:
+                    left += packed
+                    why = str(broken)
+                else:
+                    posted.append((connection, message.id, packed))
+                    count.messages += 1
+        for connection, number, packed in posted:
+            try:
+                answer = connection.collect(number, own.PutDone)
+            except (Broken, *PASSING) as passing:
+                left += packed
+                why = str(passing)
+                continue
+            if not answer.known:
+                left += packed
+                why = "the member cannot say whether the backups hold them"
+                continue
+            moved = set(answer.moved)
+            stored = [group for group in packed if group.partition not in moved]
+            left += [group for group in packed if group.partition in moved]
+            why = f"partition {answer.moved[0]} moved" if moved else why
+            count.rows += sum(len(group.rows) for group in stored)
+            count.partitions.update(group.partition for group in stored)
+        return left, why
+
+    # -- finding the right member
+
+    def _by_owner(self, groups: list[Group]) -> dict[str | None, list[Group]]:
+        table = self._table()
+        found: dict[str | None, list[Group]] = {}
+        for group in groups:
+            found.setdefault(table.owner(group.partition), []).append(group)
+        return found
+
+    def _partition(self, key: bytes) -> int:
+        return partition_of(key, 0, self.partition_count)
+
+    def _all_partitions(self) -> list[int]:
+        return list(range(self.partition_count))
+
+    def _for(self, request: Request) -> Connection:
+        """The connection to the owner of a keyed request, as far as known; else any."""
+        if len(request.partitions) == 1 and not self._stale:
+            with suppress(Broken, *PASSING):
+                return self._owner(request.partitions[0])
+        return self._any()
+
+    def _owner(self, partition: int) -> Connection:
+        table = self._table()
+        owner = table.owner(partition)
+        if owner is None:
+            raise NotReady(f"partition {partition} has no owner now")
+        return self._to(owner)
+
+    def _to(self, member: str) -> Connection:
+        """The connection to a member. Raises NotReady when it is none, Broken when it cannot be reached."""
+        table = self._table()
+        row = table.members.get(member)
+        if row is None:
+            raise NotReady(f"{member} is no member now")
+        connection = self._connect(Address(row.host, row.client_port))
+        if connection.hello.member != member:
+            raise NotReady(f"{row.address} is {connection.hello.member} now, not {member}")
+        return connection
+
+    def _connect(self, address: Address) -> Connection:
+        connection = self._connections.get(address)
+        if connection is None or connection.closed:
+            connection = Connection(address, self._credentials, self._timeout_s)
+            self._check_cluster(connection)
+            self._connections[address] = connection
+        return connection
+
+    def _check_cluster(self, connection: Connection) -> None:
+        cluster_id = connection.hello.cluster_id
+        if self._cluster_id and cluster_id and cluster_id != self._cluster_id:
+            connection.close()
+            raise Refused(
+                f"{connection.address} is in another cluster now: {cluster_id}, not {self._cluster_id}"
+            )
+        self._cluster_id = cluster_id
+        self._partition_count = connection.hello.partition_count
+
+    def _table(self) -> Table:
+        if self._known is None or self._stale:
+            return self.table()
+        return self._known
+
+    def _any(self) -> Connection:
+        """A connection to a member: the first address that answers, else whoever is known."""
+        return self._of_anyone(lambda connection: connection)
+
+    def _of_anyone(self, ask: Callable[[Connection], T]) -> T:
+        """What the first member that can be reached answers. Raises NotReady when none does."""
+        failures: list[str] = []
+        for address in self._addresses():
+            try:
+                return ask(self._connect(address))
+            except Broken as broken:
+                failures.append(str(broken))
+        raise NotReady("no member answers: " + "; ".join(failures))
+
+    def _addresses(self) -> Iterator[Address]:
+        known = self._known.members.values() if self._known is not None else ()
+        yield from dict.fromkeys([*self._seeds, *(Address(row.host, row.client_port) for row in known)])
+
+
+def _put(
+    number: int,
+    map_name: str,
+    keys: Sequence[bytes],
+    values: Sequence[bytes],
+    groups: list[Group],
+    ttl_ms: int,
+) -> own.PutColumns:
+    rows = [row for group in groups for row in group.rows]
+    return own.PutColumns(
+        number,
+        map_name,
+        [group.partition for group in groups],
+        [len(group.rows) for group in groups],
+        own.ColumnBatch.of([keys[row] for row in rows], [values[row] for row in rows]),
+        ttl_ms,
+    )

@@ -1,0 +1,134 @@
+"""One connection to one member: questions out, answers in, over a plain socket."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from holdfast.client.routing import error_of_fault
+from holdfast.core.machine import Address
+from holdfast.errors import HoldfastError, ProtocolError
+from holdfast.wire import own
+
+CONNECT_S_MAX = 5.0
+HELLO_ANSWER_BYTES_MAX = 65_536
+ANSWER_BYTES_MAX = 2**31 - 1
+
+AnswerType = TypeVar("AnswerType", bound=own.Answer)
+
+
+class Broken(HoldfastError):
+    """The connection ended before the answer came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a client says at the door."""
+
+    cluster: str | None = None
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: bytes | None = field(default=None, repr=False)
+
+
+class Connection:
+    """One connection to one member. Raises Broken when it ends, and is of no use then."""
+
+    def __init__(self, address: Address, credentials: Credentials, timeout_s: float) -> None:
+        """Connect and say hello. Raises Broken, Denied, Unsupported or ProtocolError."""
+        self.address = address
+        self.closed = False
+        self._number = 0
+        self._answers: dict[int, own.Answer] = {}
+        self._limit = HELLO_ANSWER_BYTES_MAX
+        try:
+            self._socket = socket.create_connection(
+                (address.host, address.port), min(timeout_s, CONNECT_S_MAX)
+            )
+        except OSError as failed:
+            raise Broken(f"cannot connect to {address}: {failed}") from failed
+        try:
+            self._socket.settimeout(timeout_s)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._write(own.PREAMBLE)
+            self.hello = self.ask(
+                own.Hello(
+                    self.next_number(),
+                    own.VERSION,
+                    credentials.cluster,
+                    credentials.username,
+                    credentials.password,
+                    credentials.token,
+                ),
+                own.HelloOk,
+            )
+        except BaseException:
+            self.close()
+            raise
+        self._limit = ANSWER_BYTES_MAX
+
+    def next_number(self) -> int:
+        """A number for a question."""
+        self._number += 1
+        return self._number
+
+    def ask(self, question: own.Question, kind: type[AnswerType]) -> AnswerType:
+        """Ask, and wait for the answer. Raises what the member's fault says, or Broken."""
+        self.post(question)
+        return self.collect(question.id, kind)
+
+    def post(self, question: own.Question) -> None:
+        """Ask without waiting."""
+        self._write(own.frame(question))
+
+    def collect(self, number: int, kind: type[AnswerType]) -> AnswerType:
+        """Wait for the answer to question `number`."""
+        while number not in self._answers:
+            answer = own.read_answer(self._read_frame())
+            if isinstance(answer, own.Fault) and answer.id == 0:
+                self.close()
+                raise error_of_fault(answer)
+            self._answers[answer.id] = answer
+        answer = self._answers.pop(number)
+        if isinstance(answer, own.Fault):
+            raise error_of_fault(answer)
+        if not isinstance(answer, kind):
+            self.close()
+            raise ProtocolError(
+                f"{self.address} answered with {type(answer).__name__} instead of {kind.__name__}"
+            )
+        return answer
+
+    def close(self) -> None:
+        """End the connection."""
+        self.closed = True
+        with suppress(OSError):
+            self._socket.close()
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self._socket.sendall(data)
+        except OSError as failed:
+            self.close()
+            raise Broken(f"the connection to {self.address} broke: {failed}") from failed
+
+    def _read_frame(self) -> bytearray:
+        length = own.frame_length(self._read(own.LENGTH_BYTES), self._limit)
+        return self._read(length)
+
+    def _read(self, count: int) -> bytearray:
+        buffer = bytearray(count)
+        rest = memoryview(buffer)
+        while rest:
+            try:
+                got = self._socket.recv_into(rest)
+            except OSError as failed:
+                self.close()
+                raise Broken(f"no answer from {self.address}: {failed}") from failed
+            if not got:
+                self.close()
+                raise Broken(f"{self.address} closed the connection")
+            rest = rest[got:]
+        return buffer

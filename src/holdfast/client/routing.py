@@ -1,0 +1,173 @@
+"""Where a question goes, and what an answer means: the part of a client that needs no socket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from holdfast import errors
+from holdfast.core.machine import Address
+from holdfast.core.placement.key import partition_of
+from holdfast.core.store.operations import Outcome, Status
+from holdfast.wire import own
+
+DEFAULT_PORT = 5701
+
+FIRST_DELAY_S = 0.005
+DELAY_S_MAX = 0.5
+
+
+def parse_addresses(given: str | Iterable[str]) -> list[Address]:
+    """Addresses from `host:port`, `host` or `[host]:port`, several of them separated by commas.
+
+    Raises ConfigError, naming the part that is wrong.
+    """
+    texts = (
+        given.split(",") if isinstance(given, str) else [part for text in given for part in text.split(",")]
+    )
+    found = [_parse_address(text.strip()) for text in texts if text.strip()]
+    if not found:
+        raise errors.ConfigError(
+            f"no address of a member in {given!r}; give HOST:PORT, or several with commas"
+        )
+    return list(dict.fromkeys(found))
+
+
+def _parse_address(text: str) -> Address:
+    host, separator, port = text.rpartition(":")
+    if text.endswith("]") or not separator or (":" in host and not host.startswith("[")):
+        host, port = text, str(DEFAULT_PORT)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or not 1 <= int(port) <= 65_535:
+        raise errors.ConfigError(f"{text!r} is no address of a member; give HOST:PORT")
+    return Address(host, int(port))
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """Who holds one partition, by UUID."""
+
+    partition: int
+    replicas: tuple[str | None, ...]
+
+    @property
+    def owner(self) -> str | None:
+        """The primary, or None while nobody is."""
+        return self.replicas[0] if self.replicas else None
+
+
+class Table:
+    """The members and the partition table, as one member told it. Iterating gives the rows in order."""
+
+    def __init__(self, told: own.TableIs) -> None:
+        self.version = told.version
+        self.members = {member.uuid: member for member in told.members}
+        """By UUID, oldest first."""
+        uuids = [member.uuid for member in told.members]
+        self.rows = [
+            TableRow(partition, tuple(None if at == own.NOBODY else uuids[at] for at in row))
+            for partition, row in enumerate(told.replicas)
+        ]
+
+    def __iter__(self) -> Iterator[TableRow]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def owner(self, partition: int) -> str | None:
+        """The UUID of the partition's primary, if there is one that is a member."""
+        return self.rows[partition].owner
+
+    @property
+    def data_members(self) -> list[own.MemberRow]:
+        """The members that may hold partitions."""
+        return [member for member in self.members.values() if not member.lite]
+
+    def shares(self, parts: int) -> list[list[int]]:
+        """All partitions in `parts` even shares, each with as few owners as possible. No share is empty."""
+        ranked = sorted(range(len(self.rows)), key=lambda partition: (self.owner(partition) or "", partition))
+        parts = max(1, min(parts, len(ranked)))
+        ends = [len(ranked) * part // parts for part in range(parts + 1)]
+        return [ranked[start:end] for start, end in pairwise(ends)]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows of a batch that belong to one partition."""
+
+    partition: int
+    rows: list[int]
+
+
+def group_rows(keys: Sequence[bytes], partition_count: int) -> list[Group]:
+    """The rows of a batch, by the partition of their key (in its stored form)."""
+    found: dict[int, list[int]] = {}
+    for row, key in enumerate(keys):
+        found.setdefault(partition_of(key, 0, partition_count), []).append(row)
+    return [Group(partition, rows) for partition, rows in sorted(found.items())]
+
+
+def pack(
+    groups: Iterable[Group], sizes: Sequence[int], *, rows_max: int, bytes_max: int
+) -> Iterator[list[Group]]:
+    """Cut groups into messages of at most so many rows and bytes (but at least one row) each."""
+    packed: list[Group] = []
+    rows = size = 0
+    for group in groups:
+        start = 0
+        for at, row in enumerate(group.rows):
+            if rows and (rows == rows_max or size + sizes[row] > bytes_max):
+                if at > start:
+                    packed.append(Group(group.partition, group.rows[start:at]))
+                yield packed
+                packed, rows, size, start = [], 0, 0, at
+            rows += 1
+            size += sizes[row]
+        packed.append(Group(group.partition, group.rows[start:]))
+    if rows:
+        yield packed
+
+
+def delays() -> Iterator[float]:
+    """Seconds to wait before the next try, again and again: growing up to `DELAY_S_MAX`."""
+    delay = FIRST_DELAY_S
+    while True:
+        yield delay
+        delay = min(DELAY_S_MAX, delay * 2)
+
+
+_FAULTS: dict[own.FaultKind, type[errors.HoldfastError]] = {
+    own.FaultKind.DENIED: errors.Denied,
+    own.FaultKind.MOVED: errors.Moved,
+    own.FaultKind.NOT_READY: errors.NotReady,
+    own.FaultKind.CLOSING: errors.Closing,
+    own.FaultKind.TOO_LARGE: errors.TooLarge,
+    own.FaultKind.UNSUPPORTED: errors.Unsupported,
+    own.FaultKind.MALFORMED: errors.ProtocolError,
+    own.FaultKind.UNKNOWN: errors.Unknown,
+}
+
+_STATUSES: dict[Status, type[errors.RequestError]] = {
+    Status.UNKNOWN: errors.Unknown,
+    Status.MOVED: errors.Moved,
+    Status.NOT_READY: errors.NotReady,
+    Status.CLOSING: errors.Closing,
+    Status.TOO_LARGE: errors.TooLarge,
+}
+
+PASSING = (errors.Moved, errors.NotReady, errors.Closing)
+"""Refusals that the next table, or another member, may end."""
+
+
+def error_of_fault(fault: own.Fault) -> errors.HoldfastError:
+    """The fault as an exception to raise."""
+    return _FAULTS[fault.kind](fault.detail)
+
+
+def error_of_outcome(outcome: Outcome) -> errors.RequestError | None:
+    """The outcome as an exception to raise; None when it is well."""
+    if outcome.status is Status.OK:
+        return None
+    return _STATUSES[outcome.status](outcome.detail or outcome.status.name.lower())

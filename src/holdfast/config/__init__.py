@@ -1,0 +1,37 @@
+"""Every setting of a member, in one schema: its name, unit, default, meaning and the values it may take.
+
+Three sources are laid over each other, the later one wins: a TOML text, the environment
+(`HOLDFAST_<SECTION>_<KEY>`, for maps `HOLDFAST_MAPS_<NAME>_<KEY>`), and flags. `load` merges and checks
+them, and every mistake is a `ConfigError` that names the key, the value given and the values allowed.
+
+This package reads neither files nor the environment; its caller does and passes what it found.
+"""
+
+from holdfast.config.addresses import is_loopback, parse_address
+from holdfast.config.loading import load
+from holdfast.config.schema import (
+    BACKUPS_MAX,
+    ClusterSettings,
+    LimitSettings,
+    MapSettings,
+    MemberSettings,
+    PartitionSettings,
+    SecuritySettings,
+    Settings,
+    disagreement,
+)
+
+__all__ = [
+    "BACKUPS_MAX",
+    "ClusterSettings",
+    "LimitSettings",
+    "MapSettings",
+    "MemberSettings",
+    "PartitionSettings",
+    "SecuritySettings",
+    "Settings",
+    "disagreement",
+    "is_loopback",
+    "load",
+    "parse_address",
+]

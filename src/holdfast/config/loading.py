@@ -1,0 +1,246 @@
+"""From a TOML text, the environment and flags to checked settings."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.config.addresses import is_loopback
+from holdfast.config.schema import (
+    BACKUPS_MAX,
+    DEFAULT_MAP,
+    PREFIX,
+    SECTIONS,
+    Key,
+    MapSettings,
+    Settings,
+    keys_of,
+    schema,
+)
+from holdfast.errors import ConfigError
+
+FRAME_OVERHEAD_BYTES: Final = 65_536
+"""What a frame may hold besides one key and one value: names, headers, expiry."""
+
+
+def load(
+    text: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    overrides: Mapping[str, object] | None = None,
+    *,
+    origin: str = "the configuration",
+) -> Settings:
+    """Settings from a TOML text, the environment and flags; the later one wins, key by key.
+
+    `overrides` has dotted keys (`member.client_port`); one that is None is as good as absent, and a text is read as in
+    the environment. `origin` names the TOML text in messages. Raises ConfigError when anything is unknown, of a wrong
+    type, out of bounds, or at odds with another key.
+    """
+    values: dict[str, Any] = {}
+    for key, value in _from_text(text, origin):
+        values[key.dotted] = _convert(key, value, origin, strict=True)
+    for key, variable, raw in _from_environ(environ or {}):
+        values[key.dotted] = _convert(key, _spread(key, raw, variable), variable, strict=False)
+    for dotted, value in (overrides or {}).items():
+        if value is not None:
+            key = _find(dotted, "the command line")
+            if isinstance(value, str):
+                values[dotted] = _convert(key, _spread(key, value, dotted), "the command line", strict=False)
+            else:
+                given = list(value) if isinstance(value, tuple) else value
+                values[dotted] = _convert(key, given, "the command line", strict=True)
+
+    tables = {
+        section: table(
+            **{key.name: values[key.dotted] for key in keys_of(section, table) if key.dotted in values}
+        )
+        for section, table in SECTIONS.items()
+    }
+    settings = Settings(**tables, maps=_maps(values), given=frozenset(values))  # type: ignore[arg-type]
+    for check in CHECKS:
+        check(settings)
+    return settings
+
+
+def _from_text(text: str | None, origin: str) -> Iterator[tuple[Key, object]]:
+    """The keys of a TOML text, each with its raw value."""
+    try:
+        document = tomllib.loads(text or "")
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{origin} is not valid TOML: {error}") from None
+    for section, content in document.items():
+        if section not in SECTIONS and section != "maps":
+            raise ConfigError(f"{origin}: unknown section [{section}]{_meant(section, [*SECTIONS, 'maps'])}")
+        tables = content if section == "maps" else {section: content}
+        if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+            raise ConfigError(
+                f"{origin}: {section} must be a section: write [{section}{'.NAME' * (section == 'maps')}]"
+            )
+        for name, table in tables.items():
+            for key, value in table.items():
+                yield _find(f"maps.{name}.{key}" if section == "maps" else f"{section}.{key}", origin), value
+
+
+def _from_environ(environ: Mapping[str, str]) -> Iterator[tuple[Key, str, str]]:
+    """The keys that environment variables set, each with the variable's name and text.
+
+    Variables that merely begin alike (a container platform sets such as HOLDFAST_SERVICE_HOST) are left alone, unless
+    their second word is a section or nearly one: then a mistake is likelier than an accident.
+    """
+    known = {key.variable: key for section, table in SECTIONS.items() for key in keys_of(section, table)}
+    words = [section.upper() for section in (*SECTIONS, "maps")]
+    for variable, raw in sorted(environ.items()):
+        if not variable.startswith(PREFIX):
+            continue
+        section, _, rest = variable.removeprefix(PREFIX).partition("_")
+        if section == "MAPS":
+            yield _map_key(variable, rest), variable, raw
+        elif variable in known:
+            yield known[variable], variable, raw
+        elif rest and difflib.get_close_matches(section, words, n=1, cutoff=0.75):
+            raise ConfigError(f"the environment: unknown variable {variable}{_meant(variable, list(known))}")
+
+
+def _map_key(variable: str, rest: str) -> Key:
+    """The key that `HOLDFAST_MAPS_<rest>` sets; at the end, for names of maps may hold underscores too."""
+    fields = sorted(MapSettings.__struct_fields__, key=len, reverse=True)
+    for field in fields:
+        name = rest.removesuffix(f"_{field.upper()}")
+        if name not in {rest, ""}:
+            return _find(f"maps.{DEFAULT_MAP if name == 'DEFAULT' else name}.{field}", "the environment")
+    raise ConfigError(
+        f"the environment: {variable} must be {PREFIX}MAPS_<NAME>_<KEY> with one of the keys "
+        f"{', '.join(sorted(field.upper() for field in fields))}"
+    )
+
+
+def _find(dotted: str, origin: str) -> Key:
+    """The key with this dotted name; a ConfigError with the nearest known one if there is none."""
+    section, _, name = dotted.rpartition(".")
+    table = MapSettings if section.startswith("maps.") else SECTIONS.get(section)
+    if table is None:
+        everything = [key.dotted for key in schema()]
+        raise ConfigError(f"{origin}: unknown key {dotted}{_meant(dotted, everything)}")
+    if table is MapSettings and not (0 < len(section.removeprefix("maps.")) <= 250):
+        raise ConfigError(
+            f"{origin}: the name of a map has 1 to 250 characters, this one {len(section) - 5}: {section}"
+        )
+    for key in keys_of(section, table):
+        if key.name == name:
+            return key
+    names = [key.name for key in keys_of(section, table)]
+    raise ConfigError(f"{origin}: unknown key {dotted}{_meant(name, names)}")
+
+
+def _meant(word: str, known: list[str]) -> str:
+    """The end of a message about an unknown word: the nearest known one, or all of them."""
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+
+
+def _spread(key: Key, raw: str, variable: str) -> object:
+    """An environment variable's text in the shape of its key: `a,b` for a list, `a=1,b=2` for a table."""
+    if isinstance(key.default, list):
+        return [part.strip() for part in raw.split(",") if part.strip()]
+    if isinstance(key.default, dict):
+        pairs = [part.partition("=") for part in raw.split(",") if part.strip()]
+        if not all(equals for _, equals, _ in pairs):
+            raise ConfigError(f"{variable} = {raw!r} is not allowed: give NAME=VALUE, separated by commas")
+        return {name.strip(): value.strip() for name, _, value in pairs}
+    return raw.strip().lower() if isinstance(key.default, bool) else raw
+
+
+def _convert(key: Key, value: object, origin: str, *, strict: bool) -> object:
+    """The value in the key's type; a ConfigError that names key, value and what is allowed if it does not fit."""
+    try:
+        return msgspec.convert(value, key.type, strict=strict)
+    except msgspec.ValidationError:
+        shown = "***" if key.secret else repr(value)
+        raise ConfigError(
+            f"{origin}: {key.dotted} = {shown} is not allowed: it must be {key.allowed}"
+        ) from None
+
+
+def _maps(values: Mapping[str, Any]) -> dict[str, MapSettings]:
+    """The settings of every map that is named, each over those of `default`."""
+    chosen: dict[str, dict[str, Any]] = {DEFAULT_MAP: {}}
+    for dotted, value in values.items():
+        if dotted.startswith("maps."):
+            name, _, field = dotted.removeprefix("maps.").rpartition(".")
+            chosen.setdefault(name, {})[field] = value
+    return {name: MapSettings(**{**chosen[DEFAULT_MAP], **own}) for name, own in chosen.items()}
+
+
+# -- checks between keys -------------------------------------------------------------------------------------
+
+
+def _check_copies(settings: Settings) -> None:
+    for name, entry in settings.maps.items():
+        if entry.backups + entry.async_backups > BACKUPS_MAX:
+            raise ConfigError(
+                f"maps.{name}.backups = {entry.backups} and maps.{name}.async_backups = {entry.async_backups} are "
+                f"{entry.backups + entry.async_backups} together: at most {BACKUPS_MAX} are allowed"
+            )
+
+
+def _check_suspicion(settings: Settings) -> None:
+    cluster = settings.cluster
+    if cluster.suspect_after_ms < 2 * cluster.heartbeat_ms:
+        raise ConfigError(
+            f"cluster.suspect_after_ms = {cluster.suspect_after_ms} is not allowed: it must be at least twice "
+            f"cluster.heartbeat_ms, which is {cluster.heartbeat_ms}"
+        )
+
+
+def _check_addresses(settings: Settings) -> None:
+    settings.seed_addresses()
+    member = settings.member
+    if member.member_port == member.client_port != 0:
+        raise ConfigError(
+            f"member.client_port = {member.client_port} is not allowed: member.member_port is the same"
+        )
+    if settings.partitions.group_by == "zone" and not (member.zone or member.lite):
+        raise ConfigError("member.zone must be set, because partitions.group_by is 'zone'")
+
+
+def _check_credentials(settings: Settings) -> None:
+    security, host = settings.security, settings.member.host
+    if bool(security.username) != bool(security.password):
+        other = "password" if security.username else "username"
+        raise ConfigError(f"security.{other} must be set too: username and password go together")
+    if is_loopback(host):
+        return
+    missing: list[str] = []
+    if not security.clients_authenticate:
+        missing.append("security.username and security.password, or security.token (for clients)")
+    if not security.member_secret:
+        missing.append("security.member_secret (for members)")
+    if missing:
+        raise ConfigError(
+            f"member.host = {host!r} is not allowed without credentials, for others could read and change everything. "
+            f"Set {'; and '.join(missing)}; or listen on 127.0.0.1"
+        )
+
+
+def _check_frames(settings: Settings) -> None:
+    limits = settings.limits
+    least = limits.key_bytes + limits.value_bytes + FRAME_OVERHEAD_BYTES
+    if limits.frame_bytes < least:
+        raise ConfigError(
+            f"limits.frame_bytes = {limits.frame_bytes} is not allowed: one entry of limits.key_bytes and "
+            f"limits.value_bytes needs {least}"
+        )
+
+
+CHECKS: Final[tuple[Callable[[Settings], None], ...]] = (
+    _check_copies,
+    _check_suspicion,
+    _check_addresses,
+    _check_credentials,
+    _check_frames,
+)
+"""What must hold between keys; each raises a ConfigError that names them."""

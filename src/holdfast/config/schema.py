@@ -1,0 +1,399 @@
+"""The schema: one frozen struct for each section, and the same as data for messages and documentation.
+
+The last part of a key's name is its unit: `_ms` milliseconds, `_s` seconds, `_bytes` bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_type_hints
+
+import msgspec
+import msgspec.inspect
+from msgspec import Meta
+
+from holdfast.config.addresses import parse_address
+
+BACKUPS_MAX: Final = 6
+"""A partition has replica indices 0-6: the owner and at most six backups, whether sync or async."""
+
+PREFIX: Final = "HOLDFAST_"
+
+DEFAULT_MAP: Final = "default"
+"""The entry of `maps` from which every other map takes the keys it does not set itself."""
+
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+Text = Annotated[str, Meta(max_length=256)]
+Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
+LifetimeMilliseconds = Annotated[int, Meta(ge=0, le=2**53)]
+Backups = Annotated[int, Meta(ge=0, le=BACKUPS_MAX)]
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the TOML file. Its keys are the annotated fields."""
+
+
+class ClusterSettings(Section, frozen=True, kw_only=True):
+    """Which cluster this member belongs to, and when a silent member counts as lost."""
+
+    name: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=64,
+            description="Members and clients with another cluster name are refused.",
+        ),
+    ] = "dev"
+    seeds: Annotated[
+        list[str],
+        Meta(
+            max_length=64,
+            description="HOST:MEMBER_PORT of members to ask for the cluster. The first one forms the cluster when it "
+            "finds none; empty: this member forms its own.",
+        ),
+    ] = []
+    bootstrap: Annotated[
+        bool,
+        Meta(description="Form a new cluster at once when no seed answers, whatever the order of the seeds."),
+    ] = False
+    quorum: Annotated[
+        Literal["majority", "any"],
+        Meta(
+            description="Which part of a cut cluster goes on: only one with a majority of the last members, or any "
+            "('any' may lose acknowledged writes when a network heals)."
+        ),
+    ] = "majority"
+    heartbeat_ms: Annotated[
+        Milliseconds, Meta(description="Time between two heartbeats to each other member.")
+    ] = 1000
+    suspect_after_ms: Annotated[
+        Milliseconds,
+        Meta(description="A member that was silent for so long is suspected, and removed by the master."),
+    ] = 10_000
+    join_timeout_ms: Annotated[
+        Milliseconds, Meta(description="How long a starting member looks for a cluster before it gives up.")
+    ] = 60_000
+    call_timeout_ms: Annotated[
+        Milliseconds,
+        Meta(
+            description="How long a request waits for its partition before it is refused or answered as unknown."
+        ),
+    ] = 120_000
+
+
+class MemberSettings(Section, frozen=True, kw_only=True):
+    """This one member."""
+
+    name: Annotated[
+        Text, Meta(description="A name for people, shown in logs and status; empty: the uuid's start.")
+    ] = ""
+    host: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=253,
+            description="Address on which both doors listen. Any but loopback needs credentials (see security).",
+        ),
+    ] = "127.0.0.1"
+    public_host: Annotated[
+        Text, Meta(description="Address that others use to reach this member; empty: the same as host.")
+    ] = ""
+    member_port: Annotated[
+        Port,
+        Meta(
+            description="Door for other members; 0: any free port. If left out and taken, the next free one is used."
+        ),
+    ] = 5751
+    client_port: Annotated[
+        Port,
+        Meta(
+            description="Door for clients; 0: any free port. If left out and taken, the next free one is used."
+        ),
+    ] = 5701
+    lite: Annotated[bool, Meta(description="A lite member serves clients but owns no partition.")] = False
+    group: Annotated[
+        Text, Meta(description="Name of the failure group, if it is not the host; see partitions.group_by.")
+    ] = ""
+    zone: Annotated[
+        Text, Meta(description="Name of the zone; needed when partitions.group_by is 'zone'.")
+    ] = ""
+    attributes: Annotated[
+        dict[str, str], Meta(max_length=64, description="Further facts about this member, shown to clients.")
+    ] = {}
+
+
+class PartitionSettings(Section, frozen=True, kw_only=True):
+    """How data is cut into partitions and how these move. Equal on all members, except the four rates."""
+
+    count: Annotated[
+        int,
+        Meta(ge=1, le=65_536, description="Number of partitions of the cluster; fixed for its life."),
+    ] = 271
+    group_by: Annotated[
+        Literal["member", "host", "zone"],
+        Meta(description="Two copies of a partition never share this, as long as there are enough of them."),
+    ] = "member"
+    lost: Annotated[
+        Literal["wait", "accept"],
+        Meta(
+            description="When every in-sync copy of a partition is gone: wait for one to return, or accept the loss, "
+            "declare it and go on empty."
+        ),
+    ] = "wait"
+    parallel_migrations: Annotated[
+        int, Meta(ge=1, le=1024, description="How many partitions one member sends or receives at a time.")
+    ] = 10
+    chunk_bytes: Annotated[
+        int, Meta(ge=1024, le=16_777_216, description="Size of one piece of a moving partition.")
+    ] = 262_144
+    in_flight_bytes: Annotated[
+        int,
+        Meta(
+            ge=65_536,
+            le=2**31,
+            description="Bytes of moving partitions sent by one member and not yet confirmed.",
+        ),
+    ] = 16_777_216
+    publish_ms: Annotated[
+        Milliseconds,
+        Meta(description="Time after which the master sends the partition table to all, changed or not."),
+    ] = 15_000
+    repair_ms: Annotated[
+        Milliseconds,
+        Meta(description="Time between two comparisons of a partition's backups with its owner."),
+    ] = 30_000
+    backup_timeout_ms: Annotated[
+        Milliseconds,
+        Meta(description="A write whose sync backups are silent for so long is answered as unknown."),
+    ] = 5_000
+    drain_timeout_s: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=86_400,
+            description="How long a member that leaves waits for its partitions to be safe elsewhere.",
+        ),
+    ] = 600
+
+
+class MapSettings(Section, frozen=True, kw_only=True):
+    """One map, or 'default' for all that are not named."""
+
+    backups: Annotated[
+        Backups, Meta(description="Copies that hold a write before it is acknowledged, besides the owner's.")
+    ] = 1
+    async_backups: Annotated[
+        Backups, Meta(description="Further copies that follow without being waited for.")
+    ] = 0
+    ttl_ms: Annotated[
+        LifetimeMilliseconds, Meta(description="An entry ends so long after its last write; 0: it stays.")
+    ] = 0
+    max_idle_ms: Annotated[
+        LifetimeMilliseconds, Meta(description="An entry ends so long after its last use; 0: it stays.")
+    ] = 0
+
+    @property
+    def copies(self) -> int:
+        """How many members hold an entry of this map: the owner and all backups."""
+        return 1 + self.backups + self.async_backups
+
+
+Password = Annotated[str, Meta(max_length=1024, extra={"secret": True})]
+
+
+class SecuritySettings(Section, frozen=True, kw_only=True):
+    """Who may come in. Without any of these only loopback addresses are bound."""
+
+    username: Annotated[Text, Meta(description="Name that a client must give, with the password.")] = ""
+    password: Annotated[
+        Password, Meta(description="Password that a client must give, with the username.")
+    ] = ""
+    token: Annotated[
+        Password, Meta(description="Token that a client may give instead of username and password.")
+    ] = ""
+    member_secret: Annotated[
+        Password, Meta(description="Secret that all members of the cluster share and prove to each other.")
+    ] = ""
+
+    @property
+    def clients_authenticate(self) -> bool:
+        """Whether a client must show a username and password, or a token."""
+        return bool(self.password or self.token)
+
+    def __repr__(self) -> str:
+        shown = [
+            f"{key.name}={'***' if key.secret and getattr(self, key.name) else repr(getattr(self, key.name))}"
+            for key in keys_of("security", SecuritySettings)
+        ]
+        return f"SecuritySettings({', '.join(shown)})"
+
+
+class LimitSettings(Section, frozen=True, kw_only=True):
+    """What one key, entry, frame or connection may take of this member."""
+
+    key_bytes: Annotated[int, Meta(ge=16, le=1_048_576, description="Largest serialised key.")] = 65_536
+    value_bytes: Annotated[int, Meta(ge=16, le=2**30, description="Largest serialised value.")] = 4_194_304
+    frame_bytes: Annotated[
+        int, Meta(ge=65_536, le=2**31 - 1, description="Largest message that a client may send.")
+    ] = 16_777_216
+    greeting_bytes: Annotated[
+        int,
+        Meta(ge=1024, le=65_536, description="Largest message from a client that has not proved who it is."),
+    ] = 4096
+    greeting_timeout_ms: Annotated[
+        Milliseconds, Meta(description="Time to prove who one is, else disconnected.")
+    ] = 5000
+    connections: Annotated[int, Meta(ge=1, le=65_536, description="Client connections at a time.")] = 1024
+    unread_bytes: Annotated[
+        int,
+        Meta(
+            ge=65_536,
+            le=2**31,
+            description="Answers that a client has not read yet; above this its requests are not read either.",
+        ),
+    ] = 4_194_304
+    stalled_ms: Annotated[
+        Milliseconds,
+        Meta(description="A client that reads nothing for so long, with answers waiting, is disconnected."),
+    ] = 30_000
+
+
+SECTIONS: Final[dict[str, type[Section]]] = {
+    "cluster": ClusterSettings,
+    "member": MemberSettings,
+    "partitions": PartitionSettings,
+    "security": SecuritySettings,
+    "limits": LimitSettings,
+}
+"""Every table of the file but `maps`, which has one table of `MapSettings` for each map."""
+
+SHARED: Final = (
+    "cluster.name",
+    "cluster.quorum",
+    "partitions.count",
+    "partitions.group_by",
+    "partitions.lost",
+)
+"""Keys that all members of a cluster must agree on, besides those of `maps`."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """All settings of one member, checked. Make one with `load`."""
+
+    cluster: ClusterSettings = ClusterSettings()
+    member: MemberSettings = MemberSettings()
+    partitions: PartitionSettings = PartitionSettings()
+    security: SecuritySettings = SecuritySettings()
+    limits: LimitSettings = LimitSettings()
+    maps: dict[str, MapSettings] = {}
+    """By name; `default` is always there after `load`."""
+    given: frozenset[str] = frozenset()
+    """Dotted names of the keys that somebody set, in whatever source."""
+
+    def map(self, name: str) -> MapSettings:
+        """The settings of the map `name`: its own, else those of `default`."""
+        return self.maps.get(name) or self.maps.get(DEFAULT_MAP) or MapSettings()
+
+    def is_given(self, key: str) -> bool:
+        """Whether somebody set this key (`member.client_port`), rather than leaving it at its default."""
+        return key in self.given
+
+    def replica_backups(self) -> int:
+        """The largest number of backups, sync and async, of any map that is configured."""
+        return max((entry.copies - 1 for entry in (self.map(DEFAULT_MAP), *self.maps.values())), default=1)
+
+    def seed_addresses(self) -> list[tuple[str, int]]:
+        """The seeds as (host, member port)."""
+        return [parse_address(seed, "cluster.seeds") for seed in self.cluster.seeds]
+
+    def shared(self) -> dict[str, str]:
+        """What all members must have alike, as comparable text: dotted key -> value."""
+        items = {key: str(getattr(getattr(self, key.split(".")[0]), key.split(".")[1])) for key in SHARED}
+        for name in sorted({DEFAULT_MAP, *self.maps}):
+            for field in MapSettings.__struct_fields__:
+                items[f"maps.{name}.{field}"] = str(getattr(self.map(name), field))
+        return items
+
+    def digest(self) -> str:
+        """The shared settings as one stable text, equal exactly when `shared` is."""
+        return "\n".join(f"{key}={value}" for key, value in self.shared().items())
+
+
+def disagreement(mine: Mapping[str, str], theirs: Mapping[str, str]) -> str | None:
+    """Why two members with these `shared` settings cannot be in one cluster, or None if they can."""
+    for key in sorted({*mine, *theirs}):
+        if mine.get(key) != theirs.get(key):
+            return (
+                f"{key} is {mine.get(key, 'not configured')} here and {theirs.get(key, 'not configured')} there; "
+                "all members of a cluster must have the same value"
+            )
+    return None
+
+
+# -- the schema as data --------------------------------------------------------------------------------------
+
+
+class Key(NamedTuple):
+    """One key of the schema, for messages, flags and documentation."""
+
+    section: str
+    name: str
+    type: Any
+    default: Any
+    allowed: str
+    meaning: str
+    secret: bool
+
+    @property
+    def dotted(self) -> str:
+        return f"{self.section}.{self.name}"
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets this key."""
+        return PREFIX + self.dotted.replace(".", "_").upper()
+
+
+@cache
+def keys_of(section: str, table: type[Section]) -> tuple[Key, ...]:
+    """The keys of one table, in the order in which they are written down."""
+    info = msgspec.inspect.type_info(table)
+    assert isinstance(info, msgspec.inspect.StructType)
+    types = get_type_hints(table, include_extras=True)
+    keys = []
+    for field in info.fields:
+        kind, meaning, secret = field.type, "", False
+        if isinstance(kind, msgspec.inspect.Metadata):
+            meaning = str((kind.extra_json_schema or {}).get("description", ""))
+            secret = bool((kind.extra or {}).get("secret"))
+            kind = kind.type
+        made = field.default_factory
+        default = field.default if made is msgspec.NODEFAULT else made()
+        keys.append(Key(section, field.name, types[field.name], default, _allowed(kind), meaning, secret))
+    return tuple(keys)
+
+
+def schema() -> list[Key]:
+    """Every key there is; those of a map stand under the section `maps.default`."""
+    tables = {**SECTIONS, f"maps.{DEFAULT_MAP}": MapSettings}
+    return [key for section, table in tables.items() for key in keys_of(section, table)]
+
+
+def _allowed(kind: msgspec.inspect.Type) -> str:
+    """The values that a type takes, in words."""
+    match kind:
+        case msgspec.inspect.BoolType():
+            return "true or false"
+        case msgspec.inspect.IntType(ge=low, le=high):
+            return f"a whole number from {low} to {high}"
+        case msgspec.inspect.LiteralType(values=values):
+            return " or ".join(repr(value) for value in values)
+        case msgspec.inspect.StrType(min_length=low, max_length=high):
+            return f"text of {low or 0} to {high} characters"
+        case msgspec.inspect.ListType(max_length=high):
+            return f"a list of at most {high} texts"
+        case msgspec.inspect.DictType(max_length=high):
+            return f"a table of at most {high} texts"
+        case _:  # pragma: no cover - a key of a new type needs its words here
+            raise NotImplementedError(kind)

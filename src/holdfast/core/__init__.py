@@ -1,0 +1,1 @@
+"""The protocols, pure: events in, effects out, time passed as an argument. One folder answers one question."""

@@ -1,0 +1,199 @@
+"""How do the members of one view agree on the next? One single-decree Paxos for each view number.
+
+The acceptors for view n+1 are the members of view n. Their memory is their storage: a process that ends never comes back
+as the same acceptor, for it has a new UUID.
+
+- A-1: A quorum is more than half of the view, or exactly half with its oldest member; any two quorums share a member.
+- A-2: A view is decided by a quorum of members that belong to it (or leave with it gracefully), so the next master, who
+  asks all members of its view, reaches someone of every quorum that stored a table.
+- A-3: Who has accepted a next view is *sealed*: it stores no further table of the old one.
+- A-4: A member consents only if it suspects every member that should propose before the proposer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.core.machine import MILLISECOND, MemberId, Outbox
+from holdfast.core.messages import Accept, Accepted, Ballot, Declined, Prepare, Promise, View
+
+RETRY_NS = 400 * MILLISECOND
+ZERO: Ballot = (0, "")
+
+
+def is_quorum(view: View, members: set[MemberId]) -> bool:
+    """A-1."""
+    here = [info.uuid for info in view.members]
+    present = sum(1 for uuid in here if uuid in members)
+    if 2 * present > len(here):
+        return True
+    return 2 * present == len(here) and here[0] in members
+
+
+class Agreement:
+    """Proposer and acceptor for the view after the one that is installed."""
+
+    __slots__ = (
+        "_accepted",
+        "_accepted_ballot",
+        "_acceptances",
+        "_ballot",
+        "_choose",
+        "_decided",
+        "_majority",
+        "_me",
+        "_may_propose",
+        "_out",
+        "_phase",
+        "_promised",
+        "_promises",
+        "_value",
+        "view",
+    )
+
+    def __init__(
+        self,
+        me: MemberId,
+        out: Outbox,
+        *,
+        choose: Callable[[], View | None],
+        decided: Callable[[View], None],
+        may_propose: Callable[[MemberId], bool],
+        majority: bool,
+    ) -> None:
+        self._me = me
+        self._out = out
+        self._choose = choose
+        self._decided = decided
+        self._may_propose = may_propose
+        self._majority = majority
+        self.view: View | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._promised: Ballot = ZERO
+        self._accepted_ballot: Ballot | None = None
+        self._accepted: View | None = None
+        self._phase = "idle"
+        self._ballot: Ballot = ZERO
+        self._promises: dict[MemberId, Promise] = {}
+        self._acceptances: set[MemberId] = set()
+        self._value: View | None = None
+
+    def install(self, view: View | None) -> None:
+        """A new view holds: forget the agreement that led to it."""
+        self.view = view
+        self._reset()
+
+    @property
+    def sealed(self) -> bool:
+        """A-3: whether this member has accepted a next view."""
+        return self._accepted is not None
+
+    @property
+    def accepted(self) -> View | None:
+        """The next view that this member has agreed to, if any."""
+        return self._accepted
+
+    @property
+    def proposing(self) -> bool:
+        """Whether a proposal of this member is under way."""
+        return self._phase != "idle"
+
+    def propose(self) -> None:
+        """Start (or start again, with a higher ballot) to bring about the view that `choose` wants."""
+        view = self.view
+        assert view is not None
+        rounds = max(self._promised[0], self._ballot[0])
+        self._ballot = (rounds + 1, self._me)
+        self._phase = "prepare"
+        self._promises = {}
+        self._acceptances = set()
+        self._value = None
+        self._out.timer("propose", RETRY_NS, RETRY_NS)
+        self._to_all(Prepare(view.number, self._ballot))
+
+    def retry(self) -> None:
+        """The proposal has not ended in time."""
+        if self._phase != "idle" and self.view is not None:
+            if self._choose() is None and self._accepted is None:
+                self._phase = "idle"
+                return
+            self.propose()
+
+    def _to_all(self, message: Prepare | Accept) -> None:
+        assert self.view is not None
+        for info in self.view.members:
+            if info.uuid != self._me:
+                self._out.send(info.uuid, message)
+        if isinstance(message, Prepare):
+            self.on_prepare(self._me, message)
+        else:
+            self.on_accept(self._me, message)
+
+    def _answer(self, to: MemberId, message: Promise | Accepted | Declined) -> None:
+        if to != self._me:
+            self._out.send(to, message)
+        elif isinstance(message, Promise):
+            self.on_promise(to, message)
+        elif isinstance(message, Accepted):
+            self.on_accepted(to, message)
+
+    # -- acceptor
+
+    def on_prepare(self, sender: MemberId, message: Prepare) -> None:
+        if self.view is None or message.view != self.view.number:
+            return
+        if message.ballot <= self._promised or not self._may_propose(sender):
+            self._answer(sender, Declined(message.view, message.ballot, self._promised))
+            return
+        self._promised = message.ballot
+        self._answer(sender, Promise(message.view, message.ballot, self._accepted_ballot, self._accepted))
+
+    def on_accept(self, sender: MemberId, message: Accept) -> None:
+        if self.view is None or message.view != self.view.number or message.ballot < self._promised:
+            return
+        self._promised = message.ballot
+        self._accepted_ballot = message.ballot
+        self._accepted = message.value
+        self._answer(sender, Accepted(message.view, message.ballot))
+
+    # -- proposer
+
+    def on_promise(self, sender: MemberId, message: Promise) -> None:
+        if self._phase != "prepare" or self.view is None or message.view != self.view.number:
+            return
+        if message.ballot != self._ballot:
+            return
+        self._promises[sender] = message
+        if self._majority and not is_quorum(self.view, set(self._promises)):
+            return
+        best: Promise | None = None
+        for promise in self._promises.values():
+            if promise.accepted_ballot is not None and (
+                best is None or best.accepted_ballot is None or promise.accepted_ballot > best.accepted_ballot
+            ):
+                best = promise
+        value = best.accepted if best is not None else self._choose()
+        if value is None:
+            self._phase = "idle"
+            return
+        self._value = value
+        self._phase = "accept"
+        self._to_all(Accept(self.view.number, self._ballot, value))
+
+    def on_accepted(self, sender: MemberId, message: Accepted) -> None:
+        if self._phase != "accept" or self.view is None or self._value is None:
+            return
+        if message.view != self.view.number or message.ballot != self._ballot:
+            return
+        self._acceptances.add(sender)
+        value = self._value
+        counted = self._acceptances & ({info.uuid for info in value.members} | set(value.left))
+        if not self._majority or is_quorum(self.view, counted):
+            self._phase = "idle"
+            self._decided(value)
+
+    def on_declined(self, sender: MemberId, message: Declined) -> None:
+        if self._phase != "idle" and message.ballot == self._ballot and message.promised > self._ballot:
+            self._promised = max(self._promised, message.promised)

@@ -1,0 +1,126 @@
+"""Who hears of changes: entry listeners of this member's sessions, here or on all members."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.core.machine import MemberId, Outbox
+from holdfast.core.messages import Events, Subscribe
+from holdfast.core.replication.lane import Lane
+from holdfast.core.store.operations import EntryEvent, EventKind
+
+Heard = Callable[[EntryEvent], None]
+
+
+class Listener:
+    """One registration."""
+
+    __slots__ = ("heard", "key", "local_only", "name")
+
+    def __init__(self, name: str, key: bytes | None, heard: Heard, *, local_only: bool) -> None:
+        self.name = name
+        self.key = key
+        self.heard = heard
+        self.local_only = local_only
+
+    def takes(self, event: EntryEvent) -> bool:
+        """Whether the event is of interest: all keys, this key, or the whole map."""
+        return self.key is None or event.key is None or event.key == self.key
+
+
+class Listeners:
+    """Registrations of this member's sessions and subscriptions of other members."""
+
+    def __init__(self, me: MemberId, out: Outbox, lane: Lane, members: Callable[[], list[MemberId]]) -> None:
+        self._me = me
+        self._out = out
+        self._lane = lane
+        self._members = members
+        self._local: dict[str, list[Listener]] = {}
+        self._subscribers: dict[str, set[MemberId]] = {}
+        self._pending: dict[MemberId, list[EntryEvent]] = {}
+        lane.heard = self._happened
+
+    def add(self, name: str, key: bytes | None, heard: Heard, *, local_only: bool) -> Callable[[], None]:
+        """Register; answers the function that ends it."""
+        listener = Listener(name, key, heard, local_only=local_only)
+        wide_before = self._wide(name)
+        self._local.setdefault(name, []).append(listener)
+        self._count(name)
+        if not local_only and not wide_before:
+            self._subscribe(name, wanted=True)
+
+        def remove() -> None:
+            registered = self._local.get(name, [])
+            if listener not in registered:
+                return
+            registered.remove(listener)
+            if not registered:
+                del self._local[name]
+            self._count(name)
+            if not local_only and not self._wide(name):
+                self._subscribe(name, wanted=False)
+
+        return remove
+
+    def _wide(self, name: str) -> bool:
+        return any(not listener.local_only for listener in self._local.get(name, []))
+
+    def _subscribe(self, name: str, *, wanted: bool) -> None:
+        for member in self._members():
+            if member != self._me:
+                self._out.send(member, Subscribe(name, wanted))
+
+    def _count(self, name: str) -> None:
+        total = len(self._local.get(name, [])) + len(self._subscribers.get(name, ()))
+        if total:
+            self._lane.listening[name] = total
+        else:
+            self._lane.listening.pop(name, None)
+
+    def on_subscribe(self, sender: MemberId, message: Subscribe) -> None:
+        subscribers = self._subscribers.setdefault(message.map, set())
+        if message.wanted:
+            subscribers.add(sender)
+        else:
+            subscribers.discard(sender)
+        if not subscribers:
+            del self._subscribers[message.map]
+        self._count(message.map)
+
+    def on_events(self, message: Events) -> None:
+        """Events of another member."""
+        for event in message.events:
+            for listener in list(self._local.get(event.map, [])):
+                if not listener.local_only and listener.takes(event):
+                    listener.heard(event)
+
+    def cleared(self, kind: EventKind, name: str, count: int) -> None:
+        """A request on this member has cleared the whole map."""
+        self._happened(EntryEvent(kind, name, self._me, count=count))
+
+    def _happened(self, event: EntryEvent) -> None:
+        for listener in list(self._local.get(event.map, [])):
+            if listener.takes(event):
+                listener.heard(event)
+        for member in sorted(self._subscribers.get(event.map, ())):
+            self._pending.setdefault(member, []).append(event)
+
+    def flush(self) -> None:
+        """Send what other members are to hear: one message a member and step."""
+        if self._pending:
+            pending, self._pending = self._pending, {}
+            for member, events in pending.items():
+                self._out.send(member, Events(events))
+
+    def members_changed(self, gone: set[MemberId], new: set[MemberId]) -> None:
+        """Forget the subscriptions of those who left; subscribe with those who came."""
+        for name in sorted(self._subscribers):
+            self._subscribers[name] -= gone
+            if not self._subscribers[name]:
+                del self._subscribers[name]
+            self._count(name)
+        for name in sorted(self._local):
+            if self._wide(name):
+                for member in sorted(new):
+                    self._out.send(member, Subscribe(name, True))

@@ -1,0 +1,180 @@
+"""The contract between the protocols and the world.
+
+A protocol is a function of its past: `handle(event, now_ns) -> list[Effect]`. It knows no socket, file, clock,
+thread or random number; it asks for deeds by returning effects, and the engine carries them out.
+
+Rules
+- No effect relies on another effect of the same list: the engine may reorder a list, and the simulator shuffles it.
+- Messages sent to one peer in different steps arrive in the order of the steps, each once, while both live (the link).
+- Time is integer nanoseconds, monotonic, of this member alone. No safety rule depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NewType
+
+if TYPE_CHECKING:
+    from holdfast.core.messages import Message
+
+MemberId = NewType("MemberId", str)
+"""A member's UUID as text: who it is, for one life of its process. Its address is only where it is."""
+
+PartitionId = int
+"""0 .. partition count - 1."""
+
+MILLISECOND = 1_000_000
+SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a process listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+# -- effects ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Give `message` to the member `to`, once and in order after earlier steps, while both live."""
+
+    to: MemberId
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Whisper:
+    """Give `message` to whoever listens at `address`, perhaps: it may be lost. For discovery and heartbeats."""
+
+    address: Address
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Wake the machine called `name` after `after_ns` plus a random part of `jitter_ns`. A second one replaces the first."""
+
+    name: str
+    after_ns: int
+    jitter_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLink:
+    """From now on there is a link to this member (its life and address as in the view)."""
+
+    to: MemberId
+    life: int
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class CloseLink:
+    """The member left: drop the link and what was still to be sent."""
+
+    to: MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Answer a waiting caller: run `deed` (a session's or a future's callback) outside the protocols."""
+
+    deed: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something worth telling: a log line, a step of the simulator's story, a row of the status."""
+
+    kind: str
+    fields: dict[str, object] = field(default_factory=dict)
+    level: str = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """This member has left the cluster and may end."""
+
+    why: str
+
+
+Effect = Send | Whisper | SetTimer | OpenLink | CloseLink | Call | Note | Stop
+
+# -- events -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message from a member, over its link: once, in order."""
+
+    sender: MemberId
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A message that came without a link: from a stranger, or a heartbeat."""
+
+    address: Address
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """The timer `name` is due."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSilent:
+    """The network lost its connection to this member and cannot make a new one. A hint, never proof."""
+
+    member: MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveRequested:
+    """The operator wants this member to leave when its partitions are safe elsewhere."""
+
+
+Event = Received | Heard | TimerFired | PeerSilent | LeaveRequested
+
+
+class Outbox:
+    """Where the machines of one member lay down their effects during a step; it also carries the time of the step."""
+
+    __slots__ = ("effects", "now_ns")
+
+    def __init__(self) -> None:
+        self.effects: list[Effect] = []
+        self.now_ns = 0
+
+    def send(self, to: MemberId, message: Message) -> None:
+        """Lay down a message for a member."""
+        self.effects.append(Send(to, message))
+
+    def whisper(self, address: Address, message: Message) -> None:
+        """Lay down a message that may be lost."""
+        self.effects.append(Whisper(address, message))
+
+    def timer(self, name: str, after_ns: int, jitter_ns: int = 0) -> None:
+        """Ask to be woken."""
+        self.effects.append(SetTimer(name, after_ns, jitter_ns))
+
+    def note(self, kind: str, level: str = "info", **fields: object) -> None:
+        """Tell something."""
+        self.effects.append(Note(kind, fields, level))
+
+    def take(self) -> list[Effect]:
+        """Hand over what has been laid down, and begin anew."""
+        effects, self.effects = self.effects, []
+        return effects

@@ -1,0 +1,364 @@
+"""One member: routes each event to the machine that owns it, and composes the machines.
+
+The machines know each other only through what this module hands them. Reading order: `machine`, `cluster.membership`,
+`placement.ledger`, `migration.master`, `migration.source`, `replication.lane`, `replication.copies`,
+`replication.activation`, `routing.router`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import assert_never
+
+from holdfast.config import Settings
+from holdfast.core import messages as m
+from holdfast.core.cluster.membership import Identity, Membership, Timing
+from holdfast.core.listeners import Listeners
+from holdfast.core.machine import (
+    MILLISECOND,
+    SECOND,
+    Address,
+    Effect,
+    Event,
+    Heard,
+    LeaveRequested,
+    MemberId,
+    Outbox,
+    PeerSilent,
+    Received,
+    TimerFired,
+)
+from holdfast.core.migration.master import Migrations
+from holdfast.core.migration.source import Source
+from holdfast.core.placement.ledger import Ledger
+from holdfast.core.placement.table import Row, Table
+from holdfast.core.replication.activation import Activation
+from holdfast.core.replication.copies import Copies
+from holdfast.core.replication.lane import Lane
+from holdfast.core.routing.router import Router
+from holdfast.core.rules import Rules
+from holdfast.core.store.operations import Done, Outcome, Request, Status
+
+SWEEP_NS = 500 * MILLISECOND
+SWEEP_LIMIT = 100
+
+
+class Member:
+    """A whole member, pure. Give it events, carry out its effects."""
+
+    def __init__(self, identity: Identity, settings: Settings, rules: Rules) -> None:
+        self.me = identity.info.uuid
+        self.settings = settings
+        self.rules = rules
+        self.out = Outbox()
+        self.table = Table(settings.partitions.count)
+        rows = self.table.rows
+        timing = Timing(
+            settings.cluster.heartbeat_ms * MILLISECOND, settings.cluster.suspect_after_ms * MILLISECOND
+        )
+        majority = settings.cluster.quorum == "majority" and rules.holds("view-majority")
+        self.membership = Membership(
+            identity,
+            timing,
+            self.out,
+            majority=majority,
+            view_changed=self._view_changed,
+            may_part=lambda member: self.migrations.may_part(member),
+        )
+        self.migrations = Migrations(
+            settings, self.out, rules, self.membership, 1 + settings.replica_backups()
+        )
+        self.lane = Lane(self.me, settings, self.out, rules)
+        self.lane.attach(rows)
+        self.copies = Copies(self.me, settings, self.out, rules, rows)
+        self.router = Router(self.me, settings, self.out, rows, self.lane, present=self._present)
+        self.activation = Activation(
+            self.me,
+            self.out,
+            rules,
+            rows,
+            self.copies,
+            fill=lambda partition, member: self.source.bring_up_to_date(partition, member),
+            serve=self._serve,
+        )
+        self.source = Source(
+            self.me,
+            settings,
+            self.out,
+            rules,
+            rows,
+            self.copies,
+            self.lane,
+            is_active=lambda partition: partition in self.activation.active,
+            pause=self._pause,
+            filled=self.activation.holds,
+            master=lambda: self.membership.master,
+            view_number=lambda: self.membership.view.number if self.membership.view else 0,
+        )
+        self.ledger = Ledger(
+            self.table,
+            self.membership,
+            self.out,
+            rules,
+            applied=self._row_changed,
+            committed=self.migrations.committed,
+            gathered=self.migrations.gathered,
+            became_current=self._became_current,
+            active=self.source.active,
+        )
+        self.migrations.ledger = self.ledger
+        self.listeners = Listeners(
+            self.me, self.out, self.lane, lambda: [info.uuid for info in self.membership.members()]
+        )
+        self.router.told_whole = self.listeners.cleared
+        self._watchers: list[Callable[[], None]] = []
+        self._changed = False
+        self._known_leavers: set[MemberId] = set()
+
+    # -- the contract
+
+    def start(self, now_ns: int) -> list[Effect]:
+        """Begin: look for the cluster."""
+        self.out.now_ns = now_ns
+        self.membership.start()
+        self.out.timer("sweep", SWEEP_NS)
+        return self._end_of_step()
+
+    def handle(self, event: Event, now_ns: int) -> list[Effect]:
+        """One step: the effects of one event."""
+        self.out.now_ns = now_ns
+        match event:
+            case Received(sender, message):
+                self._received(sender, message)
+            case Heard(address, message):
+                self._heard(address, message)
+            case TimerFired(name):
+                self._timer(name)
+            case PeerSilent(member):
+                self.membership.detector.silent(member)
+                self.membership.consider()
+            case LeaveRequested():
+                self.membership.leave()
+                self.membership.mark_leaving()
+                self._leavers_changed()
+            case _:
+                assert_never(event)
+        return self._end_of_step()
+
+    def execute(self, request: Request, done: Done, now_ns: int) -> list[Effect]:
+        """A request of a session of this member."""
+        self.out.now_ns = now_ns
+        if self.membership.state in ("parting", "gone"):
+            done(Outcome(Status.CLOSING, None, "this member has left the cluster"))
+        else:
+            self.router.execute(request, done)
+        return self._end_of_step()
+
+    def drain(self) -> list[Effect]:
+        """The effects that sessions caused through the lane since the last step."""
+        return self._end_of_step()
+
+    def _end_of_step(self) -> list[Effect]:
+        self.activation.flush()
+        self.listeners.flush()
+        if self._changed:
+            self._changed = False
+            for told in list(self._watchers):
+                told()
+        return self.out.take()
+
+    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed` after steps in which members or rows changed; answers the function that ends it."""
+        self._watchers.append(changed)
+
+        def unwatch() -> None:
+            if changed in self._watchers:
+                self._watchers.remove(changed)
+
+        return unwatch
+
+    # -- events, by kind
+
+    def _received(self, sender: MemberId, message: m.Message) -> None:
+        match message:
+            case m.Replicate():
+                self.copies.on_replicate(sender, message)
+            case m.Replicated():
+                self.lane.on_replicated(sender, message)
+            case m.Forward():
+                self.router.on_forward(sender, message)
+            case m.Answer():
+                self.router.on_answer(sender, message)
+            case m.Fill():
+                self.copies.on_fill(sender, message)
+            case m.Filled():
+                self.source.on_filled(sender, message)
+            case m.Enlist():
+                self.copies.on_enlist(sender, message)
+            case m.Enlisted():
+                self.activation.on_enlisted(sender, message)
+            case m.MigrationRequest():
+                self.source.on_request(sender, message)
+            case m.MigrationReady():
+                self.migrations.on_ready(sender, message)
+            case m.MigrationRefused():
+                self.migrations.on_refused(sender, message)
+            case m.Subscribe():
+                self.listeners.on_subscribe(sender, message)
+            case m.Events():
+                self.listeners.on_events(message)
+            case _:
+                self._received_control(sender, message)
+
+    def _received_control(self, sender: MemberId, message: m.Message) -> None:
+        agreement = self.membership.agreement
+        match message:
+            case m.TableOffer():
+                self.ledger.on_offer(sender, message)
+            case m.TableStored():
+                self.ledger.on_stored(sender, message)
+            case m.TableCommit():
+                self.ledger.on_commit(sender, message)
+            case m.TableFetch():
+                self.ledger.on_fetch(sender, message)
+            case m.TableReport():
+                self.ledger.on_report(sender, message)
+            case m.Prepare():
+                agreement.on_prepare(sender, message)
+            case m.Promise():
+                agreement.on_promise(sender, message)
+            case m.Accept():
+                agreement.on_accept(sender, message)
+            case m.Accepted():
+                agreement.on_accepted(sender, message)
+            case m.Declined():
+                agreement.on_declined(sender, message)
+            case _:
+                # Discovery travels without a link; over one it is a peer's mistake, and has no effect.
+                self.out.note("message out of place", level="warning", message=type(message).__name__)
+
+    def _heard(self, address: Address, message: m.Message) -> None:
+        match message:
+            case m.Heartbeat():
+                self.membership.on_heartbeat(address, message)
+                if self.membership.leavers != self._known_leavers:
+                    self._leavers_changed()
+            case m.JoinRequest():
+                self.membership.on_join_request(address, message)
+            case m.JoinAnswer():
+                self.membership.on_join_answer(address, message)
+            case m.ViewDecided():
+                self.membership.on_view(message.view)
+            case _:
+                self.out.note("message out of place", level="warning", message=type(message).__name__)
+
+    def _timer(self, name: str) -> None:
+        if name == "route":
+            self.router.on_timer()
+        elif name == "plan":
+            self.migrations.on_timer()
+        elif name == "sweep":
+            self.lane.sweep(SWEEP_LIMIT)
+            self.out.timer("sweep", SWEEP_NS)
+        else:
+            self.membership.on_timer(name)
+
+    # -- what one machine's change means for the others
+
+    def _leavers_changed(self) -> None:
+        self._known_leavers = set(self.membership.leavers)
+        self.migrations.leaver_known()
+
+    def _present(self, member: MemberId) -> bool:
+        return self.membership.member(member) is not None
+
+    def _view_changed(self, old: m.View | None, new: m.View | None) -> None:
+        self._changed = True
+        before = {(info.uuid, info.life) for info in old.members} if old else set()
+        after = {(info.uuid, info.life) for info in new.members} if new else set()
+        gone = {uuid for uuid, _ in before - after} - {self.me}
+        came = {uuid for uuid, _ in after - before} - {self.me}
+        self.migrations.view_changed(new)
+        if self.membership.state != "member":
+            self._stop_serving()
+        else:
+            self.source.view_changed(gone | came)
+            for partition, row in enumerate(self.table.rows):
+                if row.owner == self.me and came.intersection(row.replicas) and self.ledger.current:
+                    self._take_office(partition)
+        self.ledger.view_changed(old, new)
+        self.listeners.members_changed(gone, came)
+        self.router.members_gone(gone)
+        self._known_leavers = set(self.membership.leavers)
+
+    def _stop_serving(self) -> None:
+        """This member was removed: it keeps its copies, and serves none of them."""
+        for partition in range(len(self.table.rows)):
+            self.lane.serving[partition] = None
+            self.activation.cancel(partition)
+            self.lane.abandon(partition)
+        self.source.reset()
+        self.copies.removed()
+
+    def _became_current(self) -> None:
+        """The newest table is here, after coming (back) into the cluster: take office where it says so."""
+        for partition, row in enumerate(self.table.rows):
+            if row.owner == self.me and partition not in self.activation.active:
+                self._take_office(partition)
+
+    def _take_office(self, partition: int) -> None:
+        self.lane.serving[partition] = None
+        self.activation.begin(partition)
+
+    def _row_changed(self, partition: int, old: Row, new: Row) -> None:
+        self._changed = True
+        copy = self.copies.row_changed(partition, old, new)
+        self.source.row_changed(partition)
+        if new.owner != self.me:
+            self.lane.serving[partition] = None
+            self.activation.cancel(partition)
+            self.lane.abandon(partition)
+        elif partition in self.activation.active and old.owner == self.me and old.epoch == new.epoch:
+            assert copy is not None
+            self._serve(partition)
+        elif self.ledger.current:
+            self._take_office(partition)
+        self.copies.retry(partition)
+        self.router.served(partition)
+
+    def _serve(self, partition: int) -> None:
+        copy = self.copies.held[partition]
+        self.lane.serving[partition] = copy
+        self.lane.retarget(copy)
+        self.router.served(partition)
+
+    def _pause(self, partition: int) -> None:
+        self.lane.serving[partition] = None
+
+    # -- for status and tests
+
+    def why_unsafe(self) -> str:
+        """Why a crash could cost something now; empty when the cluster, as far as this member knows, is safe."""
+        if self.membership.state != "member":
+            return f"this member is {self.membership.state}"
+        if not self.table.assigned:
+            return "partitions are not assigned yet"
+        data = [info for info in self.membership.members() if not info.lite]
+        groups = {info.group or info.uuid for info in data}
+        wanted = min(1 + self.settings.replica_backups(), len(groups))
+        for partition, row in enumerate(self.table.rows):
+            living = [member for member in row.replicas if member is not None and self._present(member)]
+            if len(living) < wanted:
+                return f"partition {partition} has {len(living)} of {wanted} copies"
+        if self.activation.pending:
+            return f"{self.activation.pending} partitions are taking office"
+        if self.membership.is_master:
+            if not self.ledger.ready:
+                return "looking for the newest table"
+            if self.migrations.running or self.migrations.queued:
+                return f"{len(self.migrations.running) + self.migrations.queued} migrations to do"
+            if not self.ledger.settled:
+                return "a table round is under way"
+        return ""
+
+

@@ -1,0 +1,306 @@
+"""Every message between members: the vocabulary. Each is a number and its fields on the wire; nothing executable."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core.machine import MemberId
+from holdfast.core.placement.migration import Migration
+from holdfast.core.placement.table import Row
+from holdfast.core.store.operations import EntryEvent, Outcome, Request
+from holdfast.core.store.partition import Record
+
+
+class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
+    """One member as the view lists it."""
+
+    uuid: MemberId
+    life: int
+    """How often it was admitted; what was sent to an earlier life has no effect on a later one."""
+    host: str
+    port: int
+    client_host: str
+    client_port: int
+    name: str
+    lite: bool = False
+    group: str = ""
+    """Host, zone or own group: two copies of a partition never share one. Empty: the member is its own group."""
+
+
+class View(msgspec.Struct, frozen=True, array_like=True):
+    """The agreed list of members, oldest first; the oldest is the master."""
+
+    number: int
+    cluster_id: str
+    members: list[MemberInfo]
+    left: list[MemberId] = []
+    """Members of the view before that have left gracefully with this one."""
+
+
+Ballot = tuple[int, str]
+"""Round and proposer; greater ones win."""
+
+
+class JoinRequest(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """A stranger (or a member that was removed though alive) asks to be admitted."""
+
+    info: MemberInfo
+    cluster: str
+    shared: dict[str, str]
+    """The settings that all members must share."""
+    cluster_id: str = ""
+    """The cluster it belonged to before, if it still holds data of it."""
+
+
+class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """`idle`: this process is in no cluster either. Else the reason for which the caller is refused."""
+
+    uuid: MemberId
+    idle: bool
+    refusal: str = ""
+    host: str = ""
+    port: int = 0
+
+
+class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """I am alive, in this view; whom I suspect; whether I want to leave; whether I have agreed to a next view."""
+
+    uuid: MemberId
+    life: int
+    view: int
+    suspects: list[MemberId] = []
+    leaving: bool = False
+    sealed: bool = False
+
+
+class ViewDecided(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """This view is agreed."""
+
+    view: View
+
+
+class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """Phase 1 of the agreement on the view after `view`."""
+
+    view: int
+    ballot: Ballot
+
+
+class Promise(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """I accept nothing below `ballot`; what I have accepted so far."""
+
+    view: int
+    ballot: Ballot
+    accepted_ballot: Ballot | None
+    accepted: View | None
+
+
+class Accept(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """Phase 2: accept this next view."""
+
+    view: int
+    ballot: Ballot
+    value: View
+
+
+class Accepted(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """I have accepted it, and store no further table of the old view."""
+
+    view: int
+    ballot: Ballot
+
+
+class Declined(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """I have promised a higher ballot, or do not suspect the members that should propose before you."""
+
+    view: int
+    ballot: Ballot
+    promised: Ballot
+
+
+class TableOffer(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """The master asks to store these rows; rounds up to `committed` may be applied."""
+
+    view: int
+    round: int
+    committed: int
+    rows: list[tuple[int, Row]]
+
+
+class TableStored(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """Stored, not yet applied."""
+
+    view: int
+    round: int
+
+
+class TableCommit(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """Rounds up to this one are the table now."""
+
+    view: int
+    round: int
+
+
+class TableFetch(msgspec.Struct, frozen=True, array_like=True, tag=13):
+    """A new master asks for the newest rows that you know."""
+
+    view: int
+
+
+class TableReport(msgspec.Struct, frozen=True, array_like=True, tag=14):
+    """The newest row known for each partition, and the migrations in which the sender is the primary."""
+
+    view: int
+    rows: list[tuple[int, Row]]
+    active: list[tuple[Migration, int]]
+    """Migration and the version of the row that it starts from."""
+
+
+class MigrationRequest(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """Master to primary: bring the destination to hold what the new row wants it to hold."""
+
+    view: int
+    migration: Migration
+    version: int
+
+
+class MigrationReady(msgspec.Struct, frozen=True, array_like=True, tag=21):
+    """Primary to master: the destination holds everything, and (if the primary changes) writes stand still."""
+
+    view: int
+    partition: int
+    version: int
+
+
+class MigrationRefused(msgspec.Struct, frozen=True, array_like=True, tag=22):
+    """Primary to master: not started, and why."""
+
+    view: int
+    partition: int
+    version: int
+    why: str
+
+
+class Section(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Records of one partition at one version."""
+
+    partition: int
+    version: int
+    records: list[Record]
+
+
+class Replicate(msgspec.Struct, frozen=True, array_like=True, tag=30):
+    """The records of a batch; or, sent again, those of several batches that are not finished yet."""
+
+    batches: list[int]
+    sections: list[Section]
+
+
+class Replicated(msgspec.Struct, frozen=True, array_like=True, tag=31):
+    """The records of these partitions of the batches are held. What is not named was not accepted (yet)."""
+
+    batches: list[int]
+    partitions: list[int]
+
+
+class Enlist(msgspec.Struct, frozen=True, array_like=True, tag=32):
+    """A primary that wants to serve: partition, version, update counters per map."""
+
+    partitions: list[tuple[int, int, list[tuple[str, int]]]]
+
+
+class Enlisted(msgspec.Struct, frozen=True, array_like=True, tag=33):
+    """I know you as primary at this version; whether my counters equal yours."""
+
+    partitions: list[tuple[int, int, bool]]
+
+
+class FillEntries(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Entries of one map in a chunk: five values an entry (key, value, ttl_ms left, max_idle_ms, key hash)."""
+
+    map: str
+    counter: int
+    """The update counter that the copy stands at; -1 until the last chunk."""
+    entries: list[tuple[bytes, bytes, int, int, int]]
+
+
+class Fill(msgspec.Struct, frozen=True, array_like=True, tag=34):
+    """A chunk of a partition's content, supplied to a replica that is being filled."""
+
+    partition: int
+    version: int
+    ticket: int
+    sequence: int
+    last: bool
+    epoch: int
+    joining: bool
+    """True for the destination of a migration, False for a replica of the row that is brought up to date."""
+    maps: list[FillEntries]
+
+
+class Filled(msgspec.Struct, frozen=True, array_like=True, tag=35):
+    """Chunk `sequence` of the supply `ticket` is held."""
+
+    partition: int
+    version: int
+    ticket: int
+    sequence: int
+
+
+class Forward(msgspec.Struct, frozen=True, array_like=True, tag=40):
+    """A request for partitions that the receiver should serve."""
+
+    ticket: int
+    request: Request
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True, tag=41):
+    """The outcome, and the partitions that the sender did not serve (ask again for these)."""
+
+    ticket: int
+    outcome: Outcome
+    missed: list[int]
+
+
+class Subscribe(msgspec.Struct, frozen=True, array_like=True, tag=42):
+    """Send me (or send me no longer) the entry events of this map."""
+
+    map: str
+    wanted: bool
+
+
+class Events(msgspec.Struct, frozen=True, array_like=True, tag=43):
+    """Entry events for a subscriber, in the order in which they happened."""
+
+    events: list[EntryEvent]
+
+
+Message = (
+    JoinRequest
+    | JoinAnswer
+    | Heartbeat
+    | ViewDecided
+    | Prepare
+    | Promise
+    | Accept
+    | Accepted
+    | Declined
+    | TableOffer
+    | TableStored
+    | TableCommit
+    | TableFetch
+    | TableReport
+    | MigrationRequest
+    | MigrationReady
+    | MigrationRefused
+    | Replicate
+    | Replicated
+    | Enlist
+    | Enlisted
+    | Fill
+    | Filled
+    | Forward
+    | Answer
+    | Subscribe
+    | Events
+)

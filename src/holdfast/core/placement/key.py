@@ -1,0 +1,30 @@
+"""Which partition a key belongs to (H7): the rule that every Hazelcast client already knows."""
+
+from __future__ import annotations
+
+from mmh3 import mmh3_32_sintdigest as murmur3
+
+SEED = 0x01000193
+"""Seed of the 32-bit murmur3 in the Hazelcast protocol."""
+
+TYPE_ID_BYTES = 4
+"""A serialised key begins with its type id, which is not hashed."""
+
+LOWEST_INT32 = -(2**31)
+
+
+def partition_of(key: bytes, key_hash: int, partition_count: int) -> int:
+    """The partition, 0 .. `partition_count` - 1, of a serialised key.
+
+    `key` is a 4-byte type id and the payload, without a hash word. `key_hash` is the hash word that came with
+    it, as signed int32: a key with a partitioning strategy carries the hash of something else than its
+    payload. 0 means that the client set none.
+    """
+    return index_of(key_hash or murmur3(key[TYPE_ID_BYTES:], SEED), partition_count)
+
+
+def index_of(key_hash: int, partition_count: int) -> int:
+    """The partition of a signed int32 hash. The lowest int32, whose absolute value is no int32, goes to 0."""
+    if key_hash == LOWEST_INT32:
+        return 0
+    return abs(key_hash) % partition_count

@@ -1,0 +1,369 @@
+"""Where should every replica live? The target table for the members that are here (H7, H6).
+
+`arrange` starts from the present rows and changes them only where one of these is broken:
+
+- Every partition has its replicas, no two of them on one member or in one group (a host, a zone; by default each
+  member is a group of its own). Where there are fewer groups than replicas, fewer slots are filled.
+- For every backup count b, the slots 0..b are spread evenly: two members differ by one at most. So the owners are
+  even, and so is what each member holds for maps of any backup count. A group holds a partition once at most, which
+  caps what the members of a big group can get in a small cluster; the others share the rest evenly.
+
+It works slot by slot, from hot to cold, and a slot once settled stays. A slot goes to a member that has nothing of
+the partition; its owner gives it up, or goes down to a slot that has lost its owner, which costs no copy more than
+filling that slot. So owners of a partition never trade places, which no plan could execute, and what is
+arranged can be reached. Which member gets a slot is a cheapest way in a graph of members: as few replicas as possible
+are copied, and among equals members share partitions with as many others as possible, so that after a
+crash many members bring the copies back.
+
+The even spread gives way where it cannot be had without taking copies away: when each member holds every partition,
+its owners stay where they are until another member joins; and a group that holds every partition keeps the share of
+owners that it has.
+
+Arranged again, the result stays as it is. Where a second round can even out what the first could not, it is
+part of the result, or else strictly better by the hottest uneven slot: repeating comes to an end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
+
+import msgspec
+
+from holdfast.core.placement.migration import NONE, Slots
+from holdfast.core.placement.planner import cancel_cycles, plan
+
+EMPTY = -1
+"""The slot lost its owner."""
+
+GONER = -2
+"""The owner of the slot is on its way out: it still has the data, and gives the slot up to a successor."""
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A member that may hold replicas; two of one group never hold the same partition."""
+
+    uuid: str
+    group: str = ""
+    """Host, zone or rack. Empty: the member is a group of its own."""
+
+
+def arrange(rows: Sequence[Slots], candidates: Sequence[Candidate], replicas: int) -> list[Slots]:
+    """The target row of every partition, each with `replicas` slots filled if there are as many groups.
+
+    `rows` are the present ones; a member in them that is no candidate is leaving and gives its slots away. The
+    order of the candidates does not matter. Without candidates nothing can move and the rows stay as they are.
+    Raises ValueError when two candidates have one uuid or `replicas` is less than 1.
+    """
+    if replicas < 1:
+        raise ValueError(f"a partition needs at least 1 replica, not {replicas}")
+    if len({candidate.uuid for candidate in candidates}) != len(candidates):
+        raise ValueError("two candidates have the same uuid")
+    if not candidates or not rows:
+        return list(rows)
+    members = sorted(candidates, key=lambda candidate: candidate.uuid)
+    target = _Work(rows, members, replicas).settled()
+    while True:
+        # What was done may have opened ways that were closed before.
+        further = _Work(target, members, replicas).settled()
+        if further == target or any(map(_rotated, rows, further)):
+            return target
+        target = further
+
+
+def _rotated(row: Slots, target: Slots) -> bool:
+    """Whether some owners only trade places, which cannot be executed."""
+    padded = row + (None,) * (len(target) - len(row))
+    return cancel_cycles(padded, target) != target
+
+
+# -- measures -----------------------------------------------------------------------------------------------------
+
+
+def moves(before: Sequence[Slots], after: Sequence[Slots]) -> int:
+    """How many replicas are copied to a member that has nothing of the partition, when the plans are executed."""
+    return sum(
+        migration.destination_current == NONE
+        for partition, (old, new) in enumerate(zip(before, after, strict=True))
+        if old != new
+        for migration in plan(partition, old, new).migrations
+    )
+
+
+def minimum_moves(rows: Sequence[Slots], candidates: Sequence[Candidate], replicas: int) -> int:
+    """No layout with full rows and total loads in the bounds of `arrange` can copy fewer replicas than this."""
+    ordered = sorted(candidates, key=lambda candidate: candidate.uuid)
+    groups = [candidate.group or candidate.uuid for candidate in ordered]
+    filled = min(replicas, len(set(groups)))
+    lows, highs = shares(len(rows), filled, groups)
+    group_of = {candidate.uuid: group for candidate, group in zip(ordered, groups, strict=True)}
+    holds: Counter[str] = Counter()
+    kept = 0
+    for row in rows:
+        here = [owner for owner in row if owner in group_of]
+        holds.update(here)
+        kept += min(filled, len({group_of[owner] for owner in here}))
+    needed = len(rows) * filled
+    lacking = sum(max(0, low - holds[one.uuid]) for one, low in zip(ordered, lows, strict=True))
+    usable = sum(min(holds[one.uuid], high) for one, high in zip(ordered, highs, strict=True))
+    return max(0, lacking, needed - usable, needed - kept)
+
+
+def shares(partitions: int, slots: int, groups: Sequence[str]) -> tuple[list[int], list[int]]:
+    """The least and the most replicas of the first `slots` slots that each member should hold.
+
+    `groups` names the group of each member. A group holds each partition once at most: a small cluster of unequal
+    groups gives its big groups less than an even share for each member, and the small ones more.
+    """
+    sizes = Counter(groups)
+    free = set(sizes)
+    rest, members = partitions * slots, len(groups)
+    while True:
+        # Still to be capped: groups whose even share would be more than one replica of each partition.
+        full = [group for group in free if members and sizes[group] * rest > partitions * members]
+        if not full:
+            break
+        for group in full:
+            free.discard(group)
+            rest -= partitions
+            members -= sizes[group]
+    lows, highs = [], []
+    for group in groups:
+        amount, among = (rest, members) if group in free else (partitions, sizes[group])
+        lows.append(amount // among)
+        highs.append(-(-amount // among))
+    return lows, highs
+
+
+# -- the work -----------------------------------------------------------------------------------------------------
+
+
+class _Work:
+    """One run of `arrange`: rows of member numbers, changed in place."""
+
+    def __init__(self, rows: Sequence[Slots], members: Sequence[Candidate], replicas: int) -> None:
+        self.before = rows
+        self.uuids = [member.uuid for member in members]
+        names = [member.group or member.uuid for member in members]
+        numbers = {name: number for number, name in enumerate(sorted(set(names)))}
+        self.groups = [numbers[name] for name in names]
+        self.names = names
+        self.width = replicas
+        self.slots = min(replicas, len(numbers))
+        numbered = {uuid: number for number, uuid in enumerate(self.uuids)}
+        self.rows = [self._clean(row, numbered) for row in rows]
+        self.origin = [tuple(row) for row in self.rows]
+        self.total = [0] * len(members)
+        self.load = [0] * len(members)
+        self.together = [[0] * len(members) for _ in members]
+        for row in self.rows:
+            self._count(row, 1)
+
+    def _clean(self, row: Slots, numbered: dict[str, int]) -> list[int]:
+        """The row in member numbers, without members of a group that is there twice, on the slots in use.
+
+        Replicas in slots beyond those go up to where an owner is missing; so does a backup when there is no owner.
+        """
+        slots: list[int] = []
+        used: set[int] = set()
+        for owner in row:
+            number = numbered.get(owner, GONER) if owner is not None else EMPTY
+            if number >= 0:
+                if self.groups[number] in used:
+                    number = GONER
+                else:
+                    used.add(self.groups[number])
+            slots.append(number)
+        slots += [EMPTY] * (self.slots - len(slots))
+        spare = [number for number in slots[self.slots :] if number >= 0]
+        slots = slots[: self.slots]
+        for slot, number in enumerate(slots):
+            if number < 0 and spare:
+                slots[slot] = spare.pop(0)
+        if slots[0] == EMPTY:
+            heir = next((slot for slot, number in enumerate(slots) if number >= 0), 0)
+            slots[0], slots[heir] = slots[heir], EMPTY
+        return slots
+
+    def replace(self, partition: int, row: list[int]) -> None:
+        """Give the partition another row."""
+        self._count(self.rows[partition], -1)
+        self.rows[partition] = row
+        self._count(row, 1)
+
+    def _count(self, row: Iterable[int], sign: int) -> None:
+        """Keep the statistics: replicas of each member, and how many partitions each two members share."""
+        here = [number for number in row if number >= 0]
+        for number in here:
+            self.total[number] += sign
+            shared = self.together[number]
+            for other in here:
+                shared[other] += sign
+
+    def settled(self) -> list[Slots]:
+        """The rows by uuid after settling every slot, hot ones first; as wide as before, or as the replicas need."""
+        for slot in range(self.slots):
+            _Level(self, slot).settle()
+        names: list[str | None] = [*self.uuids, None]
+        return [
+            tuple(names[number] for number in row) + (None,) * (max(self.width, len(old)) - len(row))
+            for row, old in zip(self.rows, self.before, strict=True)
+        ]
+
+
+class _Level:
+    """One slot of all partitions: fill where no member is, then even out the slots up to this one."""
+
+    def __init__(self, work: _Work, slot: int) -> None:
+        self.work = work
+        self.slot = slot
+        self.load = work.load
+        self.lows, self.highs = shares(len(work.rows), slot + 1, work.names)
+        # An insertion-ordered set of partitions for each member.
+        self.held: list[dict[int, None]] = [{} for _ in work.uuids]
+        self.vacant: list[int] = []
+        for partition, row in enumerate(work.rows):
+            owner = row[slot]
+            if owner >= 0:
+                self.load[owner] += 1
+                self.held[owner][partition] = None
+            else:
+                self.vacant.append(partition)
+
+    def settle(self) -> None:
+        """Fill the slots without a member, then even out."""
+        for partition in self.vacant:
+            self._fill(partition)
+        while self._give_on():
+            pass
+
+    def _fill(self, partition: int) -> None:
+        """Give a slot without member to the one that needs it most."""
+        row = self.work.rows[partition]
+        load, lows, total, together = self.load, self.lows, self.work.total, self.work.together
+        here = [number for number in row if number >= 0]
+        taken = {self.work.groups[number] for number in here}
+        best, best_key = EMPTY, None
+        for number, group in enumerate(self.work.groups):
+            if group in taken:
+                continue
+            shared = together[number]
+            key = (
+                load[number] - lows[number] + self._returns(number, partition),
+                sum([shared[other] for other in here]),
+                total[number],
+            )
+            if best_key is None or key < best_key:
+                best, best_key = number, key
+        assert best >= 0  # there are as many groups as slots
+        self._put(partition, best)
+
+    def _put(self, partition: int, number: int) -> None:
+        """Make a member the owner of this slot; the present one goes down to an empty slot if there is one."""
+        row = self.work.rows[partition].copy()
+        old = row[self.slot]
+        if old >= 0:
+            self.load[old] -= 1
+            del self.held[old][partition]
+            hole = self._hole(row)
+            if hole and self.work.groups[old] != self.work.groups[number]:
+                row[hole] = old
+        row[self.slot] = number
+        self.load[number] += 1
+        self.held[number][partition] = None
+        self.work.replace(partition, row)
+
+    def _hole(self, row: list[int]) -> int:
+        """The hottest empty slot colder than this one, else 0."""
+        return row.index(EMPTY, self.slot + 1) if EMPTY in row[self.slot + 1 :] else 0
+
+    def _returns(self, number: int, partition: int) -> int:
+        """1 if the member gave up another slot of the partition in this run, and so has to be copied to anew."""
+        old = self.work.origin[partition]
+        return 1 if number in old and old[self.slot] != number else 0
+
+    def _takes(self, number: int, partition: int) -> bool:
+        """Whether a member can take this slot: nobody of its group, nor itself, may be in the other slots."""
+        row, groups = self.work.rows[partition], self.work.groups
+        rest = row[: self.slot] + row[self.slot + 1 :]
+        return row[self.slot] != number and groups[number] not in [groups[n] for n in rest if n >= 0]
+
+    def _cost(self, partition: int) -> int:
+        """Copies that must be made when this slot is given on, beyond those made anyway."""
+        row = self.work.rows[partition]
+        return 0 if row[self.slot] != self.work.origin[partition][self.slot] or self._hole(row) else 1
+
+    # -- evening out --
+
+    def _give_on(self) -> bool:
+        """One step towards even loads: from a member with too many, or to one with too few, along the cheapest way."""
+        load, lows, highs = self.load, self.lows, self.highs
+        numbers = range(len(load))
+        over = [number for number in numbers if load[number] > highs[number]]
+        under = {number for number in numbers if load[number] < lows[number]}
+        able = {number for number in numbers if load[number] < highs[number]}
+        rich = [number for number in numbers if load[number] > lows[number]]
+        for sources, sinks in ((over, under), (over, able), (rich, under)):
+            if sources and sinks and (way := self._way(sources, sinks)):
+                self._follow(way)
+                return True
+        return False
+
+    def _way(self, sources: list[int], sinks: set[int]) -> list[int]:
+        """The cheapest chain of members, each giving one slot to the next, from a source to a sink; empty if none."""
+        load, highs, total = self.load, self.highs, self.work.total
+        cost = dict.fromkeys(sources, 0)
+        giver_of: dict[int, int] = {}
+        done: set[int] = set()
+        # Among equal costs the neediest sink, or the giver with the most to give, comes first.
+        waiting = [(0, highs[number] - load[number], -total[number], number) for number in sources]
+        heapify(waiting)
+        while waiting:
+            giver = heappop(waiting)[-1]
+            if giver in done:
+                continue
+            done.add(giver)
+            if giver in giver_of and giver in sinks:
+                way = [giver]
+                while way[-1] in giver_of:
+                    way.append(giver_of[way[-1]])
+                return way[::-1]
+            for number, price in self._takers(giver, cost).items():
+                cost[number] = price
+                giver_of[number] = giver
+                need = load[number] - highs[number] if number in sinks else 0
+                heappush(waiting, (price, need, total[number], number))
+        return []
+
+    def _takers(self, giver: int, cost: dict[int, int]) -> dict[int, int]:
+        """Every member that can take a slot of `giver`, with the cost of the chain to it, if that is news."""
+        found: dict[int, int] = {}
+        costs = {partition: self._cost(partition) for partition in self.held[giver]}
+        for extra in range(3):
+            price = cost[giver] + extra
+            wanting = [n for n in range(len(self.load)) if n not in found and cost.get(n, price + 1) > price]
+            for partition, base in costs.items():
+                if not wanting:
+                    break
+                if base <= extra <= base + 1:
+                    for n in wanting:
+                        if self._returns(n, partition) == extra - base and self._takes(n, partition):
+                            found[n] = price
+                    wanting = [n for n in wanting if n not in found]
+        return found
+
+    def _follow(self, way: list[int]) -> None:
+        """Give one slot from each member of the chain to the next, choosing the partition best for the spread."""
+        for giver, taker in pairwise(way):
+            shared = self.work.together[taker]
+            best = min(
+                (partition for partition in self.held[giver] if self._takes(taker, partition)),
+                key=lambda partition: (
+                    self._cost(partition) + self._returns(taker, partition),
+                    sum([shared[number] for number in self.work.rows[partition] if number >= 0]),
+                    partition,
+                ),
+            )
+            self._put(best, taker)

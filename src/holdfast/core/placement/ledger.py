@@ -1,0 +1,325 @@
+"""How does a change of one member's making become the cluster's table? (H1, H2; DESIGN rule 1)
+
+The master offers new rows in numbered rounds, one at a time: first to the members that the new rows name, then, when these
+have stored them, to all others. When a majority of the view has, the round is committed: the master applies it, then the
+others. So a migration is committed by its destination, by the master, and by its source, in this order (rule 6).
+
+- L-1: Only rounds of the master of the installed view are stored, and none after this member has agreed to a next view.
+- L-2: A round is offered to anyone else only when every member that its new rows name has stored it, and committed only when
+  a majority of the view has. So a row that is known outside its replicas was known, and agreed to, by all of them.
+- L-3: A new master first gathers the newest row of every partition, stored or applied, from every member of its view. With
+  A-2 this finds every committed row. Until then it offers nothing.
+- L-4: Each view begins with a round that carries the whole table, so that whoever came back or was late is brought up to date.
+- L-5: Whoever is removed though alive forgets rows that it stored and that never were committed.
+- L-6: A master that sees a member go takes back, with a higher version, what it had offered and not committed and what names
+  that member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from holdfast.core.cluster.membership import Membership
+from holdfast.core.machine import MemberId, Outbox
+from holdfast.core.messages import MemberInfo, TableCommit, TableFetch, TableOffer, TableReport, TableStored, View
+from holdfast.core.placement.migration import Migration
+from holdfast.core.placement.table import Row, Table
+from holdfast.core.rules import Rules
+
+ActiveMigrations = Callable[[], list[tuple[Migration, int]]]
+
+
+class Round:
+    """The round under way."""
+
+    __slots__ = ("everyone", "named", "number", "rows", "stored_by")
+
+    def __init__(self, number: int, rows: dict[int, Row], named: set[MemberId]) -> None:
+        self.number = number
+        self.rows = rows
+        self.named = named
+        """Members that the new rows name: they are asked first."""
+        self.everyone = False
+        """Whether all others have been asked too."""
+        self.stored_by: set[MemberId] = set()
+
+
+class Ledger:
+    """The table of this member, and on the master the way by which it changes."""
+
+    def __init__(
+        self,
+        table: Table,
+        membership: Membership,
+        out: Outbox,
+        rules: Rules,
+        *,
+        applied: Callable[[int, Row, Row], None],
+        committed: Callable[[list[int]], None],
+        gathered: Callable[[list[tuple[Migration, int]], set[MemberId]], None],
+        became_current: Callable[[], None],
+        active: ActiveMigrations,
+    ) -> None:
+        self.table = table
+        self._membership = membership
+        self._out = out
+        self._rules = rules
+        self._applied = applied
+        self._committed = committed
+        self._gathered = gathered
+        self._became_current = became_current
+        self._active = active
+        self._stored: dict[int, Row] = {}
+        """Newest row known for each partition, above the table, not known to be committed."""
+        self._offers: dict[int, list[tuple[int, Row]]] = {}
+        self._decided = 0
+        """Rounds of this view up to this one are committed; a commit may come before the offer it speaks of."""
+        self._early: list[tuple[MemberId, TableOffer | TableFetch | TableCommit]] = []
+        self.current = False
+        """Whether a round of the present stay in the cluster has been applied: before it, rows may be long out of date."""
+        # as master
+        self.ready = False
+        """Whether this member is master and knows the newest table (H2)."""
+        self.head: list[Row] = list(table.rows)
+        """As master: the table with every change that is offered or waits to be."""
+        self._queued: dict[int, Row] = {}
+        self._round: Round | None = None
+        self._number = 0
+        self._confirmed: dict[MemberId, int] = {}
+        self._reports: dict[MemberId, TableReport] | None = None
+
+    # -- every member
+
+    def view_changed(self, old: View | None, view: View | None) -> None:
+        """A view was installed (None: this member was removed)."""
+        was_master = self.ready
+        self.ready = False
+        self._offers.clear()
+        self._decided = 0
+        self._round = None
+        self._confirmed = {}
+        self._reports = None
+        if old is None:
+            self.current = False
+        if view is None:
+            self._stored.clear()
+            self._queued.clear()
+            self._early.clear()
+            return
+        if self._membership.is_master:
+            self._number = 0
+            if was_master:
+                self._begin([], _staying(old, view))
+            else:
+                self._fetch(view)
+        early, self._early = self._early, []
+        for sender, message in early:
+            if isinstance(message, TableOffer):
+                self.on_offer(sender, message)
+            elif isinstance(message, TableCommit):
+                self.on_commit(sender, message)
+            else:
+                self.on_fetch(sender, message)
+
+    def on_offer(self, sender: MemberId, offer: TableOffer) -> None:
+        view = self._membership.view
+        if view is None or offer.view > view.number:
+            self._early.append((sender, offer))
+            return
+        if offer.view < view.number or sender != self._membership.master:
+            return
+        if self._membership.agreement.sealed:
+            return
+        self._offers[offer.round] = offer.rows
+        for partition, row in offer.rows:
+            if row.version > self._newest(partition).version:
+                self._stored[partition] = row
+        self._out.send(sender, TableStored(offer.view, offer.round))
+        self._apply_up_to(offer.committed)
+
+    def on_commit(self, sender: MemberId, commit: TableCommit) -> None:
+        view = self._membership.view
+        if view is None or commit.view > view.number:
+            self._early.append((sender, commit))
+        elif commit.view == view.number and sender == self._membership.master:
+            self._apply_up_to(commit.round)
+
+    def on_fetch(self, sender: MemberId, fetch: TableFetch) -> None:
+        view = self._membership.view
+        if view is None or fetch.view > view.number:
+            self._early.append((sender, fetch))
+            return
+        if fetch.view < view.number or sender != self._membership.master:
+            return
+        self._out.send(sender, TableReport(fetch.view, self._known(), self._active()))
+
+    def _newest(self, partition: int) -> Row:
+        return self._stored.get(partition, self.table.rows[partition])
+
+    def stored_row(self, partition: int) -> Row | None:
+        """The row above the table that this member has stored for a partition, if any."""
+        return self._stored.get(partition)
+
+    def _known(self) -> list[tuple[int, Row]]:
+        return [(p, self._newest(p)) for p in range(len(self.table.rows)) if self._newest(p).version]
+
+    def _apply_up_to(self, number: int) -> None:
+        self._decided = max(self._decided, number)
+        for ready in sorted(n for n in self._offers if n <= self._decided):
+            self._apply(self._offers.pop(ready))
+            self._note_current()
+
+    def _note_current(self) -> None:
+        if not self.current:
+            self.current = True
+            self._became_current()
+
+    def _apply(self, rows: Iterable[tuple[int, Row]]) -> None:
+        for partition, row in rows:
+            old = self.table.apply(partition, row)
+            stored = self._stored.get(partition)
+            if stored is not None and stored.version <= row.version:
+                del self._stored[partition]
+            if old is not None:
+                self._applied(partition, old, row)
+
+    # -- the master
+
+    def _fetch(self, view: View) -> None:
+        """L-3."""
+        others = [info.uuid for info in view.members if info.uuid != self._membership.me]
+        self._reports = {self._membership.me: TableReport(view.number, self._known(), self._active())}
+        if not self._rules.holds("newest-table"):
+            others = []
+        for uuid in others:
+            self._out.send(uuid, TableFetch(view.number))
+        self._gather()
+
+    def on_report(self, sender: MemberId, report: TableReport) -> None:
+        view = self._membership.view
+        if self._reports is None or view is None or report.view != view.number:
+            return
+        self._reports[sender] = report
+        self._gather()
+
+    def _gather(self) -> None:
+        assert self._reports is not None
+        if self._rules.holds("newest-table"):
+            missing = [info.uuid for info in self._membership.members() if info.uuid not in self._reports]
+            if missing:
+                return
+        reports, self._reports = self._reports, None
+        self.head = list(self.table.rows)
+        active: list[tuple[Migration, int]] = []
+        for report in reports.values():
+            active += report.active
+            for partition, row in report.rows:
+                if row.version > self.head[partition].version:
+                    self.head[partition] = row
+        self._queued.clear()
+        self._out.note("newest table found", version=sum(row.version for row in self.head), of=len(reports))
+        self._begin(active, set())
+
+    def _begin(self, active: list[tuple[Migration, int]], staying: set[MemberId]) -> None:
+        self.ready = True
+        self._gathered(active, staying)
+        self._queued = {p: row for p, row in enumerate(self.head) if row.version}
+        if self._queued:
+            self._start_round()
+        else:
+            self._note_current()
+            self._committed([])
+
+    def propose(self, rows: dict[int, Row]) -> None:
+        """As master: make these the rows of the table."""
+        assert self.ready
+        for partition, row in rows.items():
+            assert row.version > self.head[partition].version, (partition, row, self.head[partition])
+            self.head[partition] = row
+        self._queued.update(rows)
+        self._start_round()
+
+    def _start_round(self) -> None:
+        if self._round is not None or not self._queued or self._membership.agreement.sealed:
+            return
+        self._number += 1
+        rows, self._queued = self._queued, {}
+        present = {info.uuid for info in self._membership.members()}
+        committed = self.table.rows
+        named = {
+            member
+            for partition, row in rows.items()
+            if row.version > committed[partition].version
+            for member in row.replicas
+            if member in present
+        }
+        self._round = Round(self._number, rows, named if self._rules.holds("destination-first") else set())  # type: ignore[arg-type]
+        self._offer(self._round, [uuid for uuid in self._present() if uuid in self._round.named])
+        self._advance()
+
+    def _present(self) -> list[MemberId]:
+        return [info.uuid for info in self._membership.members()]
+
+    def _offer(self, current: Round, to: list[MemberId]) -> None:
+        view = self._membership.view
+        assert view is not None
+        rows = sorted(current.rows.items())
+        for uuid in to:
+            if uuid != self._membership.me:
+                self._out.send(uuid, TableOffer(view.number, current.number, current.number - 1, rows))
+                continue
+            for partition, row in rows:
+                if row.version > self._newest(partition).version:
+                    self._stored[partition] = row
+            current.stored_by.add(uuid)
+
+    def on_stored(self, sender: MemberId, stored: TableStored) -> None:
+        view = self._membership.view
+        if not self.ready or view is None or stored.view != view.number:
+            return
+        self._confirmed[sender] = max(stored.round, self._confirmed.get(sender, 0))
+        if self._round is not None and stored.round == self._round.number:
+            self._round.stored_by.add(sender)
+            self._advance()
+
+    def _advance(self) -> None:
+        """L-2."""
+        current = self._round
+        assert current is not None
+        if not current.named <= current.stored_by:
+            return
+        if not current.everyone:
+            current.everyone = True
+            self._offer(current, [uuid for uuid in self._present() if uuid not in current.named])
+        if not self._rules.holds("table-majority") or self._membership.is_quorum(current.stored_by):
+            self._commit(current)
+
+    def _commit(self, current: Round) -> None:
+        view = self._membership.view
+        assert view is not None
+        self._round = None
+        for info in view.members:
+            if info.uuid != self._membership.me:
+                self._out.send(info.uuid, TableCommit(view.number, current.number))
+        self._apply(sorted(current.rows.items()))
+        self._note_current()
+        self._committed(sorted(current.rows))
+        self._start_round()
+
+    @property
+    def settled(self) -> bool:
+        """As master: every member of the view has stored every round, and none is under way."""
+        if not self.ready or self._round is not None or self._queued:
+            return False
+        others = [info.uuid for info in self._membership.members() if info.uuid != self._membership.me]
+        return all(self._confirmed.get(uuid, 0) >= self._number for uuid in others)
+
+
+def _staying(old: View | None, new: View) -> set[MemberId]:
+    """Members of both views, in the same life."""
+    before = {_life(info) for info in old.members} if old else set()
+    return {info.uuid for info in new.members if _life(info) in before}
+
+
+def _life(info: MemberInfo) -> tuple[MemberId, int]:
+    return info.uuid, info.life

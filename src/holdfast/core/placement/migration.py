@@ -1,0 +1,124 @@
+"""One step of moving a partition's replicas, in the four forms of the design (source 001 §3.1, H5).
+
+A migration gives slot `destination_new` of one partition to `destination`. It is applied whole or not at all,
+and what else it changes is in its other indices, -1 meaning "none":
+
+    MOVE        (A B C) -> (A D C)      destination is new here; source loses its slot
+    COPY        (A - C) -> (A D C)      destination is new here; the slot was empty
+    SHIFT DOWN  (A - C) -> (D A C)      destination is new here; source goes to an empty colder slot with it
+    SHIFT UP    (A B C) -> (A C -)      destination leaves a colder slot for one that may have had an owner
+    both        (A B C -) -> (A C - B)  SHIFT UP, and its source goes to an empty colder slot: kind SHIFT UP
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum, unique
+
+import msgspec
+
+Slots = tuple[str | None, ...]
+"""The members that hold one partition's replicas, by replica index; None is an empty slot."""
+
+NONE = -1
+"""The index of a slot that a participant does not have."""
+
+
+@unique
+class Kind(StrEnum):
+    """The form of a migration, by what its two participants had before and have after."""
+
+    MOVE = "MOVE"
+    COPY = "COPY"
+    SHIFT_DOWN = "SHIFT DOWN"
+    SHIFT_UP = "SHIFT UP"
+
+
+class Migration(msgspec.Struct, frozen=True, array_like=True):
+    """A change of one partition's row: `destination` takes slot `destination_new`, from `source` if any.
+
+    Indices are replica indices, -1 for none. A record whose indices contradict each other cannot be made: it
+    raises ValueError.
+    """
+
+    partition: int
+    source: str | None
+    """Owner of slot `destination_new` before; None when that slot is empty."""
+    source_current: int
+    source_new: int
+    destination: str
+    destination_current: int
+    destination_new: int
+
+    def __post_init__(self) -> None:
+        wrong = ""
+        if self.destination_new < 0:
+            wrong = "destination_new must be a replica index"
+        elif self.destination_current != NONE and self.destination_current <= self.destination_new:
+            wrong = "a destination that already holds a replica can only go to a hotter slot"
+        elif self.source is None and (self.source_current, self.source_new) != (NONE, NONE):
+            wrong = "without a source its indices must be -1"
+        elif self.source is not None and self.source_current != self.destination_new:
+            wrong = "the source must own the slot that the destination gets"
+        elif self.source == self.destination:
+            wrong = "source and destination must differ"
+        elif self.source_new != NONE and self.source_new <= self.source_current:
+            wrong = "a source that stays can only go to a colder slot"
+        elif self.source_new != NONE and self.source_new == self.destination_current:
+            wrong = "two members cannot swap their slots in one migration"
+        if wrong:
+            raise ValueError(f"impossible migration: {wrong}: {self!r}")
+
+    @property
+    def kind(self) -> Kind:
+        """MOVE, COPY, SHIFT DOWN or SHIFT UP; the form that does both shifts counts as SHIFT UP."""
+        if self.destination_current != NONE:
+            return Kind.SHIFT_UP
+        if self.source_new != NONE:
+            return Kind.SHIFT_DOWN
+        return Kind.COPY if self.source is None else Kind.MOVE
+
+    @property
+    def increment(self) -> int:
+        """How many slots change their owner, and so by how much success raises the partition's version."""
+        return 1 + (self.source_new != NONE) + (self.destination_current != NONE)
+
+    @property
+    def changes_primary(self) -> bool:
+        """Whether slot 0 gets another owner."""
+        return self.destination_new == 0
+
+    def apply_to(self, row: Slots) -> Slots:
+        """The row after this migration. Raises ValueError when the row is not the one it was planned for."""
+        self._check(row)
+        slots = list(row)
+        if self.destination_current != NONE:
+            slots[self.destination_current] = None
+        if self.source_new != NONE:
+            slots[self.source_new] = self.source
+        slots[self.destination_new] = self.destination
+        return tuple(slots)
+
+    def _check(self, row: Slots) -> None:
+        """Raise ValueError, naming the slot, unless `row` is a state in which this migration can happen."""
+        highest = max(self.destination_new, self.destination_current, self.source_new)
+        if highest >= len(row):
+            raise ValueError(f"{self} does not fit: slot {highest} is beyond the {len(row)} slots of {row}")
+        found = row[self.destination_new]
+        if found != self.source:
+            raise ValueError(f"{self} does not fit: slot {self.destination_new} of {row} holds {found}")
+        held = row.index(self.destination) if self.destination in row else NONE
+        if held != self.destination_current:
+            raise ValueError(f"{self} does not fit: {self.destination} has slot {held} of {row}")
+        if self.source_new != NONE and row[self.source_new] is not None:
+            raise ValueError(f"{self} does not fit: slot {self.source_new} of {row} is not empty")
+
+    def __str__(self) -> str:
+        words = [f"{self.kind} partition {self.partition}: {self.destination}"]
+        if self.destination_current != NONE:
+            words.append(f"from {self.destination_current}")
+        words.append(f"to {self.destination_new}")
+        if self.source is not None:
+            words.append(f"over {self.source}")
+        if self.source_new != NONE:
+            words.append(f"which goes to {self.source_new}")
+        return " ".join(words)

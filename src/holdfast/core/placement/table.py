@@ -1,0 +1,79 @@
+"""The partition table as one member knows it (source 001 §1.1, H1).
+
+Each partition has a row: a version, the members that hold its replicas (index 0 is the owner, lower is hotter), and the
+epoch of its content. Only the master makes new rows; a row with a version that is not higher is ignored.
+"""
+
+from __future__ import annotations
+
+import mmh3
+import msgspec
+
+from holdfast.core.machine import MemberId
+from holdfast.errors import InvariantBroken
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True):
+    """One partition's row of the table. Version 0 means: never assigned."""
+
+    version: int = 0
+    replicas: tuple[MemberId | None, ...] = ()
+    epoch: int = 0
+    """Raised when the partition was declared lost and began anew, empty."""
+
+    @property
+    def owner(self) -> MemberId | None:
+        """The primary, or None before the first assignment."""
+        return self.replicas[0] if self.replicas else None
+
+    def index_of(self, member: MemberId) -> int:
+        """The member's replica index, -1 if it holds none."""
+        return self.replicas.index(member) if member in self.replicas else -1
+
+    def changed(self, replicas: tuple[MemberId | None, ...], *, extra: int = 0) -> Row:
+        """The row after a change: the version grows by one for each slot that differs, plus `extra`."""
+        width = max(len(replicas), len(self.replicas))
+        before = self.replicas + (None,) * (width - len(self.replicas))
+        after = replicas + (None,) * (width - len(replicas))
+        slots = sum(1 for old, new in zip(before, after, strict=True) if old != new)
+        return Row(self.version + max(1, slots) + extra, replicas, self.epoch)
+
+
+class Table:
+    """All rows; the index is the partition."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self, partition_count: int) -> None:
+        self.rows = [Row()] * partition_count
+
+    @property
+    def assigned(self) -> bool:
+        """Whether the first assignment has been made."""
+        return self.rows[0].version > 0
+
+    @property
+    def version(self) -> int:
+        """The sum of all row versions: grows with every change."""
+        return sum(row.version for row in self.rows)
+
+    @property
+    def stamp(self) -> int:
+        """64 bits over all versions, for telling equal tables from different ones."""
+        packed = b"".join(row.version.to_bytes(4, "big") for row in self.rows)
+        return int(mmh3.hash64(packed, signed=False)[0]) if self.assigned else 0
+
+    def apply(self, partition: int, row: Row) -> Row | None:
+        """Take a newer row; answers the one before, or None when it was not newer.
+
+        Raises InvariantBroken when an equal version names other replicas: two histories.
+        """
+        old = self.rows[partition]
+        if row.version < old.version:
+            return None
+        if row.version == old.version:
+            if row.replicas != old.replicas:
+                raise InvariantBroken(f"partition {partition} diverged at version {row.version}: {old} and {row}")
+            return None
+        self.rows[partition] = row
+        return old

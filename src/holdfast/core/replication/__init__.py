@@ -1,0 +1,1 @@
+"""How does a write reach its replicas?"""

@@ -1,0 +1,102 @@
+"""How does a new primary take office? (DESIGN rule 5)
+
+- O-1: It serves only after every other replica of its row has said that it knows the row, and holds what the primary holds.
+- O-2: A replica that holds something else is filled anew from the primary first; its old copy stays until the new one is
+  complete, so that no crash in between costs an acknowledged write.
+- O-3: When a replica comes back as a new life, the primary stops and takes office again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.core.machine import MemberId, Outbox
+from holdfast.core.messages import Enlist, Enlisted
+from holdfast.core.placement.table import Row
+from holdfast.core.replication.copies import Copies
+from holdfast.core.rules import Rules
+
+
+class Activation:
+    """The partitions in which this member is becoming, or is, the primary."""
+
+    def __init__(
+        self,
+        me: MemberId,
+        out: Outbox,
+        rules: Rules,
+        rows: list[Row],
+        copies: Copies,
+        *,
+        fill: Callable[[int, MemberId], None],
+        serve: Callable[[int], None],
+    ) -> None:
+        self._me = me
+        self._out = out
+        self._required = rules.holds("activate")
+        self._rows = rows
+        self._copies = copies
+        self._fill = fill
+        self._serve = serve
+        self.active: set[int] = set()
+        """Partitions in which this member has taken office (it may be pausing)."""
+        self._waiting: dict[int, set[MemberId]] = {}
+        self._calls: dict[MemberId, list[tuple[int, int, list[tuple[str, int]]]]] = {}
+
+    def begin(self, partition: int) -> None:
+        """Take office in this partition; `serve` is called when that has succeeded."""
+        self.cancel(partition)
+        row = self._rows[partition]
+        assert row.owner == self._me
+        others = {member for member in row.replicas[1:] if member is not None}
+        if not others or not self._required:
+            self._take_office(partition)
+            return
+        self._waiting[partition] = others
+        copy = self._copies.held[partition]
+        for index, member in enumerate(row.replicas):
+            if index and member is not None:
+                counters = self._copies.counters(copy, index)
+                self._calls.setdefault(member, []).append((partition, row.version, counters))
+
+    def flush(self) -> None:
+        """Send what `begin` has gathered: one message a member."""
+        calls, self._calls = self._calls, {}
+        for member, partitions in calls.items():
+            self._out.send(member, Enlist(partitions))
+
+    def on_enlisted(self, sender: MemberId, message: Enlisted) -> None:
+        for partition, version, same in message.partitions:
+            waiting = self._waiting.get(partition)
+            if waiting is None or version != self._rows[partition].version or sender not in waiting:
+                continue
+            if same:
+                self.holds(partition, sender)
+            else:
+                self._fill(partition, sender)
+
+    def holds(self, partition: int, member: MemberId) -> None:
+        """This replica knows the row and holds what the primary holds."""
+        waiting = self._waiting.get(partition)
+        if waiting is None:
+            return
+        waiting.discard(member)
+        if not waiting:
+            self._take_office(partition)
+
+    def _take_office(self, partition: int) -> None:
+        self._waiting.pop(partition, None)
+        self.active.add(partition)
+        self._serve(partition)
+
+    def cancel(self, partition: int) -> None:
+        """The row changed, or a replica came back."""
+        self.active.discard(partition)
+        self._waiting.pop(partition, None)
+        for calls in self._calls.values():
+            calls[:] = [call for call in calls if call[0] != partition]
+
+    @property
+    def pending(self) -> int:
+        """Partitions whose primary has not taken office yet."""
+        return len(self._waiting)

@@ -1,0 +1,302 @@
+"""The primary's side of replication: the data lane, batches and their acknowledgement (H8; DESIGN §3 and rule 2).
+
+Sessions write through `set` and `remove`, entry by entry, with no event and no future, and end a read buffer with `seal`.
+The records of a batch leave as one message per backup; `done` is called when every sync backup, and the destination of a
+running migration of those partitions, holds them.
+
+- P-1: A batch is done when, for each of its partitions, every member that the *present* row wants has said that it holds it.
+- P-2: When a row changes and this member stays primary, unfinished records are sent again at the new version.
+- P-3: When this member is no longer primary, what is unfinished is unknown, and said to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.config import Settings
+from holdfast.core.machine import MemberId, Outbox
+from holdfast.core.messages import Replicate, Replicated, Section
+from holdfast.core.placement.table import Row
+from holdfast.core.rules import Rules
+from holdfast.core.store.operations import DEFAULT_TTL, EntryEvent, EventKind
+from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record
+
+Told = Callable[[bool], None]
+
+
+class Batch:
+    """Records that wait for their backups."""
+
+    __slots__ = ("done", "need", "number", "records")
+
+    def __init__(self, number: int, done: Told) -> None:
+        self.number = number
+        self.done = done
+        self.records: dict[int, list[tuple[MapPartition, Record]]] = {}
+        self.need: dict[str, set[int]] = {}
+
+
+class Lane:
+    """Writes of this member as primary. Implements `server.grid.Lane`."""
+
+    def __init__(self, me: MemberId, settings: Settings, out: Outbox, rules: Rules) -> None:
+        self._me = me
+        self._settings = settings
+        self._out = out
+        self._all_ack = rules.holds("all-ack")
+        self._destination_acks = rules.holds("destination-acks")
+        self.serving: list[PartitionCopy | None] = [None] * settings.partitions.count
+        self.listening: dict[str, int] = {}
+        self.heard: Callable[[EntryEvent], None] = lambda event: None
+        self.joining: dict[int, MemberId] = {}
+        """Partition -> the destination of its running migration (this member is the primary)."""
+        self.drained: Callable[[int], None] = lambda partition: None
+        """Told when the last unfinished batch of a partition is done."""
+        self._defaults: dict[str, tuple[int, int]] = {}
+        self._open: list[tuple[int, MapPartition, Record]] = []
+        self._number = 0
+        self._waiting: dict[int, Batch] = {}
+        self._of_partition: dict[int, dict[int, Batch]] = {}
+        self._rows: list[Row] = []
+
+    def attach(self, rows: list[Row]) -> None:
+        """Use these rows (the member's table) to know the backups of a partition."""
+        self._rows = rows
+
+    # -- reads and writes of entries: the hot path
+
+    def read(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
+        """The entry's value, or None; counts as a use of it."""
+        held = copy.maps.get(name)
+        if held is None:
+            return None
+        if held.expiries and held.expired(key, self._out.now_ns):
+            self._expire(copy, held, key)
+            return None
+        return held.entries.get(key)
+
+    def set(
+        self, copy: PartitionCopy, name: str, key: bytes, value: bytes, ttl_ms: int, max_idle_ms: int, key_hash: int
+    ) -> bytes | None:
+        """Store an entry and queue its record; answers the old value, None if absent or expired."""
+        held = copy.maps.get(name)
+        if held is None:
+            held = self.open(copy, name)
+        if ttl_ms == DEFAULT_TTL or max_idle_ms == DEFAULT_TTL:
+            ttl_default, idle_default = self._defaults.get(name) or self._default_expiry(name)
+            ttl_ms = ttl_default if ttl_ms == DEFAULT_TTL else ttl_ms
+            max_idle_ms = idle_default if max_idle_ms == DEFAULT_TTL else max_idle_ms
+        if held.expiries and held.expired(key, self._out.now_ns):
+            self._expire(copy, held, key)
+        old = held.entries.get(key)
+        if ttl_ms or max_idle_ms or key_hash or held.expiries:
+            held.store(key, value, ttl_ms, max_idle_ms, key_hash, self._out.now_ns)
+        else:
+            held.entries[key] = value
+        held.counter += 1
+        if held.targets:
+            record = Record(name, held.counter, Change.SET, key, value, ttl_ms, max_idle_ms, key_hash)
+            self._open.append((copy.partition, held, record))
+        if self.listening:
+            kind = EventKind.ADDED if old is None else EventKind.UPDATED
+            self.emit(kind, held, key, value, old)
+        return old
+
+    def remove(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
+        """Take an entry out and queue the record; answers the old value."""
+        held = copy.maps.get(name)
+        if held is None:
+            return None
+        if held.expiries and held.expired(key, self._out.now_ns):
+            self._expire(copy, held, key)
+            return None
+        return self.take_out(copy, held, key, EventKind.REMOVED)
+
+    def take_out(self, copy: PartitionCopy, held: MapPartition, key: bytes, kind: EventKind) -> bytes | None:
+        """Remove an entry for the reason `kind`."""
+        if key not in held.entries:
+            return None
+        key_hash = held.hashes.get(key, 0)
+        old = held.drop(key)
+        self.log(copy, held, Change.REMOVE, key)
+        if self.listening:
+            self.emit(kind, held, key, None, old, key_hash)
+        return old
+
+    def _expire(self, copy: PartitionCopy, held: MapPartition, key: bytes) -> None:
+        self.take_out(copy, held, key, EventKind.EXPIRED)
+
+    def log(
+        self,
+        copy: PartitionCopy,
+        held: MapPartition,
+        change: Change,
+        key: bytes = b"",
+        *,
+        ttl_ms: int = 0,
+        max_idle_ms: int = 0,
+    ) -> None:
+        """Count a change other than a store, and queue its record."""
+        held.counter += 1
+        if held.targets:
+            record = Record(held.name, held.counter, change, key, b"", ttl_ms, max_idle_ms)
+            self._open.append((copy.partition, held, record))
+
+    def emit(
+        self,
+        kind: EventKind,
+        held: MapPartition,
+        key: bytes | None,
+        value: bytes | None,
+        old: bytes | None,
+        key_hash: int = 0,
+        *,
+        count: int = 1,
+    ) -> None:
+        """Tell the listeners of the map, if there are any."""
+        if held.name in self.listening:
+            word = key_hash or (held.hashes.get(key, 0) if key is not None and held.hashes else 0)
+            self.heard(EntryEvent(kind, held.name, self._me, key, value, old, count, word))
+
+    def open(self, copy: PartitionCopy, name: str) -> MapPartition:
+        """The map's share of a partition, with its backups known."""
+        held = copy.open(name)
+        self._aim(copy.partition, held)
+        return held
+
+    def _default_expiry(self, name: str) -> tuple[int, int]:
+        chosen = self._settings.map(name)
+        pair = self._defaults[name] = (chosen.ttl_ms, chosen.max_idle_ms)
+        return pair
+
+    def sweep(self, limit: int) -> None:
+        """Remove entries whose time is over, up to `limit` in each map and partition; seals its own batch."""
+        now_ns = self._out.now_ns
+        for copy in self.serving:
+            if copy is None:
+                continue
+            for held in copy:
+                if held.deadlines:
+                    for key in held.due(now_ns, limit):
+                        self._expire(copy, held, key)
+        self.seal(lambda known: None)
+
+    # -- batches
+
+    def seal(self, done: Told) -> None:
+        """End the batch begun by the writes since the last seal."""
+        if not self._open:
+            done(True)
+            return
+        records, self._open = self._open, []
+        self._number += 1
+        batch = Batch(self._number, done)
+        outgoing: dict[str, dict[int, list[Record]]] = {}
+        for partition, held, record in records:
+            batch.records.setdefault(partition, []).append((held, record))
+            for target in held.targets:
+                outgoing.setdefault(target, {}).setdefault(partition, []).append(record)
+            if self._all_ack:
+                for member in held.sync:
+                    batch.need.setdefault(member, set()).add(partition)
+        for target, parts in outgoing.items():
+            sections = [Section(p, self._rows[p].version, part) for p, part in parts.items()]
+            self._out.send(MemberId(target), Replicate([batch.number], sections))
+        if not batch.need:
+            done(True)
+            return
+        self._waiting[batch.number] = batch
+        for partition in batch.records:
+            self._of_partition.setdefault(partition, {})[batch.number] = batch
+
+    def on_replicated(self, sender: MemberId, message: Replicated) -> None:
+        """A backup holds these partitions' records of these batches."""
+        for number in message.batches:
+            batch = self._waiting.get(number)
+            need = batch.need.get(sender) if batch is not None else None
+            if batch is None or need is None:
+                continue
+            need.difference_update(message.partitions)
+            if not need:
+                del batch.need[sender]
+                if not batch.need:
+                    self._finish(batch, known=True)
+
+    def _finish(self, batch: Batch, *, known: bool) -> None:
+        del self._waiting[batch.number]
+        empty: list[int] = []
+        for partition in batch.records:
+            of_partition = self._of_partition[partition]
+            del of_partition[batch.number]
+            if not of_partition:
+                del self._of_partition[partition]
+                empty.append(partition)
+        batch.done(known)
+        for partition in empty:
+            self.drained(partition)
+
+    def unfinished(self, partition: int) -> bool:
+        """Whether some batch of the partition waits for a backup."""
+        return partition in self._of_partition
+
+    @property
+    def waiting(self) -> int:
+        """Batches that wait for backups."""
+        return len(self._waiting)
+
+    # -- rows and destinations change
+
+    def _aim(self, partition: int, held: MapPartition) -> None:
+        """Find the members that records of this map and partition go to."""
+        chosen = self._settings.map(held.name)
+        row = self._rows[partition]
+        backups = row.replicas[1 : 1 + chosen.backups + chosen.async_backups]
+        targets = [member for member in backups if member is not None]
+        sync = {member for member in row.replicas[1 : 1 + chosen.backups] if member is not None}
+        destination = self.joining.get(partition)
+        if destination is not None and self._destination_acks:
+            if destination not in targets:
+                targets.append(destination)
+            sync.add(destination)
+        held.targets = tuple(targets)
+        held.sync = frozenset(sync)
+
+    def retarget(self, copy: PartitionCopy) -> None:
+        """The row or the destination changed while this member is primary: P-1 and P-2."""
+        partition = copy.partition
+        for held in copy:
+            self._aim(partition, held)
+        batches = list(self._of_partition.get(partition, {}).values())
+        if not batches:
+            return
+        again: dict[str, list[Record]] = {}
+        for batch in batches:
+            need: set[str] = set()
+            for held, record in batch.records[partition]:
+                need |= held.sync
+                for target in held.targets:
+                    again.setdefault(target, []).append(record)
+            self._need(batch, partition, need if self._all_ack else set())
+        version = self._rows[partition].version
+        numbers = [batch.number for batch in batches]
+        for target, records in again.items():
+            self._out.send(MemberId(target), Replicate(numbers, [Section(partition, version, records)]))
+        for batch in batches:
+            if not batch.need:
+                self._finish(batch, known=True)
+
+    @staticmethod
+    def _need(batch: Batch, partition: int, members: set[str]) -> None:
+        """From now on the batch waits for these members, and no others, to hold the partition's records."""
+        for member in list(batch.need):
+            if member not in members:
+                batch.need[member].discard(partition)
+                if not batch.need[member]:
+                    del batch.need[member]
+        for member in members:
+            batch.need.setdefault(member, set()).add(partition)
+
+    def abandon(self, partition: int) -> None:
+        """This member is no longer the partition's primary: P-3."""
+        for batch in list(self._of_partition.get(partition, {}).values()):
+            self._finish(batch, known=False)

@@ -1,0 +1,172 @@
+"""Carrying out a request on copies that this member serves as primary. Pure semantics, one function an operation group."""
+
+from __future__ import annotations
+
+from holdfast.core.machine import MILLISECOND
+from holdfast.core.replication.lane import Lane
+from holdfast.core.store.operations import DEFAULT_TTL, EventKind, Op, Request, Value
+from holdfast.core.store.partition import Change, MapPartition, PartitionCopy
+
+NEVER = -1
+
+
+def perform(lane: Lane, copy: PartitionCopy, request: Request, now_ns: int) -> Value:
+    """Do a keyed operation; its records wait in the lane for the caller's `seal`."""
+    op, name, key = request.op, request.map, request.key
+    if op is Op.GET:
+        return lane.read(copy, name, key)
+    if op is Op.CONTAINS_KEY:
+        return lane.read(copy, name, key) is not None
+    if op is Op.ENTRY_VIEW:
+        return _entry_view(lane, copy, request, now_ns)
+    if op is Op.REMOVE:
+        return lane.remove(copy, name, key)
+    if op in (Op.DELETE, Op.TRY_REMOVE):
+        return lane.remove(copy, name, key) is not None
+    if op is Op.GET_ALL:
+        return _get_all(lane, copy, request)
+    if op is Op.PUT_ALL:
+        for index in range(0, len(request.items), 2):
+            _store(lane, copy, request, request.items[index], request.items[index + 1])
+        return None
+    if op in (Op.SET_TTL, Op.EVICT, Op.REMOVE_IF_SAME):
+        return _change_present(lane, copy, request, now_ns)
+    return _put(lane, copy, request)
+
+
+def _store(lane: Lane, copy: PartitionCopy, request: Request, key: bytes, value: bytes) -> bytes | None:
+    return lane.set(copy, request.map, key, value, request.ttl_ms, request.max_idle_ms, request.key_hash)
+
+
+def _put(lane: Lane, copy: PartitionCopy, request: Request) -> Value:
+    op, key = request.op, request.key
+    if op is Op.PUT:
+        return _store(lane, copy, request, key, request.value)
+    if op is Op.SET:
+        _store(lane, copy, request, key, request.value)
+        return None
+    if op is Op.TRY_PUT:
+        _store(lane, copy, request, key, request.value)
+        return True
+    present = lane.read(copy, request.map, key)
+    if op is Op.PUT_IF_ABSENT:
+        if present is None:
+            _store(lane, copy, request, key, request.value)
+        return present
+    if op is Op.REPLACE:
+        return _store(lane, copy, request, key, request.value) if present is not None else None
+    if op is Op.REPLACE_IF_SAME:
+        if present is None or present != request.expected:
+            return False
+        _store(lane, copy, request, key, request.value)
+        return True
+    raise ValueError(f"{op.name} is not an operation on one key")
+
+
+def _change_present(lane: Lane, copy: PartitionCopy, request: Request, now_ns: int) -> bool:
+    present = lane.read(copy, request.map, request.key)
+    if present is None:
+        return False
+    held = copy.maps[request.map]
+    if request.op is Op.EVICT:
+        lane.take_out(copy, held, request.key, EventKind.EVICTED)
+        return True
+    if request.op is Op.REMOVE_IF_SAME:
+        if present != request.expected:
+            return False
+        lane.take_out(copy, held, request.key, EventKind.REMOVED)
+        return True
+    ttl_ms = 0 if request.ttl_ms == DEFAULT_TTL else request.ttl_ms
+    expiry = held.expiries.get(request.key)
+    max_idle_ms = expiry.max_idle_ms if expiry is not None else 0
+    held.schedule(request.key, ttl_ms, max_idle_ms, now_ns)
+    lane.log(copy, held, Change.EXPIRY, request.key, ttl_ms=ttl_ms, max_idle_ms=max_idle_ms)
+    if lane.listening:
+        lane.emit(EventKind.UPDATED, held, request.key, present, present)
+    return True
+
+
+def _entry_view(lane: Lane, copy: PartitionCopy, request: Request, now_ns: int) -> Value:
+    """Value, ttl_ms, max_idle_ms, milliseconds until it ends (-1: never)."""
+    value = lane.read(copy, request.map, request.key)
+    if value is None:
+        return None
+    expiry = copy.maps[request.map].expiries.get(request.key)
+    if expiry is None:
+        return [value, 0, 0, NEVER]
+    return [value, expiry.ttl_ms, expiry.max_idle_ms, max(0, expiry.deadline_ns() - now_ns) // MILLISECOND]
+
+
+def _get_all(lane: Lane, copy: PartitionCopy, request: Request) -> Value:
+    answer: list[None | int | bytes] = []
+    for key in request.items:
+        value = lane.read(copy, request.map, key)
+        if value is not None:
+            answer += (key, value)
+    return answer
+
+
+# -- whole partitions
+
+
+def perform_whole(lane: Lane, copies: list[PartitionCopy], request: Request, now_ns: int) -> Value:
+    """Do an operation on every entry of these copies."""
+    held = [(copy, copy.maps[request.map]) for copy in copies if request.map in copy.maps]
+    if request.op in (Op.CLEAR, Op.EVICT_ALL):
+        return _clear(lane, held, request)
+    if request.op in (Op.SIZE, Op.IS_EMPTY) and not any(part.expiries for _, part in held):
+        count = sum(len(part.entries) for _, part in held)
+        return count if request.op is Op.SIZE else count == 0
+    return _collect(request, [_living(part, now_ns) for _, part in held])
+
+
+def _living(held: MapPartition, now_ns: int) -> dict[bytes, bytes]:
+    if not held.expiries:
+        return held.entries
+    return {k: v for k, v in held.entries.items() if not held.expired(k, now_ns, touch=False)}
+
+
+def _collect(request: Request, parts: list[dict[bytes, bytes]]) -> Value:
+    op = request.op
+    if op is Op.SIZE:
+        return sum(len(entries) for entries in parts)
+    if op is Op.IS_EMPTY:
+        return not any(parts)
+    if op is Op.CONTAINS_VALUE:
+        return any(value == request.value for entries in parts for value in entries.values())
+    answer: list[None | int | bytes] = []
+    for entries in parts:
+        if op is Op.KEYS:
+            answer.extend(entries)
+        elif op is Op.VALUES:
+            answer.extend(entries.values())
+        else:
+            for pair in entries.items():
+                answer.extend(pair)
+    return answer
+
+
+def _clear(lane: Lane, held: list[tuple[PartitionCopy, MapPartition]], request: Request) -> int:
+    count = 0
+    for copy, part in held:
+        if part.entries:
+            count += len(part.entries)
+            part.wipe()
+            lane.log(copy, part, Change.CLEAR)
+    return count
+
+
+def merge(op: Op, so_far: Value, more: Value) -> Value:
+    """Join the answers of two members to an operation on whole partitions."""
+    if so_far is None:
+        return more
+    if op in (Op.SIZE, Op.CLEAR, Op.EVICT_ALL):
+        assert isinstance(so_far, int) and isinstance(more, int)
+        return so_far + more
+    if op is Op.CONTAINS_VALUE:
+        return bool(so_far) or bool(more)
+    if op is Op.IS_EMPTY:
+        return bool(so_far) and bool(more)
+    assert isinstance(so_far, list) and isinstance(more, list)
+    so_far.extend(more)
+    return so_far

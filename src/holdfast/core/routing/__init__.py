@@ -1,0 +1,1 @@
+"""How does a request find the member that serves it?"""

@@ -1,0 +1,43 @@
+"""The rules that keep data safe (DESIGN §4), by name, so that a test can switch one off and see the loss.
+
+In production all of them hold, always. The simulator runs with a set of names removed; it must then find the harm, or the
+rule (or the simulator) is idle.
+"""
+
+from __future__ import annotations
+
+RULES: dict[str, str] = {
+    "all-ack": "A write is acknowledged only when every sync backup holds it.",
+    "destination-acks": "The destination of a running migration takes part in every acknowledgement of its partition.",
+    "fence": "A replica accepts records only from the primary it knows, at the same partition version.",
+    "record-order": "A backup applies records in the order of the update counter, each once.",
+    "activate": "A new primary serves only after its replicas know it at the new version and hold what it holds.",
+    "promotion-by-table": "A backup becomes owner only by a table from the master.",
+    "wait-for-copies": "A partition whose in-sync copies are all unreachable waits; it is never silently emptied.",
+    "copy-complete": "A destination counts as filled only when it holds the last chunk.",
+    "hand-over": "An owner stops writes and sees all of them acknowledged before it hands its partition over.",
+    "destination-first": "The master commits a migration only after its destination has stored the new row.",
+    "forget-last": "A source forgets only after the master has committed.",
+    "newest-table": "A new master learns the newest rows of every member before it publishes anything.",
+    "table-majority": "A change of the table takes effect only when a majority of the view has stored it.",
+    "view-majority": "A view is followed by another one only by consent of a majority of its members.",
+    "failed-version": "A failed migration raises the version further than its success would have.",
+    "drain-waits": "A leaving member goes only when its partitions are safe elsewhere.",
+}
+
+
+class Rules:
+    """Which rules hold in this run: all but those named in `without`."""
+
+    __slots__ = ("_off",)
+
+    def __init__(self, without: frozenset[str] = frozenset()) -> None:
+        unknown = without - RULES.keys()
+        if unknown:
+            raise ValueError(f"no such rule: {', '.join(sorted(unknown))}; the rules are {', '.join(RULES)}")
+        self._off = without
+
+    def holds(self, name: str) -> bool:
+        """Whether the rule is in force."""
+        assert name in RULES, name
+        return name not in self._off

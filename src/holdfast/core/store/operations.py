@@ -1,0 +1,141 @@
+"""The closed set of operations on a map, as a request travels between members, and what it answers.
+
+Keys and values are *serialised bytes without the 4-byte partition-hash word* of Hazelcast's `Data`: a big-endian int32
+type id and the payload. Two keys are equal when these bytes are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum, unique
+
+import msgspec
+
+
+@unique
+class Op(IntEnum):
+    """Operations on one key (`KEYED`), on some keys of one partition, or on whole partitions (`WHOLE`)."""
+
+    GET = 1
+    CONTAINS_KEY = 2
+    ENTRY_VIEW = 3
+    PUT = 4  # answers the old value
+    SET = 5
+    PUT_IF_ABSENT = 6  # answers the present value, or None if it was put
+    REPLACE = 7  # answers the old value, or None if there was none
+    REPLACE_IF_SAME = 8  # `expected` -> `value`; answers bool
+    REMOVE = 9  # answers the old value
+    DELETE = 10  # answers bool: was there one
+    REMOVE_IF_SAME = 11  # `expected`; answers bool
+    SET_TTL = 12  # answers bool
+    EVICT = 13  # answers bool
+    TRY_PUT = 14  # answers bool (always True: there are no locks to wait for)
+    TRY_REMOVE = 15  # answers bool: was there one
+    GET_ALL = 20  # `items` = keys; answers a flat list key, value, ...
+    PUT_ALL = 21  # `items` = flat list key, value, ...
+    SIZE = 30  # answers int
+    CONTAINS_VALUE = 31  # `value`; answers bool
+    KEYS = 32  # answers list of keys
+    VALUES = 33
+    ENTRIES = 34  # flat list key, value, ...
+    CLEAR = 35  # answers int: how many were removed
+    EVICT_ALL = 36  # answers int
+    IS_EMPTY = 37
+
+
+READS = frozenset(
+    {
+        Op.GET,
+        Op.CONTAINS_KEY,
+        Op.ENTRY_VIEW,
+        Op.GET_ALL,
+        Op.SIZE,
+        Op.CONTAINS_VALUE,
+        Op.KEYS,
+        Op.VALUES,
+        Op.ENTRIES,
+        Op.IS_EMPTY,
+    }
+)
+"""Operations that change nothing, so that they may be sent again without asking."""
+
+WHOLE = frozenset({Op.SIZE, Op.CONTAINS_VALUE, Op.KEYS, Op.VALUES, Op.ENTRIES, Op.CLEAR, Op.EVICT_ALL, Op.IS_EMPTY})
+"""Operations on every entry of the partitions named in the request."""
+
+Value = None | bool | int | bytes | list[None | int | bytes]
+"""What an operation answers; see `Op` for which."""
+
+DEFAULT_TTL = -1
+"""`ttl_ms` or `max_idle_ms`: take the map's own setting. 0 means for ever."""
+
+
+class Request(msgspec.Struct, frozen=True, array_like=True):
+    """One operation. `partitions` has one element for a keyed operation, any number for a `WHOLE` one."""
+
+    op: Op
+    map: str
+    partitions: list[int]
+    key: bytes = b""
+    value: bytes = b""
+    expected: bytes = b""
+    items: list[bytes] = []
+    ttl_ms: int = DEFAULT_TTL
+    max_idle_ms: int = DEFAULT_TTL
+    key_hash: int = 0
+    """The partition-hash word of the key as signed int32; 0 when the client did not set one."""
+
+
+@unique
+class Status(IntEnum):
+    """The three answers of a request (design rule 11), and the reasons for a refusal."""
+
+    OK = 0
+    UNKNOWN = 1
+    """It may or may not have been applied."""
+    MOVED = 2
+    """Refused: this member does not serve the partition (any more)."""
+    NOT_READY = 3
+    """Refused: no member can serve the partition now; waited as long as the call timeout allows."""
+    CLOSING = 4
+    """Refused: the member is shutting down."""
+    TOO_LARGE = 5
+    """Refused: key or value above the limit."""
+
+
+class Outcome(msgspec.Struct, frozen=True, array_like=True):
+    """The answer to a request. `value` counts only when `status` is OK; `detail` says why in words otherwise."""
+
+    status: Status
+    value: Value = None
+    detail: str = ""
+
+
+Done = Callable[[Outcome], None]
+"""Called exactly once with the answer; possibly before the call that took the request returns."""
+
+
+@unique
+class EventKind(IntEnum):
+    """What happened to an entry, with the numbers of the client protocol's listener flags."""
+
+    ADDED = 1
+    REMOVED = 2
+    UPDATED = 4
+    EVICTED = 8
+    EXPIRED = 16
+    EVICT_ALL = 32
+    CLEAR_ALL = 64
+
+
+class EntryEvent(msgspec.Struct, frozen=True, array_like=True):
+    """One change of one entry (or of a whole map: `count` entries and no key), as listeners see it."""
+
+    kind: EventKind
+    map: str
+    member: str
+    """UUID of the member on which it happened."""
+    key: bytes | None = None
+    value: bytes | None = None
+    old: bytes | None = None
+    count: int = 1
+    key_hash: int = 0

@@ -1,0 +1,209 @@
+"""One member's copy of one partition: for each map a dictionary of entries, their expiry, and the update counter.
+
+A primary changes entries through the operations here; each change returns the *record* that its backups apply with
+`apply`, in the order of the counter. Backups never expire an entry by themselves: they wait for the primary's record, so
+that all copies hold the same.
+
+Entries that neither expire nor are counted cost a dictionary slot and two bytes objects, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum, unique
+from heapq import heappop, heappush
+
+import mmh3
+import msgspec
+
+from holdfast.core.machine import MILLISECOND
+
+FOREVER = 0
+
+
+@unique
+class Change(IntEnum):
+    """The closed set of updates that replicas exchange."""
+
+    SET = 1
+    REMOVE = 2
+    EXPIRY = 3
+    """Set a new time to live for a key, value untouched."""
+    CLEAR = 4
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One update of one map in one partition: what the primary did, at this value of its update counter."""
+
+    map: str
+    counter: int
+    change: Change
+    key: bytes = b""
+    value: bytes = b""
+    ttl_ms: int = FOREVER
+    max_idle_ms: int = FOREVER
+    key_hash: int = 0
+
+
+class Expiry:
+    """When an entry ends. Only entries with a time to live or a maximum idle time have one."""
+
+    __slots__ = ("accessed_ns", "max_idle_ms", "stored_ns", "ttl_ms")
+
+    def __init__(self, ttl_ms: int, max_idle_ms: int, now_ns: int) -> None:
+        self.ttl_ms = ttl_ms
+        self.max_idle_ms = max_idle_ms
+        self.stored_ns = now_ns
+        self.accessed_ns = now_ns
+
+    def deadline_ns(self) -> int:
+        """The moment, in this member's monotonic nanoseconds, from which the entry is gone."""
+        by_ttl = self.stored_ns + self.ttl_ms * MILLISECOND if self.ttl_ms else 0
+        by_idle = self.accessed_ns + self.max_idle_ms * MILLISECOND if self.max_idle_ms else 0
+        if by_ttl and by_idle:
+            return min(by_ttl, by_idle)
+        return by_ttl or by_idle
+
+    def remaining_ttl_ms(self, now_ns: int) -> int:
+        """What is left of the time to live, at least 1 ms; 0 when it has none."""
+        if not self.ttl_ms:
+            return 0
+        return max(1, self.ttl_ms - (now_ns - self.stored_ns) // MILLISECOND)
+
+
+class MapPartition:
+    """The entries of one map in one partition, on one member."""
+
+    __slots__ = ("counter", "deadlines", "entries", "expiries", "hashes", "name", "sync", "targets")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.entries: dict[bytes, bytes] = {}
+        self.expiries: dict[bytes, Expiry] = {}
+        self.hashes: dict[bytes, int] = {}
+        """Partition-hash words of the few keys that carry one."""
+        self.deadlines: list[tuple[int, bytes]] = []
+        self.counter = 0
+        """The update counter: how many updates this copy has applied (the low watermark; no gaps arise here)."""
+        self.targets: tuple[str, ...] = ()
+        """On a primary: the members that each record of this map goes to."""
+        self.sync: frozenset[str] = frozenset()
+        """On a primary: those of them that must have it before the caller is answered."""
+
+    # -- what both primary and backup do
+
+    def store(self, key: bytes, value: bytes, ttl_ms: int, max_idle_ms: int, key_hash: int, now_ns: int) -> None:
+        """Put the entry in place, with its expiry counted from now."""
+        self.entries[key] = value
+        if ttl_ms or max_idle_ms:
+            self.schedule(key, ttl_ms, max_idle_ms, now_ns)
+        elif self.expiries:
+            self.expiries.pop(key, None)
+        if key_hash:
+            self.hashes[key] = key_hash
+
+    def schedule(self, key: bytes, ttl_ms: int, max_idle_ms: int, now_ns: int) -> None:
+        """Give the entry a new expiry, or none when both are 0."""
+        if not ttl_ms and not max_idle_ms:
+            self.expiries.pop(key, None)
+            return
+        expiry = Expiry(ttl_ms, max_idle_ms, now_ns)
+        self.expiries[key] = expiry
+        heappush(self.deadlines, (expiry.deadline_ns(), key))
+
+    def drop(self, key: bytes) -> bytes | None:
+        """Take the entry out; answers its value."""
+        value = self.entries.pop(key, None)
+        if self.expiries:
+            self.expiries.pop(key, None)
+        if self.hashes:
+            self.hashes.pop(key, None)
+        return value
+
+    def wipe(self) -> None:
+        """Take every entry out; the counter stays."""
+        self.entries.clear()
+        self.expiries.clear()
+        self.hashes.clear()
+        self.deadlines.clear()
+
+    def apply(self, record: Record, now_ns: int) -> None:
+        """Do as a primary's record says, and take over its counter."""
+        change = record.change
+        if change is Change.SET:
+            self.store(record.key, record.value, record.ttl_ms, record.max_idle_ms, record.key_hash, now_ns)
+        elif change is Change.REMOVE:
+            self.drop(record.key)
+        elif change is Change.EXPIRY:
+            if record.key in self.entries:
+                self.schedule(record.key, record.ttl_ms, record.max_idle_ms, now_ns)
+        else:
+            self.wipe()
+        self.counter = record.counter
+
+    # -- expiry, on the primary
+
+    def expired(self, key: bytes, now_ns: int, *, touch: bool = True) -> bool:
+        """Whether the entry has ended; a living one counts as used now when `touch`."""
+        expiry = self.expiries.get(key)
+        if expiry is None:
+            return False
+        if expiry.deadline_ns() <= now_ns:
+            return True
+        if touch:
+            expiry.accessed_ns = now_ns
+        return False
+
+    def due(self, now_ns: int, limit: int) -> list[bytes]:
+        """Up to `limit` keys whose time is over; they stay until the caller removes them."""
+        ended: list[bytes] = []
+        while self.deadlines and self.deadlines[0][0] <= now_ns and len(ended) < limit:
+            _, key = heappop(self.deadlines)
+            expiry = self.expiries.get(key)
+            if expiry is None:
+                continue
+            deadline = expiry.deadline_ns()
+            if deadline <= now_ns:
+                ended.append(key)
+            else:
+                heappush(self.deadlines, (deadline, key))
+        return ended
+
+    # -- whole copies
+
+    def digest(self) -> int:
+        """A 64-bit sum over all entries, the same for equal content whatever the order."""
+        total = 0
+        for key, value in self.entries.items():
+            total += mmh3.hash64(key + value, len(key), signed=False)[0]
+        return total & 0xFFFF_FFFF_FFFF_FFFF
+
+
+class PartitionCopy:
+    """Everything one member holds of one partition."""
+
+    __slots__ = ("epoch", "maps", "partition")
+
+    def __init__(self, partition: int, epoch: int) -> None:
+        self.partition = partition
+        self.epoch = epoch
+        """Which history the content belongs to: a partition that was declared lost and began anew has a higher one."""
+        self.maps: dict[str, MapPartition] = {}
+
+    def open(self, name: str) -> MapPartition:
+        """The map's share of this partition, made empty on first touch."""
+        found = self.maps.get(name)
+        if found is None:
+            found = self.maps[name] = MapPartition(name)
+        return found
+
+    def counters(self) -> list[tuple[str, int]]:
+        """Update counter of each map that was ever written here, sorted by name."""
+        return sorted((name, held.counter) for name, held in self.maps.items() if held.counter)
+
+    def entry_count(self) -> int:
+        """Entries of all maps together."""
+        return sum(len(held.entries) for held in self.maps.values())
+
+    def __iter__(self) -> Iterator[MapPartition]:
+        return iter(self.maps.values())

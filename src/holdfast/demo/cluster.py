@@ -1,0 +1,351 @@
+"""Real members as processes on loopback, for the demo, the chaos runs and the tests.
+
+    with LocalCluster(members=3, config="backup_count = 1") as cluster:
+        cluster.kill(cluster.members[1])         # a crash
+        cluster.start_member()                   # another one joins
+        cluster.wait_safe(60)                    # every partition has all its copies again
+        cluster.drain(cluster.members[0])        # leaves in order, exit status 0
+
+Everything it starts it ends, by pid, whatever happens in between; and it ends nothing else.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, cast
+
+from holdfast.client.blocking import Client
+from holdfast.errors import HoldfastError
+
+HOST = "127.0.0.1"
+PORTS = range(20_000, 32_000)
+"""Below the range from which the kernel takes ports for outgoing connections, so that none of those is in the way."""
+
+UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
+LOG_TAIL_LINES = 25
+COMMAND = [sys.executable, "-m", "holdfast.cli.main"]
+"""The program, of this very environment."""
+POLL_S = 0.05
+PATIENCE_S = 5.0
+
+Status = dict[str, Any]
+"""What a member says of itself and the cluster: see `holdfast.observe`."""
+
+
+class ClusterError(HoldfastError):
+    """A member process did not do what was asked of it; the message ends with the last lines of the logs."""
+
+
+@dataclass(slots=True, eq=False)
+class ManagedMember:
+    """A member process started here."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    client_address: str
+    """`host:port` of the door for clients."""
+    member_address: str
+    """`host:port` of the door for other members."""
+    log: Path
+    lite: bool = False
+    uuid: str = ""
+    """Known once the member is ready."""
+    started_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self.process.poll() is None
+
+    def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
+        """The end of what it wrote to its log."""
+        try:
+            text = self.log.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])
+
+
+def free_ports(count: int, taken: Iterable[int] = ()) -> list[int]:
+    """Ports on loopback that nobody listens on now. Another process may still be faster: members report that."""
+    avoid = set(taken)
+    found: list[int] = []
+    for port in random.sample(PORTS, len(PORTS)):
+        if port in avoid:
+            continue
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise ClusterError(f"no {count} free ports between {PORTS.start} and {PORTS.stop} on {HOST}")
+
+
+class LocalCluster:
+    """Member processes on loopback. A context manager: members are ready when the block begins, and gone after it."""
+
+    def __init__(
+        self,
+        members: int = 3,
+        config: str = "",
+        *,
+        log_dir: Path | str | None = None,
+        lite_members: int = 0,
+        ready_timeout: float = 30.0,
+        grace: float = 2.0,
+    ) -> None:
+        """`config` is the text of a TOML file for every member; seeds and ports are chosen here.
+
+        `log_dir` keeps the logs (a temporary folder otherwise); `grace` is how many seconds the members are given
+        to end by themselves when the block ends, before they are killed.
+        """
+        self.members: list[ManagedMember] = []
+        """Every member ever started here, in order; see `alive`."""
+        self.data_members = members
+        self.lite_members = lite_members
+        self.config = config
+        self.ready_timeout = ready_timeout
+        self.grace = grace
+        self._temporary = tempfile.TemporaryDirectory(prefix="holdfast-") if log_dir is None else None
+        self.log_dir = Path(self._temporary.name if self._temporary else str(log_dir))
+        self._ports: set[int] = set()
+
+    # -- the block
+
+    def __enter__(self) -> Self:
+        self.log_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            self.start_members(self.data_members)
+            self.start_members(self.lite_members, lite=True)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and not isinstance(error, (KeyboardInterrupt, GeneratorExit)):
+            error.add_note(self.log_tails())
+        self.close()
+
+    def close(self) -> None:
+        """End every member that still runs: asked first, killed after `grace` seconds."""
+        running = self.alive
+        for member in running:
+            member.process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + self.grace
+        for member in running:
+            try:
+                member.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                member.process.kill()
+                member.process.wait()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    # -- members
+
+    @property
+    def alive(self) -> list[ManagedMember]:
+        """The members whose processes run, oldest first."""
+        return [member for member in self.members if member.alive]
+
+    def client_addresses(self) -> list[str]:
+        """`host:port` of the client doors of the members that run."""
+        return [member.client_address for member in self.alive]
+
+    def start_member(self, lite: bool = False, *, wait: bool = True) -> ManagedMember:
+        """Start one more member, which joins those that run; ready when this returns, unless `wait` is false."""
+        member_port, client_port = free_ports(2, self._ports)
+        self._ports |= {member_port, client_port}
+        name = f"m{len(self.members) + 1}"
+        seeds = [running.member_address for running in self.alive] or [f"{HOST}:{member_port}"]
+        log = self.log_dir / f"{name}.log"
+        command = [*COMMAND, "start", "--name", name]
+        command += ["--member-port", str(member_port), "--client-port", str(client_port)]
+        for seed in seeds:
+            command += ["--seed", seed]
+        if lite:
+            command.append("--lite")
+        if self.config:
+            file = self.log_dir / "holdfast.toml"
+            file.write_text(self.config, encoding="utf-8")
+            command += ["--config", str(file)]
+        with log.open("wb") as out:
+            # A session of its own: Ctrl-C at the terminal reaches us alone, and we end the members in order.
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        member = ManagedMember(name, process, f"{HOST}:{client_port}", f"{HOST}:{member_port}", log, lite)
+        self.members.append(member)
+        if wait:
+            self.wait_ready([member])
+        return member
+
+    def start_members(self, count: int, *, lite: bool = False) -> list[ManagedMember]:
+        """Start several at the same time and wait until all are ready."""
+        started = [self.start_member(lite, wait=False) for _ in range(count)]
+        self.wait_ready(started)
+        return started
+
+    def wait_ready(self, members: Iterable[ManagedMember] | None = None) -> None:
+        """Wait until the members (all, without a list) have said in their logs that they have joined."""
+        waiting = list(self.alive if members is None else members)
+        deadline = time.monotonic() + self.ready_timeout
+        while waiting:
+            for member in list(waiting):
+                member.uuid = _uuid_when_ready(member.log)
+                if member.uuid:
+                    waiting.remove(member)
+                elif not member.alive:
+                    raise self._failure(
+                        f"member {member.name} ended with status {member.process.returncode} before it was ready"
+                    )
+            if waiting and time.monotonic() > deadline:
+                names = ", ".join(member.name for member in waiting)
+                raise self._failure(f"not ready after {self.ready_timeout:g} s: {names}")
+            if waiting:
+                time.sleep(POLL_S)
+
+    def kill(self, member: ManagedMember) -> None:
+        """A crash: SIGKILL, and wait until the process is gone."""
+        member.process.kill()
+        member.process.wait()
+
+    def drain(self, member: ManagedMember, wait: bool = True, timeout: float = 120.0) -> None:
+        """Ask the member to leave (SIGTERM); with `wait`, until it has left with exit status 0."""
+        member.process.send_signal(signal.SIGTERM)
+        if wait:
+            self.wait_drained(member, timeout)
+
+    def wait_drained(self, member: ManagedMember, timeout: float = 120.0) -> None:
+        """Wait until a member that was asked to leave has ended; anything but exit status 0 is an error."""
+        try:
+            status = member.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise self._failure(
+                f"member {member.name} has not left {timeout:g} s after it was asked to"
+            ) from None
+        if status != 0:
+            raise self._failure(
+                f"member {member.name} ended with status {status} instead of leaving in order"
+            )
+
+    # -- what they say
+
+    def status(self, member: ManagedMember | None = None) -> Status:
+        """What a member (the oldest that runs, if none is named) knows of the cluster."""
+        if member is None:
+            member = self._oldest()
+        with Client(member.client_address, timeout_s=PATIENCE_S) as client:
+            return cast("Status", client.status())
+
+    def wait_safe(self, timeout: float = 60.0) -> Status:
+        """Wait until the members that run agree on who is here and on the table, and no partition lacks a copy.
+
+        Answers the last status.
+        """
+        return self._wait(self._why_unsafe, timeout, "safe")
+
+    def wait_settled(self, timeout: float = 60.0) -> Status:
+        """Like `wait_safe`, and no partition is moving or still to move, in two looks one after the other."""
+        return self._wait(self._why_unsettled, timeout, "settled", looks=2)
+
+    def _wait(
+        self, why_not: Callable[[list[Status]], str], timeout: float, wanted: str, looks: int = 1
+    ) -> Status:
+        """Until `why_not` has nothing to say in so many looks at one and the same partition table."""
+        deadline = time.monotonic() + timeout
+        why = "no member runs"
+        seen: list[int] = []
+        while time.monotonic() < deadline:
+            try:
+                statuses = [self.status(member) for member in self.alive]
+            except (HoldfastError, OSError) as failure:
+                why = str(failure)
+            else:
+                why = why_not(statuses)
+                version = statuses[0]["table"]["version"] if statuses else 0
+                seen = [] if why else [*(earlier for earlier in seen if earlier == version), version]
+                if len(seen) == looks:
+                    return statuses[0]
+            time.sleep(4 * POLL_S)
+        raise self._failure(f"not {wanted} after {timeout:g} s: {why}")
+
+    def _why_unsafe(self, statuses: list[Status]) -> str:
+        """What is still missing, in words; empty when every member says that all is safe, of the same cluster."""
+        here = {member.uuid for member in self.alive}
+        if not statuses:
+            return "no member runs"
+        for status in statuses:
+            known = {member["uuid"] for member in status["members"]}
+            if known != here:
+                return f"{status['name']} sees {len(known)} members, but {len(here)} run"
+            if not status["safe"]:
+                return f"{status['name']} says: {status['why_unsafe'] or 'not safe'}"
+        stamps = {status["table"]["stamp"] for status in statuses}
+        return "" if len(stamps) == 1 else "the members have different partition tables"
+
+    def _why_unsettled(self, statuses: list[Status]) -> str:
+        """The same, for `wait_settled`."""
+        if why := self._why_unsafe(statuses):
+            return why
+        for status in statuses:
+            moving = status["migrations"]["active"] + status["migrations"]["queued"]
+            if moving:
+                return f"{status['name']} counts {moving} migrations"
+            idle = [row["name"] for row in status["members"] if not row["lite"] and not row["primaries"]]
+            if idle:
+                return f"{', '.join(idle)} own no partition yet"
+        return ""
+
+    def log_tails(self) -> str:
+        """The last lines of every member's log."""
+        return "\n".join(
+            f"--- {member.name} (pid {member.pid}) ---\n{member.log_tail()}" for member in self.members
+        )
+
+    def _oldest(self) -> ManagedMember:
+        running = self.alive
+        if not running:
+            raise self._failure("no member runs")
+        return running[0]
+
+    def _failure(self, what: str) -> ClusterError:
+        return ClusterError(f"{what}\n{self.log_tails()}")
+
+
+def _uuid_when_ready(log: Path) -> str:
+    """The UUID in the first log line that says "ready"; empty until there is one."""
+    try:
+        with log.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if "ready" in line and (found := UUID.search(line)):
+                    return found.group()
+    except FileNotFoundError:
+        pass
+    return ""

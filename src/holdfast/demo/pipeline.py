@@ -1,0 +1,5 @@
+def java():
+    return ""
+
+
+class Job: ...

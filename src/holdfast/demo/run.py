@@ -1,0 +1,184 @@
+"""The main job as a story: load real data with Spark, lose and add members under load, and prove nothing is lost.
+
+Four members start. Spark loads the rows. A Hazelcast client writes and reads; meanwhile a member is killed, two join,
+and the oldest, the master, is drained. Then Spark compares every replica with its owner and every row with the file,
+and the client's acknowledged writes are read back.
+"""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+
+from holdfast.demo import pipeline, report
+from holdfast.demo.cluster import LocalCluster
+from holdfast.demo.data import Source
+from holdfast.demo.data import load as load_source
+from holdfast.demo.display import Display
+from holdfast.demo.report import Findings
+from holdfast.demo.timeline import Event, Sampler
+from holdfast.demo.workload import WorkloadProcess, read_back
+from holdfast.errors import ConfigError, HoldfastError
+
+CLIENT_MAP = "client"
+CONFIG = "[maps.default]\nbackups = 1\n"
+CALM_S = 1.5
+"""Between two events, so that the picture shows each by itself."""
+SETTLE_S = 120.0
+MEMBERS_MIN = 2
+
+
+def main(
+    rows: int | None = None,
+    members: int = 4,
+    csv: str | Path | None = None,
+    key: str | Sequence[str] | None = None,
+    out: str | Path = "out/demo",
+    console: Console | None = None,
+) -> int:
+    """Run the demo; answers its exit status: 0 when nothing was lost, 1 when something was, 2 when it could not start.
+
+    `csv` and `key` name somebody's own data (`key`: columns, as a list or separated by commas); `out` is a folder for
+    the report and the members' logs.
+    """
+    console = console or Console()
+    signal.signal(signal.SIGTERM, _end_in_order)
+    try:
+        if members < MEMBERS_MIN:
+            raise ConfigError(
+                f"--members is {members}; it must be at least {MEMBERS_MIN}, for one will be killed"
+            )
+        console.print(pipeline.java(), highlight=False)
+        began = time.monotonic()
+        source = load_source(rows, Path(csv) if csv is not None else None, _columns(key))
+    except ConfigError as wrong:
+        console.print(f"Error: {wrong}", style="red", highlight=False, markup=False)
+        return 2
+    findings = Findings(source.title, source.rows, source.key)
+    findings.phases.append(report.Phase("read the file, check the key", time.monotonic() - began))
+    page = Path(out) / "report.html"
+    try:
+        _Story(source, findings, members, Path(out), console).play()
+    except HoldfastError as failure:
+        console.print(f"The demo failed: {failure}", style="red", highlight=False, markup=False)
+        return 1
+    report.show(findings, console)
+    report.write_page(findings, page)
+    console.print(f"Report: {page.resolve()}", highlight=False, soft_wrap=True)
+    return 0 if findings.good else 1
+
+
+def _columns(key: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    if key is None:
+        return None
+    parts = key.split(",") if isinstance(key, str) else list(key)
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def _end_in_order(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+class _Story:
+    """One run. Everything that is started is ended when `play` returns or fails."""
+
+    def __init__(self, source: Source, findings: Findings, members: int, out: Path, console: Console) -> None:
+        self.source = source
+        self.findings = findings
+        self.display = Display(console, findings.phases)
+        self.out = out
+        self.cluster = LocalCluster(members, CONFIG, log_dir=out / "logs")
+
+    def play(self) -> None:
+        """From the first member to the last comparison."""
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-demo-")))
+            stack.enter_context(self.display)
+            with self.display.phase(f"start {self.cluster.data_members} members") as words:
+                stack.enter_context(self.cluster)
+                self.cluster.wait_settled(SETTLE_S)
+                words.append(f"{self.cluster.status()['partitions']['count']} partitions, one sync backup")
+            sampler = stack.enter_context(Sampler(self.cluster, self.findings.timeline))
+            self.display.sampler = sampler
+            with self.display.phase("start Spark"):
+                parquet = folder / "rows.parquet"
+                self.source.write_parquet(parquet)
+                job = stack.enter_context(pipeline.Job(parquet, self.source.key))
+            with self.display.phase("Spark loads the rows") as words:
+                words.append(f"{job.load(self.cluster.client_addresses()):,} rows stored")
+            client = stack.enter_context(self._client(folder))
+            self.display.client = client
+            self._faults()
+            with self.display.phase("the client ends its run"):
+                last = client.finish()
+            self.findings.waits = client.history
+            self.findings.acknowledged, self.findings.unknown = last.acknowledged, last.unknown
+            self.findings.wrong_reads, self.findings.longest_pause_ms = (
+                last.wrong_reads,
+                last.longest_pause_ms,
+            )
+            self._audit(job, client)
+            self.findings.migrations = self.findings.timeline.moves
+
+    def _client(self, folder: Path) -> WorkloadProcess:
+        log = self.cluster.log_dir / "client.log"
+        return WorkloadProcess(self.cluster.client_addresses(), CLIENT_MAP, folder / "ledger.json", log)
+
+    def _faults(self) -> None:
+        """One member is killed, two join, one is drained; each time until all is safe again."""
+        with self.display.phase("a Hazelcast client writes and reads"):
+            assert self.display.client is not None
+            self.display.client.wait_started()
+            time.sleep(CALM_S)
+        killed = self.cluster.alive[len(self.cluster.alive) // 2]
+        with self.display.phase(f"kill {killed.name} (SIGKILL), restore copies"):
+            self._event("kill", killed.name)
+            self.cluster.kill(killed)
+            self.cluster.wait_settled(SETTLE_S)
+        time.sleep(CALM_S)
+        with self.display.phase("two members join, partitions move") as words:
+            begun_s = time.monotonic()
+            for member in self.cluster.start_members(2):
+                self._event("join", member.name, begun_s)
+                words.append(member.name)
+            self.cluster.wait_settled(SETTLE_S)
+        time.sleep(CALM_S)
+        drained = self.cluster.alive[0]
+        with self.display.phase(f"drain {drained.name}, the master (SIGTERM)") as words:
+            self._event("drain", drained.name)
+            self.cluster.drain(drained, timeout=SETTLE_S)
+            words.append("left with exit status 0")
+            self.cluster.wait_settled(SETTLE_S)
+        time.sleep(CALM_S)
+
+    def _event(self, kind: str, member: str, at_s: float | None = None) -> None:
+        self.findings.timeline.events.append(Event(at_s or time.monotonic(), kind, member))
+
+    def _audit(self, job: pipeline.Job, client: WorkloadProcess) -> None:
+        """Everything is compared with what it should be."""
+        findings = self.findings
+        addresses = self.cluster.client_addresses()
+        with self.display.phase("Spark compares every replica with its owner") as words:
+            replicas = job.compare_replicas(addresses)
+            findings.replicas_compared, findings.diverged = replicas.compared, replicas.wrong
+            findings.examples += replicas.examples
+            words.append(f"{replicas.compared:,} replicas, {replicas.wrong:,} diverged")
+        with self.display.phase("Spark compares every row with the file") as words:
+            found = job.compare_rows(addresses)
+            findings.rows_lost = found.wrong
+            findings.examples += found.examples
+            words.append(f"{found.compared:,} rows, {found.wrong:,} lost")
+        with self.display.phase("a fresh client reads back what was acknowledged") as words:
+            answer = read_back(addresses, CLIENT_MAP, client.ledger)
+            findings.writes_lost = int(answer["lost"])
+            findings.examples += [
+                f"the client's key {key} is not what was acknowledged" for key in answer["examples"]
+            ]
+            words.append(f"{answer['keys']:,} keys, {answer['lost']:,} lost")

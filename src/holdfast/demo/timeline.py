@@ -1,0 +1,139 @@
+"""Who owned which partition over time: the cluster's table, sampled while the demo runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Self, cast
+
+from holdfast.client.blocking import Client
+from holdfast.demo.cluster import LocalCluster, Status
+from holdfast.errors import HoldfastError
+
+SAMPLE_S = 0.25
+PATIENCE_S = 2.0
+"""A member that does not answer for so long is left for another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The cluster at one moment, as one member told it."""
+
+    at_s: float
+    """By the machine's monotonic clock."""
+    owners: tuple[str, ...]
+    """UUID of the owner of each partition; empty where there is none."""
+    copies: int
+    """Replicas of all partitions that have a member to live on, the owners included."""
+    migrations_active: int
+    safe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that was done to the cluster."""
+
+    at_s: float
+    kind: str
+    """`kill`, `join` or `drain`."""
+    member: str
+    """The member's name."""
+
+
+@dataclass(slots=True)
+class Stretch:
+    """One partition belonged to one member from one sample to another."""
+
+    owner: str
+    begin_s: float
+    end_s: float
+
+
+@dataclass(slots=True)
+class Timeline:
+    """All samples and events of one run, and the members that took part."""
+
+    partition_count: int = 0
+    names: dict[str, str] = field(default_factory=dict)
+    """Member UUID -> name, in the order in which they joined."""
+    snapshots: list[Snapshot] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    moves: int = 0
+    """How many replicas came to a member that had not held the partition in the sample before."""
+
+    def stretches(self) -> list[list[Stretch]]:
+        """For each partition, its owners one after the other."""
+        found: list[list[Stretch]] = [[] for _ in range(self.partition_count)]
+        for snapshot in self.snapshots:
+            for partition, owner in enumerate(snapshot.owners):
+                line = found[partition]
+                if line:
+                    line[-1].end_s = snapshot.at_s
+                if not line or line[-1].owner != owner:
+                    line.append(Stretch(owner, snapshot.at_s, snapshot.at_s))
+        return found
+
+
+class Sampler(threading.Thread):
+    """Asks a member for the table four times a second. A context manager: it samples inside the block."""
+
+    def __init__(self, cluster: LocalCluster, timeline: Timeline) -> None:
+        super().__init__(name="sampler", daemon=True)
+        self.cluster = cluster
+        self.timeline = timeline
+        self.status: Status = {}
+        """The newest status."""
+        self._over = threading.Event()
+        self._held: list[set[str]] = []
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join(timeout=10)
+
+    def run(self) -> None:
+        """Until the block ends."""
+        client: Client | None = None
+        address = ""
+        while not self._over.wait(SAMPLE_S):
+            running = self.cluster.client_addresses()
+            if client is not None and address not in running:
+                client.close()
+                client = None
+            try:
+                if client is None and running:
+                    address = running[-1]
+                    client = Client(address, timeout_s=PATIENCE_S)
+                if client is not None:
+                    self._sample(client)
+            except (HoldfastError, OSError):
+                if client is not None:
+                    client.close()
+                client = None
+        if client is not None:
+            client.close()
+
+    def _sample(self, client: Client) -> None:
+        rows = client.table().rows
+        self.status = status = cast("Status", client.status())
+        line = self.timeline
+        for member in status["members"]:
+            line.names.setdefault(member["uuid"], member["name"])
+        holders = [{member for member in row.replicas if member is not None} for row in rows]
+        if self._held:
+            line.moves += sum(len(now - before) for now, before in zip(holders, self._held, strict=True))
+        self._held = holders
+        line.partition_count = len(rows)
+        line.snapshots.append(
+            Snapshot(
+                at_s=time.monotonic(),
+                owners=tuple(row.owner or "" for row in rows),
+                copies=sum(map(len, holders)),
+                migrations_active=int(status["migrations"]["active"]),
+                safe=bool(status["safe"]),
+            )
+        )

@@ -1,0 +1,1 @@
+"""Turns the effects of one member into deeds, through the doors of whichever world it lives in. Pure."""

@@ -1,0 +1,205 @@
+"""Feeds one member with events and carries out its effects: links, timers, callbacks. The same in both worlds."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import assert_never, cast
+
+from holdfast.core.machine import (
+    Address,
+    Call,
+    CloseLink,
+    Effect,
+    Event,
+    Heard,
+    LeaveRequested,
+    MemberId,
+    Note,
+    OpenLink,
+    PeerSilent,
+    Received,
+    Send,
+    SetTimer,
+    Stop,
+    TimerFired,
+    Whisper,
+)
+from holdfast.core.member import Member
+from holdfast.core.store.operations import Done, Request
+from holdfast.engine.doors import World
+from holdfast.engine.link import ACKNOWLEDGE_NS, Link
+from holdfast.wire.codec import decode, encode
+
+LINKS = "links"
+"""The driver's own timer, beside those of the member."""
+
+
+class Driver:
+    """One member in one world."""
+
+    def __init__(self, member: Member, world: World) -> None:
+        self.member = member
+        self.world = world
+        self.links: dict[MemberId, Link] = {}
+        self._timers: dict[str, int] = {}
+        self._inbox: deque[Event] = deque()
+        self._busy = False
+        self._effects: deque[Effect] = deque()
+        self.stopped = False
+
+    # -- what the world tells
+
+    def start(self) -> None:
+        """Bring the member to life."""
+        self._carry_out(self.member.start(self.world.now_ns()))
+
+    def handle(self, event: Event) -> None:
+        """Give the member an event."""
+        if not self.stopped:
+            self._inbox.append(event)
+            self._run()
+
+    def packet(self, sender: MemberId, packet: bytes) -> None:
+        """A packet came from a member to whose present life there is a link."""
+        link = self.links.get(sender)
+        if link is None or self.stopped:
+            return
+        for payload in link.receive(packet, self.world.now_ns()):
+            self._inbox.append(Received(sender, decode(payload)))
+        self._run()
+        if link.owes_bytes:
+            self._links_due()
+        else:
+            self._arm_links()
+
+    def whispered(self, address: Address, data: bytes) -> None:
+        """A message came without a link."""
+        self.handle(Heard(address, decode(data)))
+
+    def reconnected(self, member: MemberId) -> None:
+        """The network has a new connection to a member: what was on the old one may be lost."""
+        link = self.links.get(member)
+        if link is not None and not self.stopped:
+            for packet in link.repeat(self.world.now_ns()):
+                self.world.carry(member, packet)
+
+    def peer_silent(self, member: MemberId) -> None:
+        """Nothing listens where this member was."""
+        self.handle(PeerSilent(member))
+
+    def leave(self) -> None:
+        """The operator wants the member to leave."""
+        self.handle(LeaveRequested())
+
+    def execute(self, request: Request, done: Done) -> None:
+        """A session's request."""
+        self._carry_out(self.member.execute(request, done, self.world.now_ns()))
+        self._run()
+
+    def enter(self) -> None:
+        """A session is about to use the data lane: set the time of the step."""
+        self.member.out.now_ns = self.world.now_ns()
+
+    def leave_lane(self) -> None:
+        """A session has used the data lane: carry out what that caused."""
+        if self.member.out.effects:
+            self._carry_out(self.member.drain())
+            self._run()
+
+    def tick(self) -> None:
+        """Fire the timers that are due, and say when the next is."""
+        if self.stopped:
+            return
+        now_ns = self.world.now_ns()
+        for name in [name for name, at in self._timers.items() if at <= now_ns]:
+            del self._timers[name]
+            if name == LINKS:
+                self._links_due()
+            else:
+                self._inbox.append(TimerFired(name))
+        self._run()
+        self._wake()
+
+    # -- steps
+
+    def _run(self) -> None:
+        """Handle what is in the inbox. Re-entered from a callback, it leaves the work to the outer call."""
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._inbox and not self.stopped:
+                event = self._inbox.popleft()
+                self._carry_out(self.member.handle(event, self.world.now_ns()))
+        finally:
+            self._busy = False
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        if len(effects) > 1:
+            effects = _links_first(effects, self.world)
+        for effect in effects:
+            self._deed(effect)
+
+    def _deed(self, effect: Effect) -> None:
+        match effect:
+            case Send(to, message):
+                self._send(to, message)
+            case Whisper(address, message):
+                self.world.whisper(address, encode(message))
+            case SetTimer(name, after_ns, jitter_ns):
+                extra = self.world.jitter(jitter_ns) if jitter_ns else 0
+                self._timers[name] = self.world.now_ns() + after_ns + extra
+                self._wake()
+            case OpenLink(to, life, address):
+                self.links[to] = Link()
+                self.world.open(to, life, address)
+            case CloseLink(to):
+                self.links.pop(to, None)
+                self.world.close(to)
+            case Call(deed):
+                deed()
+            case Note():
+                self.world.note(effect)
+            case Stop(why):
+                self.stopped = True
+                self.world.stopped(why)
+            case _:
+                assert_never(effect)
+
+    def _send(self, to: MemberId, message: object) -> None:
+        if to == self.member.me:
+            self._inbox.append(Received(to, message))  # type: ignore[arg-type]
+            return
+        link = self.links.get(to)
+        if link is None:
+            # It has left the view: whoever waits for its answer learns that from the view.
+            return
+        self.world.carry(to, link.send(encode(message), self.world.now_ns()))  # type: ignore[arg-type]
+        self._arm_links()
+
+    # -- links and timers
+
+    def _links_due(self) -> None:
+        now_ns = self.world.now_ns()
+        for member, link in self.links.items():
+            for packet in link.due(now_ns):
+                self.world.carry(member, packet)
+        self._arm_links()
+
+    def _arm_links(self) -> None:
+        """Look at the links soon, if anything is open on one and no look is due already."""
+        if LINKS not in self._timers and any(link.open for link in self.links.values()):
+            self._timers[LINKS] = self.world.now_ns() + ACKNOWLEDGE_NS
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._timers:
+            self.world.wake_at(min(self._timers.values()))
+
+
+def _links_first(effects: list[Effect], world: World) -> list[Effect]:
+    """Links open and close as the member said; all else in any order (no effect relies on another of its list)."""
+    links: list[Effect] = [effect for effect in effects if isinstance(effect, OpenLink | CloseLink)]
+    rest = [effect for effect in effects if not isinstance(effect, OpenLink | CloseLink)]
+    world.shuffle(cast("list[object]", rest))
+    return links + rest

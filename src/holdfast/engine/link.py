@@ -1,0 +1,105 @@
+"""A reliable, ordered road to one life of one member, over a network that may lose, double, delay and reorder packets.
+
+Each packet carries its number and the highest number received in order from the other side. What is not acknowledged in
+time is sent again. Both ends begin at 1 with every new life of either member, so that nothing of an earlier life can
+arrive (DESIGN rule 9).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+
+from holdfast.core.machine import MILLISECOND
+
+HEADER = struct.Struct("<QQ")
+RESEND_NS = 1000 * MILLISECOND
+ACKNOWLEDGE_NS = 40 * MILLISECOND
+RESEND_PACKETS = 64
+AHEAD_PACKETS = 1024
+"""Packets that came too early and are kept; beyond these they are dropped, and will be sent again."""
+ACKNOWLEDGE_BYTES = 256 * 1024
+
+
+class Link:
+    """One direction's numbers and the other's acknowledgements."""
+
+    __slots__ = ("_ahead", "_owed", "_owed_bytes", "_owed_since_ns", "_received", "_resend_at_ns", "_sent", "_unsure")
+
+    def __init__(self) -> None:
+        self._sent = 0
+        self._unsure: deque[tuple[int, bytes]] = deque()
+        self._received = 0
+        self._ahead: dict[int, bytes] = {}
+        self._owed = False
+        self._owed_bytes = 0
+        self._owed_since_ns = 0
+        self._resend_at_ns = 0
+
+    def send(self, payload: bytes, now_ns: int) -> bytes:
+        """The packet for a new payload."""
+        self._sent += 1
+        if not self._unsure:
+            self._resend_at_ns = now_ns + RESEND_NS
+        self._unsure.append((self._sent, payload))
+        return self._packet(self._sent, payload)
+
+    def _packet(self, number: int, payload: bytes) -> bytes:
+        self._owed = False
+        self._owed_bytes = 0
+        return HEADER.pack(number, self._received) + payload
+
+    def receive(self, packet: bytes, now_ns: int) -> list[bytes]:
+        """The payloads that can be handed on now, in order. Raises struct.error on a packet without header."""
+        number, acknowledged = HEADER.unpack_from(packet)
+        while self._unsure and self._unsure[0][0] <= acknowledged:
+            self._unsure.popleft()
+            self._resend_at_ns = now_ns + RESEND_NS
+        if number == 0:
+            return []
+        if not self._owed:
+            self._owed, self._owed_since_ns = True, now_ns
+        self._owed_bytes += len(packet)
+        if number <= self._received:
+            return []
+        if number > self._received + 1:
+            if len(self._ahead) < AHEAD_PACKETS:
+                self._ahead[number] = packet[HEADER.size :]
+            return []
+        self._received = number
+        ready = [packet[HEADER.size :]]
+        while self._received + 1 in self._ahead:
+            self._received += 1
+            ready.append(self._ahead.pop(self._received))
+        return ready
+
+    def due(self, now_ns: int) -> list[bytes]:
+        """Packets that should go out now by themselves: repeats, or an acknowledgement that found no other to ride on."""
+        packets: list[bytes] = []
+        if self._unsure and self._resend_at_ns <= now_ns:
+            packets = self.repeat(now_ns, RESEND_PACKETS)
+        if self._owed and not packets:
+            if now_ns - self._owed_since_ns >= ACKNOWLEDGE_NS or self._owed_bytes >= ACKNOWLEDGE_BYTES:
+                packets.append(self._packet(0, b""))
+        return packets
+
+    def repeat(self, now_ns: int, limit: int | None = None) -> list[bytes]:
+        """What may have been lost, again: after silence, or when the network has made a new connection."""
+        self._resend_at_ns = now_ns + RESEND_NS
+        oldest = list(self._unsure)[:limit]
+        return [self._packet(number, payload) for number, payload in oldest]
+
+    @property
+    def open(self) -> bool:
+        """Whether something waits to be acknowledged, by the other side or by this one."""
+        return self._owed or bool(self._unsure)
+
+    @property
+    def owes_bytes(self) -> bool:
+        """Whether so much has come that it should be acknowledged at once."""
+        return self._owed_bytes >= ACKNOWLEDGE_BYTES
+
+    @property
+    def unacknowledged(self) -> int:
+        """Packets that the other side has not confirmed."""
+        return len(self._unsure)

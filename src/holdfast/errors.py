@@ -1,0 +1,65 @@
+"""What can go wrong, as one tree.
+
+    HoldfastError
+    ├── ConfigError              a setting is wrong; nothing was started
+    ├── RequestError             one request failed
+    │   ├── Refused              certainly not applied; safe to try again
+    │   │   └── Moved, NotReady, Denied, TooLarge, Closing, Unsupported
+    │   └── Unknown              it may or may not have been applied
+    ├── ProtocolError            bytes from a peer or client that break the protocol
+    └── InvariantBroken          a bug in Holdfast; the member stops
+
+The three answers of a request (done, refused, unknown) are never mixed up: rule 11 of the design.
+"""
+
+
+class HoldfastError(Exception):
+    """The root of every error that Holdfast raises on purpose."""
+
+
+class ConfigError(HoldfastError):
+    """A setting is wrong. The message names the key and the values it may take; nothing was started."""
+
+
+class RequestError(HoldfastError):
+    """One request failed."""
+
+
+class Refused(RequestError):
+    """The request was certainly not applied; it is safe to send it again."""
+
+
+class Moved(Refused):
+    """The partition lives elsewhere or is on its way; ask again with the newest partition table."""
+
+
+class NotReady(Refused):
+    """No member can serve this partition now (cluster forming, copies lost, or no majority)."""
+
+
+class Denied(Refused):
+    """The credentials are missing or wrong."""
+
+
+class TooLarge(Refused):
+    """A key, a value or a frame is larger than the configured limit."""
+
+
+class Closing(Refused):
+    """The member is shutting down and takes no more requests."""
+
+
+class Unsupported(Refused):
+    """The operation exists in the protocol, but not in Holdfast; the message names it."""
+
+
+class Unknown(RequestError):
+    """The request may or may not have been applied; read before you write again."""
+
+
+class ProtocolError(HoldfastError):
+    """Bytes that break the protocol. The connection they came from is closed, and nothing else."""
+
+
+class InvariantBroken(HoldfastError):
+    """A promise of the code to itself is broken: a bug in Holdfast. The member stops rather than guess."""

@@ -1,0 +1,1 @@
+"""What a member tells of itself, as plain data."""

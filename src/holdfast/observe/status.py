@@ -1,0 +1,67 @@
+"""The status of one member, as plain data: what the CLI, the console and scripts show."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from holdfast.core.member import Member
+
+
+def status_of(member: Member) -> dict[str, object]:
+    """What this member knows of itself and its cluster. Counts are of this moment; `safe` is this member's own view."""
+    membership = member.membership
+    rows = member.table.rows
+    primaries = Counter(row.owner for row in rows if row.owner)
+    backups = Counter(uuid for row in rows for uuid in row.replicas[1:] if uuid)
+    why_unsafe = member.why_unsafe()
+    view = membership.view
+    return {
+        "uuid": member.me,
+        "name": membership.info.name,
+        "state": membership.state,
+        "leaving": membership.leaving,
+        "refusal": membership.refusal,
+        "cluster": membership.identity.cluster,
+        "cluster_id": view.cluster_id if view else "",
+        "master": membership.master or "",
+        "is_master": membership.is_master,
+        "view": view.number if view else 0,
+        "members": [
+            {
+                "uuid": info.uuid,
+                "name": info.name,
+                "host": info.client_host,
+                "client_port": info.client_port,
+                "member_port": info.port,
+                "lite": info.lite,
+                "group": info.group,
+                "master": info.uuid == membership.master,
+                "primaries": primaries[info.uuid],
+                "backups": backups[info.uuid],
+            }
+            for info in membership.members()
+        ],
+        "table": {"version": member.table.version, "stamp": f"{member.table.stamp:016x}"},
+        "partitions": {
+            "count": len(rows),
+            "primaries": primaries[member.me],
+            "backups": backups[member.me],
+            "serving": sum(1 for copy in member.lane.serving if copy is not None),
+            "holes": sum(1 for row in rows for uuid in row.replicas if uuid is None),
+            "waiting_for_copies": len(member.migrations.lost),
+        },
+        "migrations": {
+            "active": len(member.migrations.running),
+            "queued": member.migrations.queued,
+            "completed": member.migrations.completed,
+            "failed": member.migrations.failed,
+            "sent_bytes": member.source.bytes_sent,
+        },
+        "entries": {
+            "primary": sum(copy.entry_count() for copy in member.lane.serving if copy is not None),
+            "all": sum(copy.entry_count() for copy in member.copies.held.values()),
+        },
+        "batches_waiting": member.lane.waiting,
+        "safe": not why_unsafe,
+        "why_unsafe": why_unsafe,
+    }

@@ -1,0 +1,325 @@
+"""TCP between members: one connection to each address for what this member sends, others for what it hears.
+
+Every connection begins with a greeting that proves knowledge of `security.member_secret` (a challenge and its HMAC), before
+which nothing else is parsed. Then come frames: packets of a link, or whispered messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import os
+import struct
+from collections.abc import Callable
+from typing import cast
+
+import msgspec
+
+from holdfast.config import Settings
+from holdfast.core.machine import Address, MemberId
+from holdfast.engine.driver import Driver
+from holdfast.errors import ProtocolError
+
+MAGIC = b"HFM1"
+CHALLENGE_BYTES = 16
+FRAME = struct.Struct("<IBII")
+"""Length of what follows the length word, kind, life of the sender, life of the receiver it is meant for."""
+PACKET, WHISPER = 0, 1
+GREETING_BYTES_MAX = 4096
+FRAME_BYTES_MAX = 256 * 1024 * 1024
+RETRY_S = (0.05, 0.1, 0.2, 0.4, 0.8)
+REFUSALS_TO_SILENCE = 3
+GREETING_TIMEOUT_S = 5.0
+WHISPERS_KEPT = 16
+
+log = logging.getLogger("holdfast")
+
+
+class Greeting(msgspec.Struct, frozen=True, array_like=True):
+    """Who connects, where it can be reached, and the proof."""
+
+    uuid: str
+    host: str
+    port: int
+    proof: bytes
+
+
+def proof_of(secret: str, challenge: bytes, uuid: str) -> bytes:
+    """HMAC-SHA-256 over the challenge and the UUID, keyed by the secret."""
+    return hmac.new(secret.encode(), challenge + uuid.encode(), "sha256").digest()
+
+
+class Incoming(asyncio.Protocol):
+    """A connection that another member has opened."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._buffer = bytearray()
+        self._greeting: Greeting | None = None
+        self._challenge = os.urandom(CHALLENGE_BYTES)
+        self._transport: asyncio.Transport | None = None
+        self._timeout: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast("asyncio.Transport", transport)
+        self._transport = transport
+        self._network.incoming.add(self)
+        transport.write(MAGIC + self._challenge)
+        loop = asyncio.get_running_loop()
+        self._timeout = loop.call_later(GREETING_TIMEOUT_S, self._too_late)
+
+    def _too_late(self) -> None:
+        if self._greeting is None:
+            self.close()
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._network.incoming.discard(self)
+        if self._timeout is not None:
+            self._timeout.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        buffer = self._buffer
+        buffer += data
+        try:
+            used = 0
+            while (end := self._frame(buffer, used)) is not None:
+                used = end
+            if used:
+                del buffer[:used]
+        except (ProtocolError, struct.error, msgspec.DecodeError) as error:
+            log.warning("connection of a member closed: %s", error)
+            self.close()
+
+    def _frame(self, buffer: bytearray, start: int) -> int | None:
+        """Handle the frame at `start`; answers where it ends, None when it is not complete."""
+        if len(buffer) - start < 4:
+            return None
+        (length,) = struct.unpack_from("<I", buffer, start)
+        if length > (FRAME_BYTES_MAX if self._greeting else GREETING_BYTES_MAX):
+            raise ProtocolError(f"a frame of {length} bytes is too long")
+        end = start + 4 + length
+        if len(buffer) < end:
+            return None
+        if self._greeting is None:
+            self._greet(bytes(buffer[start + 4 : end]))
+        else:
+            _, kind, life, to_life = FRAME.unpack_from(buffer, start)
+            body = bytes(buffer[start + FRAME.size : end])
+            self._network.arrived(self._greeting, kind, (life, to_life), body)
+        return end
+
+    def _greet(self, body: bytes) -> None:
+        greeting = msgspec.msgpack.decode(body, type=Greeting)
+        expected = proof_of(self._network.secret, self._challenge, greeting.uuid)
+        if not hmac.compare_digest(expected, greeting.proof):
+            raise ProtocolError(f"security.member_secret of {greeting.host}:{greeting.port} differs from this member's")
+        self._greeting = greeting
+
+
+class Outgoing:
+    """The connection to one address, made again whenever it breaks and there is something to say."""
+
+    def __init__(self, network: Network, address: Address) -> None:
+        self._network = network
+        self.address = address
+        self._transport: asyncio.WriteTransport | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._whispers: list[bytes] = []
+        self._closed = False
+        self._refusals = 0
+        self.packets_dropped = False
+
+    def send(self, frame: bytes, *, whisper: bool) -> None:
+        """Send it now; without a connection a whisper waits for one, and a packet is left to its link to repeat."""
+        if self._transport is not None:
+            self._transport.write(frame)
+            return
+        if whisper:
+            if len(self._whispers) < WHISPERS_KEPT:
+                self._whispers.append(frame)
+        else:
+            self.packets_dropped = True
+        self._connect()
+
+    def _connect(self) -> None:
+        if self._task is None and not self._closed:
+            self._task = asyncio.get_running_loop().create_task(self._connecting())
+
+    async def _connecting(self) -> None:
+        try:
+            for pause_s in RETRY_S:
+                try:
+                    await self._once()
+                    return
+                except ConnectionRefusedError:
+                    self._refusals += 1
+                    self._network.refused(self.address, self._refusals)
+                except (OSError, asyncio.IncompleteReadError, TimeoutError, ProtocolError) as error:
+                    log.debug("no connection to member %s: %s", self.address, error)
+                await asyncio.sleep(pause_s)
+            self._whispers.clear()
+        finally:
+            self._task = None
+
+    async def _once(self) -> None:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(GREETING_TIMEOUT_S):
+            transport, protocol = await loop.create_connection(
+                lambda: Handshake(self), self.address.host, self.address.port
+            )
+            challenge = await protocol.challenge
+        self._refusals = 0
+        network = self._network
+        greeting = Greeting(
+            network.uuid, network.address.host, network.address.port, proof_of(network.secret, challenge, network.uuid)
+        )
+        body = msgspec.msgpack.encode(greeting)
+        transport.write(struct.pack("<I", len(body)) + body)
+        whispers, self._whispers = self._whispers, []
+        for frame in whispers:
+            transport.write(frame)
+        self._transport = transport
+        self.packets_dropped = False
+        network.connected(self.address)
+
+    def lost(self) -> None:
+        """The connection broke."""
+        self._transport = None
+        if not self._closed and self._network.needed(self.address):
+            self._connect()
+
+    def close(self) -> None:
+        """No more to this address."""
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+        if self._transport is not None:
+            self._transport.close()
+
+
+class Handshake(asyncio.Protocol):
+    """The listening half of an outgoing connection: the challenge, and then only its end."""
+
+    def __init__(self, outgoing: Outgoing) -> None:
+        self._outgoing = outgoing
+        self._buffer = b""
+        self.challenge: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def data_received(self, data: bytes) -> None:
+        if self.challenge.done():
+            return
+        self._buffer += data
+        if len(self._buffer) >= len(MAGIC) + CHALLENGE_BYTES:
+            if self._buffer.startswith(MAGIC):
+                self.challenge.set_result(self._buffer[len(MAGIC) :])
+            else:
+                self.challenge.set_exception(ProtocolError("the process there is no Holdfast member"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.challenge.done():
+            self.challenge.set_exception(ConnectionResetError("closed before the greeting"))
+        else:
+            self._outgoing.lost()
+
+
+class Network:
+    """Everything that this member sends to other members and hears from them."""
+
+    def __init__(self, settings: Settings, uuid: str, address: Address) -> None:
+        self.secret = settings.security.member_secret
+        self.uuid = uuid
+        self.address = address
+        self.driver: Driver
+        self.own_life: Callable[[], int] = lambda: 1
+        self.incoming: set[Incoming] = set()
+        self._outgoing: dict[Address, Outgoing] = {}
+        self._peers: dict[MemberId, tuple[int, Address]] = {}
+        self._server: asyncio.Server | None = None
+        self._stopped = False
+
+    async def listen(self, server: asyncio.Server) -> None:
+        """Take over the listening socket."""
+        self._server = server
+
+    # -- the engine's door
+
+    def open(self, member: MemberId, life: int, address: Address) -> None:
+        """Be ready to carry packets to this life of a member."""
+        self._peers[member] = (life, address)
+
+    def close(self, member: MemberId) -> None:
+        """Carry nothing more to it."""
+        peer = self._peers.pop(member, None)
+        if peer is not None and not self.needed(peer[1]):
+            outgoing = self._outgoing.pop(peer[1], None)
+            if outgoing is not None:
+                outgoing.close()
+
+    def carry(self, member: MemberId, packet: bytes) -> None:
+        """Carry a packet."""
+        peer = self._peers.get(member)
+        if peer is not None:
+            life, address = peer
+            frame = FRAME.pack(FRAME.size - 4 + len(packet), PACKET, self.own_life(), life) + packet
+            self._to(address).send(frame, whisper=False)
+
+    def whisper(self, address: Address, data: bytes) -> None:
+        """Carry a message that may be lost."""
+        if not self._stopped:
+            frame = FRAME.pack(FRAME.size - 4 + len(data), WHISPER, 0, 0) + data
+            self._to(address).send(frame, whisper=True)
+
+    def _to(self, address: Address) -> Outgoing:
+        outgoing = self._outgoing.get(address)
+        if outgoing is None:
+            outgoing = self._outgoing[address] = Outgoing(self, address)
+        return outgoing
+
+    # -- what the connections tell
+
+    def needed(self, address: Address) -> bool:
+        """Whether a member of the view lives at this address."""
+        return any(peer[1] == address for peer in self._peers.values())
+
+    def arrived(self, greeting: Greeting, kind: int, lives: tuple[int, int], body: bytes) -> None:
+        """A frame: a packet for the present lives of both ends, or a whisper."""
+        if self._stopped:
+            return
+        if kind == WHISPER:
+            self.driver.whispered(Address(greeting.host, greeting.port), body)
+            return
+        sender = MemberId(greeting.uuid)
+        peer = self._peers.get(sender)
+        if peer is not None and lives == (peer[0], self.own_life()):
+            self.driver.packet(sender, body)
+
+    def connected(self, address: Address) -> None:
+        """A new connection: what went into the old one may be lost."""
+        for member, peer in list(self._peers.items()):
+            if peer[1] == address:
+                self.driver.reconnected(member)
+
+    def refused(self, address: Address, times: int) -> None:
+        """Nothing listens there."""
+        self.driver.member.membership.seed_absent(address)
+        if times >= REFUSALS_TO_SILENCE:
+            for member, peer in list(self._peers.items()):
+                if peer[1] == address:
+                    self.driver.peer_silent(member)
+
+    async def stop(self) -> None:
+        """Close everything."""
+        self._stopped = True
+        if self._server is not None:
+            self._server.close()
+        for outgoing in self._outgoing.values():
+            outgoing.close()
+        for incoming in list(self.incoming):
+            incoming.close()
+        self._outgoing.clear()

@@ -1,0 +1,1 @@
+"""Sessions: bytes in, requests out, answers in, bytes out. Pure: a session knows no socket."""

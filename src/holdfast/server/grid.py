@@ -1,0 +1,124 @@
+"""What a session sees of the member it runs in.
+
+The member implements this; sessions of every protocol use nothing else. All calls happen on the member's one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from holdfast.core.store.operations import Done, EntryEvent, Request
+from holdfast.core.store.partition import MapPartition, PartitionCopy
+
+
+@dataclass(frozen=True, slots=True)
+class MemberCard:
+    """A member as clients learn of it."""
+
+    uuid: str
+    host: str
+    client_port: int
+    member_port: int
+    lite: bool
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterCard:
+    """Members (oldest first) and owners at one moment. Versions grow with every change."""
+
+    members_version: int
+    members: list[MemberCard]
+    owners_version: int
+    owners: dict[str, list[int]]
+    """Member UUID -> partitions it is the primary of. Empty while any partition has no reachable owner."""
+
+
+class Lane(Protocol):
+    """The data lane of this member: reads and writes without an object per operation.
+
+    For a request on partition `p`: `serving[p]` is this member's copy if it is the primary and may serve now, else None
+    (then take the slow way, `Grid.execute`, which forwards, waits or refuses). With the copy in hand, read
+    `copy.maps[name].entries` directly (mind `expiries`), or write through `set` / `remove`.
+
+    A write must not be acknowledged before `seal` says so: collect the answers of one read buffer, and after the last
+    message of the buffer call `seal(done)` once if any write was made; `done(True)` comes when every sync backup holds
+    the whole batch (at once when there are none), `done(False)` when that can never be known (answer: unknown).
+    """
+
+    serving: list[PartitionCopy | None]
+    listening: dict[str, int]
+    """Map name -> how many entry listeners want its events. Absent when none: then no event is built."""
+
+    def set(
+        self, copy: PartitionCopy, name: str, key: bytes, value: bytes, ttl_ms: int, max_idle_ms: int, key_hash: int
+    ) -> bytes | None:
+        """Store an entry and queue its record for the backups; answers the old value (None if absent or expired)."""
+
+    def read(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
+        """The entry's value, or None; counts as a use of it."""
+
+    def remove(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
+        """Take an entry out and queue the record; answers the old value."""
+
+    def seal(self, done: Callable[[bool], None]) -> None:
+        """End the batch begun by the writes since the last seal."""
+
+
+class Grid(Protocol):
+    """This member, for its sessions."""
+
+    member_uuid: str
+    cluster_id: str
+    cluster_name: str
+    partition_count: int
+    lane: Lane
+
+    def now_ns(self) -> int:
+        """This member's monotonic clock."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970, for showing to people and clients only."""
+
+    def execute(self, request: Request, done: Done) -> None:
+        """Carry out a request wherever its partition lives: here, forwarded, or after waiting for it to arrive.
+
+        For `WHOLE` operations `partitions` may be any list; the answers of all owners are merged.
+        """
+
+    def cluster(self) -> ClusterCard:
+        """Members and owners now."""
+
+    def rows(self) -> list[list[str | None]]:
+        """The partition table as this member knows it: for each partition the holders' UUIDs, owner first.
+
+        A row is empty before the first assignment; None stands for a replica that nobody holds.
+        """
+
+    def table_version(self) -> int:
+        """The version of that table; grows with every change."""
+
+    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed` after each change of members or owners; answers the function that ends it."""
+
+    def listen(
+        self, name: str, *, key: bytes | None, local_only: bool, heard: Callable[[EntryEvent], None]
+    ) -> Callable[[], None]:
+        """Hear of each change of a map's entries: on this member alone, or on all; answers the function that ends it."""
+
+    def admit(self, username: str | None, password: str | None, token: bytes | None) -> bool:
+        """Whether these credentials open this member's client door."""
+
+    def map_names(self) -> list[str]:
+        """Every map with at least one entry on this member, or configured."""
+
+    def local_copy(self, partition: int) -> PartitionCopy | None:
+        """Whatever copy this member holds of a partition, primary or backup; for audits."""
+
+    def status(self) -> dict[str, object]:
+        """What this member knows of itself and the cluster, as plain data (see observe.status)."""
+
+
+__all__ = ["ClusterCard", "Grid", "Lane", "MapPartition", "MemberCard"]

@@ -1,0 +1,105 @@
+"""The first request of a connection: who are you, and what the cluster tells those it lets in."""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from holdfast.server.hazelcast.conversation import Conversation, Message
+from holdfast.server.hazelcast.frames import BEGIN, END, NULL, message, response, text, uuid
+from holdfast.server.hazelcast.layouts import Call, Layout
+from holdfast.server.hazelcast.views import address, member_list, owner_lists
+
+AUTHENTICATE = 0x000100
+AUTHENTICATE_CUSTOM = 0x000200
+
+ADMITTED = 0
+CREDENTIALS_WRONG = 1
+SERIALIZATION_VERSION_WRONG = 2
+
+SERIALIZATION_VERSION = 1
+SPOKEN_VERSION = "5.6.0"
+"""The server version whose protocol is spoken here. Clients take it for a version of Hazelcast and parse it
+as one.
+"""
+
+_FIXED = Struct("<B17sBi17s?ii")
+_REASONS = {
+    CREDENTIALS_WRONG: "cluster name or credentials are wrong",
+    SERIALIZATION_VERSION_WRONG: "the serialization version is another one",
+}
+
+
+def _authenticate(talk: Conversation, call: Call) -> None:
+    status = _judge(talk, call)
+    if status == ADMITTED:
+        talk.known = True
+        talk.say(_welcome(talk, call))
+    else:
+        talk.say(_refusal(call, status))
+        talk.hang_up(f"client not admitted: {_REASONS[status]}")
+
+
+def _judge(talk: Conversation, call: Call) -> int:
+    if call.serialization_version != SERIALIZATION_VERSION:
+        return SERIALIZATION_VERSION_WRONG
+    if call.cluster_name != talk.grid.cluster_name:
+        return CREDENTIALS_WRONG
+    token = call.credentials if call.kind == AUTHENTICATE_CUSTOM else None
+    return ADMITTED if talk.grid.admit(call.username, call.password, token) else CREDENTIALS_WRONG
+
+
+def _welcome(talk: Conversation, call: Call) -> bytes:
+    grid = talk.grid
+    card = grid.cluster()
+    me = next((member for member in card.members if member.uuid == grid.member_uuid), None)
+    fixed = _FIXED.pack(
+        ADMITTED,
+        uuid(grid.member_uuid),
+        SERIALIZATION_VERSION,
+        grid.partition_count,
+        uuid(grid.cluster_id),
+        False,  # failover between clusters
+        card.members_version,
+        card.owners_version,
+    )
+    return message(
+        [
+            response(call.kind + 1, call.correlation, fixed),
+            *(address(me.host, me.client_port) if me else (NULL,)),
+            text(SPOKEN_VERSION),
+            NULL,  # ports of thread-per-core servers
+            NULL,  # and their token
+            *member_list(card.members),
+            *owner_lists(card.owners),
+            BEGIN,  # further properties
+            END,
+        ]
+    )
+
+
+def _refusal(call: Call, status: int) -> bytes:
+    """A refusal tells nothing about the cluster: a stranger learns only that it is not let in."""
+    fixed = _FIXED.pack(status, uuid(None), SERIALIZATION_VERSION, 0, uuid(None), False, -1, -1)
+    nothing = (BEGIN, END)
+    return message(
+        [
+            response(call.kind + 1, call.correlation, fixed),
+            NULL,
+            text(SPOKEN_VERSION),
+            NULL,
+            NULL,
+            *nothing,
+            *owner_lists({}),
+            *nothing,
+        ]
+    )
+
+
+MESSAGES = {
+    AUTHENTICATE: Message(
+        Layout("client serialization_version | cluster_name username password"), _authenticate
+    ),
+    AUTHENTICATE_CUSTOM: Message(
+        Layout("client serialization_version | cluster_name credentials"), _authenticate
+    ),
+}

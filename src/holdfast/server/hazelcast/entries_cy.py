@@ -1,0 +1,162 @@
+"""The data lane of the client protocol: single-entry reads and writes of maps this member serves, straight
+from a read buffer, with no object per operation.
+
+Plain typed Python that Cython may compile. Whatever is not exactly as expected (another message, a partition
+that is served elsewhere, an odd flag, a cut-off tail) is left to the general way, which knows every case and
+every error.
+"""
+
+from __future__ import annotations
+
+# ruff: noqa: C901, PLR1714, SIM109 -- one loop without calls, tuples or lookups that it can do without: that
+# is its point
+from struct import Struct
+
+from holdfast.server.grid import Lane
+
+PUT = 0x010100
+GET = 0x010200
+REMOVE = 0x010300
+CONTAINS_KEY = 0x010600
+DELETE = 0x010900
+SET = 0x010F00
+
+SHORTEST = 36
+"""Bytes that a look at a message's head needs: the first frame of a get, and the header of the name."""
+_READ_HEAD = 30
+"""Length of the first frame when it carries a thread id."""
+_WRITE_HEAD = 38
+"""And when a time to live follows it."""
+DATA_AT = 10
+"""Where stored bytes begin in a frame of `Data`: after the header and the partition-hash word."""
+_SHORTEST_DATA = 14
+"""A frame of `Data` with a type id and no payload."""
+_LONGEST_TTL_MS = 1 << 41
+"""Longer ones (70 years) are for the general way, which knows that they mean "for ever"."""
+
+_head = Struct("<iHiqi8xiH").unpack_from
+_ttl_and_name = Struct("<qiH").unpack_from
+_data_head = Struct("<iHII").unpack_from
+"""Length and flags of a frame of `Data`, whether its hash word is set, whether its type is not null (both
+only as 0 or not 0: their byte order is another one).
+"""
+
+_nothing = Struct("<iHiqB").pack
+_truth = Struct("<iHiqB?").pack
+_null = Struct("<iHiqBiH").pack
+_value = Struct("<iHiqBiHi").pack
+
+
+def serve_entries(
+    data: bytes,
+    at: int,
+    lane: Lane,
+    names: dict[bytes, str],
+    out: list[bytes],
+    unsealed: list[bytes],
+    longest: tuple[int, int],
+) -> int:
+    """Carry out messages from `data[at:]` until one is not for this lane; answers where that one begins.
+
+    Answers to reads go to `out`; those to writes go to `unsealed`, which the caller holds back until the
+    lane's batch is sealed. `names` are the map names that clients of this connection may use, by their
+    encoding.
+    """
+    end = len(data)
+    serving = lane.serving
+    partitions = len(serving)
+    while end - at >= SHORTEST:
+        length, flags, kind, correlation, partition, name_length, name_flags = _head(data, at)
+        if length == _READ_HEAD:
+            writes = False
+            ttl_ms = 0
+            name_at = at + 36
+        elif length == _WRITE_HEAD and end - at >= 44:
+            writes = True
+            ttl_ms, name_length, name_flags = _ttl_and_name(data, at + 30)
+            if ttl_ms < -1 or ttl_ms > _LONGEST_TTL_MS:
+                return at
+            name_at = at + 44
+        else:
+            return at
+        if flags & 0xE000 != 0xC000 or name_flags or name_length < 6 or not 0 <= partition < partitions:
+            return at
+        key_at = name_at + name_length - 6
+        if key_at + _SHORTEST_DATA > end:
+            return at
+        key_length, key_flags, key_hash, key_type = _data_head(data, key_at)
+        if key_length < _SHORTEST_DATA or not key_type:
+            return at
+        key_end = key_at + key_length
+        if key_end > end:
+            return at
+        name = names.get(data[name_at:key_at])
+        if name is None:
+            return at
+        copy = serving[partition]
+        if copy is None:
+            return at
+        key = data[key_at + DATA_AT : key_end]
+
+        if not writes:
+            if key_flags != 0x2000:
+                return at
+            if kind == GET or kind == CONTAINS_KEY:
+                held = copy.maps.get(name)
+                answers = out
+                if held is None:
+                    found = None
+                elif held.expiries and key in held.expiries:
+                    # This may find that the entry has ended and take it out, so it is answered like a write.
+                    found = lane.read(copy, name, key)
+                    answers = unsealed
+                else:
+                    found = held.entries.get(key)
+                if kind == CONTAINS_KEY:
+                    answers.append(_truth(20, 0xE000, CONTAINS_KEY + 1, correlation, 0, found is not None))
+                elif found is None:
+                    answers.append(_null(19, 0xC000, GET + 1, correlation, 0, 6, 0x2400))
+                else:
+                    answers.append(
+                        _value(19, 0xC000, GET + 1, correlation, 0, len(found) + 10, 0x2000, 0) + found
+                    )
+            elif kind == REMOVE or kind == DELETE:
+                old = lane.remove(copy, name, key)
+                if kind == DELETE:
+                    unsealed.append(_truth(20, 0xE000, DELETE + 1, correlation, 0, old is not None))
+                elif old is None:
+                    unsealed.append(_null(19, 0xC000, REMOVE + 1, correlation, 0, 6, 0x2400))
+                else:
+                    unsealed.append(
+                        _value(19, 0xC000, REMOVE + 1, correlation, 0, len(old) + 10, 0x2000, 0) + old
+                    )
+            else:
+                return at
+            at = key_end
+            continue
+
+        if key_length > longest[0]:
+            return at
+        if key_flags or key_end + _SHORTEST_DATA > end or (kind != SET and kind != PUT):
+            return at
+        value_length, value_flags, _, value_type = _data_head(data, key_end)
+        value_end = key_end + value_length
+        if (
+            value_length < _SHORTEST_DATA
+            or not value_type
+            or value_end > end
+            or value_flags != 0x2000
+            or value_length > longest[1]
+        ):
+            return at
+        if key_hash:
+            key_hash = int.from_bytes(data[key_at + 6 : key_at + DATA_AT], "big", signed=True)
+        old = lane.set(copy, name, key, data[key_end + DATA_AT : value_end], ttl_ms, -1, key_hash)
+        if kind == SET:
+            unsealed.append(_nothing(19, 0xE000, SET + 1, correlation, 0))
+        elif old is None:
+            unsealed.append(_null(19, 0xC000, PUT + 1, correlation, 0, 6, 0x2400))
+        else:
+            unsealed.append(_value(19, 0xC000, PUT + 1, correlation, 0, len(old) + 10, 0x2000, 0) + old)
+        at = value_end
+    return at

@@ -1,0 +1,193 @@
+"""The frame layer of the client protocol: where a message ends, its frames one by one, and building answers.
+
+A message is a row of frames up to one flagged final. A frame is an int32 length (which counts its own 6
+header bytes), a uint16 of flags and a payload. Integers of this layer are little-endian.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from holdfast.errors import ProtocolError, TooLarge
+
+BEGIN_FRAGMENT = 0x8000
+END_FRAGMENT = 0x4000
+UNFRAGMENTED = BEGIN_FRAGMENT | END_FRAGMENT
+IS_FINAL = 0x2000
+BEGIN_STRUCTURE = 0x1000
+END_STRUCTURE = 0x0800
+IS_NULL = 0x0400
+IS_EVENT = 0x0200
+
+HEADER_BYTES = 6
+FIRST_REQUEST_FRAME_BYTES = HEADER_BYTES + 16
+"""The shortest first frame of a request: type, correlation id, partition id."""
+
+FRAME = Struct("<iH")
+REQUEST = Struct("<iHiqi")
+RESPONSE = Struct("<iHiqB")
+EVENT = Struct("<iHiqi")
+INT = Struct("<i")
+LONG = Struct("<q")
+UUID = Struct("<?QQ")
+
+BEGIN = FRAME.pack(HEADER_BYTES, BEGIN_STRUCTURE)
+END = FRAME.pack(HEADER_BYTES, END_STRUCTURE)
+NULL = FRAME.pack(HEADER_BYTES, IS_NULL)
+NO_UUID = UUID.pack(True, 0, 0)
+NO_HASH = bytes(4)
+"""The partition-hash word that `Data` begins with, when the key has none of its own."""
+
+
+class Scan:
+    """How far the search for the end of a message has come, so that bytes that trickle in are looked at once.
+
+    `end` is where the message ends, or -1 while it is incomplete; then at least `need` bytes must be there
+    before looking again.
+    """
+
+    __slots__ = ("at", "end", "need", "start")
+
+    def __init__(self) -> None:
+        self.begin(0)
+
+    def begin(self, start: int) -> None:
+        """Look for the end of the message that begins at `start`."""
+        self.start = start
+        self.at = start
+        self.end = -1
+        self.need = start + HEADER_BYTES
+
+    def look(self, data: bytes, limit: int) -> int:
+        """Answers `end`. Raises ProtocolError for an impossible frame, TooLarge for a message above `limit`
+        bytes.
+        """
+        available = len(data)
+        while True:
+            self.need = self.at + HEADER_BYTES
+            if available < self.need:
+                return -1
+            length: int
+            length, flags = FRAME.unpack_from(data, self.at)
+            if length < HEADER_BYTES:
+                raise ProtocolError(f"a frame of {length} bytes cannot be")
+            frame_end = self.at + length
+            if frame_end - self.start > limit:
+                raise TooLarge(f"the message is larger than the limit of {limit} bytes")
+            if self.at == self.start:
+                check_first_frame(length, flags)
+            if available < frame_end:
+                self.need = frame_end
+                return -1
+            self.at = frame_end
+            if flags & IS_FINAL:
+                self.end = frame_end
+                return frame_end
+
+
+def check_first_frame(length: int, flags: int) -> None:
+    """Raises ProtocolError unless a request can begin with such a frame."""
+    if flags & UNFRAGMENTED != UNFRAGMENTED:
+        raise ProtocolError("fragmented messages are not accepted; send the message whole")
+    if length < FIRST_REQUEST_FRAME_BYTES:
+        raise ProtocolError(
+            f"the first frame of a request has at least {FIRST_REQUEST_FRAME_BYTES} bytes, not {length}"
+        )
+
+
+class FrameReader:
+    """The frames of one complete message, front to back."""
+
+    __slots__ = ("_at", "_data", "_end")
+
+    def __init__(self, data: bytes, at: int, end: int) -> None:
+        self._data = data
+        self._at = at
+        self._end = end
+
+    def next(self) -> tuple[int, bytes]:
+        """Flags and payload of the next frame. Raises ProtocolError when there is none."""
+        if self._at >= self._end:
+            raise ProtocolError("the message has fewer parameters than its type asks for")
+        length, flags = FRAME.unpack_from(self._data, self._at)
+        start = self._at + HEADER_BYTES
+        self._at += length
+        return flags, self._data[start : self._at]
+
+    def begin(self) -> None:
+        """Step over the frame that begins a list or a structure."""
+        flags, _ = self.next()
+        if not flags & BEGIN_STRUCTURE:
+            raise ProtocolError("a list or structure was expected")
+
+    def at_end(self) -> bool:
+        """Whether the next frame ends the list; if so, step over it."""
+        if self._at >= self._end:
+            raise ProtocolError("a list or structure has no end")
+        flags = FRAME.unpack_from(self._data, self._at)[1]
+        if flags & END_STRUCTURE:
+            self._at += HEADER_BYTES
+            return True
+        return False
+
+    def skip_to_end(self) -> None:
+        """Step over what newer clients may have added to a structure, and over its end."""
+        depth = 1
+        while depth:
+            flags, _ = self.next()
+            if flags & BEGIN_STRUCTURE:
+                depth += 1
+            elif flags & END_STRUCTURE:
+                depth -= 1
+
+
+# -- building
+# ---------------------------------------------------------------------------------------------------------
+
+
+def response(kind: int, correlation: int, fixed: bytes = b"") -> bytes:
+    """The first frame of an answer; `fixed` are its fixed-size parameters, packed."""
+    return RESPONSE.pack(RESPONSE.size + len(fixed), UNFRAGMENTED, kind, correlation, 0) + fixed
+
+
+def event(kind: int, correlation: int, fixed: bytes) -> bytes:
+    """The first frame of an event; `correlation` is that of the request that registered the listener."""
+    return EVENT.pack(EVENT.size + len(fixed), UNFRAGMENTED | IS_EVENT, kind, correlation, -1) + fixed
+
+
+def message(frames: list[bytes]) -> bytes:
+    """Frames joined into a message: the last one is flagged final."""
+    last = frames[-1]
+    final = (FRAME.unpack_from(last)[1] | IS_FINAL).to_bytes(2, "little")
+    return b"".join((*frames[:-1], last[:4], final, last[HEADER_BYTES:]))
+
+
+def frame(payload: bytes) -> bytes:
+    """A frame without flags."""
+    return FRAME.pack(HEADER_BYTES + len(payload), 0) + payload
+
+
+def text(value: str | None) -> bytes:
+    """A string, or null."""
+    return NULL if value is None else frame(value.encode())
+
+
+def data(value: bytes | None, key_hash: int = 0) -> bytes:
+    """Stored bytes as `Data`: with the partition-hash word in front (big-endian, 0 when there is none)."""
+    if value is None:
+        return NULL
+    word = key_hash.to_bytes(4, "big", signed=True) if key_hash else NO_HASH
+    return FRAME.pack(HEADER_BYTES + 4 + len(value), 0) + word + value
+
+
+def data_list(values: list[bytes]) -> list[bytes]:
+    """A list of `Data`; a list of pairs is the flat list of keys and values."""
+    return [BEGIN, *(data(value) for value in values), END]
+
+
+def uuid(value: str | None) -> bytes:
+    """A UUID (17 bytes: null flag, most and least significant half), from its text."""
+    if value is None:
+        return NO_UUID
+    number = int(value.replace("-", ""), 16)
+    return UUID.pack(False, number >> 64, number & 0xFFFF_FFFF_FFFF_FFFF)

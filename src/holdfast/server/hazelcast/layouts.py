@@ -1,0 +1,244 @@
+"""What a request carries: its parameters are declared by name, and the name says the type.
+
+A layout lists the fixed-size parameters, a bar, and the variable-size ones, in wire order: `"thread ttl_ms |
+name key value"`. Parameters at the end of either part that nobody here needs are left out, which is also how
+fields of newer protocol versions are passed over. Every parameter lands in the attribute of `Call` of the
+same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from struct import Struct
+
+from holdfast.core.store.operations import DEFAULT_TTL
+from holdfast.errors import ProtocolError
+from holdfast.server.hazelcast.frames import IS_NULL, REQUEST, UUID, FrameReader
+from holdfast.server.hazelcast.refusals import BAD_ARGUMENT, CallRefused
+
+UUID_BYTES = UUID.size
+LONGEST_TTL_MS = 100 * 365 * 24 * 3600 * 1000
+"""Clients say "for ever" also with huge numbers; what is longer than this (100 years) is for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """How the fields of one compact-serialised class are laid out: its type name, field names and kinds."""
+
+    type_name: str
+    fields: list[tuple[str, int]]
+
+
+@dataclass(slots=True)
+class Call:
+    """One request, decoded: the header and those parameters that its layout names."""
+
+    kind: int
+    correlation: int
+    partition: int
+    name: str = ""
+    key: bytes = b""
+    key_hash: int = 0
+    value: bytes = b""
+    expected: bytes = b""
+    keys: list[bytes] = field(default_factory=list)
+    hashes: list[int] = field(default_factory=list)
+    """Partition-hash words of `keys`, or of the keys of `entries`."""
+    entries: list[bytes] = field(default_factory=list)
+    """Flat: key, value, key, value."""
+    predicate: bytes = b""
+    ttl_ms: int = DEFAULT_TTL
+    max_idle_ms: int = DEFAULT_TTL
+    include_value: bool = False
+    flags: int = 0
+    local_only: bool = False
+    registration: bytes = b""
+    serialization_version: int = 0
+    cluster_name: str = ""
+    username: str | None = None
+    password: str | None = None
+    credentials: bytes = b""
+    service: str = ""
+    proxies: list[tuple[str, str]] = field(default_factory=list)
+    """Name and service of each."""
+    schema_id: int = 0
+    schemas: list[Schema] = field(default_factory=list)
+
+
+Reader = Callable[[FrameReader, Call], object]
+"""Reads one parameter; a reader that has two things to say puts the second into the call itself."""
+
+FIXED: dict[str, str] = {
+    "thread": "8x",
+    "timeout": "8x",
+    "client": "17x",
+    "serialization_version": "b",
+    "ttl_ms": "q",
+    "max_idle_ms": "q",
+    "include_value": "?",
+    "flags": "i",
+    "local_only": "?",
+    "registration": "17s",
+    "schema_id": "q",
+}
+"""Fixed-size parameters: name and the code of `struct`. Those coded `x` are stepped over: nothing here needs
+them.
+"""
+
+
+def _text(frames: FrameReader, call: Call) -> str:
+    found = _nullable_text(frames, call)
+    if found is None:
+        raise CallRefused(BAD_ARGUMENT, "a name or text that is needed is null")
+    return found
+
+
+def _nullable_text(frames: FrameReader, _: Call) -> str | None:
+    flags, payload = frames.next()
+    if flags & IS_NULL:
+        return None
+    try:
+        return payload.decode()
+    except UnicodeDecodeError as broken:
+        raise ProtocolError("a text is not valid UTF-8") from broken
+
+
+def _bytes(frames: FrameReader, _: Call) -> bytes:
+    return frames.next()[1]
+
+
+def read_data(frames: FrameReader) -> tuple[bytes, int]:
+    """Type id and payload of a `Data`, and its partition-hash word. Raises CallRefused when it is null or cut
+    short.
+    """
+    flags, payload = frames.next()
+    if flags & IS_NULL or len(payload) < 8 or payload[4:8] == b"\0\0\0\0":
+        raise CallRefused(BAD_ARGUMENT, "a key, value or other serialised object is null")
+    return payload[4:], int.from_bytes(payload[:4], "big", signed=True)
+
+
+def _data(frames: FrameReader, _: Call) -> bytes:
+    return read_data(frames)[0]
+
+
+def _key(frames: FrameReader, call: Call) -> bytes:
+    key, call.key_hash = read_data(frames)
+    return key
+
+
+def _keys(frames: FrameReader, call: Call) -> list[bytes]:
+    keys = []
+    frames.begin()
+    while not frames.at_end():
+        key, key_hash = read_data(frames)
+        keys.append(key)
+        call.hashes.append(key_hash)
+    return keys
+
+
+def _entries(frames: FrameReader, call: Call) -> list[bytes]:
+    flat: list[bytes] = []
+    frames.begin()
+    while not frames.at_end():
+        key, key_hash = read_data(frames)
+        flat += (key, read_data(frames)[0])
+        call.hashes.append(key_hash)
+    return flat
+
+
+def _proxies(frames: FrameReader, call: Call) -> list[tuple[str, str]]:
+    found = []
+    frames.begin()
+    while not frames.at_end():
+        found.append((_text(frames, call), _text(frames, call)))
+    return found
+
+
+def _schema(frames: FrameReader, call: Call) -> Schema:
+    fields = []
+    frames.begin()
+    type_name = _text(frames, call)
+    frames.begin()
+    while not frames.at_end():
+        frames.begin()
+        _, payload = frames.next()
+        if len(payload) < 4:
+            raise ProtocolError("a field of a schema has no kind")
+        kind = int.from_bytes(payload[:4], "little", signed=True)
+        fields.append((_text(frames, call), kind))
+        frames.skip_to_end()
+    frames.skip_to_end()
+    return Schema(type_name, fields)
+
+
+def _one_schema(frames: FrameReader, call: Call) -> list[Schema]:
+    return [_schema(frames, call)]
+
+
+def _all_schemas(frames: FrameReader, call: Call) -> list[Schema]:
+    found = []
+    frames.begin()
+    while not frames.at_end():
+        found.append(_schema(frames, call))
+    return found
+
+
+VARIABLE: dict[str, tuple[str, Reader]] = {
+    "name": ("name", _text),
+    "key": ("key", _key),
+    "value": ("value", _data),
+    "expected": ("expected", _data),
+    "keys": ("keys", _keys),
+    "entries": ("entries", _entries),
+    "predicate": ("predicate", _data),
+    "cluster_name": ("cluster_name", _text),
+    "username": ("username", _nullable_text),
+    "password": ("password", _nullable_text),
+    "credentials": ("credentials", _bytes),
+    "service": ("service", _text),
+    "proxies": ("proxies", _proxies),
+    "schema": ("schemas", _one_schema),
+    "schemas": ("schemas", _all_schemas),
+}
+"""Variable-size parameters: name, the attribute of `Call` it lands in, and its reader."""
+
+
+class Layout:
+    """The parameters of one kind of request."""
+
+    __slots__ = ("_fixed", "_fixed_names", "_variable")
+
+    def __init__(self, declaration: str) -> None:
+        fixed, _, variable = declaration.partition("|")
+        codes = [FIXED[name] for name in fixed.split()]
+        self._fixed = Struct("<" + "".join(codes))
+        self._fixed_names = [name for name in fixed.split() if not FIXED[name].endswith("x")]
+        self._variable = [VARIABLE[name] for name in variable.split()]
+
+    def decode(self, data: bytes, start: int, end: int) -> Call:
+        """The request in `data[start:end]`, which is one complete message.
+
+        Raises ProtocolError for bytes that are no such request, CallRefused for one that must be answered
+        with an error.
+        """
+        length, _, kind, correlation, partition = REQUEST.unpack_from(data, start)
+        call = Call(kind, correlation, partition)
+        if length < REQUEST.size + self._fixed.size:
+            raise ProtocolError("the message has fewer parameters than its type asks for")
+        for name, value in zip(
+            self._fixed_names, self._fixed.unpack_from(data, start + REQUEST.size), strict=True
+        ):
+            setattr(call, name, value)
+        frames = FrameReader(data, start + length, end)
+        for name, reader in self._variable:
+            setattr(call, name, reader(frames, call))
+        call.ttl_ms = _duration_ms(call.ttl_ms)
+        call.max_idle_ms = _duration_ms(call.max_idle_ms)
+        return call
+
+
+def _duration_ms(value: int) -> int:
+    if value < 0:
+        return DEFAULT_TTL
+    return 0 if value > LONGEST_TTL_MS else value

@@ -1,0 +1,65 @@
+"""Entry listeners: which changes a client hears of, and the events that tell it."""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from holdfast.core.store.operations import EntryEvent
+from holdfast.server.hazelcast.conversation import Conversation, Message
+from holdfast.server.hazelcast.frames import NULL, data, event, message, response, uuid
+from holdfast.server.hazelcast.layouts import Call, Layout
+from holdfast.server.hazelcast.maps import guarded, reject_other_predicates
+
+ADD_TO_KEY_WITH_PREDICATE = 0x011600
+ADD_WITH_PREDICATE = 0x011700
+ADD_TO_KEY = 0x011800
+ADD = 0x011900
+REMOVE = 0x011A00
+
+_FIXED = Struct("<i17si")
+
+
+def _add(talk: Conversation, call: Call) -> None:
+    if call.predicate:
+        reject_other_predicates(call)
+    key = call.key or None
+
+    def heard(change: EntryEvent) -> None:
+        if call.flags & change.kind:
+            talk.say(entry_event(call, change))
+
+    registration = talk.register(
+        lambda: talk.grid.listen(call.name, key=key, local_only=call.local_only, heard=heard)
+    )
+    talk.say(message([response(call.kind + 1, call.correlation, registration)]))
+
+
+def entry_event(call: Call, change: EntryEvent) -> bytes:
+    """The event for the client that made the registration `call`."""
+    with_value = call.include_value
+    return message(
+        [
+            event(
+                call.kind + 2, call.correlation, _FIXED.pack(change.kind, uuid(change.member), change.count)
+            ),
+            data(change.key, change.key_hash),
+            data(change.value if with_value else None),
+            data(change.old if with_value else None),
+            NULL,  # the value that a merge brought in
+        ]
+    )
+
+
+def _remove(talk: Conversation, call: Call) -> None:
+    there = talk.unregister(call.registration)
+    talk.say(message([response(call.kind + 1, call.correlation, bytes((there,)))]))
+
+
+_WISHES = "include_value flags local_only"
+MESSAGES = {
+    ADD_TO_KEY_WITH_PREDICATE: Message(Layout(f"{_WISHES} | name key predicate"), guarded(_add)),
+    ADD_WITH_PREDICATE: Message(Layout(f"{_WISHES} | name predicate"), guarded(_add)),
+    ADD_TO_KEY: Message(Layout(f"{_WISHES} | name key"), guarded(_add)),
+    ADD: Message(Layout(f"{_WISHES} | name"), guarded(_add)),
+    REMOVE: Message(Layout("registration | name"), _remove),
+}

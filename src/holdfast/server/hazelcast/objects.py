@@ -1,0 +1,126 @@
+"""Distributed objects: which maps clients have opened by name, and who is told when one appears or is
+destroyed.
+
+Maps need no creation, they come into being with their first entry. What is kept here, in a map that only
+members name, is the list of names that clients have asked for, so that every member can show it.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from holdfast.core.placement.key import partition_of
+from holdfast.core.store.operations import EntryEvent, EventKind, Op, Request, Value
+from holdfast.server.hazelcast.conversation import Conversation, Message
+from holdfast.server.hazelcast.frames import BEGIN, END, event, message, response, text, uuid
+from holdfast.server.hazelcast.layouts import Call, Layout
+from holdfast.server.hazelcast.maps import RESERVED, nothing, reject_reserved, truth
+from holdfast.server.hazelcast.refusals import UNSUPPORTED, CallRefused
+
+OBJECTS_MAP = "__objects"
+MAP_SERVICE = "hz:impl:mapService"
+
+_STRING_TYPE = (-11).to_bytes(4, "big", signed=True)
+_STRING_HEADER_BYTES = 8
+"""Type id and length in front of the text of a stored string."""
+
+
+def _string(value: str) -> bytes:
+    encoded = value.encode()
+    return _STRING_TYPE + len(encoded).to_bytes(4, "big") + encoded
+
+
+def _text_of(stored: bytes) -> str:
+    return stored[_STRING_HEADER_BYTES:].decode()
+
+
+def _on(talk: Conversation, op: Op, name: str) -> Request:
+    key = _string(name)
+    partition = partition_of(key, 0, talk.grid.partition_count)
+    return Request(op, OBJECTS_MAP, [partition], key=key, value=_string(MAP_SERVICE), ttl_ms=0, max_idle_ms=0)
+
+
+def _check(name: str, service: str) -> None:
+    if service != MAP_SERVICE:
+        raise CallRefused(
+            UNSUPPORTED,
+            f"{_words(service)} ({service}) is not supported by Holdfast: of its structures, only maps are",
+        )
+    reject_reserved(name)
+
+
+def _words(service: str) -> str:
+    """`Queue` for `hz:impl:queueService`."""
+    bare = service.rpartition(":")[2].removesuffix("Service")
+    return bare[:1].upper() + bare[1:]
+
+
+def _create(talk: Conversation, call: Call) -> None:
+    _check(call.name, call.service)
+    talk.execute(call, _on(talk, Op.PUT_IF_ABSENT, call.name), lambda _: nothing(call, None))
+
+
+def _create_all(talk: Conversation, call: Call) -> None:
+    for name, service in call.proxies:
+        _check(name, service)
+    requests = [_on(talk, Op.PUT_IF_ABSENT, name) for name, _ in call.proxies]
+    talk.execute_all(call, requests, lambda _: nothing(call, None))
+
+
+def _destroy(talk: Conversation, call: Call) -> None:
+    _check(call.name, call.service)
+    clear = Request(Op.CLEAR, call.name, talk.every_partition)
+    talk.execute_all(call, [clear, _on(talk, Op.DELETE, call.name)], lambda _: nothing(call, None))
+
+
+def _list(talk: Conversation, call: Call) -> None:
+    """Names that clients have opened, and maps that this member knows for other reasons."""
+
+    def answer(value: Value) -> bytes:
+        opened = cast("list[bytes]", value or [])[::2]
+        names = {_text_of(name) for name in opened}.union(talk.grid.map_names()) - RESERVED
+        frames = [response(call.kind + 1, call.correlation), BEGIN]
+        for name in sorted(names):
+            frames += (BEGIN, text(MAP_SERVICE), text(name), END)
+        frames.append(END)
+        return message(frames)
+
+    talk.execute(call, Request(Op.ENTRIES, OBJECTS_MAP, talk.every_partition), answer)
+
+
+_EVENT_TYPES = {EventKind.ADDED: "CREATED", EventKind.REMOVED: "DESTROYED"}
+
+
+def _add_listener(talk: Conversation, call: Call) -> None:
+    def heard(change: EntryEvent) -> None:
+        kind = _EVENT_TYPES.get(change.kind)
+        if kind is not None and change.key is not None:
+            talk.say(
+                message(
+                    [
+                        event(call.kind + 2, call.correlation, uuid(change.member)),
+                        text(_text_of(change.key)),
+                        text(MAP_SERVICE),
+                        text(kind),
+                    ]
+                )
+            )
+
+    registration = talk.register(
+        lambda: talk.grid.listen(OBJECTS_MAP, key=None, local_only=call.local_only, heard=heard)
+    )
+    talk.say(message([response(call.kind + 1, call.correlation, registration)]))
+
+
+def _remove_listener(talk: Conversation, call: Call) -> None:
+    talk.say(truth(call, talk.unregister(call.registration)))
+
+
+MESSAGES = {
+    0x000400: Message(Layout("| name service"), _create),
+    0x000500: Message(Layout("| name service"), _destroy),
+    0x000800: Message(Layout("|"), _list),
+    0x000900: Message(Layout("local_only |"), _add_listener),
+    0x000A00: Message(Layout("registration |"), _remove_listener),
+    0x000E00: Message(Layout("| proxies"), _create_all),
+}

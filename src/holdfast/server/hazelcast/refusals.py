@@ -1,0 +1,73 @@
+"""The errors a client can be answered with, and which of them an outcome is.
+
+Only codes that both official clients treat alike are used. `AGAIN` is sent again by every client by itself,
+so it may only be the answer to a request that certainly was not applied. `LOST` is sent again only for
+requests that the client knows to be harmless: it stands for "unknown".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core.store.operations import Outcome, Status
+from holdfast.errors import Refused
+from holdfast.server.hazelcast.frames import BEGIN, END, INT, frame, message, response, text
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCode:
+    """An error as the protocol numbers it, and the class name that clients show for it."""
+
+    number: int
+    class_name: str
+
+
+NOT_AUTHENTICATED = ErrorCode(3, "com.hazelcast.client.AuthenticationException")
+BAD_ARGUMENT = ErrorCode(23, "java.lang.IllegalArgumentException")
+AGAIN = ErrorCode(46, "com.hazelcast.spi.exception.RetryableHazelcastException")
+LOST = ErrorCode(52, "com.hazelcast.spi.exception.TargetDisconnectedException")
+UNSUPPORTED = ErrorCode(61, "java.lang.UnsupportedOperationException")
+
+UNKNOWN_OUTCOME = (
+    "the outcome is unknown: the request may or may not have been applied; read before you write again"
+)
+
+_BY_STATUS = {
+    Status.UNKNOWN: (LOST, UNKNOWN_OUTCOME),
+    Status.MOVED: (AGAIN, "the partition lives on another member now; the request was not applied"),
+    Status.NOT_READY: (AGAIN, "no member can serve the partition now; the request was not applied"),
+    Status.CLOSING: (AGAIN, "the member is shutting down; the request was not applied"),
+    Status.TOO_LARGE: (BAD_ARGUMENT, "key or value is larger than this cluster accepts"),
+}
+
+
+class CallRefused(Refused):
+    """A request is answered with an error; the connection goes on."""
+
+    def __init__(self, code: ErrorCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+def error(correlation: int, code: ErrorCode, reason: str) -> bytes:
+    """The error message: a chain of one cause without a stack trace."""
+    return message(
+        [
+            response(0, correlation),
+            BEGIN,
+            BEGIN,
+            frame(INT.pack(code.number)),
+            text(code.class_name),
+            text(reason),
+            BEGIN,
+            END,
+            END,
+            END,
+        ]
+    )
+
+
+def refusal(outcome: Outcome) -> tuple[ErrorCode, str]:
+    """The error for an outcome that is not OK."""
+    code, reason = _BY_STATUS[outcome.status]
+    return code, f"{reason} ({outcome.detail})" if outcome.detail else reason

@@ -1,0 +1,122 @@
+"""Schemas of compact-serialised classes: clients register them here before they write such objects, and ask
+for those that they meet and do not know.
+
+They live as entries of a map that only members name, so they are replicated, moved and kept like everything
+else, and every member of the cluster can answer for each of them: that is what the answer to "send schema"
+promises.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import cast
+
+from holdfast.core.placement.key import partition_of
+from holdfast.core.store.operations import Op, Request, Value
+from holdfast.server.hazelcast.conversation import Conversation, Message
+from holdfast.server.hazelcast.frames import BEGIN, END, INT, NULL, frame, message, response, text, uuid
+from holdfast.server.hazelcast.layouts import Call, Layout, Schema
+
+SCHEMAS_MAP = "__schemas"
+
+_LONG_TYPE = (-8).to_bytes(4, "big", signed=True)
+_BYTES_TYPE = (-12).to_bytes(4, "big", signed=True)
+_STORED_HEADER_BYTES = 8
+"""Type id and length in front of the bytes of a stored byte array."""
+
+_EMPTY_FINGERPRINT = -4513414715797952619 & 0xFFFF_FFFF_FFFF_FFFF
+
+
+@cache
+def _fingerprint_steps() -> list[int]:
+    steps = []
+    for byte in range(256):
+        value = byte
+        for _ in range(8):
+            value = (value >> 1) ^ (_EMPTY_FINGERPRINT if value & 1 else 0)
+        steps.append(value)
+    return steps
+
+
+def fingerprint(content: bytes) -> int:
+    """The 64-bit Rabin fingerprint that names schemas, signed."""
+    steps = _fingerprint_steps()
+    value = _EMPTY_FINGERPRINT
+    for byte in content:
+        value = (value >> 8) ^ steps[(value ^ byte) & 255]
+    return value - (1 << 64) if value >> 63 else value
+
+
+def schema_id(schema: Schema) -> int:
+    """The id by which objects refer to their schema; it depends on content alone."""
+    parts = [_counted(schema.type_name), INT.pack(len(schema.fields))]
+    for name, kind in sorted(schema.fields):
+        parts += (_counted(name), INT.pack(kind))
+    return fingerprint(b"".join(parts))
+
+
+def _counted(name: str) -> bytes:
+    encoded = name.encode()
+    return INT.pack(len(encoded)) + encoded
+
+
+def _frames_of(schema: Schema) -> bytes:
+    """The schema as the protocol writes it: also how it is stored."""
+    frames = [BEGIN, text(schema.type_name), BEGIN]
+    for name, kind in schema.fields:
+        frames += (BEGIN, frame(INT.pack(kind)), text(name), END)
+    frames += (END, END)
+    return b"".join(frames)
+
+
+def _store(talk: Conversation, schema: Schema) -> Request:
+    content = _frames_of(schema)
+    value = _BYTES_TYPE + len(content).to_bytes(4, "big") + content
+    return _on(talk, Op.SET, schema_id(schema), value)
+
+
+def _on(talk: Conversation, op: Op, number: int, value: bytes = b"") -> Request:
+    key = _LONG_TYPE + number.to_bytes(8, "big", signed=True)
+    return Request(
+        op,
+        SCHEMAS_MAP,
+        [partition_of(key, 0, talk.grid.partition_count)],
+        key=key,
+        value=value,
+        ttl_ms=0,
+        max_idle_ms=0,
+    )
+
+
+def _send_schema(talk: Conversation, call: Call) -> None:
+    def stored(_: list[Value]) -> bytes:
+        members = b"".join(uuid(member.uuid) for member in talk.grid.cluster().members)
+        return message([response(call.kind + 1, call.correlation), frame(members)])
+
+    talk.execute_all(call, [_store(talk, schema) for schema in call.schemas], stored)
+
+
+def _send_all_schemas(talk: Conversation, call: Call) -> None:
+    talk.execute_all(
+        call,
+        [_store(talk, schema) for schema in call.schemas],
+        lambda _: message([response(call.kind + 1, call.correlation)]),
+    )
+
+
+def _fetch_schema(talk: Conversation, call: Call) -> None:
+    def found(value: Value) -> bytes:
+        stored = cast("bytes | None", value)
+        schema = NULL if stored is None else stored[_STORED_HEADER_BYTES:]
+        first = response(call.kind + 1, call.correlation)
+        # The stored frames are several; only the last of them, which is an end, may be flagged final.
+        return message([first, NULL]) if stored is None else message([first + schema[: -len(END)], END])
+
+    talk.execute(call, _on(talk, Op.GET, call.schema_id), found)
+
+
+MESSAGES = {
+    0x001300: Message(Layout("| schema"), _send_schema),
+    0x001400: Message(Layout("schema_id |"), _fetch_schema),
+    0x001500: Message(Layout("| schemas"), _send_all_schemas),
+}

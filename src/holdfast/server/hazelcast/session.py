@@ -1,0 +1,245 @@
+"""One client's connection: bytes in, answers out.
+
+A pure object: it is given the bytes that arrive and calls `send` and `close`; it knows no socket. Nothing
+that a client sends makes it raise, and the worst that bad bytes do is to close their own connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from holdfast.config import LimitSettings
+from holdfast.errors import ProtocolError, TooLarge
+from holdfast.server.grid import Grid
+from holdfast.server.hazelcast import authentication, listeners, maps, objects, schemas, views
+from holdfast.server.hazelcast.conversation import Conversation, Message
+from holdfast.server.hazelcast.entries_cy import DATA_AT, serve_entries
+from holdfast.server.hazelcast.frames import (
+    FIRST_REQUEST_FRAME_BYTES,
+    FRAME,
+    LONG,
+    REQUEST,
+    Scan,
+    message,
+    response,
+)
+from holdfast.server.hazelcast.layouts import Call, Layout
+from holdfast.server.hazelcast.names import name_of
+from holdfast.server.hazelcast.refusals import (
+    BAD_ARGUMENT,
+    LOST,
+    NOT_AUTHENTICATED,
+    UNKNOWN_OUTCOME,
+    UNSUPPORTED,
+    CallRefused,
+    error,
+)
+
+_CORRELATION_AT = 10
+"""Where the correlation id stands in a message."""
+_MOST_NAMES = 1000
+"""Map names of one connection that the data lane remembers."""
+
+
+def _hear(talk: Conversation, call: Call) -> None:
+    """Pings, and statistics of the client itself, are answered and otherwise not used."""
+    talk.say(maps.nothing(call, None))
+
+
+def _backup_listener(talk: Conversation, call: Call) -> None:
+    """Clients offer to collect the acknowledgements of backups. Members collect them: no event ever comes."""
+    registration = talk.register(lambda: _nothing_to_undo)
+    talk.say(message([response(call.kind + 1, call.correlation, registration)]))
+
+
+def _nothing_to_undo() -> None:
+    return None
+
+
+MESSAGES: dict[int, Message] = {
+    **authentication.MESSAGES,
+    **views.MESSAGES,
+    **objects.MESSAGES,
+    **schemas.MESSAGES,
+    **maps.MESSAGES,
+    **listeners.MESSAGES,
+    0x000B00: Message(Layout("|"), _hear),
+    0x000C00: Message(Layout("|"), _hear),
+    0x000F00: Message(Layout("|"), _backup_listener),
+}
+"""Every kind of request that is answered with something other than "unsupported"."""
+
+
+class HazelcastSession:
+    """One connection of a Hazelcast client, after the `CP2` it begins with.
+
+    `send` takes bytes to write; `close` ends the connection once they are written, and takes the reason for
+    the log.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        send: Callable[[bytes], None],
+        close: Callable[[str], None],
+        *,
+        limits: LimitSettings | None = None,
+    ) -> None:
+        self._grid = grid
+        self._lane = grid.lane
+        self._limits = limits or LimitSettings()
+        self._longest = (
+            self._limits.key_bytes + DATA_AT,
+            self._limits.value_bytes + DATA_AT,
+        )
+        self._talk = Conversation(grid, send, close)
+        self._names: dict[bytes, str] = {}
+        self._unsealed: list[bytes] = []
+        self._held = bytearray()
+        """The beginning of a message that has not arrived whole."""
+        self._scan = Scan()
+        self._buffers = 0
+        self._buffers_seen = -1
+        self._heard_ns = 0
+
+    def receive(self, data: bytes) -> None:
+        """Take one read buffer. Never raises for what is in it."""
+        talk = self._talk
+        if talk.gone:
+            return
+        self._buffers += 1
+        if self._held:
+            self._held += data
+            if len(self._held) < self._scan.need:
+                return
+            data = bytes(self._held)
+        talk.busy = True
+        try:
+            if talk.known and not self._held:
+                at = self._serve_entries(data, 0)
+            else:
+                at = 0
+            if at < len(data):
+                self._serve(data, at)
+        finally:
+            talk.busy = False
+        talk.flush()
+
+    def closed(self) -> None:
+        """The connection is gone: listeners end, and answers that come later are dropped."""
+        self._talk.end()
+        self._held = bytearray()
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the client has authenticated."""
+        return self._talk.known
+
+    def silent_ns(self) -> int:
+        """For how long nothing has come from the client, as far as is known: to be asked again and again.
+
+        What arrives counts as heard at the first call after it, so that the data lane need not look at the
+        clock.
+        """
+        now_ns = self._grid.now_ns()
+        if self._buffers != self._buffers_seen:
+            self._buffers_seen = self._buffers
+            self._heard_ns = now_ns
+        return now_ns - self._heard_ns
+
+    # -- the data lane
+
+    def _serve_entries(self, data: bytes, at: int) -> int:
+        at = serve_entries(data, at, self._lane, self._names, self._talk.out, self._unsealed, self._longest)
+        if self._unsealed:
+            answers = self._unsealed
+            self._unsealed = []
+            self._lane.seal(partial(self._settle, answers))
+        return at
+
+    def _settle(self, answers: list[bytes], safe: bool) -> None:
+        """The batch is on every sync backup, or nobody will ever know."""
+        talk = self._talk
+        if talk.gone:
+            return
+        if safe:
+            talk.out += answers
+        else:
+            talk.out += [
+                error(LONG.unpack_from(answer, _CORRELATION_AT)[0], LOST, UNKNOWN_OUTCOME)
+                for answer in answers
+            ]
+        if not talk.busy:
+            talk.flush()
+
+    # -- the general way
+
+    def _serve(self, data: bytes, at: int) -> None:
+        """Everything in the buffer from `at`. The start of an incomplete message is held for the next."""
+        talk = self._talk
+        scan = self._scan
+        if not self._held:
+            scan.begin(at)
+        try:
+            while at < len(data):
+                limit = self._limits.frame_bytes if talk.known else self._limits.greeting_bytes
+                end = scan.look(data, limit)
+                if end < 0:
+                    break
+                self._answer(data, at, end)
+                if talk.gone:
+                    return
+                at = self._serve_entries(data, end) if talk.known else end
+                scan.begin(at)
+        except TooLarge as broken:
+            self._refuse_last(data, at, str(broken))
+            talk.hang_up(str(broken))
+            return
+        except ProtocolError as broken:
+            talk.hang_up(f"the client broke the protocol: {broken}")
+            return
+        self._hold(data, at)
+
+    def _hold(self, data: bytes, at: int) -> None:
+        self._held = bytearray(data[at:])
+        scan = self._scan
+        if self._held:
+            scan.at -= at
+            scan.need -= at
+            scan.start = 0
+
+    def _answer(self, data: bytes, start: int, end: int) -> None:
+        """One complete message."""
+        talk = self._talk
+        kind, correlation = REQUEST.unpack_from(data, start)[2:4]
+        known_kind = MESSAGES.get(kind)
+        if not talk.known and kind not in authentication.MESSAGES:
+            talk.refuse(correlation, NOT_AUTHENTICATED, f"authenticate before {name_of(kind)}")
+            talk.hang_up(f"{name_of(kind)} without authentication")
+            return
+        try:
+            if known_kind is None:
+                raise CallRefused(UNSUPPORTED, f"{name_of(kind)} is not supported by Holdfast")
+            call = known_kind.layout.decode(data, start, end)
+            self._remember(call)
+            known_kind.handler(talk, call)
+        except CallRefused as refused:
+            talk.refuse(correlation, refused.code, str(refused))
+
+    def _remember(self, call: Call) -> None:
+        """Let the data lane serve this map from now on."""
+        if call.name and call.name not in maps.RESERVED and len(self._names) < _MOST_NAMES:
+            self._names[call.name.encode()] = call.name
+
+    def _refuse_last(self, data: bytes, at: int, reason: str) -> None:
+        """Answer a message that is too large, if enough of it has come to know its correlation id."""
+        if (
+            len(data) - at >= FIRST_REQUEST_FRAME_BYTES
+            and FRAME.unpack_from(data, at)[0] >= FIRST_REQUEST_FRAME_BYTES
+        ):
+            code = BAD_ARGUMENT if self._talk.known else NOT_AUTHENTICATED
+            self._talk.refuse(REQUEST.unpack_from(data, at)[3], code, reason)
+
+
+__all__ = ["MESSAGES", "HazelcastSession"]

@@ -1,0 +1,92 @@
+"""The cluster as clients see it: members and owners of partitions, pushed at every change."""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from holdfast.server.grid import MemberCard
+from holdfast.server.hazelcast.conversation import Conversation, Message
+from holdfast.server.hazelcast.frames import (
+    BEGIN,
+    END,
+    INT,
+    NULL,
+    event,
+    frame,
+    message,
+    response,
+    text,
+    uuid,
+)
+from holdfast.server.hazelcast.layouts import Call, Layout
+
+ADD_CLUSTER_VIEW_LISTENER = 0x000300
+MEMBERS_VIEW = 0x000302
+PARTITIONS_VIEW = 0x000303
+
+CLIENT_DOOR = 1
+"""The kind of endpoint that clients connect to."""
+
+_MEMBER = Struct("<17s?")
+_VERSION = frame(bytes((5, 6, 0)))
+"""The member version that clients are shown; see `authentication.SPOKEN_VERSION`."""
+
+
+def address(host: str, port: int) -> list[bytes]:
+    """An address as a structure."""
+    return [BEGIN, frame(INT.pack(port)), text(host), END]
+
+
+def member_list(members: list[MemberCard]) -> list[bytes]:
+    """Members, oldest first. Every address in it is that of the client door: no client needs another one."""
+    frames = [BEGIN]
+    for member in members:
+        door = address(member.host, member.client_port)
+        frames += (BEGIN, frame(_MEMBER.pack(uuid(member.uuid), member.lite)), *door, BEGIN)
+        for name, value in member.attributes.items():
+            frames += (text(name), text(value))
+        frames += (END, BEGIN, _VERSION, END)
+        frames += (BEGIN, BEGIN, frame(INT.pack(CLIENT_DOOR)), NULL, END, *door, END)
+        frames.append(END)
+    frames.append(END)
+    return frames
+
+
+def owner_lists(owners: dict[str, list[int]]) -> list[bytes]:
+    """Partitions of each owner; in this type the values come before the keys."""
+    lists = [frame(Struct(f"<{len(held)}i").pack(*held)) for held in owners.values()]
+    return [BEGIN, *lists, END, frame(b"".join(uuid(owner) for owner in owners))]
+
+
+class ViewListener:
+    """Pushes what has changed since it last did."""
+
+    def __init__(self, talk: Conversation, correlation: int) -> None:
+        self._talk = talk
+        self._correlation = correlation
+        self._members_version = -1
+        self._owners_version = -1
+
+    def push(self) -> None:
+        """Send the members if they are news, then the owners: a client must know a member before it owns
+        anything.
+        """
+        card = self._talk.grid.cluster()
+        if card.members_version > self._members_version:
+            self._members_version = card.members_version
+            first = event(MEMBERS_VIEW, self._correlation, INT.pack(card.members_version))
+            self._talk.say(message([first, *member_list(card.members)]))
+        if card.owners and card.owners_version > self._owners_version:
+            self._owners_version = card.owners_version
+            first = event(PARTITIONS_VIEW, self._correlation, INT.pack(card.owners_version))
+            self._talk.say(message([first, *owner_lists(card.owners)]))
+
+
+def _add_cluster_view_listener(talk: Conversation, call: Call) -> None:
+    listener = ViewListener(talk, call.correlation)
+    talk.register(lambda: talk.grid.watch(listener.push))
+    talk.say(message([response(call.kind + 1, call.correlation)]))
+    listener.push()
+
+
+MESSAGES = {ADD_CLUSTER_VIEW_LISTENER: Message(Layout("|"), _add_cluster_view_listener)}

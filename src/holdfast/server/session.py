@@ -1,0 +1,382 @@
+"""One connection that speaks Holdfast's own protocol (`wire.own`): bytes in, answers out.
+
+The session is given bytes and calls `send` and `close`; it knows no socket. Whatever a client sends, the worst that
+happens is that its own connection ends. Large answers are made on demand, page by page, so a slow reader costs the
+member no more than the references of one scan.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from itertools import accumulate
+from typing import assert_never
+
+from holdfast.config import LimitSettings
+from holdfast.core.placement.key import partition_of
+from holdfast.core.store.operations import DEFAULT_TTL, WHOLE, Op, Outcome, Request
+from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.errors import ProtocolError, TooLarge
+from holdfast.server.grid import Grid
+from holdfast.wire import own
+
+WAITING_MAX = 1024
+"""Questions of one connection that may wait for their answer at the same time."""
+
+DIGEST_ENTRIES_MAX = 50_000
+"""An answer to `AskDigests` ends with the partition that reaches so many entries: some 50 ms of work."""
+
+MAP_NAME_MAX = 256
+LIFETIME_MS_MAX = 2**53
+
+
+class OwnSession:
+    """One client's connection, from the bytes after the preamble on."""
+
+    def __init__(
+        self,
+        grid: Grid,
+        send: Callable[[bytes], None],
+        close: Callable[[str], None],
+        *,
+        limits: LimitSettings | None = None,
+    ) -> None:
+        """`close` ends the connection once what was sent is written, and takes the reason for the log."""
+        self._grid = grid
+        self._lane = grid.lane
+        self._send = send
+        self._close = close
+        self._limits = limits or LimitSettings()
+        self._frames = own.Frames(min(own.GREETING_BYTES_MAX, self._limits.greeting_bytes))
+        self._admitted = False
+        self._gone = False
+        self._waiting = 0
+        self._scan: _Scanned | None = None
+
+    def receive(self, data: bytes) -> None:
+        """Take one read buffer. Never raises for what is in it."""
+        if self._gone:
+            return
+        self._frames.feed(data)
+        try:
+            while (body := self._frames.take()) is not None:
+                self._answer(own.read_question(body))
+        except TooLarge as large:
+            self._end(own.FaultKind.TOO_LARGE, str(large))
+        except ProtocolError as broken:
+            self._end(own.FaultKind.MALFORMED, str(broken))
+
+    def closed(self) -> None:
+        """The connection is gone; answers that come later are dropped."""
+        self._gone = True
+        self._scan = None
+        self._frames = own.Frames(0)
+
+    # -- the door
+
+    def _answer(self, question: own.Question) -> None:
+        if isinstance(question, own.Hello):
+            self._hello(question)
+            return
+        if not self._admitted:
+            self._end(own.FaultKind.DENIED, "say hello first")
+            return
+        match question:
+            case own.AskStatus():
+                self._say(own.StatusIs(question.id, self._grid.status()))
+            case own.AskTable():
+                self._table(question)
+            case own.Execute():
+                self._execute(question)
+            case own.Scan():
+                self._begin_scan(question)
+            case own.NextPage():
+                self._next_page(question)
+            case own.PutColumns():
+                self._put_columns(question)
+            case own.AskDigests():
+                self._digests(question)
+            case _:
+                assert_never(question)
+
+    def _hello(self, hello: own.Hello) -> None:
+        grid = self._grid
+        if hello.version != own.VERSION:
+            detail = f"this member speaks version {own.VERSION} of the protocol, not {hello.version}"
+            self._end(own.FaultKind.UNSUPPORTED, detail, hello.id)
+            return
+        if not grid.admit(hello.username, hello.password, hello.token):
+            self._end(own.FaultKind.DENIED, "the credentials are missing or wrong", hello.id)
+            return
+        if hello.cluster is not None and hello.cluster != grid.cluster_name:
+            detail = f"this member belongs to cluster {grid.cluster_name!r}, not {hello.cluster!r}"
+            self._end(own.FaultKind.DENIED, detail, hello.id)
+            return
+        self._admitted = True
+        self._frames.limit = self._limits.frame_bytes
+        self._say(
+            own.HelloOk(
+                hello.id,
+                own.VERSION,
+                grid.member_uuid,
+                grid.cluster_id,
+                grid.cluster_name,
+                grid.partition_count,
+                self._limits.frame_bytes,
+            )
+        )
+
+    # -- what the cluster looks like
+
+    def _table(self, question: own.AskTable) -> None:
+        cards = self._grid.cluster().members
+        position = {card.uuid: at for at, card in enumerate(cards)}
+        self._say(
+            own.TableIs(
+                question.id,
+                self._grid.table_version(),
+                [own.MemberRow(card.uuid, card.host, card.client_port, card.lite) for card in cards],
+                [
+                    [own.NOBODY if uuid is None else position.get(uuid, own.NOBODY) for uuid in row]
+                    for row in self._grid.rows()
+                ],
+            )
+        )
+
+    def _digests(self, question: own.AskDigests) -> None:
+        if not self._in_range(question.id, question.partitions):
+            return
+        rows = self._grid.rows()
+        held: list[own.PartitionDigest] = []
+        answered = entries = 0
+        for partition in question.partitions:
+            if entries >= DIGEST_ENTRIES_MAX:
+                break
+            answered += 1
+            copy = self._grid.local_copy(partition)
+            if copy is None:
+                continue
+            digests = [_digest(one) for one in copy if question.map is None or one.name == question.map]
+            entries += sum(digest.entries for digest in digests)
+            row = rows[partition]
+            me = self._grid.member_uuid
+            held.append(
+                own.PartitionDigest(
+                    partition,
+                    copy.epoch,
+                    row.index(me) if me in row else -1,
+                    self._lane.serving[partition] is copy,
+                    digests,
+                )
+            )
+        self._say(own.Digests(question.id, self._grid.table_version(), answered, held))
+
+    # -- single operations
+
+    def _execute(self, question: own.Execute) -> None:
+        request = question.request
+        wrong = self._why_refused(request)
+        if wrong is not None:
+            self._fault(question.id, *wrong)
+            return
+        if not self._may_wait(question.id):
+            return
+
+        def done(outcome: Outcome) -> None:
+            self._waiting -= 1
+            self._say(own.Executed(question.id, outcome))
+
+        self._grid.execute(request, done)
+
+    def _why_refused(self, request: Request) -> tuple[own.FaultKind, str] | None:
+        count = self._grid.partition_count
+        malformed = own.FaultKind.MALFORMED
+        for lifetime_ms in (request.ttl_ms, request.max_idle_ms):
+            refused = _why_malformed(request.map, lifetime_ms)
+            if refused is not None:
+                return malformed, refused
+        if not request.partitions or not all(0 <= partition < count for partition in request.partitions):
+            return malformed, f"partitions are 0 to {count - 1}"
+        keys: list[bytes] = []
+        values = [request.value, request.expected]
+        if request.op is Op.PUT_ALL:
+            if len(request.items) % 2:
+                return malformed, "PUT_ALL takes pairs"
+            keys, values = request.items[::2], request.items[1::2]
+        elif request.op is Op.GET_ALL:
+            keys = request.items
+        elif request.op not in WHOLE:
+            keys = [request.key]
+        if keys and len(request.partitions) != 1:
+            return malformed, "keys of one partition at a time"
+        for key in keys:
+            if partition_of(key, request.key_hash, count) != request.partitions[0]:
+                return malformed, f"a key does not belong to partition {request.partitions[0]}"
+        return self._why_too_large(keys, values)
+
+    def _why_too_large(self, keys: list[bytes], values: list[bytes]) -> tuple[own.FaultKind, str] | None:
+        key_max, value_max = self._limits.key_bytes, self._limits.value_bytes
+        if keys and max(map(len, keys)) > key_max:
+            return own.FaultKind.TOO_LARGE, f"a key of more than {key_max} bytes (limits.key_bytes)"
+        if values and max(map(len, values)) > value_max:
+            return own.FaultKind.TOO_LARGE, f"a value of more than {value_max} bytes (limits.value_bytes)"
+        return None
+
+    # -- columns
+
+    def _begin_scan(self, question: own.Scan) -> None:
+        self._scan = None
+        partition = question.partition
+        if not self._in_range(question.id, [partition]):
+            return
+        copy: PartitionCopy | None = self._lane.serving[partition]
+        if copy is None and question.any_copy:
+            copy = self._grid.local_copy(partition)
+        if copy is None:
+            self._fault(question.id, own.FaultKind.MOVED, f"partition {partition} is not served here")
+            return
+        self._scan = _Scanned(question, copy.maps.get(question.map), self._grid.now_ns())
+        self._page(question.id, self._scan)
+
+    def _next_page(self, question: own.NextPage) -> None:
+        if self._scan is None or self._scan.number != question.scan:
+            self._fault(question.id, own.FaultKind.MALFORMED, f"scan {question.scan} has ended")
+            return
+        self._page(question.id, self._scan)
+
+    def _page(self, number: int, scan: _Scanned) -> None:
+        columns = scan.take()
+        if scan.ended:
+            self._scan = None
+        self._say(own.Page(number, not scan.ended, scan.counter, columns))
+
+    def _put_columns(self, put: own.PutColumns) -> None:
+        refused = _why_malformed(put.map, put.ttl_ms)
+        if refused is not None:
+            self._fault(put.id, own.FaultKind.MALFORMED, refused)
+            return
+        if not self._in_range(put.id, put.partitions) or not self._may_wait(put.id, count=False):
+            return
+        keys, values = put.columns.split()
+        if (
+            len(put.counts) != len(put.partitions)
+            or min(put.counts, default=0) < 0
+            or sum(put.counts) != len(keys)
+        ):
+            raise ProtocolError("the groups of PutColumns do not add up to its rows")
+        wrong = self._why_too_large(keys, values)
+        if wrong is not None:
+            self._fault(put.id, *wrong)
+            return
+        count = self._grid.partition_count
+        at = 0
+        for partition, rows in zip(put.partitions, put.counts, strict=True):
+            for key in keys[at : at + rows]:
+                if partition_of(key, 0, count) != partition:
+                    raise ProtocolError(f"a key in the group of partition {partition} does not belong to it")
+            at += rows
+        self._store(put, keys, values)
+
+    def _store(self, put: own.PutColumns, keys: list[bytes], values: list[bytes]) -> None:
+        lane, name, ttl_ms = self._lane, put.map, put.ttl_ms
+        moved: list[int] = []
+        at = stored = 0
+        for partition, rows in zip(put.partitions, put.counts, strict=True):
+            copy = lane.serving[partition]
+            if copy is None:
+                moved.append(partition)
+            else:
+                for row in range(at, at + rows):
+                    lane.set(copy, name, keys[row], values[row], ttl_ms, DEFAULT_TTL, 0)
+                stored += rows
+            at += rows
+        if not stored:
+            self._say(own.PutDone(put.id, 0, moved, known=True))
+            return
+        self._waiting += 1
+
+        def done(known: bool) -> None:
+            self._waiting -= 1
+            self._say(own.PutDone(put.id, stored, moved, known))
+
+        lane.seal(done)
+
+    # -- answering
+
+    def _in_range(self, number: int, partitions: list[int]) -> bool:
+        count = self._grid.partition_count
+        if all(0 <= partition < count for partition in partitions):
+            return True
+        self._fault(number, own.FaultKind.MALFORMED, f"partitions are 0 to {count - 1}")
+        return False
+
+    def _may_wait(self, number: int, *, count: bool = True) -> bool:
+        if self._waiting >= WAITING_MAX:
+            detail = f"{WAITING_MAX} questions of this connection wait for their answer already"
+            self._fault(number, own.FaultKind.NOT_READY, detail)
+            return False
+        if count:
+            self._waiting += 1
+        return True
+
+    def _fault(self, number: int, kind: own.FaultKind, detail: str) -> None:
+        self._say(own.Fault(number, kind, detail))
+
+    def _end(self, kind: own.FaultKind, detail: str, number: int = 0) -> None:
+        self._fault(number, kind, detail)
+        self.closed()
+        self._close(detail)
+
+    def _say(self, answer: own.Answer) -> None:
+        if not self._gone:
+            self._send(own.frame(answer))
+
+
+class _Scanned:
+    """The entries of a map in one partition at one moment. Costs two references an entry, no copies."""
+
+    __slots__ = ("_at", "_keys", "_values", "bytes_max", "counter", "number", "rows_max")
+
+    def __init__(self, question: own.Scan, held: MapPartition | None, now_ns: int) -> None:
+        self.number = question.id
+        self.rows_max = max(1, min(question.rows_max, own.PAGE_ROWS_MAX))
+        self.bytes_max = max(1, min(question.bytes_max, own.PAGE_BYTES_MAX))
+        self.counter = held.counter if held is not None else 0
+        self._keys: list[bytes] = []
+        self._values: list[bytes] = []
+        self._at = 0
+        if held is None:
+            return
+        if held.expiries:
+            living = [item for item in held.entries.items() if not held.expired(item[0], now_ns, touch=False)]
+            self._keys = [key for key, _ in living]
+            self._values = [value for _, value in living]
+        else:
+            self._keys = list(held.entries)
+            self._values = list(held.entries.values())
+
+    @property
+    def ended(self) -> bool:
+        """Whether every row was taken."""
+        return self._at >= len(self._keys)
+
+    def take(self) -> own.ColumnBatch:
+        """The next rows: as many as a page holds."""
+        keys = self._keys[self._at : self._at + self.rows_max]
+        values = self._values[self._at : self._at + self.rows_max]
+        sizes = [len(key) + len(value) for key, value in zip(keys, values, strict=True)]
+        rows = bisect_left(list(accumulate(sizes)), self.bytes_max) + 1
+        self._at += min(rows, len(keys))
+        return own.ColumnBatch.of(keys[:rows], values[:rows])
+
+
+def _why_malformed(name: str, lifetime_ms: int) -> str | None:
+    if not 1 <= len(name) <= MAP_NAME_MAX:
+        return f"a map's name has 1 to {MAP_NAME_MAX} characters"
+    if not DEFAULT_TTL <= lifetime_ms <= LIFETIME_MS_MAX:
+        return f"a lifetime is {DEFAULT_TTL} (the map's own), 0 (for ever) or up to {LIFETIME_MS_MAX} milliseconds"
+    return None
+
+
+def _digest(held: MapPartition) -> own.MapDigest:
+    return own.MapDigest(held.name, held.counter, len(held.entries), held.digest(), list(held.targets))

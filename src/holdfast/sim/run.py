@@ -1,0 +1,117 @@
+"""One seed, one run, one verdict: faults, clients, judges."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from holdfast.check import convergence
+from holdfast.check.durability import judge_final, judge_reads
+from holdfast.core.machine import SECOND
+from holdfast.core.rules import Rules
+from holdfast.core.store.operations import Op, Outcome, Request, Status
+from holdfast.sim.cluster import Cluster, simulated_settings
+from holdfast.sim.faults import Faults
+from holdfast.sim.workload import MAP, Client, think_time, wire_key
+from holdfast.core.placement.key import partition_of
+from holdfast.sim.world import World
+
+CONVERGE_NS = 180 * SECOND
+"""Simulated time within which everything must be well again after the faults have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one seed."""
+
+    seed: int
+    ok: bool
+    problems: list[str]
+    trace_hash: str
+    figures: dict[str, int | float] = field(default_factory=dict)
+
+
+def simulate(
+    seed: int, *, without: frozenset[str] = frozenset(), story: Callable[[str], None] | None = None
+) -> Verdict:
+    """Run one seed. `without` switches rules off by name; `story` is told every step worth telling."""
+    world = World(seed, story)
+    draw = random.Random(f"{seed}/shape")
+    hosts = draw.choice([3, 4, 5, 5])
+    backups = draw.choice([1, 1, 2])
+    settings = simulated_settings(backups, draw.choice([3, 7, 13]))
+    cluster = Cluster(world, settings, Rules(without), hosts)
+    world.tell(f"seed {seed}: {hosts} hosts, {backups} backups, {settings.partitions.count} partitions")
+    cluster.start(0, bootstrap=True)
+    for index in range(1, hosts):
+        delay = draw.randint(0, 2 * SECOND)
+        world.after(delay, lambda index=index: cluster.start(index))  # type: ignore[misc]
+    end_ns = draw.choice([15, 25, 40]) * SECOND
+    clients = [Client(f"c{n}", world, cluster, draw.choice([2, 8, 20]), think_time(draw)) for n in range(3)]
+    faults = Faults(seed, world, cluster, end_ns)
+    for client in clients:
+        client.start()
+    faults.start()
+    world.run_until(end_ns)
+    faults.end()
+    return _judged(seed, world, cluster, clients, faults)
+
+
+def _judged(seed: int, world: World, cluster: Cluster, clients: list[Client], faults: Faults) -> Verdict:
+    """The second half: no more faults, clients come to an end, all must be well and everything there."""
+    world.run_until(world.now_ns + 12 * SECOND)
+    for client in clients:
+        client.running = False
+    calm_from = world.now_ns
+    world.run_until(world.now_ns + CONVERGE_NS, stop=lambda: _at_rest(cluster, clients))
+    problems = list(world.failures)
+    if not problems and not _at_rest(cluster, clients):
+        problems.append(f"not at rest {CONVERGE_NS // SECOND} s after the faults ended")
+        problems += [f"{client.name} still waits" for client in clients if client.waiting]
+    if not world.failures:
+        members = cluster.members()
+        problems += convergence.judge(members) if members else ["nobody lives"]
+        if not problems:
+            problems += _judge_data(world, cluster, clients)
+    writes = [write for client in clients for write in client.writes]
+    figures: dict[str, int | float] = {
+        "writes_acknowledged": sum(1 for write in writes if write.outcome == "ok"),
+        "writes_unknown": sum(1 for write in writes if write.outcome == "unknown"),
+        "reads": sum(len(client.reads) for client in clients),
+        "migrations": sum(member.migrations.completed for member in cluster.members()),
+        "events": world.events,
+        "simulated_s": round(world.now_ns / SECOND, 1),
+        "calm_s": round((world.now_ns - calm_from) / SECOND, 1),
+        **{f"fault_{kind}": count for kind, count in sorted(faults.counts.items())},
+    }
+    for problem in problems:
+        world.tell(f"PROBLEM {problem}")
+    return Verdict(seed, not problems, problems, world.hash.hexdigest(), figures)
+
+
+def _at_rest(cluster: Cluster, clients: list[Client]) -> bool:
+    return not any(client.waiting for client in clients) and cluster.settled()
+
+
+def _judge_data(world: World, cluster: Cluster, clients: list[Client]) -> list[str]:
+    """Read every key through a member, and hold the answers against what the clients were told."""
+    final: dict[str, str | None] = {}
+    keys = sorted({write.key for client in clients for write in client.writes})
+    process = world.random.choice(cluster.living())
+    for key in keys:
+        raw = wire_key(key)
+        partition = partition_of(raw, 0, cluster.settings.partitions.count)
+
+        def told(outcome: Outcome, key: str = key) -> None:
+            if outcome.status is Status.OK:
+                final[key] = outcome.value.decode() if isinstance(outcome.value, bytes) else None
+
+        process.step(lambda raw=raw, p=partition, told=told: process.driver.execute(Request(Op.GET, MAP, [p], raw), told))  # type: ignore[misc]
+    world.run_until(world.now_ns + 10 * SECOND)
+    missing = [key for key in keys if key not in final]
+    if missing:
+        return [f"final reads of {missing} were not answered", *world.failures]
+    writes = [write for client in clients for write in client.writes]
+    reads = [read for client in clients for read in client.reads]
+    return judge_final(writes, final) + judge_reads(writes, reads)

@@ -1,0 +1,220 @@
+"""The simulated world: one heap of what happens when, a network that misbehaves, processes that pause and die.
+
+Determinism: a sequence number breaks every tie of time, nothing iterates over a set, every draw comes from a stream of the
+seed, and a running hash over all that happens proves that a replay is the same run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable
+from heapq import heappop, heappush
+from zlib import crc32
+
+from holdfast.core.machine import MILLISECOND, Address, MemberId, Note
+from holdfast.engine.driver import Driver
+
+Story = Callable[[str], None]
+
+
+class Weather:
+    """How the network behaves now. Probabilities for each packet; delays in nanoseconds."""
+
+    def __init__(self) -> None:
+        self.loss = 0.0
+        self.twice = 0.0
+        self.delay_ns = (200_000, 2 * MILLISECOND)
+        self.cut: dict[tuple[str, str], bool] = {}
+        """Directed pairs of hosts between which nothing passes."""
+
+
+class World:
+    """Time, network and every process."""
+
+    def __init__(self, seed: int, story: Story | None) -> None:
+        self.now_ns = 0
+        self.random = random.Random(f"{seed}/world")
+        self.weather = Weather()
+        self.story = story
+        self.processes: dict[Address, Process] = {}
+        self.hash = hashlib.blake2b(digest_size=16)
+        self.events = 0
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._sequence = 0
+        self.failures: list[str] = []
+
+    def at(self, time_ns: int, deed: Callable[[], None]) -> None:
+        """Do this at that time."""
+        self._sequence += 1
+        heappush(self._heap, (max(time_ns, self.now_ns), self._sequence, deed))
+
+    def after(self, delay_ns: int, deed: Callable[[], None]) -> None:
+        """Do this so much later."""
+        self.at(self.now_ns + delay_ns, deed)
+
+    def run_until(self, time_ns: int, stop: Callable[[], bool] | None = None) -> None:
+        """Let things happen until that time, or until `stop` says so (asked every simulated 100 ms)."""
+        next_look = self.now_ns
+        while self._heap and self._heap[0][0] <= time_ns and not self.failures:
+            if stop is not None and self._heap[0][0] >= next_look:
+                if stop():
+                    return
+                next_look = self._heap[0][0] + 100 * MILLISECOND
+            self.now_ns, _, deed = heappop(self._heap)
+            self.events += 1
+            deed()
+        if not self.failures:
+            self.now_ns = max(self.now_ns, time_ns)
+
+    def tell(self, text: str) -> None:
+        """A line of the story, and of the trace."""
+        self.hash.update(f"{self.now_ns} {text}\n".encode())
+        if self.story is not None:
+            self.story(f"{self.now_ns / 1e9:10.4f} {text}")
+
+    def trace(self, text: str, data: bytes) -> None:
+        """Something that belongs to the trace, but is too much for the story."""
+        self.hash.update(b"%d %d " % (self.now_ns, crc32(data)) + text.encode())
+
+    def carry(self, source: Process, target: Address, data: bytes, arrive: Callable[[Process], None]) -> None:
+        """Take a packet on its way; it may be lost, doubled, delayed and overtaken."""
+        weather, draw = self.weather, self.random
+        if weather.cut.get((source.host, target.host)) or draw.random() < weather.loss:
+            return
+        copies = 2 if draw.random() < weather.twice else 1
+        low, high = weather.delay_ns
+        for _ in range(copies):
+            delay = draw.randint(low, high) if draw.random() < 0.95 else draw.randint(high, 8 * high)
+
+            def deliver() -> None:
+                process = self.processes.get(target)
+                if process is not None and not process.dead:
+                    self.trace(process.name, data)
+                    process.whenever_awake(lambda: arrive(process))
+
+            self.after(delay, deliver)
+
+
+class Process:
+    """One process with one member: the doors of the engine, as this world has them."""
+
+    def __init__(self, world: World, name: str, address: Address) -> None:
+        self.world = world
+        self.name = name
+        self.host = address.host
+        self.address = address
+        self.dead = False
+        self.awake_at_ns = 0
+        self.driver: Driver
+        self._random = random.Random(f"{world.random.random()}/{name}")
+        self._peers: dict[MemberId, tuple[int, Address]] = {}
+        self._wake_ns = 1 << 62
+        self._crash_in: int | None = None
+        self._strike: Callable[[], None] = self.crash
+
+    # -- the doors
+
+    def now_ns(self) -> int:
+        return self.world.now_ns
+
+    def jitter(self, limit_ns: int) -> int:
+        return self._random.randint(0, limit_ns)
+
+    def shuffle(self, effects: list[object]) -> None:
+        self._random.shuffle(effects)
+
+    def open(self, member: MemberId, life: int, address: Address) -> None:
+        self._peers[member] = (life, address)
+
+    def close(self, member: MemberId) -> None:
+        self._peers.pop(member, None)
+
+    def carry(self, member: MemberId, packet: bytes) -> None:
+        if self._counted():
+            return
+        life, address = self._peers[member]
+        me, my_life = self.driver.member.me, self.driver.member.membership.info.life
+
+        def arrive(process: Process) -> None:
+            driver = process.driver
+            mine = driver.member.membership.info
+            peer = process._peers.get(me)
+            if mine.uuid == member and mine.life == life and peer is not None and peer[0] == my_life:
+                process.step(lambda: driver.packet(me, packet))
+
+        self.world.carry(self, address, packet, arrive)
+
+    def whisper(self, address: Address, data: bytes) -> None:
+        if self._counted():
+            return
+        origin = self.address
+        self.world.carry(
+            self, address, data, lambda process: process.step(lambda: process.driver.whispered(origin, data))
+        )
+
+    def note(self, note: Note) -> None:
+        if not self.dead:
+            fields = " ".join(f"{key}={value}" for key, value in note.fields.items())
+            self.world.tell(f"{self.name}: {note.kind} {fields}".rstrip())
+
+    def stopped(self, why: str) -> None:
+        self.world.tell(f"{self.name}: ends: {why}")
+        self.dead = True
+
+    def wake_at(self, deadline_ns: int) -> None:
+        if deadline_ns < self._wake_ns or self._wake_ns < self.world.now_ns:
+            self._wake_ns = deadline_ns
+            self.world.at(deadline_ns, self._wake)
+
+    # -- life and death
+
+    def _wake(self) -> None:
+        if self.dead:
+            return
+
+        def tick() -> None:
+            self._wake_ns = 1 << 62
+            self.step(self.driver.tick)
+
+        self.whenever_awake(tick)
+
+    def whenever_awake(self, deed: Callable[[], None]) -> None:
+        """Do this now, or when the pause of this process is over."""
+        if self.dead:
+            return
+        if self.awake_at_ns > self.world.now_ns:
+            self.world.at(self.awake_at_ns, lambda: self.whenever_awake(deed))
+        else:
+            deed()
+
+    def step(self, deed: Callable[[], None]) -> None:
+        """Let the member act; a broken invariant ends the run with its words."""
+        if self.dead:
+            return
+        try:
+            deed()
+        except Exception as error:  # the simulator reports every failure of the code under test, whatever it is
+            self.world.tell(f"{self.name}: {type(error).__name__}: {error}")
+            self.world.failures.append(f"{self.name}: {type(error).__name__}: {error}")
+            if self.world.story is not None:
+                raise
+
+    def crash_armed(self, packets: int, strike: Callable[[], None]) -> None:
+        """Call `strike` when so many more packets have been sent: in the middle of a step's effects. 0 disarms."""
+        self._crash_in, self._strike = packets or None, strike
+
+    def _counted(self) -> bool:
+        """Whether this process is dead, perhaps since just now."""
+        if self._crash_in is not None and not self.dead:
+            self._crash_in -= 1
+            if self._crash_in <= 0:
+                self._crash_in = None
+                self._strike()
+        return self.dead
+
+    def crash(self) -> None:
+        """Die at once; nothing more leaves this process."""
+        if not self.dead:
+            self.dead = True
+            self.world.tell(f"{self.name}: CRASH")

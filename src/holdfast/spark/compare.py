@@ -1,0 +1,103 @@
+"""A map compared row by row with the DataFrame that it was loaded from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SAMPLES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What is different, in rows."""
+
+    equal: int
+    missing: int
+    """In the source, not in the map."""
+    extra: int
+    """In the map, not in the source."""
+    different: int
+    """In both under the same key, with other values. A source that has a key twice ends here, too."""
+    seconds: float
+    samples: list[dict[str, Any]] = field(default_factory=list)
+    """A few of the rows that are not equal: their key, what is wrong, and both versions."""
+
+    @property
+    def same(self) -> bool:
+        """Nothing is missing, extra or different."""
+        return self.missing == self.extra == self.different == 0
+
+    def __str__(self) -> str:
+        total = (
+            f"{self.equal} rows equal, {self.missing} missing, {self.extra} extra, {self.different} different, "
+            f"in {self.seconds:.1f} s"
+        )
+        return "\n".join([total, *map(str, self.samples)])
+
+
+def compare_with_source(
+    spark: SparkSession,
+    source: DataFrame,
+    map_name: str,
+    key: Sequence[str] | str,
+    *,
+    address: str,
+    samples: int = SAMPLES,
+    **options: str,
+) -> Comparison:
+    """Compare a map with `source`, whose columns `key` identify a row, in a Spark job that joins the two.
+
+    Two doubles that are both NaN are equal, and so are two missing values. `options` are those of the data source.
+    Raises ConfigError when the map has other columns or types than the source.
+    """
+    from pyspark.sql import functions
+
+    began = time.monotonic()
+    keys = [part.strip() for part in key.split(",")] if isinstance(key, str) else list(key)
+    reader = spark.read.format("holdfast").options(address=address, **options)
+    held = reader.load(map_name)
+    wrong = set(source.dtypes) ^ set(held.dtypes)
+    if wrong:
+        names = ", ".join(sorted({name for name, _ in wrong}))
+        raise ConfigError(f"the map {map_name!r} and the source differ in the columns {names}: {wrong}")
+    rest = [name for name in source.columns if name not in keys] or keys
+
+    def side(frame: DataFrame, name: str) -> DataFrame:
+        return frame.select(*keys, functions.struct(*rest).alias(name))
+
+    verdict = (
+        functions.when(functions.col("_source").isNull(), "extra")
+        .when(functions.col("_held").isNull(), "missing")
+        .when(functions.col("_source").eqNullSafe(functions.col("_held")), "equal")
+        .otherwise("different")
+    )
+    joined = (
+        side(source, "_source").join(side(held, "_held"), keys, "full_outer").withColumn("_verdict", verdict)
+    )
+    counts = {row["_verdict"]: row["count"] for row in joined.groupBy("_verdict").count().collect()}
+    unequal = sum(count for name, count in counts.items() if name != "equal")
+    shown = joined.where("_verdict != 'equal'").limit(samples).collect() if unequal and samples else []
+    return Comparison(
+        counts.get("equal", 0),
+        counts.get("missing", 0),
+        counts.get("extra", 0),
+        counts.get("different", 0),
+        time.monotonic() - began,
+        [
+            {
+                **{name: row[name] for name in keys},
+                "verdict": row["_verdict"],
+                "source": row["_source"] and row["_source"].asDict(),
+                "map": row["_held"] and row["_held"].asDict(),
+            }
+            for row in shown
+        ],
+    )

@@ -1,0 +1,131 @@
+"""The options of the data source `holdfast`, checked before anything is read or written."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from holdfast.client.blocking import Client
+
+FORMATS = ("json", "binary")
+
+MEANING = {
+    "address": "HOST:PORT of one or more members' client doors, with commas between them",
+    "map": "the map to read or write; .load(name) and .save(name) say the same",
+    "key": "the column, or columns with commas between them, whose values identify a row (writing only)",
+    "user": "user name, if the cluster wants one",
+    "password": "password",
+    "token": "token, instead of user and password",
+    "cluster": "name that the cluster must have; any if left out",
+    "valueFormat": "json (one JSON object a row) or binary (columns key and value, in their stored form)",
+    "columns": "only these columns, with commas between them (reading only)",
+    "ttl": "seconds after which a written entry ends (writing only)",
+    "numPartitions": "Spark tasks that read; default: a handful",
+    "timeout": "seconds for which a task tries to reach a partition that moves or is not served; default 60",
+}
+"""Every option and what it means."""
+
+_KNOWN = {name.lower(): name for name in MEANING}
+_ALIASES = {"path": "map", "username": "user"}
+
+TIMEOUT_S = 60.0
+"""Long enough for a member to be found dead and its partitions to be promoted."""
+
+RESERVED = "__"
+"""Maps whose names begin so are Holdfast's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of one read or write."""
+
+    address: str
+    map: str
+    key: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    value_format: str | None = None
+    ttl_ms: int | None = None
+    tasks: int | None = None
+    timeout_s: float = TIMEOUT_S
+    cluster: str | None = None
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Options:
+        """Check the options. Raises ConfigError, naming the option and what it may be."""
+        found: dict[str, str] = {}
+        for written, value in given.items():
+            name = _ALIASES.get(written.lower(), written.lower())
+            if name not in _KNOWN:
+                close = difflib.get_close_matches(name, _KNOWN, n=1)
+                hint = (
+                    f"did you mean {_KNOWN[close[0]]}?" if close else f"the options are {', '.join(MEANING)}"
+                )
+                raise ConfigError(f"unknown option {written!r}: {hint}")
+            if found.setdefault(name, value) != value:
+                raise ConfigError(f"the option {_KNOWN[name]} is given twice: {found[name]!r} and {value!r}")
+        for name in ("address", "map"):
+            if not found.get(name):
+                raise ConfigError(f"the option {name} is missing: {MEANING[name]}")
+        if found["map"].startswith(RESERVED):
+            raise ConfigError(f"map names that begin with {RESERVED!r} are Holdfast's own: {found['map']!r}")
+        value_format = found.get("valueformat", "").lower() or None
+        if value_format not in (None, *FORMATS):
+            raise ConfigError(f"valueFormat is {' or '.join(FORMATS)}, not {found['valueformat']!r}")
+        ttl = _number(found, "ttl", above=0.0)
+        tasks = _number(found, "numpartitions", above=0.0)
+        if tasks is not None and tasks != int(tasks):
+            raise ConfigError(f"numPartitions is a whole number, not {found['numpartitions']!r}")
+        return cls(
+            address=found["address"],
+            map=found["map"],
+            key=_names(found.get("key", "")),
+            columns=_names(found.get("columns", "")),
+            value_format=value_format,
+            ttl_ms=None if ttl is None else max(1, round(ttl * 1000)),
+            tasks=None if tasks is None else int(tasks),
+            timeout_s=_number(found, "timeout", above=0.0) or TIMEOUT_S,
+            cluster=found.get("cluster"),
+            user=found.get("user"),
+            password=found.get("password"),
+            token=found.get("token"),
+        )
+
+    def client(self, more_addresses: Sequence[str] = ()) -> Client:
+        """A client with these credentials. `more_addresses`: of members learnt later, should the given ones be gone."""
+        from holdfast.client.blocking import Client
+
+        return Client(
+            [self.address, *more_addresses],
+            cluster=self.cluster,
+            username=self.user,
+            password=self.password,
+            token=self.token,
+            timeout_s=self.timeout_s,
+        )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _number(found: Mapping[str, str], name: str, *, above: float) -> float | None:
+    text = found.get(name)
+    if text is None:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = above
+    if not above < number < 1e12:
+        raise ConfigError(
+            f"{_KNOWN[name]} is a number above {above:g}, not {text!r}: {MEANING[_KNOWN[name]]}"
+        )
+    return number

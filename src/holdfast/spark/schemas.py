@@ -1,0 +1,74 @@
+"""What the columns of a map are: kept in the grid itself, so that reading needs no schema."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import BinaryType, StructType
+
+from holdfast.client.blocking import Client
+from holdfast.errors import ConfigError
+from holdfast.spark.stored import json_data, string_data
+
+SCHEMAS_MAP = "__schemas.spark"
+"""Map name -> `StoredSchema` as JSON."""
+
+
+BINARY = StructType().add("key", BinaryType()).add("value", BinaryType())
+"""The columns of the format `binary`."""
+
+
+class StoredSchema(msgspec.Struct, frozen=True, rename={"value_format": "format"}):
+    """How the entries of a map were made of rows."""
+
+    schema: dict[str, Any]
+    """The Spark schema, as Spark writes it in JSON."""
+    key: list[str]
+    value_format: str
+    version: int = 1
+
+    @classmethod
+    def of(cls, schema: StructType, key: list[str], value_format: str) -> StoredSchema:
+        """Describe rows of this schema. Every column may be null: other clients write to the map too."""
+        return cls(json.loads(nullable(schema).json()), key, value_format)
+
+    @property
+    def struct(self) -> StructType:
+        """The schema as Spark's own type."""
+        return StructType.fromJson(self.schema)
+
+
+def nullable(schema: StructType) -> StructType:
+    """The same columns, all of them nullable."""
+    loose = StructType()
+    for field in schema.fields:
+        loose.add(field.name, field.dataType, nullable=True)
+    return loose
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow types in which Spark hands over, and expects, these columns."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def load_schema(client: Client, map_name: str) -> StoredSchema | None:
+    """What is known of the map; None when nobody has written it through Spark."""
+    found = client.get(SCHEMAS_MAP, string_data(map_name))
+    if found is None:
+        return None
+    try:
+        return msgspec.json.decode(found[8:], type=StoredSchema)
+    except msgspec.MsgspecError as broken:
+        raise ConfigError(
+            f"the entry of map {map_name!r} in {SCHEMAS_MAP!r} is damaged ({broken}); "
+            "write the map anew with mode 'overwrite', or read it with .schema(...) and the option valueFormat"
+        ) from broken
+
+
+def store_schema(client: Client, map_name: str, schema: StoredSchema) -> None:
+    """Remember what the map's columns are."""
+    client.set(SCHEMAS_MAP, string_data(map_name), json_data(msgspec.json.encode(schema)), ttl_ms=0)

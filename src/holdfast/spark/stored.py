@@ -1,0 +1,281 @@
+"""Columns of a DataFrame as the keys and values of a map, and back.
+
+A row becomes one entry, in a form that every Hazelcast client can read:
+
+- the value is a JSON object of all its columns (`HazelcastJsonValue`);
+- the key is a long for a key of one integer column, else a string: the text of the key columns, joined by `|`
+  (a `|` or a backslash inside a text is preceded by a backslash).
+
+In JSON, integers, booleans and texts are what they are. A double that is not finite is the text `NaN`, `Infinity` or
+`-Infinity`; a timestamp is ISO 8601 in UTC (`2013-01-01T10:00:00.000000Z`), without `Z` when it has no time zone; a
+date is `2013-01-01`; a decimal is its exact text; binary is base64; a missing value is `null`. All of them survive the
+round trip exactly.
+
+With the format `binary` there are two columns, `key` and `value`, which hold the stored form itself: a big-endian int32
+type id and the payload.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import msgspec
+import pyarrow as pa
+
+from holdfast.errors import ConfigError, HoldfastError
+
+STRING = -11
+LONG = -8
+JSON = -130
+
+_HEAD = struct.Struct(">ii")
+_LONG = struct.Struct(">iq")
+_JSON_ID = struct.pack(">i", JSON)
+
+BINARY_SCHEMA = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
+"""The columns of the format `binary`."""
+
+
+class BadRow(HoldfastError):
+    """A row cannot become an entry, or an entry cannot become a row."""
+
+
+def string_data(text: str) -> bytes:
+    """A text in its stored form."""
+    encoded = text.encode()
+    return _HEAD.pack(STRING, len(encoded)) + encoded
+
+
+def json_data(encoded: bytes) -> bytes:
+    """JSON in its stored form."""
+    return _HEAD.pack(JSON, len(encoded)) + encoded
+
+
+def long_data(number: int) -> bytes:
+    """A 64-bit integer in its stored form."""
+    return _LONG.pack(LONG, number)
+
+
+# -- columns to entries
+
+
+class EntryMaker:
+    """Makes entries of the rows of record batches that all have one schema."""
+
+    def __init__(self, schema: pa.Schema, key: Sequence[str], value_format: str) -> None:
+        """Raises ConfigError when the schema, the key and the format do not go together."""
+        self._binary = value_format == "binary"
+        self._key = list(key)
+        if self._binary:
+            _check_binary(schema)
+            if self._key not in ([], ["key"]):
+                raise ConfigError(
+                    "valueFormat 'binary' takes its keys from the column 'key'; leave the option key out"
+                )
+            return
+        check_columns(schema)
+        if not self._key:
+            raise ConfigError("the option key is missing: name the column(s) whose values identify a row")
+        for name in self._key:
+            if name not in schema.names:
+                raise ConfigError(
+                    f"there is no key column {name!r}; the columns are {', '.join(schema.names)}"
+                )
+            if pa.types.is_floating(schema.field(name).type) or pa.types.is_binary(schema.field(name).type):
+                raise ConfigError(
+                    f"the key column {name!r} is {schema.field(name).type}; keys must compare exactly"
+                )
+        if len(set(self._key)) != len(self._key):
+            raise ConfigError("the option key names a column twice")
+        fields = [(f"c{at}", Any) for at in range(len(schema))]
+        names = {f"c{at}": name for at, name in enumerate(schema.names)}
+        self._row = msgspec.defstruct("Row", fields, rename=names, gc=False)
+        self._encode = msgspec.json.Encoder().encode
+
+    def entries(self, batch: pa.RecordBatch) -> tuple[list[bytes], list[bytes]]:
+        """Keys and values of the batch's rows, in order. Raises BadRow, before anything is made, for a missing key."""
+        names = batch.schema.names
+        for name in self._key or ["key", "value"]:
+            missing = batch.column(names.index(name)).null_count
+            if missing:
+                raise BadRow(
+                    f"{missing} of {batch.num_rows} rows have no value in the column {name!r}, part of the key"
+                )
+        if self._binary:
+            return self._verbatim(batch)
+        columns = {name: _plain(batch.column(at)) for at, name in enumerate(names)}
+        make, encode = self._row, self._encode
+        rows = zip(*columns.values(), strict=True)
+        values = [json_data(encode(make(*row))) for row in rows]
+        return self._keys(batch, columns), values
+
+    def _keys(self, batch: pa.RecordBatch, columns: dict[str, list[Any]]) -> list[bytes]:
+        parts = [columns[name] for name in self._key]
+        types = [batch.schema.field(name).type for name in self._key]
+        if len(parts) == 1 and pa.types.is_integer(types[0]):
+            return [long_data(number) for number in parts[0]]
+        if len(parts) == 1:
+            return [string_data(text) for text in _texts(parts[0], types[0])]
+        texts = [
+            [_escape(text) for text in _texts(part, kind)] for part, kind in zip(parts, types, strict=True)
+        ]
+        return [string_data("|".join(row)) for row in zip(*texts, strict=True)]
+
+    @staticmethod
+    def _verbatim(batch: pa.RecordBatch) -> tuple[list[bytes], list[bytes]]:
+        names = batch.schema.names
+        keys, values = (
+            cast("list[bytes]", batch.column(names.index(name)).to_pylist()) for name in ("key", "value")
+        )
+        for cell in (*keys, *values):
+            if len(cell) < 4:
+                raise BadRow(f"{cell!r} is no stored form: it begins with a 4-byte type id")
+        return keys, values
+
+
+def check_columns(schema: pa.Schema) -> None:
+    """Whether every column can be stored. Raises ConfigError, naming the first that cannot."""
+    if len(set(schema.names)) != len(schema.names):
+        raise ConfigError(f"column names must differ: {', '.join(schema.names)}")
+    for field in schema:
+        if _plain_type(field.type) is None:
+            raise ConfigError(
+                f"the column {field.name!r} is {field.type}, which cannot be stored; "
+                "leave it out, or make a string of it (to_json, cast)"
+            )
+
+
+def _check_binary(schema: pa.Schema) -> None:
+    wanted = {"key": pa.binary(), "value": pa.binary()}
+    if {field.name: field.type for field in schema} != wanted:
+        raise ConfigError(
+            f"valueFormat 'binary' has the two binary columns key and value, not {', '.join(schema.names)}"
+        )
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|") if "|" in text or "\\" in text else text
+
+
+def _texts(cells: list[Any], kind: pa.DataType) -> list[str]:
+    """The text form of key cells, none of which is missing."""
+    if pa.types.is_boolean(kind):
+        return ["true" if cell else "false" for cell in cells]
+    return cells if isinstance(cells[0] if cells else "", str) else list(map(str, cells))
+
+
+_NOT_FINITE = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
+
+
+def _plain(column: pa.Array[Any]) -> list[Any]:
+    """The cells as things that JSON has."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        cells: list[Any] = column.to_pylist()
+        return [cell if cell is None or cell - cell == 0 else _NOT_FINITE.get(cell, "NaN") for cell in cells]
+    if pa.types.is_timestamp(kind):
+        return [cell and cell.replace(" ", "T") for cell in column.cast(pa.string()).to_pylist()]
+    if pa.types.is_date(kind) or pa.types.is_decimal(kind):
+        return list(column.cast(pa.string()).to_pylist())
+    return list(column.to_pylist())
+
+
+def _plain_type(kind: pa.DataType) -> Any:
+    """What JSON decodes a column's cells to; None when the type cannot be stored."""
+    if pa.types.is_boolean(kind):
+        return bool | None
+    if pa.types.is_signed_integer(kind):
+        return int | None
+    if pa.types.is_floating(kind):
+        return float | str | None
+    if pa.types.is_binary(kind):
+        return bytes | None
+    if pa.types.is_string(kind):
+        return str | None
+    if pa.types.is_date32(kind) or pa.types.is_decimal128(kind):
+        return str | None
+    if pa.types.is_timestamp(kind) and kind.unit == "us":
+        return str | None
+    return None
+
+
+# -- entries to columns
+
+
+class RowMaker:
+    """Makes record batches of one schema of entries. JSON fields that are not in the schema are skipped."""
+
+    def __init__(self, schema: pa.Schema, value_format: str, map_name: str) -> None:
+        """Raises ConfigError when the schema does not go with the format."""
+        self.schema = schema
+        self._map = map_name
+        self._binary = value_format == "binary"
+        if self._binary:
+            _check_binary(schema)
+            return
+        check_columns(schema)
+        self._fields = [f"c{at}" for at in range(len(schema))]
+        fields = [(f"c{at}", _plain_type(field.type), None) for at, field in enumerate(schema)]
+        names = {f"c{at}": name for at, name in enumerate(schema.names)}
+        row = msgspec.defstruct("Row", fields, rename=names, gc=False)
+        self._rows = msgspec.json.Decoder(list[row])  # type: ignore[valid-type]
+        self._one = msgspec.json.Decoder(row)
+
+    def batch(self, keys: list[bytes], values: list[bytes]) -> pa.RecordBatch:
+        """The entries as rows. Raises BadRow, naming the entry, when a value does not fit the columns."""
+        if self._binary:
+            cells = {"key": keys, "value": values}
+            return pa.RecordBatch.from_arrays(
+                [pa.array(cells[name], pa.binary()) for name in self.schema.names], schema=self.schema
+            )
+        for key, value in zip(keys, values, strict=True):
+            if not value.startswith(_JSON_ID):
+                raise BadRow(
+                    f"{self._entry(key)} is no JSON value; read the map with valueFormat 'binary', "
+                    "or keep such entries in a map of their own"
+                )
+        try:
+            rows = self._rows.decode(b"[" + b",".join([value[8:] for value in values]) + b"]")
+            arrays = [
+                _typed([getattr(row, name) for row in rows], field.type)
+                for name, field in zip(self._fields, self.schema, strict=True)
+            ]
+        except (msgspec.MsgspecError, pa.ArrowException, ValueError, OverflowError) as broken:
+            raise BadRow(self._culprit(keys, values) or str(broken)) from None
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _culprit(self, keys: list[bytes], values: list[bytes]) -> str:
+        for key, value in zip(keys, values, strict=True):
+            try:
+                row = self._one.decode(value[8:])
+                for name, field in zip(self._fields, self.schema, strict=True):
+                    _typed([getattr(row, name)], field.type)
+            except (msgspec.MsgspecError, pa.ArrowException, ValueError, OverflowError) as broken:
+                return f"{self._entry(key)} does not fit the columns {', '.join(self.schema.names)}: {broken}"
+        return ""
+
+    def _entry(self, key: bytes) -> str:
+        return f"the entry with key {key_text(key)} of map {self._map!r}"
+
+
+def _typed(cells: list[Any], kind: pa.DataType) -> pa.Array[Any]:
+    """Cells that were decoded from JSON, as a column."""
+    if pa.types.is_floating(kind):
+        return pa.array([float(cell) if isinstance(cell, str) else cell for cell in cells], kind)
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_decimal(kind):
+        return pa.array(cells, pa.string()).cast(kind)
+    return pa.array(cells, kind)
+
+
+_READERS: dict[int, Callable[[bytes], object]] = {
+    STRING: lambda payload: payload[4:].decode(errors="replace"),
+    LONG: lambda payload: int.from_bytes(payload, "big", signed=True),
+}
+
+
+def key_text(key: bytes) -> str:
+    """A stored key as people read it."""
+    read = _READERS.get(int.from_bytes(key[:4], "big", signed=True))
+    return repr(read(key[4:])) if read else key.hex()

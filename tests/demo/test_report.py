@@ -1,0 +1,92 @@
+"""The page at the end: what it says, and that it needs nothing from outside."""
+
+from __future__ import annotations
+
+import io
+import re
+from xml.etree import ElementTree as Xml
+
+import pytest
+from rich.console import Console
+
+from holdfast.demo import report
+from holdfast.demo.picture import Picture, grouped
+from holdfast.demo.timeline import Event, Snapshot, Timeline
+from holdfast.demo.workload import Progress
+
+
+@pytest.fixture
+def timeline() -> Timeline:
+    """Two members with two partitions each; the second dies after the second of four samples."""
+    line = Timeline(4, names={"a": "m1", "b": "m2"})
+    for at_s, owners, copies in ((10, "aabb", 8), (11, "aabb", 8), (12, "aaaa", 4), (13, "aaaa", 4)):
+        line.snapshots.append(Snapshot(at_s, tuple(owners), copies, 0, safe=True))
+    line.events.append(Event(11.5, "kill", "m2"))
+    return line
+
+
+@pytest.fixture
+def findings(timeline: Timeline) -> report.Findings:
+    waits = [Progress(pause_ms=5, at_s=10.5), Progress(pause_ms=800, at_s=12)]
+    return report.Findings("<rows>", 1234, ("id",), [report.Phase("kill m2", 1.5, "a & b")], timeline, waits)
+
+
+def test_the_owners_of_a_partition_follow_each_other(timeline: Timeline) -> None:
+    first, *_, last = timeline.stretches()
+    assert [(part.owner, part.begin_s, part.end_s) for part in first] == [("a", 10, 13)]
+    assert [(part.owner, part.begin_s, part.end_s) for part in last] == [("b", 10, 12), ("a", 12, 13)]
+
+
+def test_the_picture_is_sound_xml_with_all_partitions_in_their_owners_colours(
+    findings: report.Findings,
+) -> None:
+    picture = Picture(findings.timeline, findings.waits)
+    root = Xml.fromstring(picture.svg())
+    paths = {path.findtext("{*}title"): path for path in root.findall(".//{*}path")}
+    assert paths["m1"].get("fill") == picture.colours["a"]
+    assert paths["m1"].get("d", "").count("M") == 4
+    assert paths["m2"].get("d", "").count("M") == 2
+    assert "m2 killed" in {text.text for text in root.findall(".//{*}text")}
+
+
+def test_events_of_one_moment_share_a_mark() -> None:
+    events = [
+        Event(1, "join", "m5"),
+        Event(1.2, "join", "m6"),
+        Event(1.3, "kill", "m1"),
+        Event(9, "join", "m7"),
+    ]
+    assert [(event.kind, names) for event, names in grouped(events)] == [
+        ("join", ["m5", "m6"]),
+        ("kill", ["m1"]),
+        ("join", ["m7"]),
+    ]
+
+
+def test_the_page_fetches_nothing_and_escapes_what_it_shows(findings: report.Findings) -> None:
+    page = report.page(findings)
+    assert set(re.findall(r"https?://[^\s\"'<]+", page)) == {"http://www.w3.org/2000/svg"}
+    assert not re.search(r"<(script|link|img|iframe)|@import|url\(", page)
+    assert "1,234 &lt;rows&gt;" in page
+    assert "a &amp; b" in page
+    assert "Nothing lost, nothing diverged." in page
+
+
+@pytest.mark.parametrize("field", ["rows_lost", "writes_lost", "wrong_reads", "diverged"])
+def test_every_kind_of_loss_is_bad_news(findings: report.Findings, field: str) -> None:
+    assert findings.good
+    setattr(findings, field, 2)
+    assert not findings.good
+    assert "Nothing lost" not in report.page(findings)
+    assert 'class="card alarm"' in report.page(findings)
+
+
+def test_the_table_tells_the_figures(findings: report.Findings) -> None:
+    findings.writes_lost, findings.longest_pause_ms = 3, 800
+    out = io.StringIO()
+    report.show(findings, Console(file=out, width=100))
+    words = " ".join(re.sub(r"[│┃]", " ", out.getvalue()).split())
+    assert "lost 3" in words
+    assert "diverged 0" in words
+    assert "longest pause the client saw 800 ms" in words
+    assert "kill m2 1.5 s" in words

@@ -1,0 +1,289 @@
+"""A grid of one member without network, for tests of sessions alone: real stores, and nothing that moves.
+
+What a test wants to see go wrong it sets: `away` partitions are not served by the data lane, `verdict` is
+what the seal of a batch will say (None keeps it open until `settle`), `answer_with` is the outcome of every
+request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.core.machine import MILLISECOND
+from holdfast.core.store.operations import (
+    DEFAULT_TTL,
+    WHOLE,
+    Done,
+    EntryEvent,
+    EventKind,
+    Op,
+    Outcome,
+    Request,
+    Status,
+    Value,
+)
+from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.server.grid import ClusterCard, MemberCard
+
+ME = "0000000a-0000-000b-0000-00000000000c"
+CLUSTER = "00000001-0002-0003-0004-000000000005"
+
+
+class OneLane:
+    """Writes go into the stores at once; a seal says what the grid's `verdict` is."""
+
+    def __init__(self, grid: OneMemberGrid) -> None:
+        self.grid = grid
+        self.serving: list[PartitionCopy | None] = list(grid.copies)
+        self.listening: dict[str, int] = {}
+        self.seals: list[Callable[[bool], None]] = []
+
+    def read(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
+        held = copy.open(name)
+        if held.expired(key, self.grid.now):
+            self.grid.take_out(held, key, EventKind.EXPIRED)
+        return held.entries.get(key)
+
+    def set(
+        self,
+        copy: PartitionCopy,
+        name: str,
+        key: bytes,
+        value: bytes,
+        ttl_ms: int,
+        max_idle_ms: int,
+        key_hash: int,
+    ) -> bytes | None:
+        held = copy.open(name)
+        old = self.read(copy, name, key)
+        held.store(key, value, max(ttl_ms, 0), max(max_idle_ms, 0), key_hash, self.grid.now)
+        self.grid.tell(held, EventKind.ADDED if old is None else EventKind.UPDATED, key, value, old)
+        return old
+
+    def remove(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
+        self.read(copy, name, key)
+        return self.grid.take_out(copy.open(name), key, EventKind.REMOVED)
+
+    def seal(self, done: Callable[[bool], None]) -> None:
+        if self.grid.verdict is None:
+            self.seals.append(done)
+        else:
+            done(self.grid.verdict)
+
+
+class OneMemberGrid:
+    """See the module."""
+
+    def __init__(
+        self, partition_count: int = 7, *, client_port: int = 5701, cluster_name: str = "dev"
+    ) -> None:
+        self.member_uuid = ME
+        self.cluster_id = CLUSTER
+        self.cluster_name = cluster_name
+        self.partition_count = partition_count
+        self.copies = [PartitionCopy(partition, 0) for partition in range(partition_count)]
+        self.now = 0
+        self.verdict: bool | None = True
+        self.answer_with: Outcome | None = None
+        self.requests: list[Request] = []
+        self.logins: list[tuple[str | None, str | None, bytes | None]] = []
+        self.user: tuple[str | None, str | None, bytes | None] | None = None
+        self.listeners: list[tuple[str, bytes | None, Callable[[EntryEvent], None]]] = []
+        self.watchers: list[Callable[[], None]] = []
+        self.card = ClusterCard(
+            1,
+            [MemberCard(ME, "127.0.0.1", client_port, 5751, lite=False, attributes={"zone": "a"})],
+            1,
+            {ME: list(range(partition_count))},
+        )
+        self.lane = OneLane(self)
+
+    def away(self, partition: int) -> None:
+        """Let the data lane not serve this partition any more."""
+        self.lane.serving[partition] = None
+
+    def settle(self, *, safe: bool) -> None:
+        """Say to the batches that wait whether they are safe."""
+        seals, self.lane.seals = self.lane.seals, []
+        for done in seals:
+            done(safe)
+
+    def change(self, card: ClusterCard) -> None:
+        """Members or owners are others now."""
+        self.card = card
+        for changed in list(self.watchers):
+            changed()
+
+    # -- Grid
+
+    def now_ns(self) -> int:
+        return self.now
+
+    def wall_ms(self) -> int:
+        return 1_700_000_000_000
+
+    def cluster(self) -> ClusterCard:
+        return self.card
+
+    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
+        self.watchers.append(changed)
+        return lambda: self.watchers.remove(changed)
+
+    def listen(
+        self, name: str, *, key: bytes | None, local_only: bool, heard: Callable[[EntryEvent], None]
+    ) -> Callable[[], None]:
+        entry = (name, key, heard)
+        self.listeners.append(entry)
+        return lambda: self.listeners.remove(entry)
+
+    def admit(self, username: str | None, password: str | None, token: bytes | None) -> bool:
+        self.logins.append((username, password, token))
+        return self.user is None or self.user == (username, password, token)
+
+    def map_names(self) -> list[str]:
+        return sorted({name for copy in self.copies for name, held in copy.maps.items() if held.entries})
+
+    def local_copy(self, partition: int) -> PartitionCopy | None:
+        return self.copies[partition]
+
+    def status(self) -> dict[str, object]:
+        return {}
+
+    def execute(self, request: Request, done: Done) -> None:
+        self.requests.append(request)
+        if self.answer_with is not None:
+            done(self.answer_with)
+        elif request.op in WHOLE:
+            done(Outcome(Status.OK, self._whole(request)))
+        elif request.op in (Op.GET_ALL, Op.PUT_ALL):
+            done(Outcome(Status.OK, self._many(request)))
+        else:
+            done(Outcome(Status.OK, self._keyed(request)))
+
+    # -- what the operations do
+
+    def tell(
+        self,
+        held: MapPartition,
+        kind: EventKind,
+        key: bytes | None,
+        value: bytes | None,
+        old: bytes | None,
+        count: int = 1,
+    ) -> None:
+        key_hash = held.hashes.get(key, 0) if key else 0
+        event = EntryEvent(kind, held.name, ME, key, value, old, count, key_hash)
+        for name, wanted, heard in list(self.listeners):
+            if name == held.name and (wanted is None or wanted == key):
+                heard(event)
+
+    def take_out(self, held: MapPartition, key: bytes, kind: EventKind) -> bytes | None:
+        if key not in held.entries:
+            return None
+        old = held.drop(key)
+        self.tell(held, kind, key, None, old)
+        return old
+
+    def _many(self, request: Request) -> Value:
+        copy = self.copies[request.partitions[0]]
+        items = request.items
+        if request.op is Op.PUT_ALL:
+            for key, value in zip(items[::2], items[1::2], strict=True):
+                self.lane.set(copy, request.map, key, value, -1, -1, 0)
+            return None
+        found: list[int | bytes | None] = []
+        for key in items:
+            value = self.lane.read(copy, request.map, key)
+            if value is not None:
+                found += (key, value)
+        return found
+
+    def _whole(self, request: Request) -> Value:
+        shares = [self.copies[partition].open(request.map) for partition in request.partitions]
+        entries = {key: value for held in shares for key, value in held.entries.items()}
+        match request.op:
+            case Op.SIZE:
+                return len(entries)
+            case Op.IS_EMPTY:
+                return not entries
+            case Op.CONTAINS_VALUE:
+                return request.value in entries.values()
+            case Op.KEYS:
+                return list(entries)
+            case Op.VALUES:
+                return list(entries.values())
+            case Op.ENTRIES:
+                return [each for entry in entries.items() for each in entry]
+            case Op.CLEAR | Op.EVICT_ALL:
+                for held in shares:
+                    held.wipe()
+                kind = EventKind.CLEAR_ALL if request.op is Op.CLEAR else EventKind.EVICT_ALL
+                self.tell(shares[0], kind, None, None, None, len(entries))
+                return len(entries)
+        raise AssertionError(request.op)
+
+    def _keyed(self, request: Request) -> Value:
+        copy = self.copies[request.partitions[0]]
+        name, key = request.map, request.key
+        held = copy.open(name)
+        old = self.lane.read(copy, name, key)
+
+        def put() -> None:
+            self.lane.set(
+                copy, name, key, request.value, request.ttl_ms, request.max_idle_ms, request.key_hash
+            )
+
+        match request.op:
+            case Op.GET:
+                return old
+            case Op.CONTAINS_KEY:
+                return old is not None
+            case Op.ENTRY_VIEW:
+                expiry = held.expiries.get(key)
+                if old is None or expiry is None:
+                    return None if old is None else [old, 0, 0, -1]
+                left_ms = (expiry.deadline_ns() - self.now) // MILLISECOND
+                return [old, expiry.ttl_ms, expiry.max_idle_ms, left_ms]
+            case Op.PUT | Op.SET | Op.TRY_PUT:
+                put()
+                return {Op.PUT: old, Op.SET: None, Op.TRY_PUT: True}[request.op]
+            case Op.PUT_IF_ABSENT:
+                if old is None:
+                    put()
+                return old
+            case Op.REPLACE:
+                if old is not None:
+                    put()
+                return old
+            case Op.REPLACE_IF_SAME:
+                if old is not None and old == request.expected:
+                    put()
+                    return True
+                return False
+            case Op.REMOVE:
+                return self.take_out(held, key, EventKind.REMOVED)
+            case Op.DELETE | Op.TRY_REMOVE:
+                return self.take_out(held, key, EventKind.REMOVED) is not None
+            case Op.REMOVE_IF_SAME:
+                return old == request.expected and self.take_out(held, key, EventKind.REMOVED) is not None
+            case Op.SET_TTL:
+                if old is not None:
+                    held.schedule(key, 0 if request.ttl_ms == DEFAULT_TTL else request.ttl_ms, 0, self.now)
+                return old is not None
+            case Op.EVICT:
+                return self.take_out(held, key, EventKind.EVICTED) is not None
+        raise AssertionError(request.op)
+
+
+def text_data(value: str) -> bytes:
+    """A string as it is stored: type id -11, length, UTF-8."""
+    encoded = value.encode()
+    return b"\xff\xff\xff\xf5" + len(encoded).to_bytes(4, "big") + encoded
+
+
+def int_data(value: int) -> bytes:
+    """A 32-bit integer as it is stored: type id -7."""
+    return b"\xff\xff\xff\xf9" + value.to_bytes(4, "big", signed=True)
+
+
+__all__ = ["CLUSTER", "ME", "OneLane", "OneMemberGrid", "int_data", "text_data"]

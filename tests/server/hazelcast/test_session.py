@@ -1,0 +1,371 @@
+"""One connection: who may speak, how bytes become messages, when writes are answered, and what ends it."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hazelcast.protocol.codec import (
+    client_authentication_custom_codec,
+    client_ping_codec,
+    map_clear_codec,
+    map_get_codec,
+    map_put_all_codec,
+    map_put_codec,
+    map_set_codec,
+    map_size_codec,
+)
+from tests.server.hazelcast.one_member import CLUSTER, ME, OneMemberGrid, int_data, text_data
+from tests.server.hazelcast.wire import CLIENT, AnsweredError, Wire, data, error_of, stored
+
+from holdfast.config import LimitSettings
+from holdfast.core.machine import SECOND
+from holdfast.core.store.operations import Op, Outcome, Status
+from holdfast.server.hazelcast import conversation
+
+KEY, ONE, TWO = text_data("k"), int_data(1), int_data(2)
+THREAD = 7
+
+
+# -- the door
+
+
+def test_an_admitted_client_learns_the_cluster(grid: OneMemberGrid) -> None:
+    wire = Wire(grid)
+    answer = wire.login("dev", "ada", "secret")
+    assert grid.logins == [("ada", "secret", None)]
+    assert answer["status"] == 0
+    assert str(answer["member_uuid"]) == ME
+    assert str(answer["cluster_id"]) == CLUSTER
+    assert answer["partition_count"] == 7
+    assert (answer["address"].host, answer["address"].port) == ("127.0.0.1", 5701)
+    assert not wire.closed
+
+
+def test_a_token_opens_the_door(grid: OneMemberGrid) -> None:
+    grid.user = (None, None, b"token")
+    for token, status in ((b"token", 0), (b"other", 1)):
+        wire = Wire(grid)
+        answer = wire.ask(
+            client_authentication_custom_codec, "dev", bytearray(token), CLIENT, "PYH", 1, "5.7.0", "c1", []
+        )
+        assert answer["status"] == status
+        assert bool(wire.closed) is (status != 0)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "password", "admitted"),
+    [("dev", "right", True), ("dev", "wrong", False), ("prod", "right", False)],
+)
+def test_a_stranger_is_told_nothing_and_leaves(
+    grid: OneMemberGrid, cluster: str, password: str, admitted: bool
+) -> None:
+    grid.user = ("ada", "right", None)
+    wire = Wire(grid)
+    answer = wire.login(cluster, "ada", password)
+    assert (answer["status"] == 0) is admitted
+    assert bool(wire.closed) is not admitted
+    if not admitted:
+        assert answer["status"] == 1
+        assert answer["member_uuid"] is None
+        assert answer["address"] is None
+        wire.tell(client_ping_codec.encode_request())
+        assert wire.take() == []
+
+
+def test_nothing_is_done_before_authentication(grid: OneMemberGrid) -> None:
+    wire = Wire(grid)
+    with pytest.raises(AnsweredError, match=r"authenticate before Map\.set") as refused:
+        wire.ask(map_set_codec, "m", data(KEY), data(ONE), THREAD, -1, partition=1)
+    assert refused.value.code == 3
+    assert len(wire.closed) == 1
+    assert grid.requests == []
+    assert not grid.copies[1].maps
+
+
+def test_a_stranger_may_not_send_much(grid: OneMemberGrid) -> None:
+    wire = Wire(grid)
+    wire.session.receive(struct.pack("<iHiqi", 5000, 0xC100, 0x000100, 1, -1))
+    assert wire.closed
+    (answer,) = wire.take()
+    refused = error_of(answer)
+    assert refused is not None
+    assert refused.code == 3
+
+
+# -- bytes and messages
+
+
+def test_messages_may_come_in_any_pieces(grid: OneMemberGrid) -> None:
+    wire = Wire(grid)
+    wire.login()
+    whole = b"".join(
+        wire.number(request, 1)[1]
+        for request in (
+            map_set_codec.encode_request("m", data(KEY), data(ONE), THREAD, -1),
+            map_get_codec.encode_request("m", data(KEY), THREAD),
+            map_put_all_codec.encode_request("m", [(data(TWO), data(TWO))], True),
+            map_put_codec.encode_request("m", data(KEY), data(TWO), THREAD, -1),
+        )
+    )
+    for size in (1, 2, 7, 40, 41, len(whole) - 1):
+        grid.copies[1].maps.clear()
+        for at in range(0, len(whole), size):
+            wire.session.receive(whole[at : at + size])
+        answers = wire.take()
+        assert sorted(answer.get_message_type() for answer in answers) == [
+            0x010101,
+            0x010201,
+            0x010F01,
+            0x012C01,
+        ]
+        assert grid.copies[1].maps["m"].entries == {KEY: TWO, TWO: TWO}
+
+
+def test_a_large_value_comes_in_many_pieces(wire: Wire, grid: OneMemberGrid) -> None:
+    value = b"\xff\xff\xff\xf4" + bytes(3_000_000)
+    _, message = wire.number(map_set_codec.encode_request("m", data(KEY), data(value), THREAD, -1), 1)
+    for at in range(0, len(message), 65_536):
+        assert wire.sent == []
+        wire.session.receive(message[at : at + 65_536])
+    assert len(wire.take()) == 1
+    assert grid.copies[1].maps["m"].entries == {KEY: value}
+
+
+def test_answers_of_one_buffer_leave_in_one_piece(wire: Wire) -> None:
+    requests = [
+        map_set_codec.encode_request("m", data(KEY), data(ONE), THREAD, -1),
+        map_get_codec.encode_request("m", data(KEY), THREAD),
+        map_size_codec.encode_request("m"),
+        client_ping_codec.encode_request(),
+        map_put_codec.encode_request("m", data(KEY), data(TWO), THREAD, -1),
+    ]
+    wire.session.receive(b"".join(wire.number(request, 1)[1] for request in requests))
+    assert len(wire.sent) == 1
+    assert len(wire.take()) == 5
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        struct.pack("<iH", 5, 0xC000),  # shorter than its own header
+        struct.pack("<iH", -1, 0xC000),
+        struct.pack("<iH", 6, 0xE000),  # no room for a type
+        struct.pack("<iHq", 14, 0x8000, 1),  # a fragment
+        struct.pack("<iHiqi", 22, 0xE000, 0x012C00, 1, -1),  # parameters missing
+        struct.pack("<iHiqi", 22, 0xE000, 0x010200, 1, 1),
+        struct.pack("<iHiqiiH", 22, 0xC000, 0x012A00, 1, 1, 8, 0x2000)
+        + b"\xff\xff",  # a name that is no UTF-8
+        struct.pack("<iHiqiiHciH", 22, 0xC000, 0x012C00, 1, 1, 7, 0, b"m", 6, 0x2000),  # a list that is none
+        struct.pack("<iHiqiiHciH", 22, 0xC000, 0x012C00, 1, 1, 7, 0, b"m", 6, 0x3000),  # a list without end
+    ],
+)
+def test_broken_bytes_end_their_own_connection(grid: OneMemberGrid, bad: bytes) -> None:
+    wire, other = Wire(grid), Wire(grid)
+    wire.login()
+    other.login()
+    wire.session.receive(
+        wire.number(map_set_codec.encode_request("m", data(KEY), data(ONE), THREAD, -1), 1)[1] + bad
+    )
+    assert len(wire.closed) == 1
+    assert grid.copies[1].maps["m"].entries == {KEY: ONE}  # what came before is done, and answered
+    assert wire.take()[0].get_message_type() == 0x010F01
+    wire.session.receive(bad)
+    assert len(wire.closed) == 1
+    assert wire.sent == []
+    assert not other.closed
+    assert stored(other.ask(map_get_codec, "m", data(KEY), THREAD, partition=1)) == ONE
+
+
+def test_a_message_above_the_limit_is_refused_with_the_limit(grid: OneMemberGrid) -> None:
+    wire = Wire(grid, limits=LimitSettings(frame_bytes=65_536))
+    wire.login()
+    correlation, message = wire.number(
+        map_set_codec.encode_request("m", data(KEY), data(ONE + bytes(70_000)), THREAD, -1), 1
+    )
+    wire.session.receive(message[:100])
+    (answer,) = wire.take()
+    assert answer.get_correlation_id() == correlation
+    refused = error_of(answer)
+    assert refused is not None
+    assert refused.code == 23
+    assert "65536 bytes" in str(refused)
+    assert len(wire.closed) == 1
+
+
+def test_many_small_frames_also_add_up_to_the_limit(grid: OneMemberGrid) -> None:
+    wire = Wire(grid, limits=LimitSettings(frame_bytes=65_536))
+    wire.login()
+    wire.session.receive(struct.pack("<iHiqi", 22, 0xC000, 0x012C00, 1, -1))
+    for _ in range(20):
+        wire.session.receive(struct.pack("<iH", 1000, 0) * 1 + bytes(994))
+    assert not wire.closed
+    for _ in range(60):
+        wire.session.receive(struct.pack("<iH", 1000, 0) + bytes(994))
+    assert wire.closed
+
+
+@pytest.mark.parametrize(("key_bytes", "value_bytes"), [(16, 1000), (1000, 16)])
+def test_what_is_too_large_for_the_lane_is_left_to_the_member(
+    grid: OneMemberGrid, key_bytes: int, value_bytes: int
+) -> None:
+    wire = Wire(grid, limits=LimitSettings(key_bytes=key_bytes, value_bytes=value_bytes))
+    wire.login()
+    key, value = text_data("x" * 8), text_data("y" * 8)  # 16 bytes as stored
+    for _ in range(2):
+        wire.ask(map_put_codec, "m", data(key), data(value), THREAD, -1, partition=1)
+    assert len(grid.requests) == 1
+    longer = text_data("x" * 9)
+    grid.answer_with = Outcome(Status.TOO_LARGE, detail="the limit is 16")
+    with pytest.raises(AnsweredError, match="the limit is 16") as refused:
+        wire.ask(map_put_codec, "m", data(longer), data(longer), THREAD, -1, partition=1)
+    assert refused.value.code == 23
+
+
+# -- when writes are answered
+
+
+def known_map(wire: Wire) -> None:
+    wire.ask(map_get_codec, "m", data(TWO), THREAD, partition=1)
+
+
+def test_writes_are_answered_when_their_batch_is_safe(wire: Wire, grid: OneMemberGrid) -> None:
+    known_map(wire)
+    grid.verdict = None
+    requests = [
+        map_set_codec.encode_request("m", data(KEY), data(ONE), THREAD, -1),
+        map_get_codec.encode_request("m", data(KEY), THREAD),
+        map_put_codec.encode_request("m", data(KEY), data(TWO), THREAD, -1),
+    ]
+    wire.session.receive(b"".join(wire.number(request, 1)[1] for request in requests))
+    assert [answer.get_message_type() for answer in wire.take()] == [0x010201]
+    assert len(grid.lane.seals) == 1
+    grid.settle(safe=True)
+    assert len(wire.sent) == 1
+    assert [answer.get_message_type() for answer in wire.take()] == [0x010F01, 0x010101]
+
+
+def test_an_unsafe_batch_is_unknown(wire: Wire, grid: OneMemberGrid) -> None:
+    known_map(wire)
+    grid.verdict = None
+    numbers = [
+        wire.tell(map_set_codec.encode_request("m", data(KEY), data(ONE), THREAD, -1), 1),
+        wire.tell(map_put_codec.encode_request("m", data(KEY), data(ONE), THREAD, -1), 1),
+    ]
+    assert wire.take() == []
+    grid.settle(safe=False)
+    for number, answer in zip(numbers, wire.take(), strict=True):
+        assert answer.get_correlation_id() == number
+        refused = error_of(answer)
+        assert refused is not None
+        assert refused.code == 52
+        assert "may or may not have been applied" in str(refused)
+
+
+def test_a_batch_is_sealed_before_anything_else_is_asked_of_the_member(
+    wire: Wire, grid: OneMemberGrid
+) -> None:
+    """Else the member could seal the batch for somebody else, and this one would be told that all is safe."""
+    known_map(wire)
+    grid.verdict = None
+    seen: list[int] = []
+    execute = grid.execute
+    grid.execute = lambda request, done: (seen.append(len(grid.lane.seals)), execute(request, done))[1]  # type: ignore[func-returns-value, method-assign]
+    requests = [
+        map_set_codec.encode_request("m", data(KEY), data(ONE), THREAD, -1),
+        map_size_codec.encode_request("m"),
+        map_set_codec.encode_request("m", data(KEY), data(ONE), THREAD, -1),
+    ]
+    wire.session.receive(b"".join(wire.number(request, 1)[1] for request in requests))
+    assert seen == [1]
+    assert len(grid.lane.seals) == 2
+
+
+def test_a_read_that_may_find_an_entry_ended_is_sealed_like_a_write(wire: Wire, grid: OneMemberGrid) -> None:
+    known_map(wire)
+    wire.ask(map_set_codec, "m", data(KEY), data(ONE), THREAD, 1000, partition=1)
+    grid.verdict = None
+    grid.now = SECOND
+    wire.tell(map_get_codec.encode_request("m", data(KEY), THREAD), 1)
+    assert wire.take() == []
+    assert not grid.copies[1].maps["m"].entries
+    grid.settle(safe=True)
+    assert [answer.get_message_type() for answer in wire.take()] == [0x010201]
+
+
+def test_a_verdict_after_the_end_is_dropped(wire: Wire, grid: OneMemberGrid) -> None:
+    known_map(wire)
+    grid.verdict = None
+    wire.tell(map_set_codec.encode_request("m", data(KEY), data(ONE), THREAD, -1), 1)
+    wire.session.closed()
+    grid.settle(safe=True)
+    assert wire.sent == []
+
+
+# -- outcomes
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "words"),
+    [
+        (Status.UNKNOWN, 52, "may or may not have been applied"),
+        (Status.MOVED, 46, "not applied"),
+        (Status.NOT_READY, 46, "not applied"),
+        (Status.CLOSING, 46, "shutting down"),
+        (Status.TOO_LARGE, 23, "larger"),
+    ],
+)
+def test_each_status_has_its_error(
+    wire: Wire, grid: OneMemberGrid, status: Status, code: int, words: str
+) -> None:
+    grid.answer_with = Outcome(status, detail="because")
+    with pytest.raises(AnsweredError, match=words) as refused:
+        wire.ask(map_clear_codec, "m")
+    assert refused.value.code == code
+    assert "(because)" in str(refused.value)
+
+
+def test_part_of_a_write_applied_is_unknown_and_part_of_a_read_is_asked_again() -> None:
+    parts = [Outcome(Status.OK), Outcome(Status.MOVED, detail="gone")]
+    write = conversation.worst(parts, may_repeat=False)
+    read = conversation.worst(parts, may_repeat=True)
+    assert write is not None
+    assert write.status is Status.UNKNOWN
+    assert read is not None
+    assert read.status is Status.MOVED
+    assert conversation.worst([Outcome(Status.OK)], may_repeat=False) is None
+    unknown = conversation.worst([*parts, Outcome(Status.UNKNOWN)], may_repeat=True)
+    assert unknown is not None
+    assert unknown.status is Status.UNKNOWN
+
+
+def test_requests_that_wait_are_limited(
+    wire: Wire, grid: OneMemberGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "WAITING_MAX", 2)
+    waiting = []
+    grid.execute = lambda request, done: waiting.append((request, done))  # type: ignore[method-assign]
+    wire.tell(map_size_codec.encode_request("m"))
+    wire.tell(map_size_codec.encode_request("m"))
+    with pytest.raises(AnsweredError, match="2 requests of this connection wait already") as refused:
+        wire.ask(map_size_codec, "m")
+    assert refused.value.code == 46
+    for request, done in waiting:
+        assert request.op is Op.SIZE
+        done(Outcome(Status.OK, 5))
+    assert len(wire.take()) == 2
+    wire.tell(map_size_codec.encode_request("m"))
+    assert len(waiting) == 3
+    wire.session.closed()
+    waiting[2][1](Outcome(Status.OK, 5))
+    assert wire.sent == []
+
+
+def test_silence_is_measured_from_the_last_bytes(wire: Wire, grid: OneMemberGrid) -> None:
+    assert wire.session.silent_ns() == 0
+    grid.now = 5 * SECOND
+    assert wire.session.silent_ns() == 5 * SECOND
+    wire.ask(client_ping_codec)
+    assert wire.session.silent_ns() == 0
+    grid.now = 6 * SECOND
+    assert wire.session.silent_ns() == SECOND
