@@ -88,7 +88,7 @@ java: install
 node:
 	@if [ ! -f $(NODE_TESTS)/package-lock.json ]; then :; \
 	elif command -v npm >/dev/null && command -v node >/dev/null; then \
-		$(MAKE) --no-print-directory $(NODE_TESTS)/node_modules/.installed || \
+		$(MAKE) -s --no-print-directory $(NODE_TESTS)/node_modules/.installed || \
 			echo "npm could not install the Node.js client: its tests will be skipped"; \
 	else echo "node or npm is not installed: the tests of the Node.js client will be skipped"; fi
 

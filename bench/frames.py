@@ -73,7 +73,7 @@ def sign_in_message(cluster: str) -> bytes:
 
 def answer_prefix(message_type: int, last_frame: bool) -> bytes:
     """Length, flags and type with which a good answer begins."""
-    return struct.pack("<iHi", 19, WHOLE_MESSAGE | (FINAL if last_frame else 0), message_type | 0x100)
+    return struct.pack("<iHi", 19, WHOLE_MESSAGE | (FINAL if last_frame else 0), message_type | 1)
 
 
 _KEY, _VALUE = data(key_text(0)), data("v" * VALUE_BYTES)

@@ -69,6 +69,16 @@ def cores() -> Cores:
     return Cores(allowed[0], allowed[min(1, len(allowed) - 1)])
 
 
+def core_seconds(core: int) -> float:
+    """How long this core has worked, for anybody, since the machine started."""
+    for line in Path("/proc/stat").read_text().splitlines():
+        name, *ticks = line.split()
+        if name == f"cpu{core}":
+            user, nice, system, _idle, _waiting, interrupts, soft_interrupts, stolen, *_ = map(int, ticks)
+            return (user + nice + system + interrupts + soft_interrupts + stolen) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
 @cache
 def generator_command(build_dir: Path) -> tuple[str, ...]:
     """The generator compiled with the machine's C compiler, or the one in Python when there is none."""

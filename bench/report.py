@@ -7,6 +7,7 @@ import platform
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -27,6 +28,9 @@ REQUIRED = {
     "set, 32 in flight": 0.25,
 }
 """The least share of Redis's rate that plain Python must reach."""
+
+DISTURBED = 0.05
+"""From this share of the servers' core, taken by others, the page warns."""
 
 HEAD = ["measure", "Holdfast /s", "Redis /s", "ratio", "Holdfast p50 / p99", "Redis p50 / p99", "CPU per op"]
 
@@ -120,6 +124,12 @@ class Page:
         else:
             busiest = max(found.generator_busy for found in self.results.values())
             found.append(f"The generator was never the limit: at most {busiest:.0%} of its core was used.")
+        taken = median(share for found in self.results.values() for share in found.others)
+        if taken > DISTURBED:
+            found.append(
+                f"**Other processes took {taken:.0%} of the servers' core meanwhile**: the rates are too low, and so "
+                "is the faster system's lead; the processor times per operation still compare."
+            )
         if self.check:
             told = ", ".join(
                 f"{kind} {'one' if depth == 1 else depth} in flight {rate:,.0f}/s"

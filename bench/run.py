@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from statistics import median
 import click
 
 from bench import frames, report, systems
-from bench.load import Sample, Shape, generate, generator_command
+from bench.load import Sample, Shape, core_seconds, cores, generate, generator_command
 from bench.systems import System
 
 ROOT = Path(__file__).parent.parent
@@ -67,6 +68,8 @@ class Measured:
     samples: list[Sample] = field(default_factory=list)
     cpu_us: list[float] = field(default_factory=list)
     """Processor time of the servers per operation, in microseconds."""
+    others: list[float] = field(default_factory=list)
+    """The share of the servers' core that other processes took."""
 
     @property
     def per_second(self) -> float:
@@ -124,14 +127,17 @@ class Bench:
                 for system in running:
                     _progress(f"{case.title}: {system.name}, round {turn + 1} of {self.effort.rounds}")
                     shape = _shape(_kind(case, system, cases), system)
-                    cpu = system.cpu_seconds()
+                    cpu, core, begun = system.cpu_seconds(), core_seconds(cores().server), time.monotonic()
                     with system.targets(files[case.kind, system.name]) as targets:
                         seconds = self.effort.seconds if turn >= 0 else 0.3
                         sample = generate(self.command, targets, shape, depth=case.depth, seconds=seconds)
                     if turn >= 0:
                         found = results[case.title, system.name]
                         found.samples.append(sample)
-                        found.cpu_us.append((system.cpu_seconds() - cpu) / sample.requests * 1e6)
+                        used = system.cpu_seconds() - cpu
+                        others = core_seconds(cores().server) - core - used
+                        found.cpu_us.append(used / sample.requests * 1e6)
+                        found.others.append(max(0.0, others / (time.monotonic() - begun)))
         return results
 
     def bytes_per_entry(self, system: System) -> float:

@@ -78,9 +78,9 @@ def test_a_bad_file_or_key_is_refused(
 
 
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot read .*No such file"):
+    with pytest.raises(ConfigError, match=r"cannot read .*No such file"):
         load(None, tmp_path / "none.csv", ("a",))
-    with pytest.raises(ConfigError, match="cannot read .*directory"):
+    with pytest.raises(ConfigError, match=r"cannot read .*directory"):
         load(None, tmp_path, ("a",))
     with pytest.raises(ConfigError, match="--key goes together with --csv"):
         load(None, None, ("a",))

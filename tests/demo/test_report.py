@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from xml.etree import ElementTree as Xml
+from xml.etree import ElementTree as ET
 
 import pytest
 from rich.console import Console
@@ -41,7 +41,7 @@ def test_the_picture_is_sound_xml_with_all_partitions_in_their_owners_colours(
     findings: report.Findings,
 ) -> None:
     picture = Picture(findings.timeline, findings.waits)
-    root = Xml.fromstring(picture.svg())
+    root = ET.fromstring(picture.svg())
     paths = {path.findtext("{*}title"): path for path in root.findall(".//{*}path")}
     assert paths["m1"].get("fill") == picture.colours["a"]
     assert paths["m1"].get("d", "").count("M") == 4

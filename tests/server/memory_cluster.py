@@ -190,8 +190,6 @@ class MemoryCluster:
             for member in holders:
                 member.held[partition] = PartitionCopy(partition, 0)
             holders[0].lane.serving[partition] = holders[0].held[partition]
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self._run, name="memory-cluster", daemon=True)
 
     def owner(self, partition: int) -> MemoryMember:
         uuid = self.rows[partition][0]
@@ -257,6 +255,8 @@ class MemoryCluster:
     # -- sockets
 
     def __enter__(self) -> Self:
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self._run, name="memory-cluster", daemon=True)
         self.thread.start()
         asyncio.run_coroutine_threadsafe(self._listen(), self.loop).result(10)
         return self

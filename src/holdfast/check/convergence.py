@@ -27,25 +27,25 @@ def judge(members: Sequence[Member]) -> list[str]:
 
 
 def _views(members: Sequence[Member]) -> list[str]:
-    views = {
-        (member.membership.view.number, tuple(info.uuid for info in member.membership.view.members))
-        if member.membership.view
-        else None
-        for member in members
-    }
-    if len(views) != 1 or None in views:
-        states = [
-            f"{m.membership.info.name}: {m.membership.state} in view {m.membership.view.number if m.membership.view else '-'}"
-            for m in members
-        ]
+    views = [member.membership.view for member in members]
+    if (
+        len({view and (view.number, tuple(info.uuid for info in view.members)) for view in views}) != 1
+        or not views[0]
+    ):
+        states = [_state(member) for member in members]
         return ["members do not agree on one view: " + "; ".join(states)]
     living = {member.me for member in members}
-    view = members[0].membership.view
-    assert view is not None
-    listed = {info.uuid for info in view.members}
+    listed = {info.uuid for info in views[0].members}
     if listed != living:
-        return [f"the view lists {sorted(listed - living)} which do not live, and misses {sorted(living - listed)}"]
+        return [
+            f"the view lists {sorted(listed - living)} which do not live, and misses {sorted(living - listed)}"
+        ]
     return []
+
+
+def _state(member: Member) -> str:
+    view = member.membership.view
+    return f"{member.membership.info.name}: {member.membership.state} in view {view.number if view else '-'}"
 
 
 def _partition(members: Sequence[Member], partition: int) -> list[str]:
@@ -66,10 +66,14 @@ def _partition(members: Sequence[Member], partition: int) -> list[str]:
         copy = member.copies.held.get(partition)
         if index < 0:
             if copy is not None:
-                problems.append(f"partition {partition}: {member.membership.info.name} keeps a copy that is not its own")
+                problems.append(
+                    f"partition {partition}: {member.membership.info.name} keeps a copy that is not its own"
+                )
             continue
         if copy is None:
-            problems.append(f"partition {partition}: {member.membership.info.name} holds no copy at index {index}")
+            problems.append(
+                f"partition {partition}: {member.membership.info.name} holds no copy at index {index}"
+            )
             continue
         if owner.copies.counters(primary, index) != member.copies.counters(copy, index):
             problems.append(f"partition {partition}: counters differ at index {index}")

@@ -1,7 +1,8 @@
 """The durability ledger: every acknowledged write is there, or was overwritten by a later one. Linear in the history.
 
-A client's operation on a key has a start, an end and an outcome: done, refused (certainly not applied), or unknown (perhaps
-applied, at any time after its start). Values are unique, so the final value names the write that made it.
+A client's operation on a key has a start, an end and an outcome: done, refused (certainly not applied), or
+unknown (perhaps applied, at any time after its start). Values are unique, so the final value names the write
+that made it.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ class Write:
 def judge_final(writes: Iterable[Write], final: Mapping[str, str | None]) -> list[str]:
     """What is wrong with the final values, in words; empty when nothing acknowledged was lost.
 
-    The write behind the final value must not have ended before an acknowledged write of the same key began, and must not
-    have been refused. An absent key counts as written before everything, or by any removal that allows it.
+    The write behind the final value must not have ended before an acknowledged write of the same key began,
+    and must not have been refused. An absent key counts as written before everything, or by any removal that
+    allows it.
     """
     by_key: dict[str, list[Write]] = {}
     for write in writes:

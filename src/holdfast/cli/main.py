@@ -24,7 +24,7 @@ EXIT_INTERRUPTED = 130
 class Commands(click.Group):
     """A group that tells our own errors in one line each, in the order in which the commands were added."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+    def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> object:

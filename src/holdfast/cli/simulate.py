@@ -9,8 +9,9 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -19,8 +20,9 @@ from rich.table import Table
 
 from holdfast.core.rules import RULES
 from holdfast.errors import ConfigError
-from holdfast.sim.run import Verdict
-from holdfast.sim.run import simulate as simulate_seed
+
+if TYPE_CHECKING:
+    from holdfast.sim.run import Verdict
 
 QUEUED_PER_WORKER = 2
 """Seeds handed out ahead, so that no worker waits and an interrupted campaign ends soon."""
@@ -67,8 +69,19 @@ def campaign(seeds: range, without: frozenset[str], workers: int) -> Generator[V
             pool.shutdown(wait=False, cancel_futures=True)
 
 
+def simulate_seed(
+    seed: int, *, without: frozenset[str], story: Callable[[str], None] | None = None
+) -> Verdict:
+    """One run. The simulator is loaded here, so that no other command pays for it."""
+    from holdfast.sim.run import simulate
+
+    return simulate(seed, without=without, story=story)
+
+
 def judged(seed: int, without: frozenset[str]) -> Verdict:
     """One run; an error in the member's or the simulator's code is a verdict too."""
+    from holdfast.sim.run import Verdict
+
     try:
         return simulate_seed(seed, without=without)
     except Exception as error:  # noqa: BLE001 - whatever goes wrong belongs to this seed
@@ -204,7 +217,7 @@ def _show_figures(verdicts: list[Verdict], seconds: float, console: Console) -> 
     total: Counter[str] = Counter()
     for verdict in verdicts:
         total.update(verdict.figures)
-    table = Table(show_header=False, pad_edge=False)
+    table = Table(show_header=False)
     for name, value in total.items():
         table.add_row(name.replace("_", " "), f"{value:,.0f}" if isinstance(value, float) else f"{value:,}")
     # One hash over all: two campaigns agree exactly when each of their runs does.

@@ -107,7 +107,7 @@ def picture(report: Report) -> Group:
         "   ",
         ("safe", "bold green") if not report.why_unsafe else (f"not safe: {report.why_unsafe}", "bold red"),
     )
-    table = Table(header_style="bold", pad_edge=False)
+    table = Table(header_style="bold")
     for title in ("member", "clients at", "role"):
         table.add_column(title, no_wrap=True)
     for title in ("primaries", "backups", "entries", "moving", "queued", "moved", "failed"):

@@ -74,12 +74,6 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
     join_timeout_ms: Annotated[
         Milliseconds, Meta(description="How long a starting member looks for a cluster before it gives up.")
     ] = 60_000
-    call_timeout_ms: Annotated[
-        Milliseconds,
-        Meta(
-            description="How long a request waits for its partition before it is refused or answered as unknown."
-        ),
-    ] = 120_000
 
 
 class MemberSettings(Section, frozen=True, kw_only=True):
@@ -124,7 +118,7 @@ class MemberSettings(Section, frozen=True, kw_only=True):
 
 
 class PartitionSettings(Section, frozen=True, kw_only=True):
-    """How data is cut into partitions and how these move. Equal on all members, except the four rates."""
+    """How data is cut into partitions and how these move. All members must agree on the first three."""
 
     count: Annotated[
         int,
@@ -145,28 +139,13 @@ class PartitionSettings(Section, frozen=True, kw_only=True):
         int, Meta(ge=1, le=1024, description="How many partitions one member sends or receives at a time.")
     ] = 10
     chunk_bytes: Annotated[
-        int, Meta(ge=1024, le=16_777_216, description="Size of one piece of a moving partition.")
-    ] = 262_144
-    in_flight_bytes: Annotated[
         int,
         Meta(
-            ge=65_536,
-            le=2**31,
-            description="Bytes of moving partitions sent by one member and not yet confirmed.",
+            ge=1024,
+            le=16_777_216,
+            description="Size of one piece of a moving partition; one piece of each is under way at a time.",
         ),
-    ] = 16_777_216
-    publish_ms: Annotated[
-        Milliseconds,
-        Meta(description="Time after which the master sends the partition table to all, changed or not."),
-    ] = 15_000
-    repair_ms: Annotated[
-        Milliseconds,
-        Meta(description="Time between two comparisons of a partition's backups with its owner."),
-    ] = 30_000
-    backup_timeout_ms: Annotated[
-        Milliseconds,
-        Meta(description="A write whose sync backups are silent for so long is answered as unknown."),
-    ] = 5_000
+    ] = 262_144
     drain_timeout_s: Annotated[
         int,
         Meta(
@@ -253,10 +232,6 @@ class LimitSettings(Section, frozen=True, kw_only=True):
             description="Answers that a client has not read yet; above this its requests are not read either.",
         ),
     ] = 4_194_304
-    stalled_ms: Annotated[
-        Milliseconds,
-        Meta(description="A client that reads nothing for so long, with answers waiting, is disconnected."),
-    ] = 30_000
 
 
 SECTIONS: Final[dict[str, type[Section]]] = {

@@ -60,7 +60,9 @@ class Whisper:
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Wake the machine called `name` after `after_ns` plus a random part of `jitter_ns`. A second one replaces the first."""
+    """Wake the machine called `name` after `after_ns` plus a random part of `jitter_ns`. A second one
+    replaces the first.
+    """
 
     name: str
     after_ns: int

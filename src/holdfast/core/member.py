@@ -16,7 +16,6 @@ from holdfast.core.cluster.membership import Identity, Membership, Timing
 from holdfast.core.listeners import Listeners
 from holdfast.core.machine import (
     MILLISECOND,
-    SECOND,
     Address,
     Effect,
     Event,
@@ -63,7 +62,8 @@ class Member:
             self.out,
             majority=majority,
             view_changed=self._view_changed,
-            may_part=lambda member: self.migrations.may_part(member),
+            may_part=self._may_part,
+            known_rows=self._known_rows,
         )
         self.migrations = Migrations(
             settings, self.out, rules, self.membership, 1 + settings.replica_backups()
@@ -78,7 +78,7 @@ class Member:
             rules,
             rows,
             self.copies,
-            fill=lambda partition, member: self.source.bring_up_to_date(partition, member),
+            fill=self._fill,
             serve=self._serve,
         )
         self.source = Source(
@@ -248,7 +248,7 @@ class Member:
             case m.JoinAnswer():
                 self.membership.on_join_answer(address, message)
             case m.ViewDecided():
-                self.membership.on_view(message.view)
+                self.membership.on_view(message)
             case _:
                 self.out.note("message out of place", level="warning", message=type(message).__name__)
 
@@ -262,8 +262,31 @@ class Member:
             self.out.timer("sweep", SWEEP_NS)
         else:
             self.membership.on_timer(name)
+            if name == "heartbeat" and not self.rules.holds("promotion-by-table"):
+                self._promote_myself()
+
+    def _promote_myself(self) -> None:
+        """What the design forbids, for the simulator to find: take over from a suspected owner without the master."""
+        suspects = set(self.membership.detector.suspects(self.out.now_ns))
+        for partition, row in enumerate(self.table.rows):
+            if (
+                row.owner in suspects
+                and row.index_of(self.me) == 1
+                and partition not in self.activation.active
+            ):
+                self.activation.active.add(partition)
+                self.lane.serving[partition] = self.copies.held[partition]
 
     # -- what one machine's change means for the others
+
+    def _may_part(self, member: MemberId) -> bool:
+        return self.migrations.may_part(member)
+
+    def _known_rows(self) -> list[tuple[int, Row]]:
+        return self.ledger.known()
+
+    def _fill(self, partition: int, member: MemberId) -> None:
+        self.source.bring_up_to_date(partition, member)
 
     def _leavers_changed(self) -> None:
         self._known_leavers = set(self.membership.leavers)
@@ -360,5 +383,3 @@ class Member:
             if not self.ledger.settled:
                 return "a table round is under way"
         return ""
-
-

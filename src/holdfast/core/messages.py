@@ -77,6 +77,8 @@ class ViewDecided(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """This view is agreed."""
 
     view: View
+    rows: list[tuple[int, Row]] = []
+    """The newest rows of those who agreed to the view and are not in it."""
 
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=5):
@@ -104,10 +106,11 @@ class Accept(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
 
 class Accepted(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """I have accepted it, and store no further table of the old view."""
+    """I have accepted it, and store no further table of the old view; the newest rows I know, if it leaves me out."""
 
     view: int
     ballot: Ballot
+    rows: list[tuple[int, Row]] = []
 
 
 class Declined(msgspec.Struct, frozen=True, array_like=True, tag=9):

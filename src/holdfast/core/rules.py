@@ -1,7 +1,7 @@
 """The rules that keep data safe (DESIGN §4), by name, so that a test can switch one off and see the loss.
 
-In production all of them hold, always. The simulator runs with a set of names removed; it must then find the harm, or the
-rule (or the simulator) is idle.
+In production all of them hold, always. The simulator runs with a set of names removed; it must then find the
+harm, or the rule (or the simulator) is idle.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ PORTS = range(20_000, 32_000)
 
 UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 LOG_TAIL_LINES = 25
-COMMAND = [sys.executable, "-m", "holdfast.cli.main"]
-"""The program, of this very environment."""
+COMMAND = [sys.executable, "-c", "from holdfast.cli.main import main; main()"]
+"""The program `holdfast` of this very environment."""
 POLL_S = 0.05
 PATIENCE_S = 5.0
 
@@ -149,10 +149,12 @@ class LocalCluster:
         self.close()
 
     def close(self) -> None:
-        """End every member that still runs: asked first, killed after `grace` seconds."""
+        """End every member that still runs: asked twice, which means at once, and killed after `grace` seconds."""
         running = self.alive
-        for member in running:
-            member.process.send_signal(signal.SIGTERM)
+        for _ in range(2):
+            for member in running:
+                member.process.send_signal(signal.SIGTERM)
+            time.sleep(POLL_S)
         deadline = time.monotonic() + self.grace
         for member in running:
             try:

@@ -54,7 +54,7 @@ def load(rows: int | None = None, csv: Path | None = None, key: tuple[str, ...] 
     if csv is None:
         if key is not None:
             raise ConfigError("--key goes together with --csv FILE; the flights have their own key")
-        return _checked(_flights(), "flights", FLIGHTS_KEY, rows)
+        return _checked(_flights(), f"flights of {FLIGHTS_PACKAGE}", FLIGHTS_KEY, rows)
     if not key:
         raise ConfigError("--csv needs --key COLUMN[,COLUMN]: which columns name a row")
     return _checked(_csv_file(csv), csv.name, key, rows)

@@ -22,6 +22,9 @@ RASTER_HEIGHT = 488
 STRIP_HEIGHT = 64
 GAP = 40
 EVENT_WORDS = {"kill": "killed", "join": "joined", "drain": "drained"}
+MARGIN_S = 1.0
+"""Shown before the client began and after it ended."""
+
 TOGETHER_S = 1.0
 """Events of one kind this close together share a mark."""
 
@@ -32,10 +35,19 @@ class Picture:
     def __init__(self, timeline: Timeline, waits: Sequence[Progress]) -> None:
         self.timeline = timeline
         self.waits = waits
-        self.begin_s = timeline.snapshots[0].at_s
-        self.end_s = max(timeline.snapshots[-1].at_s, self.begin_s + 1)
-        self.colours = {uuid: COLOURS[index % len(COLOURS)] for index, uuid in enumerate(timeline.names)}
+        self.begin_s, self.end_s = self._span()
+        self.snapshots = [item for item in timeline.snapshots if self.begin_s <= item.at_s <= self.end_s]
+        names = sorted(timeline.names, key=lambda uuid: (len(timeline.names[uuid]), timeline.names[uuid]))
+        self.colours = {uuid: COLOURS[index % len(COLOURS)] for index, uuid in enumerate(names)}
         self.parts: list[str] = []
+
+    def _span(self) -> tuple[float, float]:
+        """The time in which something happened: while the client ran, within the samples."""
+        first, last = self.timeline.snapshots[0].at_s, self.timeline.snapshots[-1].at_s
+        if self.waits:
+            first = max(first, self.waits[0].at_s - MARGIN_S)
+            last = min(last, self.waits[-1].at_s + MARGIN_S)
+        return first, max(last, first + 1)
 
     def x(self, at_s: float) -> float:
         """Where a moment is."""
@@ -63,7 +75,7 @@ class Picture:
     def _raster(self, top: float, height: float) -> None:
         """A line of pixels for each partition, in the colour of its owner. Lines with the same story lie together."""
         lines = self.timeline.stretches()
-        rank = {uuid: index for index, uuid in enumerate(self.timeline.names)}
+        rank = {uuid: index for index, uuid in enumerate(self.colours)}
         lines.sort(
             key=lambda line: ([rank.get(part.owner, -1) for part in line], [part.begin_s for part in line])
         )
@@ -87,12 +99,12 @@ class Picture:
 
     def _copies(self, top: float, height: float) -> None:
         """How many replicas there were: full, or fewer after a crash until they are restored."""
-        snapshots = self.timeline.snapshots
+        snapshots = self.snapshots
         full = max(1, *(snapshot.copies for snapshot in snapshots))
         points = [(self.x(item.at_s), top + height * (1 - item.copies / full)) for item in snapshots]
         self._area(points, top + height, "#7fb685")
-        lowest = min(snapshot.copies for snapshot in snapshots[len(snapshots) // 4 :])
-        self._frame(top, height, f"copies: {full} when complete, {lowest} at the lowest after the load")
+        lowest = min(snapshot.copies for snapshot in snapshots)
+        self._frame(top, height, f"copies of all partitions: {full} when complete, {lowest} at the lowest")
 
     def _waits(self, top: float, height: float) -> None:
         """The client's longest wait in each quarter of a second, on a logarithmic scale."""

@@ -63,12 +63,13 @@ def main(
         return 2
     findings = Findings(source.title, source.rows, source.key)
     findings.phases.append(report.Phase("read the file, check the key", time.monotonic() - began))
-    page = Path(out) / "report.html"
     try:
         _Story(source, findings, members, Path(out), console).play()
     except HoldfastError as failure:
         console.print(f"The demo failed: {failure}", style="red", highlight=False, markup=False)
         return 1
+    findings.seconds = time.monotonic() - began
+    page = Path(out) / "report.html"
     report.show(findings, console)
     report.write_page(findings, page)
     console.print(f"Report: {page.resolve()}", highlight=False, soft_wrap=True)
@@ -110,9 +111,12 @@ class _Story:
             with self.display.phase("start Spark"):
                 parquet = folder / "rows.parquet"
                 self.source.write_parquet(parquet)
-                job = stack.enter_context(pipeline.Job(parquet, self.source.key))
+                job = stack.enter_context(
+                    pipeline.Job(parquet, self.source.key, self.cluster.log_dir / "spark.log")
+                )
             with self.display.phase("Spark loads the rows") as words:
-                words.append(f"{job.load(self.cluster.client_addresses()):,} rows stored")
+                job.load(self.cluster.client_addresses())
+                words.append(f"{self.source.rows:,} rows")
             client = stack.enter_context(self._client(folder))
             self.display.client = client
             self._faults()

@@ -11,7 +11,7 @@ from holdfast.client.blocking import Client
 from holdfast.demo.cluster import LocalCluster, Status
 from holdfast.errors import HoldfastError
 
-SAMPLE_S = 0.25
+SAMPLE_S = 0.1
 PATIENCE_S = 2.0
 """A member that does not answer for so long is left for another one."""
 
@@ -76,7 +76,7 @@ class Timeline:
 
 
 class Sampler(threading.Thread):
-    """Asks a member for the table four times a second. A context manager: it samples inside the block."""
+    """Asks a member for the table ten times a second. A context manager: it samples inside the block."""
 
     def __init__(self, cluster: LocalCluster, timeline: Timeline) -> None:
         super().__init__(name="sampler", daemon=True)

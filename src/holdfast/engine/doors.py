@@ -1,4 +1,6 @@
-"""The doors through which a member reaches the world: the real one (`runtime`) and the simulated one (`sim`) have the same."""
+"""The doors through which a member reaches the world: the real one (`runtime`) and the simulated one (`sim`)
+have the same.
+"""
 
 from __future__ import annotations
 

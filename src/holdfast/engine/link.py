@@ -24,7 +24,16 @@ ACKNOWLEDGE_BYTES = 256 * 1024
 class Link:
     """One direction's numbers and the other's acknowledgements."""
 
-    __slots__ = ("_ahead", "_owed", "_owed_bytes", "_owed_since_ns", "_received", "_resend_at_ns", "_sent", "_unsure")
+    __slots__ = (
+        "_ahead",
+        "_owed",
+        "_owed_bytes",
+        "_owed_since_ns",
+        "_received",
+        "_resend_at_ns",
+        "_sent",
+        "_unsure",
+    )
 
     def __init__(self) -> None:
         self._sent = 0
@@ -74,13 +83,15 @@ class Link:
         return ready
 
     def due(self, now_ns: int) -> list[bytes]:
-        """Packets that should go out now by themselves: repeats, or an acknowledgement that found no other to ride on."""
+        """Packets that should go out now by themselves: repeats, or an acknowledgement that found no other to
+        ride on.
+        """
         packets: list[bytes] = []
         if self._unsure and self._resend_at_ns <= now_ns:
             packets = self.repeat(now_ns, RESEND_PACKETS)
-        if self._owed and not packets:
-            if now_ns - self._owed_since_ns >= ACKNOWLEDGE_NS or self._owed_bytes >= ACKNOWLEDGE_BYTES:
-                packets.append(self._packet(0, b""))
+        late = now_ns - self._owed_since_ns >= ACKNOWLEDGE_NS or self._owed_bytes >= ACKNOWLEDGE_BYTES
+        if self._owed and late and not packets:
+            packets.append(self._packet(0, b""))
         return packets
 
     def repeat(self, now_ns: int, limit: int | None = None) -> list[bytes]:

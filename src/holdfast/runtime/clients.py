@@ -33,7 +33,9 @@ Make = Callable[[Callable[[bytes], None], Callable[[str], None]], Session]
 class Door:
     """What all client connections share."""
 
-    def __init__(self, grid: Grid, limits: LimitSettings, enter: Callable[[], None], leave: Callable[[], None]) -> None:
+    def __init__(
+        self, grid: Grid, limits: LimitSettings, enter: Callable[[], None], leave: Callable[[], None]
+    ) -> None:
         self.limits = limits
         self.enter = enter
         self.leave = leave

@@ -40,7 +40,9 @@ async def _listen(
             server = await loop.create_server(make, host, candidate, backlog=1024)
         except OSError as error:
             if given or port == 0:
-                raise ConfigError(f"{key} = {candidate}: cannot listen on {host}:{candidate}: {error}") from None
+                raise ConfigError(
+                    f"{key} = {candidate}: cannot listen on {host}:{candidate}: {error}"
+                ) from None
             continue
         return server, int(server.sockets[0].getsockname()[1])
     raise ConfigError(f"{key}: none of the ports {port} to {port + PORTS_TRIED - 1} is free on {host}")
@@ -204,7 +206,9 @@ class Node:
         membership = self.member.membership
         view = membership.view
         cards = [
-            MemberCard(info.uuid, info.client_host, info.client_port, info.port, info.lite, {"name": info.name})
+            MemberCard(
+                info.uuid, info.client_host, info.client_port, info.port, info.lite, {"name": info.name}
+            )
             for info in membership.members()
         ]
         living = {card.uuid for card in cards}
@@ -228,8 +232,7 @@ class Node:
     def listen(
         self, name: str, *, key: bytes | None, local_only: bool, heard: Callable[[EntryEvent], None]
     ) -> Callable[[], None]:
-        end = self.member.listeners.add(name, key, heard, local_only=local_only)
-        return end
+        return self.member.listeners.add(name, key, heard, local_only=local_only)
 
     def admit(self, username: str | None, password: str | None, token: bytes | None) -> bool:
         security = self.settings.security
@@ -243,7 +246,12 @@ class Node:
         return hmac.compare_digest(security.password.encode(), password.encode()) and same_name
 
     def map_names(self) -> list[str]:
-        names = {name for copy in self.member.copies.held.values() for name, held in copy.maps.items() if held.entries}
+        names = {
+            name
+            for copy in self.member.copies.held.values()
+            for name, held in copy.maps.items()
+            if held.entries
+        }
         return sorted(names | {name for name in self.settings.maps if name != "default"})
 
     def local_copy(self, partition: int) -> PartitionCopy | None:
@@ -257,5 +265,3 @@ class Node:
         """Whether this member is in the cluster and knows the newest table."""
         member = self.member
         return member.membership.state == "member" and member.table.assigned
-
-

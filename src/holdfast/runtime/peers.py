@@ -1,7 +1,7 @@
 """TCP between members: one connection to each address for what this member sends, others for what it hears.
 
-Every connection begins with a greeting that proves knowledge of `security.member_secret` (a challenge and its HMAC), before
-which nothing else is parsed. Then come frames: packets of a link, or whispered messages.
+Every connection begins with a greeting that proves knowledge of `security.member_secret` (a challenge and its
+HMAC), before which nothing else is parsed. Then come frames: packets of a link, or whispered messages.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Incoming(asyncio.Protocol):
         """Handle the frame at `start`; answers where it ends, None when it is not complete."""
         if len(buffer) - start < 4:
             return None
-        (length,) = struct.unpack_from("<I", buffer, start)
+        length = int.from_bytes(buffer[start : start + 4], "little")
         if length > (FRAME_BYTES_MAX if self._greeting else GREETING_BYTES_MAX):
             raise ProtocolError(f"a frame of {length} bytes is too long")
         end = start + 4 + length
@@ -118,7 +118,9 @@ class Incoming(asyncio.Protocol):
         greeting = msgspec.msgpack.decode(body, type=Greeting)
         expected = proof_of(self._network.secret, self._challenge, greeting.uuid)
         if not hmac.compare_digest(expected, greeting.proof):
-            raise ProtocolError(f"security.member_secret of {greeting.host}:{greeting.port} differs from this member's")
+            raise ProtocolError(
+                f"security.member_secret of {greeting.host}:{greeting.port} differs from this member's"
+            )
         self._greeting = greeting
 
 
@@ -177,7 +179,10 @@ class Outgoing:
         self._refusals = 0
         network = self._network
         greeting = Greeting(
-            network.uuid, network.address.host, network.address.port, proof_of(network.secret, challenge, network.uuid)
+            network.uuid,
+            network.address.host,
+            network.address.port,
+            proof_of(network.secret, challenge, network.uuid),
         )
         body = msgspec.msgpack.encode(greeting)
         transport.write(struct.pack("<I", len(body)) + body)

@@ -132,7 +132,9 @@ async def _drain(node: Node, at_once: asyncio.Event) -> int:
             log.warning("ending at once, before the drain is complete")
             return 1
         if loop.time() > deadline:
-            log.error("not drained within partitions.drain_timeout_s = %d", node.settings.partitions.drain_timeout_s)
+            log.error(
+                "not drained within partitions.drain_timeout_s = %d", node.settings.partitions.drain_timeout_s
+            )
             return 1
         left = sum(1 for row in node.member.table.rows if node.member.me in row.replicas)
         if left != told:

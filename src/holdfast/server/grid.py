@@ -53,7 +53,14 @@ class Lane(Protocol):
     """Map name -> how many entry listeners want its events. Absent when none: then no event is built."""
 
     def set(
-        self, copy: PartitionCopy, name: str, key: bytes, value: bytes, ttl_ms: int, max_idle_ms: int, key_hash: int
+        self,
+        copy: PartitionCopy,
+        name: str,
+        key: bytes,
+        value: bytes,
+        ttl_ms: int,
+        max_idle_ms: int,
+        key_hash: int,
     ) -> bytes | None:
         """Store an entry and queue its record for the backups; answers the old value (None if absent or expired)."""
 
@@ -71,10 +78,16 @@ class Grid(Protocol):
     """This member, for its sessions."""
 
     member_uuid: str
-    cluster_id: str
     cluster_name: str
     partition_count: int
-    lane: Lane
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's UUID, the same on every member for the life of the cluster; empty before this one joined."""
+
+    @property
+    def lane(self) -> Lane:
+        """This member's data lane."""
 
     def now_ns(self) -> int:
         """This member's monotonic clock."""
@@ -106,7 +119,9 @@ class Grid(Protocol):
     def listen(
         self, name: str, *, key: bytes | None, local_only: bool, heard: Callable[[EntryEvent], None]
     ) -> Callable[[], None]:
-        """Hear of each change of a map's entries: on this member alone, or on all; answers the function that ends it."""
+        """Hear of each change of a map's entries: on this member alone, or on all; answers the function that
+        ends it.
+        """
 
     def admit(self, username: str | None, password: str | None, token: bytes | None) -> bool:
         """Whether these credentials open this member's client door."""

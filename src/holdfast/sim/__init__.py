@@ -1,1 +1,3 @@
-"""A world of one seed: virtual clock, faulty network, members that crash at any effect; one seed, one run, one verdict."""
+"""A world of one seed: virtual clock, faulty network, members that crash at any effect; one seed, one run,
+one verdict.
+"""

@@ -16,7 +16,9 @@ PORT = 5751
 
 
 class Cluster:
-    """Hosts of one process each; a process that ended may be followed by another, with a new UUID and nothing of the old."""
+    """Hosts of one process each; a process that ended may be followed by another, with a new UUID and nothing
+    of the old.
+    """
 
     def __init__(self, world: World, settings: Settings, rules: Rules, hosts: int) -> None:
         self.world = world
@@ -74,10 +76,10 @@ class Cluster:
             for row in [*applied, *offered]:
                 if row.version >= newest and row.version and not alive.intersection(row.replicas):
                     return False
-        installed = [member.membership.view for member in everyone if member.membership.view is not None]
-        accepted = [view for member in everyone if (view := member.membership.agreement.accepted) is not None]
-        newest_view = max((view.number for view in installed), default=0)
-        views: list[View] = [view for view in [*installed, *accepted] if view.number >= newest_view]
+        # The newest view, and the newest that those who would remain know of.
+        newest = max(_numbers(everyone), default=0)
+        known = max(_numbers(rest), default=0)
+        views = [view for member in everyone for view in _views(member) if view.number >= min(newest, known)]
         return all(is_quorum(view, alive) for view in views)
 
     def settled(self) -> bool:
@@ -93,6 +95,17 @@ class Cluster:
         )
 
 
+def _numbers(members: list[Member]) -> list[int]:
+    return [member.membership.view.number for member in members if member.membership.view is not None]
+
+
+def _views(member: Member) -> list[View]:
+    """The view that a member has installed, and the next one that it has agreed to."""
+    return [
+        view for view in (member.membership.view, member.membership.agreement.accepted) if view is not None
+    ]
+
+
 def simulated_settings(backups: int, partitions: int) -> Settings:
     """Settings with short times and small chunks, so that a run of seconds holds many changes."""
     return Settings(
@@ -100,4 +113,3 @@ def simulated_settings(backups: int, partitions: int) -> Settings:
         partitions=PartitionSettings(count=partitions, chunk_bytes=4096, parallel_migrations=3),
         maps={"default": MapSettings(backups=backups)},
     )
-

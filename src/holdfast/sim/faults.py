@@ -13,7 +13,18 @@ from holdfast.sim.world import Process, World
 class Faults:
     """The faults of one run. Counts of each kind are in `counts`."""
 
-    KINDS = ("crash", "crash-midstep", "isolate", "halves", "one-way", "bridge", "pause", "drain", "lossy", "slow")
+    KINDS = (
+        "crash",
+        "crash-midstep",
+        "isolate",
+        "halves",
+        "one-way",
+        "bridge",
+        "pause",
+        "drain",
+        "lossy",
+        "slow",
+    )
 
     def __init__(self, seed: int, world: World, cluster: Cluster, until_ns: int) -> None:
         self.random = random.Random(f"{seed}/faults")
@@ -96,10 +107,10 @@ class Faults:
         process.awake_at_ns = self.world.now_ns + length
 
     def _drain(self) -> None:
-        living = self.cluster.living()
-        if len(living) < 3:
+        staying = [p for p in self.cluster.living() if not p.driver.member.membership.leaving]
+        if len(staying) < 3:
             return
-        process = self.random.choice(living)
+        process = self.random.choice(staying)
         self._did("drain", process.name)
         process.step(process.driver.leave)
 

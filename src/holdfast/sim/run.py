@@ -5,17 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from holdfast.check import convergence
 from holdfast.check.durability import judge_final, judge_reads
 from holdfast.core.machine import SECOND
+from holdfast.core.placement.key import partition_of
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import Op, Outcome, Request, Status
 from holdfast.sim.cluster import Cluster, simulated_settings
 from holdfast.sim.faults import Faults
 from holdfast.sim.workload import MAP, Client, think_time, wire_key
-from holdfast.core.placement.key import partition_of
-from holdfast.sim.world import World
+from holdfast.sim.world import Process, World
 
 CONVERGE_NS = 180 * SECOND
 """Simulated time within which everything must be well again after the faults have ended."""
@@ -45,8 +46,7 @@ def simulate(
     world.tell(f"seed {seed}: {hosts} hosts, {backups} backups, {settings.partitions.count} partitions")
     cluster.start(0, bootstrap=True)
     for index in range(1, hosts):
-        delay = draw.randint(0, 2 * SECOND)
-        world.after(delay, lambda index=index: cluster.start(index))  # type: ignore[misc]
+        world.after(draw.randint(0, 2 * SECOND), partial(_start, cluster, index))
     end_ns = draw.choice([15, 25, 40]) * SECOND
     clients = [Client(f"c{n}", world, cluster, draw.choice([2, 8, 20]), think_time(draw)) for n in range(3)]
     faults = Faults(seed, world, cluster, end_ns)
@@ -56,6 +56,10 @@ def simulate(
     world.run_until(end_ns)
     faults.end()
     return _judged(seed, world, cluster, clients, faults)
+
+
+def _start(cluster: Cluster, index: int) -> None:
+    cluster.start(index)
 
 
 def _judged(seed: int, world: World, cluster: Cluster, clients: list[Client], faults: Faults) -> Verdict:
@@ -100,14 +104,7 @@ def _judge_data(world: World, cluster: Cluster, clients: list[Client]) -> list[s
     keys = sorted({write.key for client in clients for write in client.writes})
     process = world.random.choice(cluster.living())
     for key in keys:
-        raw = wire_key(key)
-        partition = partition_of(raw, 0, cluster.settings.partitions.count)
-
-        def told(outcome: Outcome, key: str = key) -> None:
-            if outcome.status is Status.OK:
-                final[key] = outcome.value.decode() if isinstance(outcome.value, bytes) else None
-
-        process.step(lambda raw=raw, p=partition, told=told: process.driver.execute(Request(Op.GET, MAP, [p], raw), told))  # type: ignore[misc]
+        process.step(partial(_read_finally, process, key, final))
     world.run_until(world.now_ns + 10 * SECOND)
     missing = [key for key in keys if key not in final]
     if missing:
@@ -115,3 +112,14 @@ def _judge_data(world: World, cluster: Cluster, clients: list[Client]) -> list[s
     writes = [write for client in clients for write in client.writes]
     reads = [read for client in clients for read in client.reads]
     return judge_final(writes, final) + judge_reads(writes, reads)
+
+
+def _read_finally(process: Process, key: str, final: dict[str, str | None]) -> None:
+    raw = wire_key(key)
+    partition = partition_of(raw, 0, process.driver.member.settings.partitions.count)
+
+    def told(outcome: Outcome) -> None:
+        if outcome.status is Status.OK:
+            final[key] = outcome.value.decode() if isinstance(outcome.value, bytes) else None
+
+    process.driver.execute(Request(Op.GET, MAP, [partition], raw), told)

@@ -1,7 +1,7 @@
 """The simulated world: one heap of what happens when, a network that misbehaves, processes that pause and die.
 
-Determinism: a sequence number breaks every tie of time, nothing iterates over a set, every draw comes from a stream of the
-seed, and a running hash over all that happens proves that a replay is the same run.
+Determinism: a sequence number breaks every tie of time, nothing iterates over a set, every draw comes from a
+stream of the seed, and a running hash over all that happens proves that a replay is the same run.
 """
 
 from __future__ import annotations
@@ -194,7 +194,9 @@ class Process:
             return
         try:
             deed()
-        except Exception as error:  # the simulator reports every failure of the code under test, whatever it is
+        except (
+            Exception
+        ) as error:  # the simulator reports every failure of the code under test, whatever it is
             self.world.tell(f"{self.name}: {type(error).__name__}: {error}")
             self.world.failures.append(f"{self.name}: {type(error).__name__}: {error}")
             if self.world.story is not None:

@@ -41,7 +41,7 @@ LOOKS_BUSY = 12
 """And how often when the owner's counter goes on between the looks."""
 
 PAUSE_S = 0.15
-"""Between two looks; long enough for a write that was on its way."""
+"""After the first look, for a write that was on its way to arrive; each further pause is longer by the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,11 @@ class Finding:
     """Whether the owner sends this map to that member; false for maps with fewer backups than others."""
 
 
-_TYPES = {int: ("bigint", pa.int64()), str: ("string", pa.string()), bool: ("boolean", pa.bool_())}
+_TYPES: dict[type, tuple[str, pa.DataType]] = {
+    int: ("bigint", pa.int64()),
+    str: ("string", pa.string()),
+    bool: ("boolean", pa.bool_()),
+}
 _COLUMNS = {name: _TYPES.get(kind, _TYPES[str]) for name, kind in get_type_hints(Finding).items()}
 ARROW = pa.schema({name: arrow for name, (_, arrow) in _COLUMNS.items()})
 DDL = ", ".join(f"{name} {spark}" for name, (spark, _) in _COLUMNS.items())
@@ -182,7 +186,7 @@ def audit_partitions(
         left = undecided
         if not left:
             break
-        pause(PAUSE_S)
+        pause(PAUSE_S * look)
     return [finding for partition in partitions for finding in seen[partition]]
 
 

@@ -140,6 +140,10 @@ def check_columns(schema: pa.Schema) -> None:
     if len(set(schema.names)) != len(schema.names):
         raise ConfigError(f"column names must differ: {', '.join(schema.names)}")
     for field in schema:
+        if any(letter in '"\\' or letter < " " for letter in field.name):
+            raise ConfigError(
+                f"the column name {field.name!r} has a quote, a backslash or a control character; rename the column"
+            )
         if _plain_type(field.type) is None:
             raise ConfigError(
                 f"the column {field.name!r} is {field.type}, which cannot be stored; "

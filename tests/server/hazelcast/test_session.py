@@ -151,7 +151,7 @@ def test_answers_of_one_buffer_leave_in_one_piece(wire: Wire) -> None:
         struct.pack("<iH", 5, 0xC000),  # shorter than its own header
         struct.pack("<iH", -1, 0xC000),
         struct.pack("<iH", 6, 0xE000),  # no room for a type
-        struct.pack("<iHq", 14, 0x8000, 1),  # a fragment
+        struct.pack("<iHiqi", 22, 0xA000, 0x000B00, 1, -1),  # a fragment
         struct.pack("<iHiqi", 22, 0xE000, 0x012C00, 1, -1),  # parameters missing
         struct.pack("<iHiqi", 22, 0xE000, 0x010200, 1, 1),
         struct.pack("<iHiqiiH", 22, 0xC000, 0x012A00, 1, 1, 8, 0x2000)

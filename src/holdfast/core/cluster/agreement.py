@@ -1,11 +1,12 @@
 """How do the members of one view agree on the next? One single-decree Paxos for each view number.
 
-The acceptors for view n+1 are the members of view n. Their memory is their storage: a process that ends never comes back
-as the same acceptor, for it has a new UUID.
+The acceptors for view n+1 are the members of view n. Their memory is their storage: a process that ends never
+comes back as the same acceptor, for it has a new UUID.
 
 - A-1: A quorum is more than half of the view, or exactly half with its oldest member; any two quorums share a member.
-- A-2: A view is decided by a quorum of members that belong to it (or leave with it gracefully), so the next master, who
-  asks all members of its view, reaches someone of every quorum that stored a table.
+- A-2: Who accepts a view that leaves it out says which rows it knows, and the decided view carries them. So
+  the next master, who asks all members of its view, learns of every row that a majority of the old view has
+  stored.
 - A-3: Who has accepted a next view is *sealed*: it stores no further table of the old one.
 - A-4: A member consents only if it suspects every member that should propose before the proposer.
 """
@@ -16,6 +17,7 @@ from collections.abc import Callable
 
 from holdfast.core.machine import MILLISECOND, MemberId, Outbox
 from holdfast.core.messages import Accept, Accepted, Ballot, Declined, Prepare, Promise, View
+from holdfast.core.placement.table import Row
 
 RETRY_NS = 400 * MILLISECOND
 ZERO: Ballot = (0, "")
@@ -34,15 +36,17 @@ class Agreement:
     """Proposer and acceptor for the view after the one that is installed."""
 
     __slots__ = (
+        "_acceptances",
         "_accepted",
         "_accepted_ballot",
-        "_acceptances",
         "_ballot",
+        "_carried",
         "_choose",
         "_decided",
+        "_known_rows",
         "_majority",
-        "_me",
         "_may_propose",
+        "_me",
         "_out",
         "_phase",
         "_promised",
@@ -57,7 +61,8 @@ class Agreement:
         out: Outbox,
         *,
         choose: Callable[[], View | None],
-        decided: Callable[[View], None],
+        decided: Callable[[View, list[tuple[int, Row]]], None],
+        known_rows: Callable[[], list[tuple[int, Row]]],
         may_propose: Callable[[MemberId], bool],
         majority: bool,
     ) -> None:
@@ -65,6 +70,7 @@ class Agreement:
         self._out = out
         self._choose = choose
         self._decided = decided
+        self._known_rows = known_rows
         self._may_propose = may_propose
         self._majority = majority
         self.view: View | None = None
@@ -79,6 +85,7 @@ class Agreement:
         self._promises: dict[MemberId, Promise] = {}
         self._acceptances: set[MemberId] = set()
         self._value: View | None = None
+        self._carried: dict[int, Row] = {}
 
     def install(self, view: View | None) -> None:
         """A new view holds: forget the agreement that led to it."""
@@ -110,6 +117,7 @@ class Agreement:
         self._promises = {}
         self._acceptances = set()
         self._value = None
+        self._carried = {}
         self._out.timer("propose", RETRY_NS, RETRY_NS)
         self._to_all(Prepare(view.number, self._ballot))
 
@@ -156,7 +164,8 @@ class Agreement:
         self._promised = message.ballot
         self._accepted_ballot = message.ballot
         self._accepted = message.value
-        self._answer(sender, Accepted(message.view, message.ballot))
+        stays = any(info.uuid == self._me for info in message.value.members)
+        self._answer(sender, Accepted(message.view, message.ballot, [] if stays else self._known_rows()))
 
     # -- proposer
 
@@ -188,11 +197,12 @@ class Agreement:
         if message.view != self.view.number or message.ballot != self._ballot:
             return
         self._acceptances.add(sender)
-        value = self._value
-        counted = self._acceptances & ({info.uuid for info in value.members} | set(value.left))
-        if not self._majority or is_quorum(self.view, counted):
+        for partition, row in message.rows:
+            if partition not in self._carried or self._carried[partition].version < row.version:
+                self._carried[partition] = row
+        if not self._majority or is_quorum(self.view, self._acceptances):
             self._phase = "idle"
-            self._decided(value)
+            self._decided(self._value, sorted(self._carried.items()))
 
     def on_declined(self, sender: MemberId, message: Declined) -> None:
         if self._phase != "idle" and message.ballot == self._ballot and message.promised > self._ballot:

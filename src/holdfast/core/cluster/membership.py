@@ -1,10 +1,11 @@
 """Who is here, and who leads? Discovery, the installed view, and what makes a member want the next one.
 
 - V-1: Views are numbered and agreed (`agreement`); nobody shrinks the cluster alone. The oldest member is the master.
-- V-2: A member is a UUID and a life. Removed though alive, it keeps its data, asks to be admitted again as its next life,
-  and serves nothing until it is.
+- V-2: A member is a UUID and a life. Removed though alive, it keeps its data, asks to be admitted again as
+  its next life, and serves nothing until it is.
 - V-3: A cluster is formed only by the first seed, and only when every other seed is known to be in none; or by order.
-- V-4: A leaving member goes with a view that names it as left, when the master says that it holds nothing any more.
+- V-4: A leaving member goes with a view that names it as left, when it holds nothing any more and a majority
+  of that view knows it.
 """
 
 from __future__ import annotations
@@ -18,9 +19,13 @@ from holdfast.core.cluster.agreement import Agreement, is_quorum
 from holdfast.core.cluster.detector import Detector
 from holdfast.core.machine import MILLISECOND, Address, CloseLink, MemberId, OpenLink, Outbox, Stop
 from holdfast.core.messages import Heartbeat, JoinAnswer, JoinRequest, MemberInfo, View, ViewDecided
+from holdfast.core.placement.table import Row
 
 JOIN_INTERVAL_NS = 500 * MILLISECOND
-PARTING_NS = 3000 * MILLISECOND
+RETURN_FACTOR = 3
+"""For how many times of suspicion a removed member may still come back."""
+LAST_WORDS_NS = 1000 * MILLISECOND
+"""When all leave together, how long the word of it has to reach the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,9 @@ class Timing:
 
 
 class Membership:
-    """The state of this member in its cluster: `joining`, `member`, `exiled` (removed though alive), `parting`, `gone`."""
+    """The state of this member in its cluster: `joining`, `member`, `exiled` (removed though alive),
+    `parting`, `gone`.
+    """
 
     def __init__(
         self,
@@ -56,6 +63,7 @@ class Membership:
         majority: bool,
         view_changed: Callable[[View | None, View | None], None],
         may_part: Callable[[MemberId], bool],
+        known_rows: Callable[[], list[tuple[int, Row]]],
     ) -> None:
         self.me = identity.info.uuid
         self.info = identity.info
@@ -76,12 +84,16 @@ class Membership:
         self.leavers: set[MemberId] = set()
         self._sealed_since: dict[MemberId, int] = {}
         self._idle_seeds: set[Address] = set()
+        self.carried: list[tuple[int, Row]] = []
+        """Rows that members left out of the present view knew (A-2)."""
         self._reached: dict[MemberId, int] = {}
+        self._evicted_at_ns: int | None = None
         self.agreement = Agreement(
             self.me,
             out,
             choose=self._wanted,
             decided=self._on_decided,
+            known_rows=known_rows,
             may_propose=self._may_propose,
             majority=majority,
         )
@@ -114,6 +126,15 @@ class Membership:
         """Whether these members can decide for the view."""
         assert self.view is not None
         return not self._majority or is_quorum(self.view, members)
+
+    @property
+    def may_be_missed(self) -> bool:
+        """Whether somebody was removed so short a time ago that he may be alive, and about to come back.
+
+        Only whether the last member may take everything with it depends on this time; no safety rule does.
+        """
+        since = self._evicted_at_ns
+        return since is not None and self._out.now_ns - since < RETURN_FACTOR * self._timing.suspect_after_ns
 
     # -- start, time, and the operator
 
@@ -154,7 +175,9 @@ class Membership:
         own = Address(self.info.host, self.info.port)
         targets = [seed for seed in self.identity.seeds if seed != own]
         if self._last_view is not None:
-            known = [Address(info.host, info.port) for info in self._last_view.members if info.uuid != self.me]
+            known = [
+                Address(info.host, info.port) for info in self._last_view.members if info.uuid != self.me
+            ]
             targets += [address for address in known if address not in targets]
         cluster_id = self._last_view.cluster_id if self._last_view else ""
         request = JoinRequest(self.info, self.identity.cluster, self.identity.shared, cluster_id)
@@ -201,7 +224,6 @@ class Membership:
         info = self.member(beat.uuid)
         if info is not None and info.life == beat.life:
             self.detector.heard(beat.uuid, self._out.now_ns)
-            self._reached[beat.uuid] = max(beat.view, self._reached.get(beat.uuid, 0))
             self._accusations[beat.uuid] = beat.suspects
             if beat.leaving:
                 self.leavers.add(beat.uuid)
@@ -210,13 +232,23 @@ class Membership:
             else:
                 self._sealed_since.pop(beat.uuid, None)
         if beat.view < view.number:
-            self._out.whisper(sender, ViewDecided(view))
-        elif info is None and beat.view == view.number and self.state == "member":
-            # One that is parting, and wants to know that its going is known.
-            self._out.whisper(sender, Heartbeat(self.me, self.info.life, view.number))
-        if self.state == "parting" and all(
-            self._reached.get(member.uuid, 0) >= view.number for member in view.members
+            self._out.whisper(sender, ViewDecided(view, self.carried))
+        elif self.state == "member" and (
+            beat.view > view.number or (info is None and beat.view == view.number)
         ):
+            # It knows a newer view, and is to learn that it is needed here; or it is parting, and wants to be told that
+            # its going is known.
+            self._out.whisper(sender, Heartbeat(self.me, self.info.life, view.number))
+        if self.state == "parting":
+            self._note_reached(beat)
+
+    def _note_reached(self, beat: Heartbeat) -> None:
+        """V-4: go when enough members know the view that this one has left with to hold on to it without it."""
+        view = self.view
+        assert view is not None
+        self._reached[beat.uuid] = max(beat.view, self._reached.get(beat.uuid, 0))
+        told = {uuid for uuid, number in self._reached.items() if number >= view.number}
+        if beat.view > view.number or is_quorum(view, told):
             self._depart()
 
     # -- discovery
@@ -234,7 +266,7 @@ class Membership:
             return
         known = self.member(info.uuid)
         if known is not None and known.life >= info.life:
-            self._out.whisper(home, ViewDecided(self.view))
+            self._out.whisper(home, ViewDecided(self.view, self.carried))
             return
         if not self.is_master:
             master = self.view.members[0]
@@ -250,12 +282,13 @@ class Membership:
     def _refusal(self, request: JoinRequest) -> str:
         if request.cluster != self.identity.cluster:
             return f"cluster.name is {self.identity.cluster!r} here, yours is {request.cluster!r}"
-        if self._last_view is not None and request.cluster_id not in ("", self._last_view.cluster_id):
-            return f"you hold data of another cluster (id {request.cluster_id}); this one is {self._last_view.cluster_id}"
-        for key, here in sorted(self.identity.shared.items()):
+        here = self._last_view.cluster_id if self._last_view is not None else ""
+        if here and request.cluster_id not in ("", here):
+            return f"you hold data of another cluster (id {request.cluster_id}); this one is {here}"
+        for key, value in sorted(self.identity.shared.items()):
             theirs = request.shared.get(key, "")
-            if theirs != here:
-                return f"{key} is {here} in this cluster, yours is {theirs or 'not set'}"
+            if theirs != value:
+                return f"{key} is {value} in this cluster, yours is {theirs or 'not set'}"
         return ""
 
     def on_join_answer(self, sender: Address, answer: JoinAnswer) -> None:
@@ -313,7 +346,10 @@ class Membership:
         if view is None or self.state != "member" or not self._leads():
             return None
         suspects = self._suspects()
-        left = [uuid for uuid in sorted(self.leavers) if self.member(uuid) and self._may_part(uuid)]
+        left: list[MemberId] = []
+        if not suspects:
+            # Never both at once: who goes must know that those who stay are there.
+            left = [uuid for uuid in sorted(self.leavers) if self.member(uuid) and self._may_part(uuid)]
         members = [info for info in view.members if info.uuid not in suspects and info.uuid not in left]
         staying = {info.uuid for info in members} | set(left)
         if not self.is_quorum(staying & {info.uuid for info in view.members}):
@@ -327,7 +363,9 @@ class Membership:
             if uuid not in here and self.member(uuid) is None and free:
                 members.append(info)
                 taken.add((info.host, info.port))
-        if [info.uuid for info in members] == [info.uuid for info in view.members] and not self._long_sealed():
+        if [info.uuid for info in members] == [
+            info.uuid for info in view.members
+        ] and not self._long_sealed():
             return None
         return View(view.number + 1, view.cluster_id, members, left)
 
@@ -343,26 +381,31 @@ class Membership:
         if self._wanted() is not None:
             self.agreement.propose()
 
-    def _on_decided(self, view: View) -> None:
+    def _on_decided(self, view: View, rows: list[tuple[int, Row]]) -> None:
         old = self.view
         assert old is not None
+        self.carried = rows
         told: set[MemberId] = {self.me}
         for info in [*old.members, *view.members]:
             if info.uuid not in told:
                 told.add(info.uuid)
-                self._out.whisper(Address(info.host, info.port), ViewDecided(view))
+                self._out.whisper(Address(info.host, info.port), ViewDecided(view, rows))
         self.install(view)
 
-    def on_view(self, view: View) -> None:
+    def on_view(self, message: ViewDecided) -> None:
         """A view was decided, says a message; every decided view may be believed, the newest counts."""
+        view = message.view
         if self._last_view is not None and view.cluster_id != self._last_view.cluster_id:
             return
         if self._last_view is not None and view.number <= self._last_view.number:
             return
         mine = next((info for info in view.members if info.uuid == self.me), None)
-        if self.view is None and (mine is None or mine.life != self.info.life):
-            if mine is None or mine.life < self.info.life:
-                return
+        if self.view is None and (mine is None or mine.life < self.info.life):
+            return
+        if self.state == "parting":
+            self._depart()
+            return
+        self.carried = message.rows
         self.install(view)
 
     def install(self, view: View) -> None:
@@ -371,7 +414,11 @@ class Membership:
         mine = next((info for info in view.members if info.uuid == self.me), None)
         admitted = mine is not None and mine.life == self.info.life
         before = {(info.uuid, info.life): info for info in old.members} if old else {}
-        after = {(info.uuid, info.life): info for info in view.members} if admitted or self.me in view.left else {}
+        after = (
+            {(info.uuid, info.life): info for info in view.members}
+            if admitted or self.me in view.left
+            else {}
+        )
         for who in before:
             if who not in after and who[0] != self.me:
                 self._out.effects.append(CloseLink(who[0]))
@@ -380,6 +427,8 @@ class Membership:
                 self._out.effects.append(OpenLink(info.uuid, info.life, Address(info.host, info.port)))
         self._last_view = view
         alive = {info.uuid for info in view.members}
+        if any(who[0] not in alive and who[0] not in view.left for who in before):
+            self._evicted_at_ns = self._out.now_ns
         self._candidates = {uuid: info for uuid, info in self._candidates.items() if uuid not in alive}
         self._accusations = {}
         self._sealed_since = {}
@@ -390,11 +439,10 @@ class Membership:
             self.view = view
             self.state = "parting"
             self.agreement.install(None)
-            self._out.timer("part", PARTING_NS)
             self._out.note("left the view", view=view.number)
             self._view_changed(old, view)
             if not view.members:
-                self._depart()
+                self._out.timer("part", LAST_WORDS_NS)
         else:
             self._go_into_exile(old, view)
 
@@ -424,7 +472,9 @@ class Membership:
         self.info = msgspec.structs.replace(self.info, life=self.info.life + 1)
         self.agreement.install(None)
         self.detector.watch([], self._out.now_ns)
-        self._out.note("removed from the cluster though alive; asking to return", level="warning", view=view.number)
+        self._out.note(
+            "removed from the cluster though alive; asking to return", level="warning", view=view.number
+        )
         self._out.timer("join", JOIN_INTERVAL_NS, JOIN_INTERVAL_NS)
         self._view_changed(old, None)
 

@@ -1,1 +1,3 @@
-"""How does a partition move without loss? Three roles: master, source, destination (the last in `replication.copies`)."""
+"""How does a partition move without loss? Three roles: master, source, destination (the last in
+`replication.copies`).
+"""

@@ -89,7 +89,11 @@ class Migrations:
                 self._fail(partition, running.migration)
         for partition, committed in enumerate(self.ledger.table.rows):
             row = head[partition]
-            if staying and row.version > committed.version and not staying.issuperset(filter(None, row.replicas)):
+            if (
+                staying
+                and row.version > committed.version
+                and not staying.issuperset(filter(None, row.replicas))
+            ):
                 # L-6: offered, but not committed, and one of those that it names is gone.
                 self._forget(partition)
                 higher = row.version + 1 if self._rules.holds("failed-version") else committed.version
@@ -134,7 +138,9 @@ class Migrations:
         rest = (None,) * (len(row.replicas) - 1)
         raised = row.changed((owner, *rest), extra=len(row.replicas))
         self.ledger.head[partition] = Row(raised.version, raised.replicas, row.epoch + 1)
-        self._out.note("partition lost, begun anew empty", level="error", partition=partition, epoch=row.epoch + 1)
+        self._out.note(
+            "partition lost, begun anew empty", level="error", partition=partition, epoch=row.epoch + 1
+        )
 
     def _data_members(self, present: set[MemberId]) -> list[MemberId]:
         leaving = self._membership.leavers
@@ -201,7 +207,10 @@ class Migrations:
         limit = self._settings.partitions.parallel_migrations
         committed = self.ledger.table.rows
         for partition in list(self._queue):
-            if partition in self.running or self.ledger.head[partition].version != committed[partition].version:
+            if (
+                partition in self.running
+                or self.ledger.head[partition].version != committed[partition].version
+            ):
                 continue
             migration = self._queue[partition][0]
             row = committed[partition]
@@ -251,7 +260,12 @@ class Migrations:
 
     def on_ready(self, sender: MemberId, message: MigrationReady) -> None:
         running = self.running.get(message.partition)
-        if not self.ledger.ready or running is None or running.version != message.version or running.committing:
+        if (
+            not self.ledger.ready
+            or running is None
+            or running.version != message.version
+            or running.committing
+        ):
             return
         if sender != running.owner:
             return
@@ -298,14 +312,14 @@ class Migrations:
         if not self.ledger.ready or not self.ledger.settled:
             return False
         rows = self.ledger.table.rows
-        if not any(member in row.replicas for row in rows):
-            return True
-        staying = [
-            info.uuid
-            for info in self._membership.members()
-            if not info.lite and info.uuid not in self._membership.leavers
-        ]
-        return not staying
+        members = self._membership.members()
+        if any(not info.lite and info.uuid not in self._membership.leavers for info in members):
+            return not any(member in row.replicas for row in rows)
+        # Everyone who holds data leaves: the cluster ends, unless somebody who is missing holds what nobody here does.
+        present = {info.uuid for info in members}
+        return not self._membership.may_be_missed and all(
+            present.intersection(row.replicas) for row in rows if row.version
+        )
 
     @property
     def queued(self) -> int:

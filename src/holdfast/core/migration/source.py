@@ -2,11 +2,13 @@
 
 The content always comes from the primary, also when a backup moves. Writes go on meanwhile:
 
-- S-1: From the moment the destination has answered the first, empty chunk, every record goes to it too, and no write of the
-  partition is acknowledged without it (rule 2).
-- S-2: Only when the primary itself changes do writes stop: for the last chunk, after every write before it is acknowledged.
+- S-1: From the moment the destination has answered the first, empty chunk, every record goes to it too, and
+  no write of the partition is acknowledged without it (rule 2).
+- S-2: Only when the primary itself changes do writes stop: for the last chunk, after every write before it is
+  acknowledged.
 - S-3: The source keeps everything until a committed row says otherwise (rule 6).
-- S-4: One chunk of at most `partitions.chunk_bytes` is under way for each supply, and at most `parallel` supplies at once.
+- S-4: One chunk of at most `partitions.chunk_bytes` is under way for each supply, and at most `parallel`
+  supplies at once.
 """
 
 from __future__ import annotations
@@ -16,7 +18,14 @@ from collections.abc import Callable, Iterator
 
 from holdfast.config import Settings
 from holdfast.core.machine import MemberId, Outbox
-from holdfast.core.messages import Fill, Filled, FillEntries, MigrationReady, MigrationRefused, MigrationRequest
+from holdfast.core.messages import (
+    Fill,
+    Filled,
+    FillEntries,
+    MigrationReady,
+    MigrationRefused,
+    MigrationRequest,
+)
 from holdfast.core.placement.migration import Migration
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.copies import Copies
@@ -31,7 +40,18 @@ ENTRY_OVERHEAD = 16
 class Supply:
     """One partition on its way to one member."""
 
-    __slots__ = ("index", "keys", "last_sent", "master", "migration", "partition", "sequence", "ticket", "to", "version")
+    __slots__ = (
+        "index",
+        "keys",
+        "last_sent",
+        "master",
+        "migration",
+        "partition",
+        "sequence",
+        "ticket",
+        "to",
+        "version",
+    )
 
     def __init__(self, partition: int, version: int, to: MemberId, index: int, ticket: int) -> None:
         self.partition = partition
@@ -274,7 +294,9 @@ class Source:
         A migration to one of them stays, for its destination belongs to every acknowledgement until the master, who
         sees the same view, has raised the version.
         """
-        for key in [key for key, supply in self._running.items() if key[1] in members and supply.migration is None]:
+        for key in [
+            key for key, supply in self._running.items() if key[1] in members and supply.migration is None
+        ]:
             del self._running[key]
         self._retry()
         self._next_in_queue()

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import msgspec
 
@@ -40,6 +40,12 @@ EMPTY = -1
 
 GONER = -2
 """The owner of the slot is on its way out: it still has the data, and gives the slot up to a successor."""
+
+DEAREST = 1 << 30
+"""More than any chain of members costs."""
+
+CHOICE = 32
+"""Among how many partitions the one is chosen that spreads its members best; more would cost time only."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -221,14 +227,15 @@ class _Level:
         self.slot = slot
         self.load = work.load
         self.lows, self.highs = shares(len(work.rows), slot + 1, work.names)
-        # An insertion-ordered set of partitions for each member.
-        self.held: list[dict[int, None]] = [{} for _ in work.uuids]
+        # The partitions whose slot each member has, in the order they came: those that cost no copy of their own
+        # to give on (a copy is made anyway), and those that cost one.
+        self.free: list[dict[int, None]] = [{} for _ in work.uuids]
+        self.dear: list[dict[int, None]] = [{} for _ in work.uuids]
         self.vacant: list[int] = []
         for partition, row in enumerate(work.rows):
             owner = row[slot]
             if owner >= 0:
-                self.load[owner] += 1
-                self.held[owner][partition] = None
+                self._hold(owner, partition)
             else:
                 self.vacant.append(partition)
 
@@ -244,7 +251,7 @@ class _Level:
         row = self.work.rows[partition]
         load, lows, total, together = self.load, self.lows, self.work.total, self.work.together
         here = [number for number in row if number >= 0]
-        taken = {self.work.groups[number] for number in here}
+        taken = self._taken(partition)
         best, best_key = EMPTY, None
         for number, group in enumerate(self.work.groups):
             if group in taken:
@@ -266,14 +273,21 @@ class _Level:
         old = row[self.slot]
         if old >= 0:
             self.load[old] -= 1
-            del self.held[old][partition]
+            self.free[old].pop(partition, None)
+            self.dear[old].pop(partition, None)
             hole = self._hole(row)
             if hole and self.work.groups[old] != self.work.groups[number]:
                 row[hole] = old
         row[self.slot] = number
-        self.load[number] += 1
-        self.held[number][partition] = None
         self.work.replace(partition, row)
+        self._hold(number, partition)
+
+    def _hold(self, number: int, partition: int) -> None:
+        """Note that the member has this slot of the partition."""
+        self.load[number] += 1
+        row = self.work.rows[partition]
+        fresh = number != self.work.origin[partition][self.slot]
+        (self.free if fresh or self._hole(row) else self.dear)[number][partition] = None
 
     def _hole(self, row: list[int]) -> int:
         """The hottest empty slot colder than this one, else 0."""
@@ -284,16 +298,10 @@ class _Level:
         old = self.work.origin[partition]
         return 1 if number in old and old[self.slot] != number else 0
 
-    def _takes(self, number: int, partition: int) -> bool:
-        """Whether a member can take this slot: nobody of its group, nor itself, may be in the other slots."""
+    def _taken(self, partition: int) -> list[int]:
+        """The groups that have another slot of the partition, and so cannot have this one."""
         row, groups = self.work.rows[partition], self.work.groups
-        rest = row[: self.slot] + row[self.slot + 1 :]
-        return row[self.slot] != number and groups[number] not in [groups[n] for n in rest if n >= 0]
-
-    def _cost(self, partition: int) -> int:
-        """Copies that must be made when this slot is given on, beyond those made anyway."""
-        row = self.work.rows[partition]
-        return 0 if row[self.slot] != self.work.origin[partition][self.slot] or self._hole(row) else 1
+        return [groups[number] for slot, number in enumerate(row) if number >= 0 and slot != self.slot]
 
     # -- evening out --
 
@@ -320,6 +328,7 @@ class _Level:
         # Among equal costs the neediest sink, or the giver with the most to give, comes first.
         waiting = [(0, highs[number] - load[number], -total[number], number) for number in sources]
         heapify(waiting)
+        enough = DEAREST
         while waiting:
             giver = heappop(waiting)[-1]
             if giver in done:
@@ -330,40 +339,76 @@ class _Level:
                 while way[-1] in giver_of:
                     way.append(giver_of[way[-1]])
                 return way[::-1]
-            for number, price in self._takers(giver, cost).items():
+            for number, price in self._takers(giver, cost, sinks, enough).items():
                 cost[number] = price
                 giver_of[number] = giver
                 need = load[number] - highs[number] if number in sinks else 0
+                if number in sinks:
+                    enough = min(enough, price)
                 heappush(waiting, (price, need, total[number], number))
         return []
 
-    def _takers(self, giver: int, cost: dict[int, int]) -> dict[int, int]:
-        """Every member that can take a slot of `giver`, with the cost of the chain to it, if that is news."""
+    def _takers(self, giver: int, cost: dict[int, int], sinks: set[int], enough: int) -> dict[int, int]:
+        """Every member that can take a slot of `giver`, with the cost of the chain to it, if below the one known.
+
+        Nothing is needed from the cost `enough` on, nor any member but sinks once one is found.
+        """
         found: dict[int, int] = {}
-        costs = {partition: self._cost(partition) for partition in self.held[giver]}
         for extra in range(3):
             price = cost[giver] + extra
-            wanting = [n for n in range(len(self.load)) if n not in found and cost.get(n, price + 1) > price]
-            for partition, base in costs.items():
-                if not wanting:
-                    break
-                if base <= extra <= base + 1:
-                    for n in wanting:
-                        if self._returns(n, partition) == extra - base and self._takes(n, partition):
-                            found[n] = price
-                    wanting = [n for n in wanting if n not in found]
+            if price >= enough:
+                break
+            pools = [
+                (pool, extra - copy)
+                for copy, pool in enumerate((self.free[giver], self.dear[giver]))
+                if pool and extra - copy in (0, 1)
+            ]
+            wanting: dict[int, list[int]] = {}
+            if pools:
+                for number, group in enumerate(self.work.groups):
+                    if number != giver and number not in found and cost.get(number, DEAREST) > price:
+                        wanting.setdefault(group, []).append(number)
+            for pool, returning in pools:
+                for partition in pool:
+                    if not wanting:
+                        break
+                    hits = self._hits(partition, wanting, returning)
+                    if not hits:
+                        continue
+                    found |= dict.fromkeys(hits, price)
+                    if not sinks.isdisjoint(hits):
+                        enough = price
+                    wanting = {
+                        group: left
+                        for group, numbers in wanting.items()
+                        if (left := [n for n in numbers if n not in found and (enough > price or n in sinks)])
+                    }
         return found
+
+    def _hits(self, partition: int, wanting: dict[int, list[int]], returning: int) -> list[int]:
+        """Which of the members, sorted by group, can take the slot, as returning ones or as others."""
+        taken = self._taken(partition)
+        return [
+            number
+            for group, numbers in wanting.items()
+            if group not in taken
+            for number in numbers
+            if self._returns(number, partition) == returning
+        ]
 
     def _follow(self, way: list[int]) -> None:
         """Give one slot from each member of the chain to the next, choosing the partition best for the spread."""
         for giver, taker in pairwise(way):
-            shared = self.work.together[taker]
-            best = min(
-                (partition for partition in self.held[giver] if self._takes(taker, partition)),
-                key=lambda partition: (
-                    self._cost(partition) + self._returns(taker, partition),
-                    sum([shared[number] for number in self.work.rows[partition] if number >= 0]),
-                    partition,
-                ),
-            )
-            self._put(best, taker)
+            shared, group = self.work.together[taker], self.work.groups[taker]
+            choice: list[tuple[int, int, int]] = []
+            for copy, pool in enumerate((self.free[giver], self.dear[giver])):
+                able = (partition for partition in pool if group not in self._taken(partition))
+                choice += [
+                    (
+                        copy + self._returns(taker, partition),
+                        sum([shared[number] for number in self.work.rows[partition] if number >= 0]),
+                        partition,
+                    )
+                    for partition in islice(able, CHOICE)
+                ]
+            self._put(min(choice)[-1], taker)

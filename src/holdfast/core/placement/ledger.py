@@ -1,18 +1,21 @@
 """How does a change of one member's making become the cluster's table? (H1, H2; DESIGN rule 1)
 
-The master offers new rows in numbered rounds, one at a time: first to the members that the new rows name, then, when these
-have stored them, to all others. When a majority of the view has, the round is committed: the master applies it, then the
-others. So a migration is committed by its destination, by the master, and by its source, in this order (rule 6).
+The master offers new rows in numbered rounds, one at a time: first to the members that the new rows name,
+then, when these have stored them, to all others. When a majority of the view has, the round is committed: the
+master applies it, then the others. So a migration is committed by its destination, by the master, and by its
+source, in this order (rule 6).
 
 - L-1: Only rounds of the master of the installed view are stored, and none after this member has agreed to a next view.
-- L-2: A round is offered to anyone else only when every member that its new rows name has stored it, and committed only when
-  a majority of the view has. So a row that is known outside its replicas was known, and agreed to, by all of them.
-- L-3: A new master first gathers the newest row of every partition, stored or applied, from every member of its view. With
-  A-2 this finds every committed row. Until then it offers nothing.
-- L-4: Each view begins with a round that carries the whole table, so that whoever came back or was late is brought up to date.
+- L-2: A round is offered to anyone else only when every member that its new rows name has stored it, and
+  committed only when a majority of the view has. So a row that is known outside its replicas was known, and
+  agreed to, by all of them.
+- L-3: A new master first gathers the newest row of every partition, stored or applied, from every member of
+  its view. With A-2 this finds every committed row. Until then it offers nothing.
+- L-4: Each view begins with a round that carries the whole table, so that whoever came back or was late is
+  brought up to date.
 - L-5: Whoever is removed though alive forgets rows that it stored and that never were committed.
-- L-6: A master that sees a member go takes back, with a higher version, what it had offered and not committed and what names
-  that member.
+- L-6: A master that sees a member go takes back, with a higher version, what it had offered and not committed
+  and what names that member.
 """
 
 from __future__ import annotations
@@ -21,7 +24,15 @@ from collections.abc import Callable, Iterable
 
 from holdfast.core.cluster.membership import Membership
 from holdfast.core.machine import MemberId, Outbox
-from holdfast.core.messages import MemberInfo, TableCommit, TableFetch, TableOffer, TableReport, TableStored, View
+from holdfast.core.messages import (
+    MemberInfo,
+    TableCommit,
+    TableFetch,
+    TableOffer,
+    TableReport,
+    TableStored,
+    View,
+)
 from holdfast.core.placement.migration import Migration
 from holdfast.core.placement.table import Row, Table
 from holdfast.core.rules import Rules
@@ -76,7 +87,8 @@ class Ledger:
         """Rounds of this view up to this one are committed; a commit may come before the offer it speaks of."""
         self._early: list[tuple[MemberId, TableOffer | TableFetch | TableCommit]] = []
         self.current = False
-        """Whether a round of the present stay in the cluster has been applied: before it, rows may be long out of date."""
+        """Whether a round of the present stay in the cluster has been applied: before it, rows may be long
+        out of date."""
         # as master
         self.ready = False
         """Whether this member is master and knows the newest table (H2)."""
@@ -151,7 +163,7 @@ class Ledger:
             return
         if fetch.view < view.number or sender != self._membership.master:
             return
-        self._out.send(sender, TableReport(fetch.view, self._known(), self._active()))
+        self._out.send(sender, TableReport(fetch.view, self.known(), self._active()))
 
     def _newest(self, partition: int) -> Row:
         return self._stored.get(partition, self.table.rows[partition])
@@ -160,7 +172,8 @@ class Ledger:
         """The row above the table that this member has stored for a partition, if any."""
         return self._stored.get(partition)
 
-    def _known(self) -> list[tuple[int, Row]]:
+    def known(self) -> list[tuple[int, Row]]:
+        """The newest row of each assigned partition, stored or applied."""
         return [(p, self._newest(p)) for p in range(len(self.table.rows)) if self._newest(p).version]
 
     def _apply_up_to(self, number: int) -> None:
@@ -188,7 +201,7 @@ class Ledger:
     def _fetch(self, view: View) -> None:
         """L-3."""
         others = [info.uuid for info in view.members if info.uuid != self._membership.me]
-        self._reports = {self._membership.me: TableReport(view.number, self._known(), self._active())}
+        self._reports = {self._membership.me: TableReport(view.number, self.known(), self._active())}
         if not self._rules.holds("newest-table"):
             others = []
         for uuid in others:
@@ -209,6 +222,7 @@ class Ledger:
             if missing:
                 return
         reports, self._reports = self._reports, None
+        reports[MemberId("carried")] = TableReport(0, self._membership.carried, [])
         self.head = list(self.table.rows)
         active: list[tuple[Migration, int]] = []
         for report in reports.values():
@@ -253,7 +267,7 @@ class Ledger:
             for member in row.replicas
             if member in present
         }
-        self._round = Round(self._number, rows, named if self._rules.holds("destination-first") else set())  # type: ignore[arg-type]
+        self._round = Round(self._number, rows, named if self._rules.holds("destination-first") else set())
         self._offer(self._round, [uuid for uuid in self._present() if uuid in self._round.named])
         self._advance()
 

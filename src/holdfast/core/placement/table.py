@@ -73,7 +73,9 @@ class Table:
             return None
         if row.version == old.version:
             if row.replicas != old.replicas:
-                raise InvariantBroken(f"partition {partition} diverged at version {row.version}: {old} and {row}")
+                raise InvariantBroken(
+                    f"partition {partition} diverged at version {row.version}: {old} and {row}"
+                )
             return None
         self.rows[partition] = row
         return old

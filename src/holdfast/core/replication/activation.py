@@ -1,8 +1,9 @@
 """How does a new primary take office? (DESIGN rule 5)
 
-- O-1: It serves only after every other replica of its row has said that it knows the row, and holds what the primary holds.
-- O-2: A replica that holds something else is filled anew from the primary first; its old copy stays until the new one is
-  complete, so that no crash in between costs an acknowledged write.
+- O-1: It serves only after every other replica of its row has said that it knows the row, and holds what the
+  primary holds.
+- O-2: A replica that holds something else is filled anew from the primary first; its old copy stays until the
+  new one is complete, so that no crash in between costs an acknowledged write.
 - O-3: When a replica comes back as a new life, the primary stops and takes office again.
 """
 

@@ -1,10 +1,10 @@
 """The copies that this member holds, and how a backup's copy follows its primary (H8; DESIGN rules 3 and 8).
 
-- B-1: Records are accepted only from the primary that this member's row names, at the same version; of a newer version they
-  wait until the row is known, of an older one they are not acknowledged.
+- B-1: Records are accepted only from the primary that this member's row names, at the same version; of a
+  newer version they wait until the row is known, of an older one they are not acknowledged.
 - B-2: Records are applied in the order of the update counter, each once; what comes too early waits.
-- B-3: A copy that is being filled is kept apart (the *shadow*): it never serves, and takes the place of the copy only when
-  it is complete.
+- B-3: A copy that is being filled is kept apart (the *shadow*): it never serves, and takes the place of the
+  copy only when it is complete.
 - B-4: A copy is dropped only when a committed row does not name this member any more.
 """
 
@@ -55,10 +55,7 @@ class Copies:
 
     def on_replicate(self, sender: MemberId, message: Replicate) -> None:
         """Take the records that may be taken now; acknowledge these, keep the early ones."""
-        taken: list[int] = []
-        for section in message.sections:
-            if self._take(sender, message, section):
-                taken.append(section.partition)
+        taken = [section.partition for section in message.sections if self._take(sender, message, section)]
         if taken:
             self._out.send(sender, Replicated(message.batches, taken))
             for partition in taken:

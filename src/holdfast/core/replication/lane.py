@@ -1,10 +1,11 @@
 """The primary's side of replication: the data lane, batches and their acknowledgement (H8; DESIGN §3 and rule 2).
 
-Sessions write through `set` and `remove`, entry by entry, with no event and no future, and end a read buffer with `seal`.
-The records of a batch leave as one message per backup; `done` is called when every sync backup, and the destination of a
-running migration of those partitions, holds them.
+Sessions write through `set` and `remove`, entry by entry, with no event and no future, and end a read buffer
+with `seal`. The records of a batch leave as one message per backup; `done` is called when every sync backup,
+and the destination of a running migration of those partitions, holds them.
 
-- P-1: A batch is done when, for each of its partitions, every member that the *present* row wants has said that it holds it.
+- P-1: A batch is done when, for each of its partitions, every member that the *present* row wants has said
+  that it holds it.
 - P-2: When a row changes and this member stays primary, unfinished records are sent again at the new version.
 - P-3: When this member is no longer primary, what is unfinished is unknown, and said to be.
 """
@@ -12,6 +13,7 @@ running migration of those partitions, holds them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 
 from holdfast.config import Settings
 from holdfast.core.machine import MemberId, Outbox
@@ -76,7 +78,14 @@ class Lane:
         return held.entries.get(key)
 
     def set(
-        self, copy: PartitionCopy, name: str, key: bytes, value: bytes, ttl_ms: int, max_idle_ms: int, key_hash: int
+        self,
+        copy: PartitionCopy,
+        name: str,
+        key: bytes,
+        value: bytes,
+        ttl_ms: int,
+        max_idle_ms: int,
+        key_hash: int,
     ) -> bytes | None:
         """Store an entry and queue its record; answers the old value, None if absent or expired."""
         held = copy.maps.get(name)
@@ -286,7 +295,7 @@ class Lane:
                 self._finish(batch, known=True)
 
     @staticmethod
-    def _need(batch: Batch, partition: int, members: set[str]) -> None:
+    def _need(batch: Batch, partition: int, members: AbstractSet[str]) -> None:
         """From now on the batch waits for these members, and no others, to hold the partition's records."""
         for member in list(batch.need):
             if member not in members:

@@ -1,4 +1,6 @@
-"""Carrying out a request on copies that this member serves as primary. Pure semantics, one function an operation group."""
+"""Carrying out a request on copies that this member serves as primary. Pure semantics, one function an
+operation group.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +115,7 @@ def perform_whole(lane: Lane, copies: list[PartitionCopy], request: Request, now
     """Do an operation on every entry of these copies."""
     held = [(copy, copy.maps[request.map]) for copy in copies if request.map in copy.maps]
     if request.op in (Op.CLEAR, Op.EVICT_ALL):
-        return _clear(lane, held, request)
+        return _clear(lane, held)
     if request.op in (Op.SIZE, Op.IS_EMPTY) and not any(part.expiries for _, part in held):
         count = sum(len(part.entries) for _, part in held)
         return count if request.op is Op.SIZE else count == 0
@@ -146,7 +148,7 @@ def _collect(request: Request, parts: list[dict[bytes, bytes]]) -> Value:
     return answer
 
 
-def _clear(lane: Lane, held: list[tuple[PartitionCopy, MapPartition]], request: Request) -> int:
+def _clear(lane: Lane, held: list[tuple[PartitionCopy, MapPartition]]) -> int:
     count = 0
     for copy, part in held:
         if part.entries:

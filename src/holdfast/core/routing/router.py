@@ -2,7 +2,8 @@
 
 - R-1: A request is answered exactly once.
 - R-2: What was sent to a member that then left the view is sent again only if it changes nothing; else it is unknown.
-- R-3: A request waits while its partition has no serving primary, at most the call timeout; then it is refused: not applied.
+- R-3: A request waits while its partition has no serving primary, at most the call timeout; then it is
+  refused: not applied.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from holdfast.core.machine import MILLISECOND, SECOND, MemberId, Outbox
 from holdfast.core.messages import Answer, Forward
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.lane import Lane
+from holdfast.core.replication.perform import merge, perform, perform_whole
 from holdfast.core.store.operations import READS, WHOLE, Done, EventKind, Op, Outcome, Request, Status, Value
 from holdfast.core.store.partition import PartitionCopy
-from holdfast.core.replication.perform import merge, perform, perform_whole
 
 RETRY_NS = 50 * MILLISECOND
 CALL_TIMEOUT_NS = 60 * SECOND
@@ -143,9 +144,16 @@ class Router:
             self._out.send(owner, Forward(self._ticket, self._share(gathering.request, partitions)))
         if mine:
             gathering.missing.difference_update(mine)
-            self._perform_whole(
-                self._share(gathering.request, mine), lambda out: self._collect(gathering, mine, out, [])
-            )
+            self._ticket += 1
+            ticket = self._ticket
+            self._gathered[ticket] = (self._me, gathering, mine)
+
+            def performed(outcome: Outcome) -> None:
+                # Perhaps long after the others have answered: this share waits for its backups.
+                del self._gathered[ticket]
+                self._collect(gathering, mine, outcome, [])
+
+            self._perform_whole(self._share(gathering.request, mine), performed)
         elif not gathering.request.partitions:
             self._collect(gathering, [], Outcome(Status.OK, None), [])
         if late:
@@ -279,7 +287,9 @@ class Router:
         seconds = CALL_TIMEOUT_NS // SECOND
         where = f"partition {request.partitions[0]}" if len(request.partitions) == 1 else "some partition"
         return Outcome(
-            Status.NOT_READY, None, f"{where} had no serving primary for {seconds} s; nothing was changed there"
+            Status.NOT_READY,
+            None,
+            f"{where} had no serving primary for {seconds} s; nothing was changed there",
         )
 
 

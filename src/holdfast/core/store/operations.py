@@ -59,7 +59,9 @@ READS = frozenset(
 )
 """Operations that change nothing, so that they may be sent again without asking."""
 
-WHOLE = frozenset({Op.SIZE, Op.CONTAINS_VALUE, Op.KEYS, Op.VALUES, Op.ENTRIES, Op.CLEAR, Op.EVICT_ALL, Op.IS_EMPTY})
+WHOLE = frozenset(
+    {Op.SIZE, Op.CONTAINS_VALUE, Op.KEYS, Op.VALUES, Op.ENTRIES, Op.CLEAR, Op.EVICT_ALL, Op.IS_EMPTY}
+)
 """Operations on every entry of the partitions named in the request."""
 
 Value = None | bool | int | bytes | list[None | int | bytes]

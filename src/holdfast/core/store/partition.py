@@ -1,8 +1,8 @@
 """One member's copy of one partition: for each map a dictionary of entries, their expiry, and the update counter.
 
-A primary changes entries through the operations here; each change returns the *record* that its backups apply with
-`apply`, in the order of the counter. Backups never expire an entry by themselves: they wait for the primary's record, so
-that all copies hold the same.
+A primary changes entries through the operations here; each change returns the *record* that its backups apply
+with `apply`, in the order of the counter. Backups never expire an entry by themselves: they wait for the
+primary's record, so that all copies hold the same.
 
 Entries that neither expire nor are counted cost a dictionary slot and two bytes objects, and nothing else.
 """
@@ -92,7 +92,9 @@ class MapPartition:
 
     # -- what both primary and backup do
 
-    def store(self, key: bytes, value: bytes, ttl_ms: int, max_idle_ms: int, key_hash: int, now_ns: int) -> None:
+    def store(
+        self, key: bytes, value: bytes, ttl_ms: int, max_idle_ms: int, key_hash: int, now_ns: int
+    ) -> None:
         """Put the entry in place, with its expiry counted from now."""
         self.entries[key] = value
         if ttl_ms or max_idle_ms:

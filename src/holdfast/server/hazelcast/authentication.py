@@ -30,6 +30,10 @@ _REASONS = {
 
 
 def _authenticate(talk: Conversation, call: Call) -> None:
+    if not talk.grid.cluster_id:
+        # Clients hear of a new member from the others, and may be here before the member itself knows its cluster.
+        talk.hang_up("this member has not joined yet")
+        return
     status = _judge(talk, call)
     if status == ADMITTED:
         talk.known = True

@@ -8,7 +8,7 @@ every error.
 
 from __future__ import annotations
 
-# ruff: noqa: C901, PLR1714, SIM109 -- one loop without calls, tuples or lookups that it can do without: that
+# ruff: noqa: C901, SIM109 -- one loop without calls, tuples or lookups that it can do without: that
 # is its point
 from struct import Struct
 

@@ -1,0 +1,311 @@
+"""The in-process API: a member of the cluster inside your own asyncio program.
+
+async with holdfast.Member(seeds=["127.0.0.1:5751"]) as member:
+flights = member.map("flights")
+await flights.put("UA1545", {"origin": "EWR"})
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+from holdfast.config import Settings, load
+from holdfast.core.placement.key import partition_of
+from holdfast.core.store.operations import DEFAULT_TTL, EntryEvent, Op, Outcome, Request, Status, Value
+from holdfast.errors import Closing, Moved, NotReady, RequestError, TooLarge, Unknown
+from holdfast.runtime.node import Node
+from holdfast.wire.values import from_stored, to_stored
+
+REFUSALS: dict[Status, type[RequestError]] = {
+    Status.UNKNOWN: Unknown,
+    Status.MOVED: Moved,
+    Status.NOT_READY: NotReady,
+    Status.CLOSING: Closing,
+    Status.TOO_LARGE: TooLarge,
+}
+
+
+def _milliseconds(seconds: float | None) -> int:
+    return DEFAULT_TTL if seconds is None else max(1, round(seconds * 1000)) if seconds else 0
+
+
+class Member:
+    """One member in this process. Leaving the `async with` block drains it: it goes when its data is safe elsewhere.
+
+    Settings come from `settings`, or from the environment (`HOLDFAST_…`) and the keywords, which are those of
+    the sections `cluster` and `member` (`seeds`, `name`, `host`, `member_port`, `client_port`, `lite`, …).
+    Raises ConfigError.
+    """
+
+    def __init__(self, settings: Settings | None = None, **keywords: object) -> None:
+        if settings is None:
+            sections = {"cluster": Settings().cluster, "member": Settings().member}
+            overrides: dict[str, object] = {}
+            for key, value in keywords.items():
+                section = "cluster" if hasattr(sections["cluster"], key) and key != "name" else "member"
+                overrides[f"{section}.{key}"] = value
+            settings = load(None, os.environ, overrides)
+        elif keywords:
+            raise TypeError("give either settings or keywords")
+        self.settings = settings
+        self._node = Node(settings)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.leave()
+
+    async def start(self) -> None:
+        """Open the doors and join the cluster. Raises ConfigError when refused, TimeoutError when none is found."""
+        await self._node.start()
+        try:
+            async with asyncio.timeout(self.settings.cluster.join_timeout_ms / 1000):
+                while not self._node.joined:  # noqa: ASYNC110  (the core sets no event; joining takes a second)
+                    refusal = self._node.member.membership.refusal
+                    if refusal:
+                        raise Closing(f"the cluster refuses this member: {refusal}")
+                    await asyncio.sleep(0.02)
+        except BaseException:
+            await self._node.stop()
+            raise
+
+    async def leave(self) -> None:
+        """Drain and stop. Gives up after `partitions.drain_timeout_s`, with TimeoutError; the member then
+        stops anyway.
+        """
+        try:
+            self._node.leave()
+            async with asyncio.timeout(self.settings.partitions.drain_timeout_s):
+                await self._node.ended.wait()
+        finally:
+            await self._node.stop()
+
+    async def crash(self) -> None:
+        """Stop at once, as if the process had died: for tests of what the cluster does then."""
+        await self._node.stop()
+
+    @property
+    def uuid(self) -> str:
+        """Who this member is."""
+        return self._node.member_uuid
+
+    @property
+    def client_address(self) -> str:
+        """HOST:PORT for clients."""
+        return str(self._node.client_address)
+
+    @property
+    def member_address(self) -> str:
+        """HOST:PORT for other members: what they take as a seed."""
+        info = self._node.member.membership.info
+        return f"{info.host}:{info.port}"
+
+    def status(self) -> dict[str, object]:
+        """What this member knows of itself and the cluster; the same data as `holdfast status --json`."""
+        return self._node.status()
+
+    @property
+    def safe(self) -> bool:
+        """Whether every partition has all its copies and nothing is moving, as far as this member knows."""
+        return not self._node.member.why_unsafe()
+
+    async def wait_safe(self, timeout_s: float = 60.0) -> None:
+        """Wait until `safe`. Raises TimeoutError."""
+        async with asyncio.timeout(timeout_s):
+            while not self.safe:
+                await asyncio.sleep(0.02)
+
+    def map(self, name: str) -> Map:
+        """The map of this name; it comes into being with its first entry."""
+        return Map(self._node, name)
+
+
+class Map:
+    """A named map, partitioned over the cluster. Keys and values are plain Python data (see `wire.values`).
+
+    Every call raises `Refused` (or one of its kinds) when it was certainly not applied, and `Unknown` when it
+    may have been.
+    """
+
+    def __init__(self, node: Node, name: str) -> None:
+        self._node = node
+        self.name = name
+
+    async def _ask(self, request: Request) -> Value:
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def done(outcome: Outcome) -> None:
+            if not future.done():
+                future.set_result(outcome)
+
+        self._node.execute(request, done)
+        outcome = await future
+        if outcome.status is not Status.OK:
+            raise REFUSALS[outcome.status](outcome.detail)
+        return outcome.value
+
+    async def _on_key(
+        self,
+        op: Op,
+        key: object,
+        value: object = None,
+        *,
+        expected: object = None,
+        ttl_s: float | None = None,
+        max_idle_s: float | None = None,
+    ) -> Value:
+        raw = to_stored(key)
+        partition = partition_of(raw, 0, self._node.partition_count)
+        stored = to_stored(value) if value is not None else b""
+        wanted = to_stored(expected) if expected is not None else b""
+        ttl_ms, max_idle_ms = _milliseconds(ttl_s), _milliseconds(max_idle_s)
+        return await self._ask(
+            Request(op, self.name, [partition], raw, stored, wanted, [], ttl_ms, max_idle_ms)
+        )
+
+    async def _on_all(self, op: Op, value: object = None) -> Value:
+        partitions = list(range(self._node.partition_count))
+        stored = to_stored(value) if value is not None else b""
+        return await self._ask(Request(op, self.name, partitions, value=stored))
+
+    async def get(self, key: object) -> object:
+        """The value, or None."""
+        return _plain(await self._on_key(Op.GET, key))
+
+    async def put(
+        self, key: object, value: object, *, ttl_s: float | None = None, max_idle_s: float | None = None
+    ) -> object:
+        """Store, and answer the old value. `ttl_s` and `max_idle_s` in seconds; None: the map's setting, 0:
+        for ever.
+        """
+        return _plain(await self._on_key(Op.PUT, key, _given(value), ttl_s=ttl_s, max_idle_s=max_idle_s))
+
+    async def set(
+        self, key: object, value: object, *, ttl_s: float | None = None, max_idle_s: float | None = None
+    ) -> None:
+        """Store."""
+        await self._on_key(Op.SET, key, _given(value), ttl_s=ttl_s, max_idle_s=max_idle_s)
+
+    async def put_if_absent(self, key: object, value: object, *, ttl_s: float | None = None) -> object:
+        """Store if there is none; answers the value that was there, or None."""
+        return _plain(await self._on_key(Op.PUT_IF_ABSENT, key, _given(value), ttl_s=ttl_s))
+
+    async def replace(self, key: object, value: object) -> object:
+        """Store if there is one; answers the old value, or None."""
+        return _plain(await self._on_key(Op.REPLACE, key, _given(value)))
+
+    async def replace_if_same(self, key: object, expected: object, value: object) -> bool:
+        """Store if the present value equals `expected`; answers whether it did."""
+        return bool(await self._on_key(Op.REPLACE_IF_SAME, key, _given(value), expected=_given(expected)))
+
+    async def remove(self, key: object) -> object:
+        """Take out; answers the old value, or None."""
+        return _plain(await self._on_key(Op.REMOVE, key))
+
+    async def remove_if_same(self, key: object, expected: object) -> bool:
+        """Take out if the present value equals `expected`; answers whether it did."""
+        return bool(await self._on_key(Op.REMOVE_IF_SAME, key, expected=_given(expected)))
+
+    async def delete(self, key: object) -> bool:
+        """Take out; answers whether there was one."""
+        return bool(await self._on_key(Op.DELETE, key))
+
+    async def contains_key(self, key: object) -> bool:
+        """Whether there is an entry."""
+        return bool(await self._on_key(Op.CONTAINS_KEY, key))
+
+    async def contains_value(self, value: object) -> bool:
+        """Whether any entry has this value."""
+        return bool(await self._on_all(Op.CONTAINS_VALUE, _given(value)))
+
+    async def set_ttl(self, key: object, ttl_s: float) -> bool:
+        """Give the entry a new time to live, counted from now; 0: for ever. Answers whether there was one."""
+        return bool(await self._on_key(Op.SET_TTL, key, ttl_s=ttl_s))
+
+    async def evict(self, key: object) -> bool:
+        """Take out, as an eviction to listeners; answers whether there was one."""
+        return bool(await self._on_key(Op.EVICT, key))
+
+    async def put_all(self, entries: Mapping[object, object]) -> None:
+        """Store many; not atomic: each partition on its own."""
+        parts: dict[int, list[bytes]] = {}
+        for key, value in entries.items():
+            raw = to_stored(key)
+            part = parts.setdefault(partition_of(raw, 0, self._node.partition_count), [])
+            part += (raw, to_stored(_given(value)))
+        await asyncio.gather(
+            *(self._ask(Request(Op.PUT_ALL, self.name, [p], items=items)) for p, items in parts.items())
+        )
+
+    async def get_all(self, keys: Iterable[object]) -> dict[object, object]:
+        """The present ones of these keys with their values."""
+        parts: dict[int, list[bytes]] = {}
+        for key in keys:
+            raw = to_stored(key)
+            parts.setdefault(partition_of(raw, 0, self._node.partition_count), []).append(raw)
+        answers = await asyncio.gather(
+            *(self._ask(Request(Op.GET_ALL, self.name, [p], items=items)) for p, items in parts.items())
+        )
+        return {key: value for answer in answers for key, value in _pairs(answer)}
+
+    async def size(self) -> int:
+        """How many entries there are, over all partitions; not a snapshot."""
+        answer = await self._on_all(Op.SIZE)
+        return answer if isinstance(answer, int) else 0
+
+    async def is_empty(self) -> bool:
+        """Whether there is no entry."""
+        return bool(await self._on_all(Op.IS_EMPTY))
+
+    async def clear(self) -> None:
+        """Take out every entry."""
+        await self._on_all(Op.CLEAR)
+
+    async def keys(self) -> list[object]:
+        """All keys."""
+        return _plains(await self._on_all(Op.KEYS))
+
+    async def values(self) -> list[object]:
+        """All values."""
+        return _plains(await self._on_all(Op.VALUES))
+
+    async def entries(self) -> dict[object, object]:
+        """All entries. Raises TypeError when a key is a list or a dictionary."""
+        return dict(_pairs(await self._on_all(Op.ENTRIES)))
+
+    def listen(self, heard: Callable[[EntryEvent], None], *, key: object = None) -> Callable[[], None]:
+        """Call `heard` after each change on any member; answers the function that ends it.
+
+        Keys and values of events are in stored form: see `wire.values.from_stored`.
+        """
+        raw = None if key is None else to_stored(key)
+        end = self._node.listen(self.name, key=raw, local_only=False, heard=heard)
+        self._node.driver.leave_lane()
+        return end
+
+
+def _given(value: object) -> object:
+    if value is None:
+        raise TypeError("None cannot be a value of a map; remove the entry instead")
+    return value
+
+
+def _plain(value: Value) -> object:
+    return from_stored(value) if isinstance(value, bytes) else None
+
+
+def _plains(value: Value) -> list[object]:
+    return [_plain(one) for one in value] if isinstance(value, list) else []
+
+
+def _pairs(value: Value) -> list[tuple[object, object]]:
+    flat = _plains(value)
+    return list(zip(flat[::2], flat[1::2], strict=True))

@@ -1,0 +1,381 @@
+"""The command line, as a person meets it: what it says, and the exit status that a script sees."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli import simulate as simulation
+from holdfast.cli import status as inspection
+from holdfast.cli.credentials import Credentials
+from holdfast.cli.main import holdfast
+from holdfast.cli.simulate import parse_seeds
+from holdfast.config import Settings
+from holdfast.core.rules import RULES
+from holdfast.errors import ConfigError
+from holdfast.runtime import process
+from holdfast.sim.run import Verdict
+
+
+def run(*arguments: str, environ: dict[str, str] | None = None) -> Result:
+    return CliRunner().invoke(holdfast, arguments, env=environ, catch_exceptions=False)
+
+
+# -- the group
+
+
+def test_every_command_explains_itself() -> None:
+    listed = run("--help").output
+    for name, command in holdfast.commands.items():
+        assert name in listed
+        assert command.short_help
+        told = run(name, "--help")
+        assert told.exit_code == 0
+        assert len(told.output.splitlines()) > 4
+
+
+@pytest.mark.parametrize("switch", [["-O"], ["-OO"]])
+def test_python_without_assertions_is_refused(switch: list[str]) -> None:
+    code = "from holdfast.cli.main import main; main()"
+    told = subprocess.run(
+        [sys.executable, *switch, "-c", code, "--version"], capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 2
+    assert "does not run under python -O" in told.stderr
+
+
+def test_the_command_is_installed() -> None:
+    command = Path(sys.executable).with_name("holdfast")
+    told = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
+    assert told.stdout.startswith("holdfast, version ")
+
+
+def test_the_command_line_works_without_spark() -> None:
+    code = (
+        "import sys\n"
+        "for name in ('pyspark', 'pyarrow', 'pandas', 'hazelcast', 'numpy'): sys.modules[name] = None\n"
+        "from holdfast.cli.main import main; main()"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stderr
+
+
+# -- start and config
+
+
+def started(
+    monkeypatch: pytest.MonkeyPatch, *arguments: str, environ: dict[str, str] | None = None
+) -> Settings:
+    """The settings with which `holdfast start` would run a member."""
+    seen: list[Settings] = []
+
+    def main(settings: Settings) -> int:
+        seen.append(settings)
+        return 7
+
+    monkeypatch.setattr(process, "main", main)
+    told = run("start", *arguments, environ=environ)
+    assert told.exit_code == 7, told.output
+    return seen[0]
+
+
+def test_start_lays_flags_over_the_environment_over_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "member.toml"
+    file.write_text(
+        "[member]\nname = 'file'\nzone = 'file'\nclient_port = 1000\n[maps.flights]\nbackups = 3\n"
+    )
+    settings = started(
+        monkeypatch,
+        *("--config", str(file), "--client-port", "1002", "--seed", "a:1", "--seed", "b:2", "--lite"),
+        *("--set", "partitions.parallel_migrations=3", "--set", "maps.other.backups=0"),
+        environ={"HOLDFAST_MEMBER_ZONE": "environment", "HOLDFAST_MEMBER_CLIENT_PORT": "1001"},
+    )
+    assert (settings.member.name, settings.member.zone, settings.member.client_port) == (
+        "file",
+        "environment",
+        1002,
+    )
+    assert settings.cluster.seeds == ["a:1", "b:2"]
+    assert settings.member.lite
+    assert settings.partitions.parallel_migrations == 3
+    assert (settings.map("flights").backups, settings.map("other").backups) == (3, 0)
+
+
+def test_flags_that_are_left_out_change_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "member.toml"
+    file.write_text("[member]\nlite = true\n[cluster]\nbootstrap = true\n")
+    settings = started(monkeypatch, environ={"HOLDFAST_CONFIG": str(file)})
+    assert settings.given == {"member.lite", "cluster.bootstrap"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--client-port", "70000"], "member.client_port = 70000 is not allowed"),
+        (["--host", "0.0.0.0"], "is not allowed without credentials"),
+        (["--set", "cluster.nmae=x"], "did you mean name?"),
+        (["--set", "nothing"], "must be SECTION.KEY=VALUE"),
+        (["--set", "security.password=geheim"], "HOLDFAST_SECURITY_PASSWORD"),
+        (["--config", "/does/not/exist.toml"], "cannot read the settings in /does/not/exist.toml"),
+        (["--seed", "nonsense"], "cluster.seeds = 'nonsense' is not allowed"),
+    ],
+)
+def test_start_refuses_what_is_wrong_before_it_starts(arguments: list[str], message: str) -> None:
+    told = run("start", *arguments)
+    assert told.exit_code == 2
+    assert message in told.output
+    assert "Traceback" not in told.output
+    assert "geheim" not in told.output
+
+
+def test_config_checks_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "member.toml"
+    file.write_text("[partitions]\ncount = 13\n")
+    assert "1 settings are given" in run("config", str(file)).output
+    file.write_text("[partitions]\ncount = 'many'\n")
+    told = run("config", str(file))
+    assert told.exit_code == 2
+    assert f"{file}: partitions.count = 'many' is not allowed" in told.output
+
+
+# -- simulate
+
+
+def test_seeds_are_a_count_or_a_range() -> None:
+    assert parse_seeds("3") == range(3)
+    assert parse_seeds("100..199") == range(100, 200)
+    for wrong in ("", "x", "0", "5..4", "-3..2", "1..x"):
+        with pytest.raises(ConfigError, match="--seeds"):
+            parse_seeds(wrong)
+
+
+def fake(seed: int, *, without: frozenset[str] = frozenset(), story: object = None) -> Verdict:
+    """Fails on seed 3 always, and on seed 2 when a rule is off, unless that is 'fence'."""
+    if callable(story):
+        story(f"story of {seed}")
+    if seed == 4:
+        raise ValueError("a bug")
+    bad = seed == 3 or (seed == 2 and bool(without - {"fence"}))
+    return Verdict(seed, not bad, ["lost key 7"] if bad else [], f"{seed:064x}", {"reads": seed})
+
+
+@pytest.fixture
+def faked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulation, "simulate_seed", fake)
+
+
+@pytest.mark.usefixtures("faked")
+def test_a_campaign_says_which_seeds_failed_and_how_to_replay_them() -> None:
+    good = run("simulate", "--seeds", "3", "--workers", "1")
+    assert good.exit_code == 0
+    assert "3 seeds, 0 to 2: 0 failed" in good.output
+    bad = run("simulate", "--seeds", "2..4", "--workers", "1")
+    assert bad.exit_code == 1
+    assert "holdfast simulate --seed 3" in bad.output
+    assert "lost key 7" in bad.output
+    assert "ValueError: a bug" in bad.output
+    assert "3 seeds, 2 to 4: 2 failed" in bad.output
+
+
+@pytest.mark.usefixtures("faked")
+def test_a_campaign_for_scripts_is_one_line_of_json_for_each_seed() -> None:
+    lines = [
+        json.loads(line)
+        for line in run("simulate", "--seeds", "4", "--workers", "1", "--json").output.splitlines()
+    ]
+    assert [line["seed"] for line in lines] == [0, 1, 2, 3]
+    assert [line["ok"] for line in lines] == [True, True, True, False]
+
+
+@pytest.mark.usefixtures("faked")
+def test_one_seed_is_replayed_with_its_story() -> None:
+    told = run("simulate", "--seed", "3")
+    assert told.exit_code == 1
+    assert "story of 3" in told.output
+    assert f"{3:064x}" in told.output
+    assert "story" not in run("simulate", "--seed", "1", "--quiet").output
+
+
+@pytest.mark.usefixtures("faked")
+def test_the_alarm_fails_when_a_broken_rule_goes_unnoticed() -> None:
+    found = run("simulate", "--alarm", "--without", "all-ack", "--seeds", "3", "--workers", "1")
+    assert found.exit_code == 0
+    assert "found by seed 2" in found.output
+    missed = run("simulate", "--alarm", "--without", "fence", "--seeds", "3", "--workers", "1")
+    assert missed.exit_code == 1
+    assert "NOT FOUND in 3 runs" in missed.output
+
+
+def test_unknown_rules_are_refused_with_the_known_ones() -> None:
+    told = run("simulate", "--without", "fnce")
+    assert told.exit_code == 2
+    assert "fence" in told.output
+    listed = run("simulate", "--rules").output
+    assert all(name in listed for name in RULES)
+
+
+def test_two_processes_find_the_same_as_one() -> None:
+    """Real runs: the verdicts do not depend on who computes them, nor does the trace."""
+
+    def hashes(workers: int) -> dict[int, str]:
+        told = run("simulate", "--seeds", "3", "--workers", str(workers), "--json")
+        return {line["seed"]: line["trace_hash"] for line in map(json.loads, told.output.splitlines())}
+
+    alone = hashes(1)
+    assert alone == hashes(2)
+    assert len(set(alone.values())) == 3
+
+
+# -- status
+
+
+def member(uuid: str, **changes: object) -> dict[str, object]:
+    return {"uuid": uuid, "name": f"name of {uuid}", "host": "127.0.0.1", "client_port": 5701, "member_port": 5751} | {
+        "lite": False, "group": "", "master": uuid == "a", "primaries": 100, "backups": 71, **changes
+    }  # fmt: skip
+
+
+def own(uuid: str, **changes: object) -> dict[str, object]:
+    """What a member of two says of itself."""
+    return {
+        "uuid": uuid,
+        "cluster": "dev",
+        "cluster_id": "c",
+        "master": "a",
+        "leaving": False,
+        "members": [member("a"), member("b", client_port=5702)],
+        "table": {"version": 12, "stamp": "00ff"},
+        "partitions": {"count": 271},
+        "migrations": {"active": 1, "queued": 2, "completed": 3, "failed": 4, "sent_bytes": 5},
+        "entries": {"primary": 1500, "all": 3000},
+        "safe": True,
+        "why_unsafe": "",
+        **changes,
+    }
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, answers: dict[str, object]) -> None:
+    def ask(address: str, credentials: Credentials) -> dict[str, object]:
+        answer = answers[address]
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, dict)
+        return answer
+
+    monkeypatch.setattr(inspection, "ask", ask)
+
+
+def test_status_shows_members_and_safety(monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, {"127.0.0.1:5701": own("a"), "127.0.0.1:5702": own("b", leaving=True)})
+    told = run("status")
+    assert told.exit_code == 0
+    for part in (
+        "cluster dev",
+        "table version 12",
+        "partitions 271",
+        "safe",
+        "name of a",
+        "master",
+        "leaving",
+        "3,000",
+    ):
+        assert part in told.output
+    assert "not safe" not in told.output
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (own("b", safe=False, why_unsafe="3 partitions lack a backup"), "3 partitions lack a backup"),
+        (own("b", table={"version": 13, "stamp": "01ff"}), "members have 2 different partition tables"),
+        (OSError("refused"), "1 of 2 members do not answer"),
+    ],
+)
+def test_status_is_safe_only_when_every_member_says_so(
+    monkeypatch: pytest.MonkeyPatch, answer: object, why: str
+) -> None:
+    answering(monkeypatch, {"127.0.0.1:5701": own("a"), "127.0.0.1:5702": answer})
+    told = json.loads(run("status", "--json").output)
+    assert told["safe"] is False
+    assert told["why_unsafe"] == why
+    assert f"not safe: {why}" in run("status").output
+
+
+def test_status_for_scripts_has_every_member_with_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, {"127.0.0.1:5701": own("a"), "127.0.0.1:5702": OSError("refused")})
+    told = json.loads(run("status", "--json").output)
+    assert [each["uuid"] for each in told["members"]] == ["a", "b"]
+    assert told["members"][0]["status"]["entries"] == {"primary": 1500, "all": 3000}
+    assert told["members"][1]["status"] is None
+    assert told["members"][1]["error"] == "refused"
+
+
+def test_status_of_nobody_fails_in_one_line() -> None:
+    told = run("status", "127.0.0.1:1")
+    assert told.exit_code == 1
+    assert told.output.startswith("Error: ")
+    assert len(told.output.splitlines()) == 1
+
+
+def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Credentials] = []
+
+    def ask(address: str, credentials: Credentials) -> dict[str, object]:
+        seen.append(credentials)
+        return own("a")
+
+    monkeypatch.setattr(inspection, "ask", ask)
+    run("status", "--json", "--username", "u", environ={"HOLDFAST_SECURITY_PASSWORD": "geheim"})
+    assert seen[0] == Credentials("u", "geheim", None)
+    assert "geheim" not in repr(seen[0])
+
+
+# -- the jobs
+
+
+def test_spark_that_is_missing_is_named_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("holdfast.cli.pipeline.find_spec", lambda name: None if name == "pyspark" else True)
+    for command in ("audit", "demo"):
+        told = run(command)
+        assert told.exit_code == 2
+        assert "pip install 'holdfast[spark,demo]'" in told.output
+    monkeypatch.undo()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    told = run("audit", environ={"JAVA_HOME": str(tmp_path), "PATH": str(tmp_path)})
+    assert told.exit_code == 2
+    assert "Spark needs Java 17 or newer" in told.output
+
+
+@pytest.mark.parametrize(
+    "arguments", [["demo", "--rows", "0"], ["demo", "--members", "1"], ["chaos", "--rounds", "0"]]
+)
+def test_jobs_refuse_numbers_that_make_no_sense(arguments: list[str]) -> None:
+    assert run(*arguments).exit_code == 2
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    code = "from holdfast.cli.main import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "config"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ
+    )
+    assert process.stdout
+    process.stdout.close()
+    assert process.stderr
+    told = process.stderr.read()
+    process.stderr.close()
+    process.wait(30)
+    assert b"Traceback" not in told
+    assert b"Exception ignored" not in told

@@ -1,0 +1,219 @@
+"""A plan arrives, and on its way there are never fewer copies than before or after, for every backup count."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.placement.migration import Kind, Slots
+from holdfast.core.placement.planner import (
+    Plan,
+    cancel_cycles,
+    check,
+    plan,
+    prioritise,
+    promise,
+    published,
+    replay,
+)
+from holdfast.errors import InvariantBroken
+
+
+def row(text: str) -> Slots:
+    """`A-C` is a row with an empty slot 1."""
+    return tuple(None if name == "-" else name for name in text)
+
+
+def told(result: Plan) -> list[str]:
+    """The plan's migrations in short: kind, destination and where from and to, source and where it goes."""
+    names = {Kind.MOVE: "MOVE", Kind.COPY: "COPY", Kind.SHIFT_DOWN: "DOWN", Kind.SHIFT_UP: "UP"}
+    steps = []
+    for step in result.migrations:
+        text = f"{names[step.kind]} {step.destination}"
+        text += f" {step.destination_current}>" if step.destination_current >= 0 else " "
+        text += f"{step.destination_new}"
+        if step.source is not None:
+            text += f" for {step.source}" + (f">{step.source_new}" if step.source_new >= 0 else "")
+        steps.append(text)
+    return steps
+
+
+PUBLISHED = [
+    # the six worked examples of the ordering
+    ("ABC", "DBC", ["MOVE D 0 for A"]),
+    ("A-C", "ADC", ["COPY D 1"]),
+    ("A-C", "DAC", ["DOWN D 0 for A>1"]),
+    ("A-BC", "ABC-", ["UP B 2>1", "UP C 3>2"]),
+    ("ABCD", "ACDE", ["MOVE E 3 for D", "MOVE D 2 for C", "MOVE C 1 for B"]),
+    ("ABCD", "BDC-", ["UP D 3>1 for B", "MOVE B 0 for A"]),
+    # and the cases of the migration types
+    ("ABC", "DAC", ["MOVE D 0 for A", "MOVE A 1 for B"]),
+    ("ABCD", "ACBD", []),
+    ("A-C", "AC-", ["UP C 2>1"]),
+    ("ABC", "ACD", ["MOVE D 2 for C", "MOVE C 1 for B"]),
+    ("ABC", "CAB", []),
+    # copies first, where they do not conflict
+    ("AB-", "CBD", ["COPY D 2", "MOVE C 0 for A"]),
+    ("AB-", "CBA", ["DOWN C 0 for A>2"]),
+    ("A-B-", "CABD", ["DOWN C 0 for A>1", "COPY D 3"]),
+    ("A--B", "CBA-", ["UP B 3>1", "DOWN C 0 for A>2"]),
+    ("ABC-", "ACDB", ["MOVE D 2 for C", "DOWN C 1 for B>3"]),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "steps"), PUBLISHED)
+def test_published_examples(before: str, after: str, steps: list[str]) -> None:
+    result = plan(7, row(before), row(after))
+    assert told(result) == steps
+    assert all(step.partition == 7 for step in result.migrations)
+    check(result, row(after))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("ABC", "CAB", "ABC"),
+        ("ABC", "CBA", "ABC"),
+        ("ABCD", "BAEC", "ABEC"),
+        ("ABCDE", "BADCE", "ABCDE"),
+        ("AB-", "BAC", "ABC"),
+        ("ABC", "DAB", "DAB"),
+        ("A-B", "BA-", "BA-"),  # the hole makes it no rotation yet
+        ("ABCD", "BDC-", "BDC-"),
+    ],
+)
+def test_rotations_among_owners_are_cancelled(before: str, after: str, expected: str) -> None:
+    assert cancel_cycles(row(before), row(after)) == row(expected)
+    if before != "A-B":
+        assert plan(0, row(before), row(after)).target == row(expected)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("D-BC", "DB--"), ("B-AD", "ABD-"), ("A-CB", "ABC-"), ("AB-C", "CDA-"), ("A-BCD", "DA---")],
+)
+def test_holes_where_the_published_order_costs_a_copy(before: str, after: str) -> None:
+    check(plan(0, row(before), row(after)), row(after))
+
+
+def test_a_part_that_cannot_be_made_safely_is_left_out_and_named() -> None:
+    result = plan(0, row("AB-C"), row("CAB-"))
+    assert result.target == row("ABC-")
+    assert told(result) == ["UP C 3>2"]
+    assert result.cancelled == [0, 1, 2]
+
+
+def test_clearing_comes_last() -> None:
+    result = plan(0, row("C-AB"), row("CB--"))
+    assert told(result) == ["UP B 3>1"]
+    assert result.cleared == [2]
+    assert list(result.states()) == [row("C-AB"), row("CBA-"), row("CB--")]
+
+
+def test_rows_of_different_width_and_nothing_to_do() -> None:
+    assert told(plan(0, row("A"), row("AB"))) == ["COPY B 1"]
+    assert plan(0, row("AB"), row("A")).cleared == [1]
+    assert plan(0, row("AB"), row("AB")).migrations == []
+
+
+def test_a_member_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"target row .* names a member twice"):
+        plan(0, row("AB"), row("CC"))
+
+
+def test_the_check_finds_a_plan_that_costs_a_copy() -> None:
+    good = plan(0, row("ABC"), row("ADC"))
+    bad = Plan(0, good.current, row("A-C"), [], [1], [])
+    with pytest.raises(InvariantBroken, match="goes through"):
+        check(bad, row("ADC"))
+    with pytest.raises(InvariantBroken, match="ends in"):
+        check(Plan(0, good.current, good.target, [], [], []), good.target)
+
+
+def tables(width: int, members: str) -> list[tuple[Slots, Slots]]:
+    """Every pair of rows of this width, up to the names of the members."""
+    found = []
+    for filled in itertools.product([False, True], repeat=width):
+        names = iter(members)
+        current = tuple(next(names) if full else None for full in filled)
+        count = sum(filled)
+        for size in range(1, width + 1):
+            for owners in itertools.permutations(members, size):
+                new = [owner for owner in owners if owner in members[count:]]
+                if new == list(members[count : count + len(new)]):
+                    found.append((current, owners + (None,) * (width - size)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("width", "count", "left_out"), [(1, 3, 0), (2, 22, 0), (3, 150, 0), (4, 1106, 2), (5, 7761, 28)]
+)
+def test_every_table(width: int, count: int, left_out: int) -> None:
+    """All tables of up to 5 slots and 6 members: no step costs a copy, and the published plan is kept if safe."""
+    seen: Counter[str] = Counter()
+    for current, target in tables(width, "ABCDEF"):
+        result = plan(0, current, target)
+        check(result, target)
+        wanted = cancel_cycles(current, target)
+        seen["all"] += 1
+        seen["left out"] += result.target != wanted
+        steps = published(0, current, wanted)
+        if steps is not None and replay(current, prioritise(steps), wanted, promise(current, wanted)):
+            assert result.migrations == prioritise(steps)
+    assert (seen["all"], seen["left out"]) == (count, left_out)
+
+
+@st.composite
+def rows(draw: st.DrawFn, holes: bool = True) -> tuple[Slots, Slots]:
+    """A present row and a target of one width; the target has no holes."""
+    width = draw(st.integers(1, 7))
+    members = list("ABCDEFGHIJ")
+    before = draw(st.permutations(members))[:width]
+    if holes:
+        keep = draw(st.lists(st.booleans(), min_size=width, max_size=width))
+        current = tuple(owner if kept else None for owner, kept in zip(before, keep, strict=True))
+    else:
+        filled = draw(st.integers(1, width))
+        current = (*before[:filled], *[None] * (width - filled))
+    size = draw(st.integers(1, width))
+    return current, (*draw(st.permutations(members))[:size], *[None] * (width - size))
+
+
+@given(rows())
+def test_no_state_has_fewer_copies_than_promised(pair: tuple[Slots, Slots]) -> None:
+    current, target = pair
+    result = plan(0, current, target)
+    check(result, target)
+    for state in result.states():
+        owners = [owner for owner in state if owner is not None]
+        assert len(owners) == len(set(owners))
+    wrong = [slot for slot, owner in enumerate(target) if owner != result.target[slot]]
+    assert result.cancelled == wrong
+
+
+@given(rows(holes=False))
+def test_without_holes_everything_but_rotations_is_reached(pair: tuple[Slots, Slots]) -> None:
+    current, target = pair
+    result = plan(0, current, target)
+    check(result, target)
+    assert result.target == cancel_cycles(current, target)
+
+
+@given(rows(), st.data())
+def test_holes_in_the_target_do_no_harm(pair: tuple[Slots, Slots], data: st.DataObject) -> None:
+    current, target = pair
+    keep = data.draw(st.lists(st.booleans(), min_size=len(target), max_size=len(target)))
+    holed = tuple(owner if kept else None for owner, kept in zip(target, keep, strict=True))
+    check(plan(0, current, holed), holed)
+
+
+@given(rows())
+def test_a_plan_is_final(pair: tuple[Slots, Slots]) -> None:
+    current, target = pair
+    result = plan(0, current, target)
+    again = plan(0, result.target, result.target)
+    assert (again.migrations, again.cleared) == ([], [])

@@ -1,0 +1,421 @@
+"""The session of Holdfast's own protocol, alone: no sockets, real stores."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.server.hazelcast.one_member import OneMemberGrid
+from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
+
+from holdfast.config import LimitSettings
+from holdfast.core.machine import MILLISECOND
+from holdfast.core.placement.key import partition_of
+from holdfast.core.store.operations import Op, Outcome, Request, Status
+from holdfast.server import session as under_test
+from holdfast.wire import own
+
+COUNT = 7
+
+
+def text(word: str) -> bytes:
+    """A string in its stored form."""
+    raw = word.encode()
+    return (-11).to_bytes(4, "big", signed=True) + len(raw).to_bytes(4, "big") + raw
+
+
+def at(key: bytes) -> int:
+    return partition_of(key, 0, COUNT)
+
+
+@pytest.fixture
+def member() -> MemoryMember:
+    """One of two, holding every partition as owner or backup."""
+    return MemoryCluster(2, COUNT).members[0]
+
+
+@pytest.fixture
+def wire(member: MemoryMember) -> Wire:
+    """A connection that has said hello."""
+    found = Wire.to(member)
+    assert isinstance(found.hello(), own.HelloOk)
+    return found
+
+
+def owned(member: MemoryMember) -> list[int]:
+    return [partition for partition in range(COUNT) if member.lane.serving[partition] is not None]
+
+
+def keys_of(partition: int, count: int) -> list[bytes]:
+    found: list[bytes] = []
+    number = 0
+    while len(found) < count:
+        key = text(f"key-{number}")
+        if at(key) == partition:
+            found.append(key)
+        number += 1
+    return found
+
+
+def put(wire: Wire, partition: int, keys: list[bytes], value: bytes = b"vvvv", **more: int) -> own.PutDone:
+    columns = own.ColumnBatch.of(keys, [value] * len(keys))
+    answer = wire.ask(own.PutColumns, "m", [partition], [len(keys)], columns, **more)
+    assert isinstance(answer, own.PutDone)
+    return answer
+
+
+# -- the door
+
+
+def test_hello_tells_who_answers_and_how_many_partitions_there_are(member: MemoryMember) -> None:
+    answer = Wire.to(member).hello(cluster="dev")
+    assert (answer.member, answer.partition_count, answer.cluster_name) == (member.member_uuid, COUNT, "dev")
+
+
+@pytest.mark.parametrize(
+    ("hello", "kind"),
+    [
+        ({"cluster": "other"}, own.FaultKind.DENIED),
+        ({"username": "u", "password": "wrong"}, own.FaultKind.DENIED),
+    ],
+)
+def test_a_stranger_is_refused_and_disconnected(
+    member: MemoryMember, hello: dict[str, str], kind: own.FaultKind
+) -> None:
+    if "password" in hello:
+        member.user = ("u", "right", None)
+    wire = Wire.to(member)
+    answer = wire.hello(**hello)
+    assert isinstance(answer, own.Fault)
+    assert answer.kind is kind
+    assert wire.closed_with
+    wire.session.receive(own.frame(own.AskStatus(9)))
+    assert wire.answers() == []
+
+
+def test_another_version_of_the_protocol_is_refused(member: MemoryMember) -> None:
+    wire = Wire.to(member)
+    answer = wire.ask(own.Hello, own.VERSION + 1)
+    assert answer.kind is own.FaultKind.UNSUPPORTED
+    assert wire.closed_with
+
+
+def test_nothing_is_answered_before_hello(member: MemoryMember) -> None:
+    wire = Wire.to(member)
+    wire.session.receive(own.frame(own.AskTable(5)) + own.frame(own.AskTable(6)))
+    (answer,) = wire.answers()
+    assert (answer.id, answer.kind) == (0, own.FaultKind.DENIED)  # type: ignore[union-attr]
+    assert wire.closed_with
+
+
+def test_a_stranger_may_send_little_and_a_client_much(member: MemoryMember) -> None:
+    limits = LimitSettings(frame_bytes=1 << 20)
+    wire = Wire.to(member, limits=limits)
+    wire.session.receive(struct.pack("<I", own.GREETING_BYTES_MAX + 1))
+    assert wire.closed_with
+    wire = Wire.to(member, limits=limits)
+    assert wire.hello().frame_bytes_max == 1 << 20
+    wire.session.receive(struct.pack("<I", 1 << 20))
+    assert not wire.closed_with
+    wire = Wire.to(member, limits=limits)
+    wire.hello()
+    wire.session.receive(struct.pack("<I", (1 << 20) + 1))
+    assert wire.closed_with
+
+
+@settings(max_examples=60)
+@given(st.binary(min_size=1, max_size=80), st.booleans())
+def test_rubbish_ends_its_own_connection_and_raises_nothing(rubbish: bytes, known: bool) -> None:
+    member = MemoryCluster(2, COUNT).members[0]
+    wire, other = Wire.to(member), Wire.to(member)
+    other.hello()
+    if known:
+        wire.hello()
+    wire.session.receive(struct.pack("<I", len(rubbish)) + rubbish)
+    assert wire.closed_with or wire.answers()
+    assert isinstance(other.ask(own.AskTable), own.TableIs)
+
+
+def test_answers_that_come_after_the_end_are_dropped(member: MemoryMember, wire: Wire) -> None:
+    member.verdict = None
+    key = keys_of(owned(member)[0], 1)[0]
+    wire.session.receive(
+        own.frame(own.PutColumns(9, "m", [at(key)], [1], own.ColumnBatch.of([key], [b"vvvv"])))
+    )
+    wire.session.closed()
+    member.settle(safe=True)
+    assert wire.answers() == []
+
+
+# -- the cluster
+
+
+def test_the_table_names_the_holder_of_every_replica(member: MemoryMember, wire: Wire) -> None:
+    member.world.rows[3] = [None, member.member_uuid, "gone"]
+    answer = wire.ask(own.AskTable)
+    assert [row.uuid for row in answer.members] == [each.member_uuid for each in member.world.members]
+    assert answer.replicas[0] == [0, 1]
+    assert answer.replicas[3] == [own.NOBODY, 0, own.NOBODY]
+    assert answer.version == member.world.version
+
+
+def test_the_status_comes_as_it_is(wire: Wire, member: MemoryMember) -> None:
+    assert wire.ask(own.AskStatus).status == {"uuid": member.member_uuid, "members": 2}
+
+
+# -- single operations
+
+
+def test_an_operation_is_carried_out_and_its_outcome_told(member: MemoryMember, wire: Wire) -> None:
+    key = text("k")
+    assert wire.ask(own.Execute, Request(Op.SET, "m", [at(key)], key, b"vvvv")).outcome == Outcome(Status.OK)
+    assert wire.ask(own.Execute, Request(Op.GET, "m", [at(key)], key)).outcome.value == b"vvvv"
+    member.answer_with = Outcome(Status.UNKNOWN, detail="who knows")
+    assert wire.ask(own.Execute, Request(Op.GET, "m", [at(key)], key)).outcome == member.answer_with
+
+
+KEY = text("k")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Request(Op.GET, "", [at(KEY)], KEY),
+        Request(Op.GET, "m" * 257, [at(KEY)], KEY),
+        Request(Op.GET, "m", [], KEY),
+        Request(Op.GET, "m", [COUNT], KEY),
+        Request(Op.SIZE, "m", [-1]),
+        Request(Op.GET, "m", [at(KEY) ^ 1], KEY),
+        Request(Op.GET, "m", [0, 1], KEY),
+        Request(Op.GET_ALL, "m", [at(KEY) ^ 1], items=[KEY]),
+        Request(Op.PUT_ALL, "m", [at(KEY)], items=[KEY]),
+        Request(Op.SET, "m", [at(KEY)], KEY, b"v", ttl_ms=-2),
+        Request(Op.SET, "m", [at(KEY)], KEY, b"v", max_idle_ms=2**60),
+    ],
+)
+def test_a_request_that_cannot_be_meant_is_refused_and_not_carried_out(
+    member: MemoryMember, wire: Wire, request_: Request
+) -> None:
+    answer = wire.ask(own.Execute, request_)
+    assert isinstance(answer, own.Fault)
+    assert answer.kind is own.FaultKind.MALFORMED
+    assert member.requests == []
+    assert not wire.closed_with
+
+
+def test_a_key_that_carries_its_own_hash_belongs_where_that_says(member: MemoryMember, wire: Wire) -> None:
+    other = (at(KEY) + 1) % COUNT
+    request = Request(Op.GET, "m", [other], KEY, key_hash=other + COUNT)
+    assert isinstance(wire.ask(own.Execute, request), own.Executed)
+
+
+def test_keys_and_values_above_the_limits_are_refused(member: MemoryMember) -> None:
+    wire = Wire.to(member, limits=LimitSettings(key_bytes=16, value_bytes=16))
+    wire.hello()
+    long_key = text("k" * 20)
+    for request in (
+        Request(Op.GET, "m", [at(long_key)], long_key),
+        Request(Op.SET, "m", [at(KEY)], KEY, b"v" * 17),
+        Request(Op.PUT_ALL, "m", [at(KEY)], items=[KEY, b"v" * 17]),
+    ):
+        assert wire.ask(own.Execute, request).kind is own.FaultKind.TOO_LARGE
+    columns = own.ColumnBatch.of([KEY], [b"v" * 17])
+    assert wire.ask(own.PutColumns, "m", [at(KEY)], [1], columns).kind is own.FaultKind.TOO_LARGE
+
+
+def test_one_connection_may_not_keep_the_member_waiting_without_end(
+    member: MemoryMember, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(under_test, "WAITING_MAX", 2)
+    monkeypatch.setattr(
+        member, "execute", lambda request, done: member.lane.seals.append(lambda _: done(Outcome(Status.OK)))
+    )
+    ask = own.Execute(1, Request(Op.GET, "m", [at(KEY)], KEY))
+    wire.session.receive(own.frame(ask) * 3)
+    (refused,) = wire.answers()
+    assert refused.kind is own.FaultKind.NOT_READY  # type: ignore[union-attr]
+    member.settle(safe=True)
+    wire.session.receive(own.frame(ask))
+    assert [type(answer) for answer in wire.answers()] == [own.Executed, own.Executed]
+
+
+# -- columns
+
+
+def read_all(
+    wire: Wire, partition: int, between: Callable[[], None] = lambda: None, **more: int
+) -> dict[bytes, bytes]:
+    page = wire.ask(own.Scan, "m", partition, **more)
+    assert isinstance(page, own.Page), page
+    scan = wire.number
+    found = dict(zip(*page.columns.split(), strict=True))
+    while page.more:
+        between()
+        page = wire.ask(own.NextPage, scan)
+        rows = dict(zip(*page.columns.split(), strict=True))
+        assert rows
+        assert not found.keys() & rows.keys()
+        found |= rows
+    return found
+
+
+@pytest.mark.parametrize(
+    "more", [{"rows_max": 1}, {"rows_max": 4}, {"bytes_max": 1}, {"bytes_max": 60}, {"rows_max": 0}, {}]
+)
+def test_a_scan_gives_every_entry_once(member: MemoryMember, wire: Wire, more: dict[str, int]) -> None:
+    partition = owned(member)[0]
+    keys = keys_of(partition, 11)
+    assert put(wire, partition, keys).stored == 11
+    assert read_all(wire, partition, **more) == dict.fromkeys(keys, b"vvvv")
+
+
+def test_a_page_is_as_large_as_asked(member: MemoryMember, wire: Wire) -> None:
+    partition = owned(member)[0]
+    put(wire, partition, keys_of(partition, 11), b"v" * 100)
+    assert wire.ask(own.Scan, "m", partition, rows_max=4).columns.rows == 4
+    page = wire.ask(own.Scan, "m", partition, bytes_max=250)
+    assert page.columns.rows == 3
+    assert 250 <= page.columns.size_bytes < 400
+
+
+def test_a_scan_shows_one_moment_whatever_happens_meanwhile(member: MemoryMember, wire: Wire) -> None:
+    partition = owned(member)[0]
+    keys = keys_of(partition, 12)
+    put(wire, partition, keys[:10])
+    writer = Wire.to(member)
+    writer.hello()
+
+    def meanwhile() -> None:
+        put(writer, partition, keys[5:], b"later")
+        if member.lane.serving[partition] is not None:
+            member.lane.remove(member.held[partition], "m", keys[9])
+            member.lane.serving[partition] = None
+
+    assert read_all(wire, partition, meanwhile, rows_max=3) == dict.fromkeys(keys[:10], b"vvvv")
+
+
+def test_expired_entries_are_not_scanned(member: MemoryMember, wire: Wire) -> None:
+    partition = owned(member)[0]
+    keys = keys_of(partition, 4)
+    put(wire, partition, keys[:2], ttl_ms=10)
+    put(wire, partition, keys[2:])
+    member.now = 10 * MILLISECOND
+    assert read_all(wire, partition).keys() == set(keys[2:])
+
+
+def test_a_partition_that_is_not_served_has_moved(member: MemoryMember, wire: Wire) -> None:
+    backup = next(partition for partition in range(COUNT) if partition not in owned(member))
+    assert wire.ask(own.Scan, "m", backup).kind is own.FaultKind.MOVED
+    keys = keys_of(backup, 2)
+    answer = put(wire, backup, keys)
+    assert (answer.stored, answer.moved) == (0, [backup])
+    assert member.held[backup].entry_count() == 0
+    member.world.owner(backup).lane.set(
+        member.world.owner(backup).held[backup], "m", keys[0], b"vvvv", 0, 0, 0
+    )
+    assert wire.ask(own.Scan, "m", backup, any_copy=True).columns.rows == 1
+
+
+def test_a_scan_ends_with_the_next_one_and_when_it_is_read(member: MemoryMember, wire: Wire) -> None:
+    partition = owned(member)[0]
+    put(wire, partition, keys_of(partition, 3))
+    wire.ask(own.Scan, "m", partition, rows_max=1)
+    first = wire.number
+    wire.ask(own.Scan, "m", partition, rows_max=2)
+    second = wire.number
+    assert wire.ask(own.NextPage, first).kind is own.FaultKind.MALFORMED
+    assert not wire.ask(own.NextPage, second).more
+    assert wire.ask(own.NextPage, second).kind is own.FaultKind.MALFORMED
+
+
+def test_put_columns_stores_what_it_may_and_names_what_moved(member: MemoryMember, wire: Wire) -> None:
+    mine = owned(member)[0]
+    other = next(partition for partition in range(COUNT) if partition not in owned(member))
+    columns = own.ColumnBatch.of([*keys_of(other, 2), *keys_of(mine, 3)], [b"vvvv"] * 5)
+    answer = wire.ask(own.PutColumns, "m", [other, mine], [2, 3], columns)
+    assert answer == own.PutDone(answer.id, 3, [other], known=True)
+    assert read_all(wire, mine) == dict.fromkeys(keys_of(mine, 3), b"vvvv")
+
+
+def test_put_columns_is_answered_when_the_backups_have_spoken(member: MemoryMember, wire: Wire) -> None:
+    member.verdict = None
+    partition = owned(member)[0]
+    columns = own.ColumnBatch.of(keys_of(partition, 1), [b"vvvv"])
+    for number in (8, 9):
+        wire.session.receive(own.frame(own.PutColumns(number, "m", [partition], [1], columns)))
+    assert wire.answers() == []
+    member.lane.seals[1](False)
+    member.lane.seals[0](True)
+    assert wire.answers() == [own.PutDone(9, 1, [], known=False), own.PutDone(8, 1, [], known=True)]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "counts"),
+    [([0], [1]), ([0, 0], [1, 2]), ([0], [3]), ([0, 0], [3, -1])],
+    ids=["too few", "too many", "group without rows", "negative"],
+)
+def test_groups_that_do_not_add_up_break_the_protocol(
+    wire: Wire, partitions: list[int], counts: list[int]
+) -> None:
+    columns = own.ColumnBatch.of(keys_of(0, 2), [b"vvvv"] * 2)
+    wire.session.receive(own.frame(own.PutColumns(9, "m", partitions, counts, columns)))
+    assert wire.closed_with
+
+
+def test_a_key_in_the_wrong_group_stores_nothing(member: MemoryMember, wire: Wire) -> None:
+    mine, other = owned(member)[:2]
+    columns = own.ColumnBatch.of([*keys_of(mine, 1), *keys_of(other, 1)], [b"vvvv"] * 2)
+    wire.session.receive(own.frame(own.PutColumns(9, "m", [mine], [2], columns)))
+    assert wire.closed_with
+    assert member.held[mine].entry_count() == 0
+
+
+# -- digests
+
+
+def test_digests_tell_what_each_copy_holds(member: MemoryMember, wire: Wire) -> None:
+    mine = owned(member)[0]
+    put(wire, mine, keys_of(mine, 5))
+    backup = Wire.to(member.world.members[1])
+    backup.hello()
+    (here,) = wire.ask(own.AskDigests, [mine]).held
+    (there,) = backup.ask(own.AskDigests, [mine]).held
+    assert (here.replica, here.serving, there.replica, there.serving) == (0, True, 1, False)
+    assert here.maps[0].targets == [member.world.members[1].member_uuid]
+    ours, theirs = here.maps[0], there.maps[0]
+    assert (ours.counter, ours.entries, ours.digest) == (theirs.counter, theirs.entries, theirs.digest)
+    assert (ours.counter, ours.entries) == (5, 5)
+    held = member.world.members[1].held[mine].maps["m"]
+    held.entries[keys_of(mine, 1)[0]] = b"else"
+    assert backup.ask(own.AskDigests, [mine]).held[0].maps[0].digest != ours.digest
+
+
+def test_digests_of_one_map_and_of_what_is_held_only(member: MemoryMember, wire: Wire) -> None:
+    mine = owned(member)[0]
+    put(wire, mine, keys_of(mine, 1))
+    member.lane.set(member.held[mine], "n", KEY, b"vvvv", 0, 0, 0)
+    assert [digest.map for digest in wire.ask(own.AskDigests, [mine]).held[0].maps] == ["m", "n"]
+    assert [digest.map for digest in wire.ask(own.AskDigests, [mine], map="n").held[0].maps] == ["n"]
+    del member.held[mine]
+    answer = wire.ask(own.AskDigests, [mine])
+    assert (answer.answered, answer.held) == (1, [])
+    assert wire.ask(own.AskDigests, [COUNT]).kind is own.FaultKind.MALFORMED
+
+
+def test_an_answer_with_digests_ends_when_it_was_enough_work(
+    member: MemoryMember, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(under_test, "DIGEST_ENTRIES_MAX", 3)
+    for partition in owned(member):
+        put(wire, partition, keys_of(partition, 2))
+    answer = wire.ask(own.AskDigests, owned(member))
+    assert answer.answered == 2
+    assert len(answer.held) == 2
+
+
+def test_the_session_needs_nothing_but_the_grid(wire: Wire) -> None:
+    single = Wire.to(OneMemberGrid(COUNT))
+    assert isinstance(single.hello(), own.HelloOk)

@@ -1,0 +1,59 @@
+"""The options of the data source."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import ConfigError
+from holdfast.spark.options import MEANING, Options
+
+GOOD = {"address": "a:1", "map": "m"}
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    assert Options.parse(GOOD) == Options("a:1", "m")
+
+
+def test_names_are_read_in_any_case_and_by_their_other_names() -> None:
+    options = Options.parse(
+        {"ADDRESS": "a", "path": "m", "UserName": "u", "valueformat": "BINARY", "TTL": "1.5"}
+    )
+    assert options == Options("a", "m", user="u", value_format="binary", ttl_ms=1500)
+
+
+def test_lists_are_cut_at_commas() -> None:
+    options = Options.parse({**GOOD, "key": "a, b ,c", "columns": "x"})
+    assert (options.key, options.columns) == (("a", "b", "c"), ("x",))
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"address": ""}, "option address is missing: HOST:PORT"),
+        ({"map": ""}, "option map is missing"),
+        ({"map": "__schemas.spark"}, "Holdfast's own"),
+        ({"kee": "a"}, "unknown option 'kee': did you mean key"),
+        ({"zzzzzzzz": "a"}, "the options are address, map"),
+        ({"path": "other"}, "map is given twice"),
+        ({"valueFormat": "xml"}, "json or binary, not 'xml'"),
+        ({"ttl": "0"}, "ttl is a number above 0"),
+        ({"ttl": "soon"}, "ttl is a number above 0"),
+        ({"ttl": "nan"}, "ttl is a number above 0"),
+        ({"numPartitions": "1.5"}, "whole number"),
+        ({"numPartitions": "-1"}, "above 0"),
+        ({"timeout": "inf"}, "timeout is a number"),
+    ],
+)
+def test_a_wrong_option_is_named(more: dict[str, str], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        Options.parse({**GOOD, **more})
+
+
+def test_secrets_are_not_shown() -> None:
+    assert "secret" not in repr(Options.parse({**GOOD, "password": "secret", "token": "secret"}))
+
+
+def test_every_option_is_taken() -> None:
+    values = {"ttl": "1", "numPartitions": "2", "timeout": "3", "valueFormat": "json"}
+    options = Options.parse({name: values.get(name, "x") for name in MEANING})
+    assert (options.ttl_ms, options.tasks, options.timeout_s) == (1000, 2, 3.0)

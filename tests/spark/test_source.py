@@ -1,0 +1,245 @@
+"""The data source in a Spark session, against members in this process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.server.memory_cluster import MemoryCluster
+
+from holdfast.client.blocking import Client
+from holdfast.errors import ConfigError
+
+pytest.importorskip("pyspark")
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+TYPED = """
+    id, cast(id as tinyint) as b, cast(id as smallint) as s, cast(id as int) as i, id / 3 as d,
+    cast(id / 3 as float) as f, if(id % 5 = 0, null, id % 2 = 0) as flag,
+    if(id % 7 = 0, null, concat('ü ', id)) as text,
+    encode(concat('x', id), 'utf-8') as bytes, date_add(date'2013-01-01', cast(id as int)) as day,
+    timestamp_micros(id * 1000003) as at, cast(id * 1.5 as decimal(20, 3)) as amount,
+    timestamp_ntz'2013-01-01 00:00:00.000001' as wall,
+    case id % 4 when 0 then double('NaN') when 1 then double('Infinity') when 2 then null else -0.0D end as odd
+"""
+
+
+def numbers(spark: SparkSession, count: int, tasks: int = 2) -> DataFrame:
+    return spark.range(0, count, 1, tasks).selectExpr("id", "concat('word-', id) as word", "id * 2 as twice")
+
+
+def write(cluster: MemoryCluster, frame: DataFrame, mode: str = "append", **options: str) -> None:
+    options = {"address": cluster.addresses(), "key": "id", "timeout": "10", **options}
+    frame.write.format("holdfast").options(**options).mode(mode).save("m")
+
+
+def read(spark: SparkSession, cluster: MemoryCluster, **options: str) -> DataFrame:
+    return (
+        spark.read.format("holdfast").options(address=cluster.addresses(), timeout="10", **options).load("m")
+    )
+
+
+def test_every_type_goes_to_the_grid_and_comes_back(spark: SparkSession, cluster: MemoryCluster) -> None:
+    frame = spark.range(0, 100, 1, 2).selectExpr(*[part.strip() for part in _columns(TYPED)])
+    write(cluster, frame)
+    back = read(spark, cluster)
+    assert back.dtypes == frame.dtypes
+    assert back.count() == 100
+    assert back.exceptAll(frame).count() == 0
+    assert frame.exceptAll(back).count() == 0
+
+
+def _columns(text: str) -> list[str]:
+    """Cut at the commas that are outside of brackets."""
+    found, depth = [""], 0
+    for letter in text:
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if letter == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += letter
+    return found
+
+
+def test_an_empty_map_is_an_empty_frame(spark: SparkSession, cluster: MemoryCluster) -> None:
+    write(cluster, numbers(spark, 0))
+    assert read(spark, cluster).collect() == []
+
+
+def test_columns_are_pruned_by_option_and_tasks_are_counted(
+    spark: SparkSession, cluster: MemoryCluster
+) -> None:
+    write(cluster, numbers(spark, 100))
+    some = read(spark, cluster, columns="twice", numPartitions="3")
+    assert some.columns == ["twice"]
+    assert some.rdd.getNumPartitions() == 3
+    assert sorted(row.twice for row in some.collect()) == [2 * at for at in range(100)]
+
+
+def test_sql_reads_and_inserts_through_a_temporary_view(spark: SparkSession, cluster: MemoryCluster) -> None:
+    write(cluster, numbers(spark, 10))
+    options = f"address '{cluster.addresses()}', map 'm', key 'id'"
+    spark.sql(f"create or replace temporary view grid using holdfast options ({options})")
+    spark.sql("insert into grid values (10, 'word-10', 20)")
+    assert spark.sql("select sum(twice) from grid").first()[0] == sum(2 * at for at in range(11))  # type: ignore[index]
+
+
+def test_overwriting_clears_the_map_first(spark: SparkSession, cluster: MemoryCluster) -> None:
+    write(cluster, numbers(spark, 50))
+    write(cluster, numbers(spark, 5), "overwrite")
+    assert read(spark, cluster).count() == 5
+
+
+def test_what_is_wrong_is_said_before_anything_is_written(
+    spark: SparkSession, cluster: MemoryCluster
+) -> None:
+    frame = numbers(spark, 5)
+    for options, why in (
+        ({"key": "nope"}, "there is no key column 'nope'"),
+        ({"key": ""}, "option key is missing"),
+        ({"kee": "id"}, "did you mean key"),
+        ({"address": "127.0.0.1:1"}, "no member answers"),
+    ):
+        with pytest.raises(Exception, match=why):
+            write(cluster, frame, **options)
+    with pytest.raises(Exception, match=r"give them with \.schema"):
+        read(spark, cluster)
+
+
+def test_a_task_that_spark_runs_again_changes_nothing(
+    spark: SparkSession, cluster: MemoryCluster, tmp_path: Path
+) -> None:
+    failed = str(tmp_path / "failed")
+
+    def fail_once(batches: Any) -> Any:
+        from pathlib import Path
+
+        for number, batch in enumerate(batches):
+            if number == 2 and not Path(failed).exists():
+                Path(failed).touch()
+                raise RuntimeError("once")
+            yield batch
+
+    rows = 5000
+    frame = numbers(spark, rows, tasks=1)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
+    try:
+        write(cluster, frame.mapInArrow(fail_once, frame.schema))
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert Path(failed).exists()
+    assert sorted(read(spark, cluster).collect()) == sorted(frame.collect())
+    stored = sum(
+        held.counter
+        for partition in range(31)
+        for held in [cluster.owner(partition).held[partition].open("m")]
+    )
+    assert stored > rows, "the first attempt was to write something before it failed"
+
+
+def test_a_failed_job_says_what_it_has_written(spark: SparkSession, cluster: MemoryCluster) -> None:
+    frame = spark.range(0, 3000, 1, 1).selectExpr("if(id = 2500, null, id) as id")
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
+    try:
+        with pytest.raises(
+            Exception, match="has written 2000 rows into 31 partitions of map 'm', and then failed"
+        ):
+            write(cluster, frame)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert read(spark, cluster).count() == 2000
+
+
+def test_reading_and_writing_while_partitions_move(spark: SparkSession, cluster: MemoryCluster) -> None:
+    stop = threading.Event()
+
+    def keep_moving() -> None:
+        at = 0
+        while not stop.is_set():
+            cluster.do(lambda: [cluster.move(each % 31) for each in range(at, at + 5)])  # noqa: B023
+            at += 5
+            time.sleep(0.01)
+
+    mover = threading.Thread(target=keep_moving)
+    mover.start()
+    try:
+        frame = numbers(spark, 20_000)
+        write(cluster, frame)
+        for _ in range(3):
+            assert read(spark, cluster).selectExpr("count(*)", "sum(twice)").first() == (
+                20_000,
+                19_999 * 20_000,
+            )
+    finally:
+        stop.set()
+        mover.join()
+
+
+def test_the_audit_finds_the_one_copy_that_differs(spark: SparkSession, cluster: MemoryCluster) -> None:
+    from holdfast.spark.audit import audit
+
+    write(cluster, numbers(spark, 1000))
+    sound = audit(spark, cluster.addresses())
+    assert sound.sound
+    assert sound.copies == 31 + 1
+    assert sound.entries == 1000 + 1
+    entries = cluster.by_uuid[str(cluster.rows[7][1])].held[7].maps["m"].entries
+    entries[next(iter(entries))] = b"else"
+    result = audit(spark, cluster.addresses(), maps=["m"])
+    (wrong,) = result.frame(spark).where("verdict <> 'equal'").collect()
+    assert (wrong.partition, wrong.map, wrong.replica, wrong.verdict) == (7, "m", 1, "differs")
+
+
+def test_a_map_is_compared_with_its_source(spark: SparkSession, cluster: MemoryCluster) -> None:
+    from holdfast.spark.compare import compare_with_source
+
+    frame = numbers(spark, 200).selectExpr("*", "if(id % 2 = 0, double('NaN'), null) as odd")
+    write(cluster, frame)
+    same = compare_with_source(spark, frame, "m", "id", address=cluster.addresses())
+    assert same.same
+    assert (same.equal, same.samples) == (200, [])
+    changed = frame.where("id <> 3").selectExpr("id", "if(id = 5, 'else', word) as word", "twice", "odd")
+    more = changed.union(spark.sql("select 1000L, 'new', 0L, 0.0D"))
+    found = compare_with_source(spark, more, "m", "id", address=cluster.addresses())
+    assert not found.same
+    assert (found.equal, found.missing, found.extra, found.different) == (198, 1, 1, 1)
+    assert {(sample["id"], sample["verdict"]) for sample in found.samples} == {
+        (3, "extra"),
+        (5, "different"),
+        (1000, "missing"),
+    }
+    with pytest.raises(ConfigError, match="differ in the columns twice"):
+        compare_with_source(spark, frame.drop("twice"), "m", "id", address=cluster.addresses())
+
+
+def test_credentials_are_asked_for_and_not_shown_in_the_plan(
+    spark: SparkSession, cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for member in cluster.members:
+        member.user = ("me", "hush-hush", None)
+    with pytest.raises(Exception, match="credentials are missing or wrong"):
+        write(cluster, numbers(spark, 5), user="me", password="wrong")
+    write(cluster, numbers(spark, 5), user="me", password="hush-hush")
+    frame = read(spark, cluster, user="me", password="hush-hush")
+    assert frame.count() == 5
+    frame.explain("extended")
+    shown = capsys.readouterr().out
+    assert "holdfast" in shown.lower()
+    assert "hush-hush" not in shown
+
+
+def test_what_spark_writes_other_clients_read(spark: SparkSession, cluster: MemoryCluster) -> None:
+    from holdfast.spark.stored import long_data
+
+    write(cluster, numbers(spark, 3))
+    with Client(cluster.addresses()) as client:
+        value = client.get("m", long_data(2))
+    assert value is not None
+    assert value[8:] == b'{"id":2,"word":"word-2","twice":4}'

@@ -1,0 +1,260 @@
+"""Settings: three sources, one schema, and messages that say what to write instead."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.config import BACKUPS_MAX, MapSettings, Settings, disagreement, is_loopback, load, parse_address
+from holdfast.config.schema import schema
+from holdfast.errors import ConfigError
+
+
+def test_defaults_are_those_of_the_documentation() -> None:
+    settings = load()
+    assert settings.partitions.count == 271
+    assert settings.map("anything") == MapSettings(backups=1, async_backups=0, ttl_ms=0, max_idle_ms=0)
+    assert (settings.member.client_port, settings.member.member_port) == (5701, 5751)
+    assert settings.member.host == "127.0.0.1"
+    assert not settings.given
+
+
+def test_every_key_has_a_meaning_a_variable_and_a_default_that_it_allows() -> None:
+    keys = schema()
+    assert len({key.variable for key in keys}) == len(keys)
+    for key in keys:
+        assert key.meaning.endswith("."), key.dotted
+        load(overrides={key.dotted: key.default})
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file() -> None:
+    text = '[member]\nname = "file"\nzone = "file"\ngroup = "file"'
+    environ = {"HOLDFAST_MEMBER_ZONE": "environment", "HOLDFAST_MEMBER_GROUP": "environment"}
+    settings = load(text, environ, {"member.group": "flag", "member.name": None})
+    assert (settings.member.name, settings.member.zone, settings.member.group) == (
+        "file",
+        "environment",
+        "flag",
+    )
+
+
+def test_the_environment_is_text_in_the_shape_of_its_key() -> None:
+    settings = load(
+        environ={
+            "HOLDFAST_CLUSTER_SEEDS": "a:1, b:2",
+            "HOLDFAST_MEMBER_LITE": "True",
+            "HOLDFAST_MEMBER_CLIENT_PORT": "6000",
+            "HOLDFAST_MEMBER_ATTRIBUTES": "rack=r1,disk=ssd",
+            "HOLDFAST_MAPS_DEFAULT_BACKUPS": "2",
+            "HOLDFAST_MAPS_my_map_ASYNC_BACKUPS": "3",
+        }
+    )
+    assert settings.seed_addresses() == [("a", 1), ("b", 2)]
+    assert settings.member.lite is True
+    assert settings.member.client_port == 6000
+    assert settings.member.attributes == {"rack": "r1", "disk": "ssd"}
+    assert settings.map("my_map") == MapSettings(backups=2, async_backups=3)
+    assert settings.map("other").backups == 2
+
+
+def test_variables_that_only_begin_alike_are_left_alone() -> None:
+    environ = {"HOLDFAST_SERVICE_HOST": "10.0.0.1", "HOLDFAST_PORT_5701_TCP": "x", "PATH": "/bin"}
+    assert load(environ=environ) == load()
+
+
+def test_a_map_takes_what_it_does_not_set_from_default() -> None:
+    settings = load("[maps.default]\nbackups = 2\nttl_ms = 5\n[maps.flights]\nttl_ms = 0\n")
+    assert settings.map("flights") == MapSettings(backups=2, ttl_ms=0)
+    assert settings.map("flights").copies == 3
+    assert settings.replica_backups() == 2
+
+
+def test_what_was_given_is_known() -> None:
+    settings = load("[member]\nclient_port = 5701")
+    assert settings.is_given("member.client_port")
+    assert not settings.is_given("member.member_port")
+
+
+WRONG = {
+    "[clster]": "unknown section [clster]; did you mean cluster?",
+    "[cluster]\nnmae = 'x'": "unknown key cluster.nmae; did you mean name?",
+    "[cluster]\nqqqq = 1": "known are name, seeds, bootstrap",
+    "cluster = 3": "cluster must be a section: write [cluster]",
+    "[maps]\nbackups = 1": "maps must be a section: write [maps.NAME]",
+    "[maps.x]\nbackup = 1": "unknown key maps.x.backup; did you mean backups?",
+    "[maps.x]\nbackups = 7": "maps.x.backups = 7 is not allowed: it must be a whole number from 0 to 6",
+    "[maps.x]\nbackups = 4\nasync_backups = 3": "maps.x.async_backups = 3 are 7 together: at most 6",
+    "[maps.x]\nbackups = true": "maps.x.backups = True is not allowed",
+    "[maps.x]\nbackups = '1'": "maps.x.backups = '1' is not allowed",
+    "[maps.'']\nbackups = 1": "the name of a map has 1 to 250 characters",
+    "[cluster]\nquorum = 'some'": "cluster.quorum = 'some' is not allowed: it must be 'any' or 'majority'",
+    "[cluster]\nheartbeat_ms = 6000": "cluster.suspect_after_ms = 10000 is not allowed: it must be at least twice",
+    "[cluster]\nseeds = ['host']": "cluster.seeds = 'host' is not allowed: it must be HOST:PORT",
+    "[partitions]\ncount = 0": "partitions.count = 0 is not allowed: it must be a whole number from 1 to 65536",
+    "[partitions]\ngroup_by = 'zone'": "member.zone must be set, because partitions.group_by is 'zone'",
+    "[member]\nlite = 'yes'": "member.lite = 'yes' is not allowed: it must be true or false",
+    "[member]\nclient_port = 5751": "member.client_port = 5751 is not allowed: member.member_port is the same",
+    "[security]\nusername = 'u'": "security.password must be set too",
+    "[security]\npassword = 'p'": "security.username must be set too",
+    "[limits]\nframe_bytes = 65536": "limits.frame_bytes = 65536 is not allowed: one entry of limits.key_bytes",
+    "[cluster": "the configuration is not valid TOML",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_a_mistake_in_the_file_is_named_with_what_is_allowed(text: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(WRONG[text])):
+        load(text)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("HOLDFAST_CLUSTR_NAME", "x", "did you mean HOLDFAST_CLUSTER_NAME?"),
+        ("HOLDFAST_MEMBER_CLIENT_PROT", "1", "did you mean HOLDFAST_MEMBER_CLIENT_PORT?"),
+        (
+            "HOLDFAST_MEMBER_LITE",
+            "perhaps",
+            "member.lite = 'perhaps' is not allowed: it must be true or false",
+        ),
+        ("HOLDFAST_MAPS_BACKUPS", "1", "must be HOLDFAST_MAPS_<NAME>_<KEY>"),
+        ("HOLDFAST_MEMBER_ATTRIBUTES", "rack", "give NAME=VALUE, separated by commas"),
+    ],
+)
+def test_a_mistake_in_the_environment_is_named(variable: str, value: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load(environ={variable: value})
+
+
+def test_a_mistake_in_a_flag_is_named() -> None:
+    with pytest.raises(ConfigError, match=re.escape("the command line: member.client_port = 70000")):
+        load(overrides={"member.client_port": 70_000})
+    with pytest.raises(ConfigError, match=re.escape("did you mean member.host?")):
+        load(overrides={"membr.host": "x"})
+
+
+OPEN = {"member.host": "0.0.0.0"}
+PASSWORD = {"security.username": "u", "security.password": "geheim"}
+TOKEN = {"security.token": "geheim"}
+SECRET = {"security.member_secret": "geheim"}
+
+
+@pytest.mark.parametrize(
+    ("given_keys", "missing"),
+    [
+        ({}, ["security.username", "security.token", "security.member_secret"]),
+        (PASSWORD, ["security.member_secret"]),
+        (TOKEN, ["security.member_secret"]),
+        (SECRET, ["security.username", "security.token"]),
+    ],
+)
+def test_an_open_address_without_credentials_is_refused(
+    given_keys: dict[str, str], missing: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as told:
+        load(overrides={**OPEN, **given_keys})
+    assert "member.host = '0.0.0.0' is not allowed without credentials" in str(told.value)
+    for key in ("security.username", "security.token", "security.member_secret"):
+        assert (key in str(told.value)) == (key in missing)
+
+
+@pytest.mark.parametrize("credentials", [PASSWORD, TOKEN])
+def test_an_open_address_with_credentials_is_allowed(credentials: dict[str, str]) -> None:
+    assert load(overrides={**OPEN, **credentials, **SECRET}).security.clients_authenticate
+
+
+@pytest.mark.parametrize(
+    ("host", "only_here"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.168.1.1", False),
+        ("localhost.example.org", False),
+        ("", False),
+    ],
+)
+def test_loopback_is_told_from_open_addresses(host: str, only_here: bool) -> None:
+    assert is_loopback(host) is only_here
+
+
+def test_secrets_are_never_shown() -> None:
+    settings = load(overrides={**PASSWORD, **TOKEN, **SECRET})
+    assert "geheim" not in f"{settings!r} {settings} {settings.security!r} {settings.security}"
+    assert "username='u'" in repr(settings)
+    with pytest.raises(ConfigError) as told:
+        load("[security]\ntoken = 31415926")
+    assert "31415926" not in str(told.value)
+
+
+def test_members_agree_on_what_they_share_and_nothing_else() -> None:
+    mine = load("[maps.flights]\nbackups = 2")
+    same = load(
+        "[maps.flights]\nbackups = 2\n[member]\nname = 'other'\n[partitions]\nparallel_migrations = 2"
+    )
+    other = load("[maps.flights]\nbackups = 1")
+    assert mine.digest() == same.digest()
+    assert disagreement(mine.shared(), same.shared()) is None
+    assert mine.digest() != other.digest()
+    told = disagreement(mine.shared(), other.shared())
+    assert told is not None
+    assert told.startswith("maps.flights.backups is 2 here and 1 there")
+    assert "not configured there" in str(disagreement(mine.shared(), load().shared()))
+
+
+@given(backups=st.integers(-2, 9), others=st.integers(-2, 9))
+def test_backups_are_accepted_exactly_within_their_bounds(backups: int, others: int) -> None:
+    allowed = backups >= 0 and others >= 0 and backups + others <= BACKUPS_MAX
+    text = f"[maps.m]\nbackups = {backups}\nasync_backups = {others}"
+    if allowed:
+        assert load(text).map("m").copies == 1 + backups + others
+    else:
+        with pytest.raises(ConfigError, match=r"maps\.m\."):
+            load(text)
+
+
+@given(st.text(max_size=40))
+def test_any_text_gives_settings_or_a_config_error(text: str) -> None:
+    try:
+        assert isinstance(load(text), Settings)
+    except ConfigError:
+        pass
+    try:
+        host, port = parse_address(text, "cluster.seeds")
+    except ConfigError:
+        return
+    assert host
+    assert 1 <= port <= 65_535
+
+
+@pytest.mark.parametrize(
+    ("text", "pair"),
+    [("a:1", ("a", 1)), ("[::1]:5751", ("::1", 5751)), ("10.0.0.1:65535", ("10.0.0.1", 65_535))],
+)
+def test_addresses(text: str, pair: tuple[str, int]) -> None:
+    assert parse_address(text, "key") == pair
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "a:", ":1", "::1:5751", "a:0", "a:65536", "a:x", "a:-1", "[]:1", "a:\uff11"]
+)
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="key = "):
+        parse_address(text, "key")
+
+
+def test_the_printed_schema_is_valid_toml_and_changes_nothing() -> None:
+    from holdfast.cli.configuration import as_toml
+
+    assert load(as_toml()) == load()
+    live, count = re.subn(r"^# (\w+ = )", r"\1", as_toml(), flags=re.MULTILINE)
+    settings = load(live)
+    assert count == len(schema()) == len(settings.given)
+    assert msgspec.structs.replace(settings, given=frozenset()) == load()

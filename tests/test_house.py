@@ -1,0 +1,340 @@
+"""The house rules that no tool of its own enforces, and the proof that those which have one can fail."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.main import holdfast
+from holdfast.config.schema import schema
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src"
+PACKAGE = SOURCE / "holdfast"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+
+MODULE_LINES = 600
+VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", "tools", "stuff"}
+EXECUTABLE = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "code", "codeop"}
+"""Modules that turn bytes into something that runs."""
+EVALUATING = {"eval", "exec", "compile", "__import__"}
+INDEX_HOSTS = re.compile(
+    r"p[y]pi\.org|py[t]honhosted\.org|registry\.np[m]js|registry\.y[a]rnpkg|proxy\.g[o]lang", re.IGNORECASE
+)
+"""Spelt so that this file does not name them either."""
+NOT_OURS = {".git", ".venv", "node_modules", "out", "build", "dist"}
+
+
+def trees(paths: list[Path]) -> Iterator[tuple[Path, ast.Module]]:
+    for path in paths:
+        yield path, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+# -- layers
+
+
+def lint(root: Path) -> subprocess.CompletedProcess[str]:
+    """The import contracts of pyproject.toml, judged on the package under `root`."""
+    command = (
+        "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", command, "--no-cache", "--config", str(root / "pyproject.toml")],
+        cwd=root,
+        env={"PYTHONPATH": str(root / "src"), "PATH": "/usr/bin:/bin", "PYTHONUTF8": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_imports_point_down() -> None:
+    told = lint(ROOT)
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "0 broken" in told.stdout
+
+
+BREACHES = {
+    "core/machine.py": ("import time", "The pure layers"),
+    "server/grid.py": ("from asyncio import Queue", "The pure layers"),
+    "wire/own.py": ("import pickle", "The pure layers"),
+    "sim/__init__.py": ("import holdfast.runtime", "Imports point down only"),
+    "runtime/__init__.py": ("import holdfast.sim", "Imports point down only"),
+    "core/store/partition.py": ("import holdfast.wire", "Imports point down only"),
+    "sim/world.py": ("import threading", "The simulated world"),
+    "client/__init__.py": ("import holdfast.server.grid", "A client needs no server"),
+    "config/schema.py": ("import os", "Settings are data"),
+}
+
+
+@pytest.mark.parametrize("module", BREACHES)
+def test_a_breach_of_the_layers_is_found(module: str, tmp_path: Path) -> None:
+    line, contract = BREACHES[module]
+    shutil.copytree(SOURCE, tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    breached = tmp_path / "src" / "holdfast" / module
+    breached.write_text(breached.read_text(encoding="utf-8") + f"\n{line}\n", encoding="utf-8")
+    told = lint(tmp_path)
+    assert told.returncode == 1, told.stdout + told.stderr
+    assert re.search(rf"{contract}[^\n]* BROKEN", told.stdout), told.stdout
+
+
+# -- modules
+
+
+def test_modules_are_short_enough_to_read() -> None:
+    lengths = {named(path): len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES + TESTS}
+    assert {name: length for name, length in lengths.items() if length > MODULE_LINES} == {}
+
+
+def test_no_module_has_a_name_that_says_nothing() -> None:
+    vague = [
+        named(path) for path in MODULES + TESTS if VAGUE_NAMES & {path.stem, *path.relative_to(ROOT).parts}
+    ]
+    assert vague == []
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [named(path) for path, tree in trees(MODULES) if tree.body and not ast.get_docstring(tree)]
+    assert silent == []
+
+
+# -- nothing executable on any wire or in any file
+
+
+def executable(tree: ast.Module) -> list[str]:
+    """Every way in this module to turn data into code."""
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                found += [alias.name for alias in names if alias.name.split(".")[0] in EXECUTABLE]
+            case ast.ImportFrom(module=str(module)) if module.split(".")[0] in EXECUTABLE:
+                found.append(module)
+            case ast.Call(func=ast.Name(id=name)) if name in EVALUATING:
+                found.append(name)
+            case ast.Attribute(attr="CloudPickleSerializer" | "PickleSerializer"):
+                found.append(node.attr)
+    return found
+
+
+def test_nothing_turns_data_into_code() -> None:
+    assert {named(path): found for path, tree in trees(MODULES) if (found := executable(tree))} == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import pickle",
+        "from pickle import loads",
+        "import marshal as m",
+        "eval('1')",
+        "exec(x)",
+        "compile(x, '', 'eval')",
+    ],
+)
+def test_what_turns_data_into_code_is_found(text: str) -> None:
+    assert executable(ast.parse(text))
+
+
+# -- one order: a set has none that two runs share
+
+
+def unordered(tree: ast.Module) -> list[int]:
+    """Lines that go through a set in the set's own order, as far as one can see without types."""
+
+    def is_set(node: ast.expr) -> bool:
+        match node:
+            case ast.Set() | ast.SetComp():
+                return True
+            case ast.Call(func=ast.Name(id="set" | "frozenset")):
+                return True
+            case ast.BinOp(left=left, right=right, op=ast.BitOr() | ast.BitAnd() | ast.Sub() | ast.BitXor()):
+                return is_set(left) or is_set(right)
+            case ast.Call(
+                func=ast.Attribute(attr="union" | "intersection" | "difference" | "symmetric_difference")
+            ):
+                return True
+            case _:
+                return False
+
+    # A comprehension that makes a set, or is at once counted or sorted, does not show the order.
+    harmless: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.SetComp():
+                harmless.add(node)
+            case ast.Call(
+                func=ast.Name(
+                    id="sorted" | "sum" | "any" | "all" | "min" | "max" | "len" | "set" | "frozenset"
+                ),
+                args=[ast.GeneratorExp() | ast.ListComp() as inner, *_],
+            ):
+                harmless.add(inner)
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.For(iter=iterated) if is_set(iterated):
+                found.append(iterated.lineno)
+            case ast.ListComp() | ast.DictComp() | ast.GeneratorExp() if node not in harmless:
+                found += [loop.iter.lineno for loop in node.generators if is_set(loop.iter)]
+            case ast.Call(func=ast.Name(id="list" | "tuple" | "iter" | "enumerate"), args=[first, *_]) if (
+                is_set(first)
+            ):
+                found.append(first.lineno)
+    return found
+
+
+PURE = [
+    path
+    for layer in ("core", "wire", "server", "engine", "check", "observe", "sim")
+    for path in (PACKAGE / layer).rglob("*.py")
+]
+
+
+def test_no_protocol_depends_on_the_order_of_a_set() -> None:
+    assert {named(path): lines for path, tree in trees(sorted(PURE)) if (lines := unordered(tree))} == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("for x in {1, 2}: pass", 1),
+        ("for x in set(y): pass", 1),
+        ("for x in set(y) - z: pass", 1),
+        ("z = [x for x in {a for a in b}]", 1),
+        ("z = list(set(y))", 1),
+        ("for x in a.union(b): pass", 1),
+        ("for x in sorted({1, 2}): pass", 0),
+        ("z = sum(x for x in {1, 2})", 0),
+        ("z = {x for x in set(y)}", 0),
+        ("for x in [1, 2]: pass", 0),
+    ],
+)
+def test_the_order_of_a_set_is_noticed(text: str, count: int) -> None:
+    assert len(unordered(ast.parse(text))) == count
+
+
+def test_the_same_seed_is_the_same_run_whatever_the_hash_of_a_text() -> None:
+    """The order of a set of texts changes with every process; no trace may depend on it."""
+    code = "from holdfast.sim.run import simulate; print(simulate(5).trace_hash)"
+    traces = set()
+    for seed in ("1", "2"):
+        environ = {**os.environ, "PYTHONHASHSEED": seed}
+        told = subprocess.run(
+            [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True
+        )
+        traces.add(told.stdout.strip())
+    assert len(traces) == 1
+    assert traces != {""}
+
+
+# -- settings
+
+
+def test_every_setting_does_something() -> None:
+    """A key that nobody reads is a promise that nobody keeps."""
+    read = {
+        node.attr
+        for path, tree in trees([path for path in MODULES if path.parent != PACKAGE / "config"])
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+    }
+    # Members compare the shared keys as text; the checks of the schema are readers of their own.
+    elsewhere = {"name", "username", "password", "token"}
+    assert {key.dotted for key in schema() if key.name not in read | elsewhere} == set()
+
+
+# -- what is written down
+
+
+def tracked() -> list[Path]:
+    """Every file of ours: what git has, and what it would take."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode == 0:
+        paths = [ROOT / name for name in listed.stdout.split("\0") if name]
+    else:  # an unpacked release has no history
+        paths = [path for path in ROOT.rglob("*") if not NOT_OURS & set(path.relative_to(ROOT).parts)]
+    return [path for path in paths if path.is_file()]
+
+
+def test_no_file_names_the_host_of_a_package_index() -> None:
+    """Where packages come from is decided by the settings of whoever installs."""
+    small = [path for path in tracked() if path.stat().st_size < 5_000_000]
+    naming = [
+        path for path in small if INDEX_HOSTS.search(path.read_text(encoding="utf-8", errors="replace"))
+    ]
+    assert [named(path) for path in naming] == []
+
+
+def test_the_host_of_a_package_index_is_found() -> None:
+    for host in (("files.py", "thonhosted.org"), ("py", "pi.org"), ("registry.np", "mjs.org")):
+        assert INDEX_HOSTS.search(f"https://{''.join(host)}/x")
+
+
+def test_every_locked_package_has_a_hash() -> None:
+    for lock in sorted(ROOT.glob("requirements*.lock")):
+        text = lock.read_text(encoding="utf-8")
+        pinned = re.findall(r"^[a-z0-9].*==.*\\\n    --hash=sha256:", text, re.MULTILINE)
+        assert len(pinned) == len(re.findall(r"^[a-z0-9]", text, re.MULTILINE)) > 0, lock.name
+        assert "://" not in text, lock.name
+
+
+PAGES = [path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")] if path.is_file()]
+TARGETS = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def commands(text: str) -> tuple[set[str], set[str]]:
+    """The make targets and the `holdfast` commands that a page tells people to use."""
+    code = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", text, re.DOTALL))
+    makes = set(re.findall(r"(?:^|[`;&\s])make ([a-z][a-z-]*)", code))
+    ours = set(re.findall(r"(?:^|[`/;&$]|\n\s*)(?:\$ )?(?:\.venv/bin/)?holdfast ([a-z]+)", code))
+    return makes, ours
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_pages_name_only_commands_that_exist(page: Path) -> None:
+    makes, ours = commands(page.read_text(encoding="utf-8"))
+    assert makes <= TARGETS
+    assert ours <= set(holdfast.commands)
+
+
+def test_commands_of_a_page_are_found() -> None:
+    text = "Say `make x` or `holdfast go`.\n```sh\nmake y && .venv/bin/holdfast run --now\n$ holdfast z\n```\nmake no"
+    assert commands(text) == ({"x", "y"}, {"go", "run", "z"})
+
+
+def test_every_target_is_explained() -> None:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    declared = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)
+    assert declared
+    assert set(declared[1].split()) == TARGETS
+    explained = set(re.findall(r"^([a-z-]+):.*## ", text, re.MULTILINE))
+    assert TARGETS - explained == {"install", "java", "node"}
+
+
+def test_ci_runs_the_suite() -> None:
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & 0o111
+    assert "make test" in script.read_text(encoding="utf-8")
+    subprocess.run(["bash", "-n", script], check=True)
