@@ -324,6 +324,22 @@ def test_commands_of_a_page_are_found() -> None:
     assert commands(text) == ({"x", "y"}, {"go", "run", "z"})
 
 
+def test_the_tree_of_the_architecture_is_the_tree() -> None:
+    """One line for each module, in the folder where it is."""
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    block = page.partition("## The tree")[2].split("```")[1]
+    drawn: set[str] = set()
+    folders: list[str] = []
+    for line in block.splitlines():
+        if found := re.match(r"( *)([\w/]+/|\w+\.py)\s", line + " "):
+            folders = folders[: len(found[1]) // 2]
+            if found[2].endswith("/"):
+                folders.append(found[2])
+            else:
+                drawn.add("".join(folders) + found[2])
+    assert drawn == {named(path) for path in MODULES if path.name != "__init__.py"}
+
+
 def test_every_target_is_explained() -> None:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     declared = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)

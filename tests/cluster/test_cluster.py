@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.client.blocking import Client
+from holdfast.core.placement.key import partition_of
 from holdfast.demo.cluster import ClusterError, LocalCluster, free_ports
 from holdfast.demo.copies import diverged
 from holdfast.errors import HoldfastError
 
 CONFIG = "[maps.default]\nbackups = 1\n"
+NO_BACKUPS = "[maps.default]\nbackups = 0\n"
 MAP = "numbers"
 ENTRIES = 2000
 
@@ -89,6 +91,37 @@ def test_a_drained_member_leaves_its_partitions_behind(cluster: LocalCluster) ->
     assert len(status["members"]) == 2
     assert missing(cluster) == []
     assert diverged(cluster.client_addresses()[0]) == []
+
+
+def test_the_only_copies_are_handed_over_before_a_member_leaves(tmp_path: Path) -> None:
+    with LocalCluster(3, NO_BACKUPS, log_dir=tmp_path) as cluster:
+        cluster.wait_settled()
+        fill(cluster)
+        cluster.drain(cluster.members[0])
+        cluster.wait_settled()
+        assert missing(cluster) == []
+
+
+def test_partitions_whose_only_copy_died_refuse_rather_than_seem_empty(tmp_path: Path) -> None:
+    with LocalCluster(2, NO_BACKUPS, log_dir=tmp_path) as cluster:
+        cluster.wait_settled()
+        fill(cluster, count=200)
+        with Client(cluster.client_addresses()) as client:
+            dying = cluster.members[1]
+            gone = [row.partition for row in client.table() if row.owner == dying.uuid]
+        cluster.kill(dying)
+        with pytest.raises(ClusterError, match="not safe"):
+            cluster.wait_safe(5)
+        with Client(cluster.client_addresses(), timeout_s=1.5) as client:
+            for number in range(200):
+                key = text(f"k{number}")
+                if partition_of(key, 0, 271) not in gone:
+                    assert client.get(MAP, key) == text(f"v{number}")
+            lost = next(
+                key for key in map(text, map("k{}".format, range(200))) if partition_of(key, 0, 271) in gone
+            )
+            with pytest.raises(HoldfastError):
+                client.get(MAP, lost)
 
 
 def test_members_join_and_take_over_their_share(cluster: LocalCluster) -> None:

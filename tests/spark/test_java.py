@@ -110,6 +110,13 @@ def test_what_is_not_understood_is_no_java(text: str) -> None:
     assert parse(text, trimmed=False) is None
 
 
+def test_a_java_that_fails_is_no_java_whatever_it_says(tmp_path: Path) -> None:
+    home = installed(tmp_path / "broken", "17")
+    binary = home / "bin" / "java"
+    binary.write_text(binary.read_text() + "exit 1\n")
+    assert java.ask(binary) is None
+
+
 def test_a_java_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     binary = tmp_path / "bin" / "java"
     binary.parent.mkdir()

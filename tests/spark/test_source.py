@@ -116,18 +116,26 @@ def test_what_is_wrong_is_said_before_anything_is_written(
 def test_a_task_that_spark_runs_again_changes_nothing(
     spark: SparkSession, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
-    failed = str(tmp_path / "failed")
+    failed, addresses = str(tmp_path / "failed"), cluster.addresses()
 
     def fail_once(batches: Any) -> Any:
+        """Fail near the end, when the rows before have begun to arrive in the grid."""
+        import time
         from pathlib import Path
 
+        from holdfast.client.blocking import Client
+
         for number, batch in enumerate(batches):
-            if number == 2 and not Path(failed).exists():
+            if number == 18 and not Path(failed).exists():
                 Path(failed).touch()
-                raise RuntimeError("once")
+                with Client(addresses) as client:
+                    for _ in range(100):
+                        if client.size("m"):
+                            raise RuntimeError("once")
+                        time.sleep(0.1)
             yield batch
 
-    rows = 5000
+    rows = 20_000
     frame = numbers(spark, rows, tasks=1)
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib.metadata import version
 
@@ -18,7 +17,6 @@ from holdfast.errors import ConfigError, HoldfastError
 EXIT_FAILED = 1
 EXIT_MISUSED = 2
 """Something about the call or the settings is wrong; nothing was started."""
-EXIT_INTERRUPTED = 130
 
 
 class Commands(click.Group):
@@ -57,11 +55,4 @@ def main() -> None:
             err=True,
         )
         sys.exit(EXIT_MISUSED)
-    try:
-        holdfast()
-    except KeyboardInterrupt:
-        sys.exit(EXIT_INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of our output has gone (`holdfast config | head`); nothing is wrong with us.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(EXIT_FAILED)
+    holdfast()

@@ -380,6 +380,8 @@ class Member:
                 return "looking for the newest table"
             if self.migrations.running or self.migrations.queued:
                 return f"{len(self.migrations.running) + self.migrations.queued} migrations to do"
+            if not self.migrations.planned:
+                return "a rebalance is to be planned"
             if not self.ledger.settled:
                 return "a table round is under way"
         return ""

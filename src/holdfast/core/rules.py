@@ -15,7 +15,6 @@ RULES: dict[str, str] = {
     "promotion-by-table": "A backup becomes owner only by a table from the master.",
     "wait-for-copies": "A partition whose in-sync copies are all unreachable waits; it is never silently emptied.",
     "copy-complete": "A destination counts as filled only when it holds the last chunk.",
-    "hand-over": "An owner stops writes and sees all of them acknowledged before it hands its partition over.",
     "destination-first": "The master commits a migration only after its destination has stored the new row.",
     "forget-last": "A source forgets only after the master has committed.",
     "newest-table": "A new master learns the newest rows of every member before it publishes anything.",

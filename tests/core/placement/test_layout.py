@@ -145,6 +145,14 @@ def test_two_of_one_group_are_separated() -> None:
     assert moves(rows, target) == 2
 
 
+def test_an_owner_does_not_go_down_beside_a_member_of_its_group() -> None:
+    rows: list[Slots] = [("m000", None)] * 6
+    candidates = members(0, 1, 2, zones=2)
+    target = arrange(rows, candidates, 2)
+    valid(target, candidates, 2)
+    assert Counter(row[0] for row in target) == {"m000": 2, "m001": 2, "m002": 2}
+
+
 @pytest.mark.parametrize(
     ("partitions", "slots", "groups", "low", "high"),
     [

@@ -107,6 +107,12 @@ def test_a_part_that_cannot_be_made_safely_is_left_out_and_named() -> None:
     assert result.cancelled == [0, 1, 2]
 
 
+def test_a_target_with_a_hole_is_not_forced() -> None:
+    """No migration moves a replica colder by itself, and clearing it first would cost the copy."""
+    result = plan(0, row("AB-"), row("A-B"))
+    assert (result.target, result.migrations, result.cancelled) == (row("AB-"), [], [1, 2])
+
+
 def test_clearing_comes_last() -> None:
     result = plan(0, row("C-AB"), row("CB--"))
     assert told(result) == ["UP B 3>1"]

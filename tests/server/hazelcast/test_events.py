@@ -64,7 +64,9 @@ def test_members_and_owners_are_pushed_first_and_at_each_change(wire: Wire, grid
     (member,) = members
     assert str(member.uuid) == ME
     assert member.attributes == {"zone": "a"}
-    assert [(kind._protocol_type, address.port) for kind, address in member.address_map.items()] == [(1, 5701)]
+    assert [(kind._protocol_type, address.port) for kind, address in member.address_map.items()] == [
+        (1, 5701)
+    ]
     assert owners == ("owners", 1, {UUID(ME): list(range(7))})
 
     grid.change(replace(grid.card, members_version=2, members=[*grid.card.members, OTHER_MEMBER]))

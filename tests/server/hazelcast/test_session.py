@@ -21,6 +21,7 @@ from tests.server.hazelcast.wire import CLIENT, AnsweredError, Wire, data, error
 from holdfast.config import LimitSettings
 from holdfast.core.machine import SECOND
 from holdfast.core.store.operations import Op, Outcome, Status
+from holdfast.server.grid import ClusterCard
 from holdfast.server.hazelcast import conversation
 
 KEY, ONE, TWO = text_data("k"), int_data(1), int_data(2)
@@ -40,6 +41,16 @@ def test_an_admitted_client_learns_the_cluster(grid: OneMemberGrid) -> None:
     assert answer["partition_count"] == 7
     assert (answer["address"].host, answer["address"].port) == ("127.0.0.1", 5701)
     assert not wire.closed
+
+
+def test_a_member_that_has_not_joined_sends_its_clients_away(grid: OneMemberGrid) -> None:
+    grid.cluster_id = ""
+    grid.card = ClusterCard(0, [], 0, {})
+    wire = Wire(grid)
+    with pytest.raises(AnsweredError, match="not joined its cluster yet") as refused:
+        wire.login()
+    assert refused.value.code == 46
+    assert wire.closed
 
 
 def test_a_token_opens_the_door(grid: OneMemberGrid) -> None:

@@ -207,7 +207,7 @@ class Source:
             self._send(supply, maps, last=False)
             return
         migration = supply.migration
-        if migration is not None and migration.changes_primary and self._rules.holds("hand-over"):
+        if migration is not None and migration.changes_primary:
             self._pause(supply.partition)
             if self._lane.unfinished(supply.partition):
                 self._draining[supply.partition] = supply

@@ -258,7 +258,7 @@ class _Level:
                 continue
             shared = together[number]
             key = (
-                load[number] - lows[number] + self._returns(number, partition),
+                load[number] - lows[number],
                 sum([shared[other] for other in here]),
                 total[number],
             )
@@ -292,11 +292,6 @@ class _Level:
     def _hole(self, row: list[int]) -> int:
         """The hottest empty slot colder than this one, else 0."""
         return row.index(EMPTY, self.slot + 1) if EMPTY in row[self.slot + 1 :] else 0
-
-    def _returns(self, number: int, partition: int) -> int:
-        """1 if the member gave up another slot of the partition in this run, and so has to be copied to anew."""
-        old = self.work.origin[partition]
-        return 1 if number in old and old[self.slot] != number else 0
 
     def _taken(self, partition: int) -> list[int]:
         """The groups that have another slot of the partition, and so cannot have this one."""
@@ -354,61 +349,50 @@ class _Level:
         Nothing is needed from the cost `enough` on, nor any member but sinks once one is found.
         """
         found: dict[int, int] = {}
-        for extra in range(3):
-            price = cost[giver] + extra
-            if price >= enough:
-                break
-            pools = [
-                (pool, extra - copy)
-                for copy, pool in enumerate((self.free[giver], self.dear[giver]))
-                if pool and extra - copy in (0, 1)
-            ]
+        for copy, pool in enumerate((self.free[giver], self.dear[giver])):
+            price = cost[giver] + copy
+            if price >= enough or not pool:
+                continue
             wanting: dict[int, list[int]] = {}
-            if pools:
-                for number, group in enumerate(self.work.groups):
-                    if number != giver and number not in found and cost.get(number, DEAREST) > price:
-                        wanting.setdefault(group, []).append(number)
-            for pool, returning in pools:
-                for partition in pool:
-                    if not wanting:
-                        break
-                    hits = self._hits(partition, wanting, returning)
-                    if not hits:
-                        continue
-                    found |= dict.fromkeys(hits, price)
-                    if not sinks.isdisjoint(hits):
-                        enough = price
+            for number, group in enumerate(self.work.groups):
+                if number != giver and number not in found and cost.get(number, DEAREST) > price:
+                    wanting.setdefault(group, []).append(number)
+            for partition in pool:
+                if not wanting:
+                    break
+                taken = self._taken(partition)
+                hits = [n for group, numbers in wanting.items() if group not in taken for n in numbers]
+                if not hits:
+                    continue
+                found |= dict.fromkeys(hits, price)
+                if not sinks.isdisjoint(hits):
+                    enough = price
+                for group in [group for group in wanting if group not in taken]:
+                    del wanting[group]
+                if enough == price:
                     wanting = {
-                        group: left
-                        for group, numbers in wanting.items()
-                        if (left := [n for n in numbers if n not in found and (enough > price or n in sinks)])
+                        g: left
+                        for g, numbers in wanting.items()
+                        if (left := [n for n in numbers if n in sinks])
                     }
         return found
-
-    def _hits(self, partition: int, wanting: dict[int, list[int]], returning: int) -> list[int]:
-        """Which of the members, sorted by group, can take the slot, as returning ones or as others."""
-        taken = self._taken(partition)
-        return [
-            number
-            for group, numbers in wanting.items()
-            if group not in taken
-            for number in numbers
-            if self._returns(number, partition) == returning
-        ]
 
     def _follow(self, way: list[int]) -> None:
         """Give one slot from each member of the chain to the next, choosing the partition best for the spread."""
         for giver, taker in pairwise(way):
             shared, group = self.work.together[taker], self.work.groups[taker]
-            choice: list[tuple[int, int, int]] = []
-            for copy, pool in enumerate((self.free[giver], self.dear[giver])):
-                able = (partition for partition in pool if group not in self._taken(partition))
-                choice += [
-                    (
-                        copy + self._returns(taker, partition),
-                        sum([shared[number] for number in self.work.rows[partition] if number >= 0]),
-                        partition,
-                    )
-                    for partition in islice(able, CHOICE)
-                ]
+            able = (
+                (copy, partition)
+                for copy, pool in enumerate((self.free[giver], self.dear[giver]))
+                for partition in pool
+                if group not in self._taken(partition)
+            )
+            choice = [
+                (
+                    copy,
+                    sum([shared[number] for number in self.work.rows[partition] if number >= 0]),
+                    partition,
+                )
+                for copy, partition in islice(able, CHOICE)
+            ]
             self._put(min(choice)[-1], taker)

@@ -288,7 +288,7 @@ def _score(row: Slots, target: Slots, floor: list[int]) -> tuple[int, list[int]]
 def _swept(row: Slots, target: Slots, floor: list[int]) -> Slots:
     """The row after clearing what the target does not want, as far as the promise allows."""
     for slot in reversed(range(len(row))):
-        if row[slot] is not None and target[slot] is None:
+        if row[slot] is not None and target[slot] is None and keeps(put(row, slot, None), floor):
             row = put(row, slot, None)
     return row
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from struct import Struct
 
+from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.server.hazelcast.conversation import Conversation, Message
 from holdfast.server.hazelcast.frames import BEGIN, END, NULL, message, response, text, uuid
 from holdfast.server.hazelcast.layouts import Call, Layout
+from holdfast.server.hazelcast.refusals import AGAIN
 from holdfast.server.hazelcast.views import address, member_list, owner_lists
 
 AUTHENTICATE = 0x000100
@@ -30,14 +32,16 @@ _REASONS = {
 
 
 def _authenticate(talk: Conversation, call: Call) -> None:
-    if not talk.grid.cluster_id:
-        # Clients hear of a new member from the others, and may be here before the member itself knows its cluster.
-        talk.hang_up("this member has not joined yet")
-        return
     status = _judge(talk, call)
-    if status == ADMITTED:
+    card = talk.grid.cluster()
+    me = next((member for member in card.members if member.uuid == talk.grid.member_uuid), None)
+    if status == ADMITTED and me is not None:
         talk.known = True
-        talk.say(_welcome(talk, call))
+        talk.say(_welcome(talk, call, card, me))
+    elif status == ADMITTED:
+        # Clients hear of a new member from the others, perhaps before it knows its own cluster.
+        talk.refuse(call.correlation, AGAIN, "this member has not joined its cluster yet")
+        talk.hang_up("a client came before this member has joined its cluster")
     else:
         talk.say(_refusal(call, status))
         talk.hang_up(f"client not admitted: {_REASONS[status]}")
@@ -52,10 +56,8 @@ def _judge(talk: Conversation, call: Call) -> int:
     return ADMITTED if talk.grid.admit(call.username, call.password, token) else CREDENTIALS_WRONG
 
 
-def _welcome(talk: Conversation, call: Call) -> bytes:
+def _welcome(talk: Conversation, call: Call, card: ClusterCard, me: MemberCard) -> bytes:
     grid = talk.grid
-    card = grid.cluster()
-    me = next((member for member in card.members if member.uuid == grid.member_uuid), None)
     fixed = _FIXED.pack(
         ADMITTED,
         uuid(grid.member_uuid),
@@ -69,7 +71,7 @@ def _welcome(talk: Conversation, call: Call) -> bytes:
     return message(
         [
             response(call.kind + 1, call.correlation, fixed),
-            *(address(me.host, me.client_port) if me else (NULL,)),
+            *address(me.host, me.client_port),
             text(SPOKEN_VERSION),
             NULL,  # ports of thread-per-core servers
             NULL,  # and their token

@@ -1,0 +1,39 @@
+"""A whole pipeline on a Spark cluster with executors of their own: load, read, compare, audit. Run by a test, as a process.
+
+`local_cluster_job.py ADDRESSES ROWS` prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from holdfast.spark.audit import audit
+from holdfast.spark.compare import compare_with_source
+from holdfast.spark.session import session
+
+
+def main(addresses: str, rows: int) -> None:
+    spark = session("local-cluster[2,1,1024]", "holdfast local-cluster test")
+    frame = spark.range(0, rows, 1, 2).selectExpr("id", "concat('word-', id) as word")
+    options = {"address": addresses, "key": "id"}
+    frame.write.format("holdfast").options(**options).mode("append").save("m")
+    compared = compare_with_source(spark, frame, "m", "id", address=addresses)
+    audited = audit(spark, addresses)
+    executors = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()  # type: ignore[union-attr]
+    print(
+        json.dumps(
+            {
+                "equal": compared.equal,
+                "same": compared.same,
+                "sound": audited.sound,
+                "copies": audited.copies,
+                "executors": len(executors) - 1,
+            }
+        )
+    )
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
