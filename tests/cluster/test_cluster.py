@@ -97,7 +97,7 @@ def test_the_only_copies_are_handed_over_before_a_member_leaves(tmp_path: Path) 
     with LocalCluster(3, NO_BACKUPS, log_dir=tmp_path) as cluster:
         cluster.wait_settled()
         fill(cluster)
-        cluster.drain(cluster.members[0])
+        cluster.drain(cluster.members[1])
         cluster.wait_settled()
         assert missing(cluster) == []
 

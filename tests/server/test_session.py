@@ -31,6 +31,9 @@ def at(key: bytes) -> int:
     return partition_of(key, 0, COUNT)
 
 
+KEY = text("k")
+
+
 @pytest.fixture
 def member() -> MemoryMember:
     """One of two, holding every partition as owner or backup."""
@@ -126,6 +129,19 @@ def test_a_stranger_may_send_little_and_a_client_much(member: MemoryMember) -> N
     assert wire.closed_with
 
 
+def test_what_follows_a_refused_greeting_is_not_looked_at(member: MemoryMember) -> None:
+    member.user = ("u", "right", None)
+    wire = Wire.to(member)
+    sent = [
+        own.Hello(1, own.VERSION, None, "u", "wrong"),
+        own.Hello(2, own.VERSION, None, "u", "right"),
+        own.Execute(3, Request(Op.SET, "m", [at(KEY)], KEY, b"vvvv")),
+    ]
+    wire.session.receive(b"".join(map(own.frame, sent)))
+    assert [answer.id for answer in wire.answers()] == [1]
+    assert member.requests == []
+
+
 @settings(max_examples=60)
 @given(st.binary(min_size=1, max_size=80), st.booleans())
 def test_rubbish_ends_its_own_connection_and_raises_nothing(rubbish: bytes, known: bool) -> None:
@@ -175,9 +191,6 @@ def test_an_operation_is_carried_out_and_its_outcome_told(member: MemoryMember, 
     assert wire.ask(own.Execute, Request(Op.GET, "m", [at(key)], key)).outcome.value == b"vvvv"
     member.answer_with = Outcome(Status.UNKNOWN, detail="who knows")
     assert wire.ask(own.Execute, Request(Op.GET, "m", [at(key)], key)).outcome == member.answer_with
-
-
-KEY = text("k")
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_a_failed_job_says_what_stays(cluster: MemoryCluster, capsys: pytest.Cap
     done = writer.write(batches(ROWS[:100]))
     writer.abort([done, None, None])
     said = capsys.readouterr().err
-    assert "1 of its 3 tasks have finished and written 100 rows" in said
+    assert "1 of its 3 tasks have finished; they have written 100 rows" in said
     assert "writing the same rows again is safe" in said.lower()
 
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow")
@@ -135,6 +135,7 @@ TEXTS = st.text(st.sampled_from("a|\\"), max_size=4)
 
 @settings(deadline=None)
 @given(st.tuples(TEXTS, TEXTS), st.tuples(TEXTS, TEXTS))
+@example(("\\", "|x"), ("|\\", "x"))
 def test_different_rows_have_different_keys(one: tuple[str, str], other: tuple[str, str]) -> None:
     kinds = {"a": pa.string(), "b": pa.string()}
     keys = [one_key(kinds, dict(zip("ab", row, strict=True))) for row in (one, other)]

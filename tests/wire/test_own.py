@@ -94,8 +94,11 @@ def test_an_answer_is_no_question() -> None:
 
 
 def test_a_deeply_nested_body_is_refused() -> None:
+    deep = b"\x91" * 100_000 + b"\x01"
     with pytest.raises(ProtocolError):
-        own.read_question(b"\x91" * 100_000 + b"\x01")
+        own.read_question(b"\x93\x02\x01" + deep)
+    with pytest.raises(ProtocolError):
+        own.read_answer(b"\x93\x42\x01\x81\xa1a" + deep)
 
 
 def test_a_password_is_not_shown() -> None:

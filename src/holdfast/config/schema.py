@@ -21,6 +21,9 @@ BACKUPS_MAX: Final = 6
 PREFIX: Final = "HOLDFAST_"
 
 DEFAULT_MAP: Final = "default"
+
+INTERNAL: Final = "__"
+"""Names of maps that Holdfast keeps for itself begin so."""
 """The entry of `maps` from which every other map takes the keys it does not set itself."""
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
@@ -224,6 +227,12 @@ class LimitSettings(Section, frozen=True, kw_only=True):
         Milliseconds, Meta(description="Time to prove who one is, else disconnected.")
     ] = 5000
     connections: Annotated[int, Meta(ge=1, le=65_536, description="Client connections at a time.")] = 1024
+    silent_ms: Annotated[
+        Milliseconds,
+        Meta(
+            description="A Hazelcast client that was silent for so long is closed; living ones send a ping."
+        ),
+    ] = 300_000
     unread_bytes: Annotated[
         int,
         Meta(
@@ -267,7 +276,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Dotted names of the keys that somebody set, in whatever source."""
 
     def map(self, name: str) -> MapSettings:
-        """The settings of the map `name`: its own, else those of `default`."""
+        """The settings of the map `name`: its own, else those of `default`.
+
+        Holdfast's own maps (`__schemas`, ...) have as many sync backups as any map has copies.
+        """
+        if name.startswith(INTERNAL):
+            return MapSettings(backups=self.replica_backups())
         return self.maps.get(name) or self.maps.get(DEFAULT_MAP) or MapSettings()
 
     def is_given(self, key: str) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from holdfast.config import LimitSettings
+from holdfast.core.machine import MILLISECOND
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast.session import HazelcastSession
 from holdfast.server.session import OwnSession
@@ -15,6 +16,8 @@ from holdfast.server.session import OwnSession
 log = logging.getLogger("holdfast")
 
 PREAMBLE_BYTES = 3
+LOOKS = 10
+"""How often within `limits.silent_ms` a connection is looked at."""
 
 
 class Session(Protocol):
@@ -25,6 +28,13 @@ class Session(Protocol):
 
     def closed(self) -> None:
         """The connection is gone."""
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the client has shown that it may come in."""
+
+    def silent_ns(self) -> int:
+        """For how long nothing has come."""
 
 
 Make = Callable[[Callable[[bytes], None], Callable[[str], None]], Session]
@@ -75,11 +85,19 @@ class Connection(asyncio.Protocol):
         self._door.connections.add(self)
         transport.set_write_buffer_limits(high=limits.unread_bytes)
         loop = asyncio.get_running_loop()
-        self._timeout = loop.call_later(limits.greeting_timeout_ms / 1000, self._greeting_late)
+        self._timeout = loop.call_later(limits.greeting_timeout_ms / 1000, self._look)
 
-    def _greeting_late(self) -> None:
-        if self._session is None:
-            self.close("no preamble in time")
+    def _look(self) -> None:
+        """Once when the greeting should have come, and then now and again: is there still a client?"""
+        session = self._session
+        if session is None or not session.admitted:
+            self.close("it did not say who it is in time")
+            return
+        silent_ms = self._door.limits.silent_ms
+        if session.silent_ns() > silent_ms * MILLISECOND:
+            self.close(f"nothing came from it for {silent_ms} ms")
+            return
+        self._timeout = asyncio.get_running_loop().call_later(silent_ms / LOOKS / 1000, self._look)
 
     def data_received(self, data: bytes) -> None:
         session = self._session
@@ -98,8 +116,6 @@ class Connection(asyncio.Protocol):
         if make is None or self._transport is None:
             self.close("unknown protocol: a client begins with CP2 (Hazelcast) or HF1 (Holdfast)")
             return
-        if self._timeout is not None:
-            self._timeout.cancel()
         self._session = make(self._transport.write, self.close)
         rest = self._first[PREAMBLE_BYTES:]
         self._first = b""

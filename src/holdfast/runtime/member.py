@@ -53,6 +53,7 @@ class Member:
             raise TypeError("give either settings or keywords")
         self.settings = settings
         self._node = Node(settings)
+        self._crashed = False
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -68,7 +69,7 @@ class Member:
         await self._node.start()
         try:
             async with asyncio.timeout(self.settings.cluster.join_timeout_ms / 1000):
-                while not self._node.joined:  # noqa: ASYNC110  (the core sets no event; joining takes a second)
+                while not self._node.joined:
                     refusal = self._node.member.membership.refusal
                     if refusal:
                         raise Closing(f"the cluster refuses this member: {refusal}")
@@ -81,6 +82,8 @@ class Member:
         """Drain and stop. Gives up after `partitions.drain_timeout_s`, with TimeoutError; the member then
         stops anyway.
         """
+        if self._crashed:
+            return
         try:
             self._node.leave()
             async with asyncio.timeout(self.settings.partitions.drain_timeout_s):
@@ -89,7 +92,8 @@ class Member:
             await self._node.stop()
 
     async def crash(self) -> None:
-        """Stop at once, as if the process had died: for tests of what the cluster does then."""
+        """Stop at once, as if the process had died: for tests of what the cluster does then. `leave` is then no more."""
+        self._crashed = True
         await self._node.stop()
 
     @property
@@ -120,7 +124,7 @@ class Member:
     async def wait_safe(self, timeout_s: float = 60.0) -> None:
         """Wait until `safe`. Raises TimeoutError."""
         async with asyncio.timeout(timeout_s):
-            while not self.safe:
+            while not self.safe:  # noqa: ASYNC110  (the core sets no event for what is true at rest)
                 await asyncio.sleep(0.02)
 
     def map(self, name: str) -> Map:

@@ -23,8 +23,8 @@ from holdfast.wire import own
 WAITING_MAX = 1024
 """Questions of one connection that may wait for their answer at the same time."""
 
-DIGEST_ENTRIES_MAX = 50_000
-"""An answer to `AskDigests` ends with the partition that reaches so many entries: some 50 ms of work."""
+DIGEST_ENTRIES_MAX = 10_000
+"""An answer to `AskDigests` ends with the partition that reaches so many entries: some 10 ms of work."""
 
 MAP_NAME_MAX = 256
 LIFETIME_MS_MAX = 2**53
@@ -71,6 +71,15 @@ class OwnSession:
         self._gone = True
         self._scan = None
         self._frames = own.Frames(0)
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the client has said hello and was let in."""
+        return self._admitted
+
+    def silent_ns(self) -> int:
+        """Always 0: a client of this protocol may be silent as long as it likes, its work is between two requests."""
+        return 0
 
     # -- the door
 

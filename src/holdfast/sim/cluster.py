@@ -64,7 +64,8 @@ class Cluster:
         """Whether the death of this process stays within what is promised to be survived.
 
         Of every partition's newest row, wherever it is known, another replica must live; and what lives of the newest
-        view, and of every view that somebody has agreed to, must be able to decide.
+        view, and of every view that somebody has agreed to, must be able to decide. While a view is being proposed nobody
+        may die, for what it will need is not known yet.
         """
         rest = [process.driver.member for process in self.living() if process is not victim]
         everyone = [process.driver.member for process in self.living()]
@@ -76,6 +77,8 @@ class Cluster:
             for row in [*applied, *offered]:
                 if row.version >= newest and row.version and not alive.intersection(row.replicas):
                     return False
+        if any(member.membership.agreement.proposing for member in everyone):
+            return False
         # The newest view, and the newest that those who would remain know of.
         newest = max(_numbers(everyone), default=0)
         known = max(_numbers(rest), default=0)

@@ -102,9 +102,9 @@ class HoldfastWriter(DataSourceArrowWriter):
         rows = sum(message.rows for message in finished)
         partitions = frozenset[int]().union(*(message.partitions for message in finished))
         return (
-            f"holdfast: the job failed. {len(finished)} of its {len(messages)} tasks have finished and written {rows} "
-            f"rows into {len(partitions)} partitions of map {self._options.map!r}; they stay, and the other tasks may "
-            "have written rows too (their errors say how many). Writing the same rows again is safe."
+            f"holdfast: the job failed. {len(finished)} of its {len(messages)} tasks have finished; they have written "
+            f"{rows} rows into {len(partitions)} partitions of map {self._options.map!r}, which stay. The other tasks "
+            "may have written rows too; their errors say how many. Writing the same rows again is safe."
         )
 
 

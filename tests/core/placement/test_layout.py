@@ -145,6 +145,15 @@ def test_two_of_one_group_are_separated() -> None:
     assert moves(rows, target) == 2
 
 
+def test_a_second_round_belongs_to_the_result() -> None:
+    """Here a colder slot must be given up before a hotter one can be evened out."""
+    rows: list[Slots] = [("b", "a", "c")] * 3
+    candidates = [Candidate(name) for name in "abcd"]
+    target = executed(rows, arrange(rows, candidates, 3))
+    assert arrange(target, candidates, 3) == target
+    assert unevenness(target, candidates, 3) <= 1
+
+
 def test_an_owner_does_not_go_down_beside_a_member_of_its_group() -> None:
     rows: list[Slots] = [("m000", None)] * 6
     candidates = members(0, 1, 2, zones=2)

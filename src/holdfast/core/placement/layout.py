@@ -26,7 +26,7 @@ part of the result, or else strictly better by the hottest uneven slot: repeatin
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice, pairwise
 
@@ -158,6 +158,8 @@ class _Work:
         self.names = names
         self.width = replicas
         self.slots = min(replicas, len(numbers))
+        self.spare = len(numbers) > self.slots
+        """Whether some group holds nothing of each partition."""
         numbered = {uuid: number for number, uuid in enumerate(self.uuids)}
         self.rows = [self._clean(row, numbered) for row in rows]
         self.origin = [tuple(row) for row in self.rows]
@@ -212,11 +214,14 @@ class _Work:
         """The rows by uuid after settling every slot, hot ones first; as wide as before, or as the replicas need."""
         for slot in range(self.slots):
             _Level(self, slot).settle()
-        names: list[str | None] = [*self.uuids, None]
         return [
-            tuple(names[number] for number in row) + (None,) * (max(self.width, len(old)) - len(row))
+            self.named(row) + (None,) * (max(self.width, len(old)) - len(row))
             for row, old in zip(self.rows, self.before, strict=True)
         ]
+
+    def named(self, row: Iterable[int]) -> Slots:
+        """A row of members by their uuids."""
+        return tuple(self.uuids[number] if number >= 0 else None for number in row)
 
 
 class _Level:
@@ -252,35 +257,49 @@ class _Level:
         load, lows, total, together = self.load, self.lows, self.work.total, self.work.together
         here = [number for number in row if number >= 0]
         taken = self._taken(partition)
-        best, best_key = EMPTY, None
-        for number, group in enumerate(self.work.groups):
-            if group in taken:
-                continue
+        able = [number for number, group in enumerate(self.work.groups) if group not in taken]
+        # There are as many groups as slots, so somebody is able; and where one gave a slot up, another one.
+        able = [number for number in able if not self._turns(number, partition)] or able
+
+        def need(number: int) -> tuple[int, int, int]:
             shared = together[number]
-            key = (
-                load[number] - lows[number],
-                sum([shared[other] for other in here]),
-                total[number],
-            )
-            if best_key is None or key < best_key:
-                best, best_key = number, key
-        assert best >= 0  # there are as many groups as slots
-        self._put(partition, best)
+            return load[number] - lows[number], sum([shared[other] for other in here]), total[number]
+
+        self._put(partition, min(able, key=need))
 
     def _put(self, partition: int, number: int) -> None:
-        """Make a member the owner of this slot; the present one goes down to an empty slot if there is one."""
-        row = self.work.rows[partition].copy()
-        old = row[self.slot]
+        """Make a member the owner of this slot."""
+        old = self.work.rows[partition][self.slot]
         if old >= 0:
             self.load[old] -= 1
             self.free[old].pop(partition, None)
             self.dear[old].pop(partition, None)
-            hole = self._hole(row)
-            if hole and self.work.groups[old] != self.work.groups[number]:
-                row[hole] = old
-        row[self.slot] = number
-        self.work.replace(partition, row)
+        self.work.replace(partition, self._changed(number, partition))
         self._hold(number, partition)
+
+    def _changed(self, number: int, partition: int) -> list[int]:
+        """The row with another owner of this slot.
+
+        The present owner goes down to an empty slot if there is one. A colder slot that the new owner or one of its
+        group has is given up, to be filled when it is that slot's turn.
+        """
+        row, groups = self.work.rows[partition].copy(), self.work.groups
+        old, group = row[self.slot], groups[number]
+        hole = self._hole(row)
+        for slot in range(self.slot + 1, len(row)):
+            if row[slot] >= 0 and groups[row[slot]] == group:
+                row[slot] = GONER
+        if old >= 0 and hole and groups[old] != group:
+            row[hole] = old
+        row[self.slot] = number
+        return row
+
+    def _turns(self, number: int, partition: int) -> bool:
+        """Whether with this owner of the slot some members would in sum only trade places, which no plan can do."""
+        before = self.work.origin[partition]
+        return number in before and _rotated(
+            self.work.named(before), self.work.named(self._changed(number, partition))
+        )
 
     def _hold(self, number: int, partition: int) -> None:
         """Note that the member has this slot of the partition."""
@@ -297,6 +316,26 @@ class _Level:
         """The groups that have another slot of the partition, and so cannot have this one."""
         row, groups = self.work.rows[partition], self.work.groups
         return [groups[number] for slot, number in enumerate(row) if number >= 0 and slot != self.slot]
+
+    def _settled(self, partition: int) -> list[int]:
+        """The groups that have a hotter slot of the partition."""
+        groups = self.work.groups
+        return [groups[number] for number in self.work.rows[partition][: self.slot]]
+
+    def _offers(self, giver: int) -> list[tuple[int, list[int], Callable[[int], list[int]]]]:
+        """What a member can give on: at how many copies, which partitions, and the groups that cannot take them.
+
+        For two copies, a member that has a colder slot takes this one, and another group gets the colder one: each
+        of both is without a replica at some time.
+        """
+        free, dear = list(self.free[giver]), list(self.dear[giver])
+        offers: list[tuple[int, list[int], Callable[[int], list[int]]]] = [
+            (0, free, self._taken),
+            (1, dear, self._taken),
+        ]
+        if self.work.spare:
+            offers.append((2, dear + free, self._settled))
+        return offers
 
     # -- evening out --
 
@@ -349,8 +388,8 @@ class _Level:
         Nothing is needed from the cost `enough` on, nor any member but sinks once one is found.
         """
         found: dict[int, int] = {}
-        for copy, pool in enumerate((self.free[giver], self.dear[giver])):
-            price = cost[giver] + copy
+        for copies, pool, barred in self._offers(giver):
+            price = cost[giver] + copies
             if price >= enough or not pool:
                 continue
             wanting: dict[int, list[int]] = {}
@@ -360,21 +399,19 @@ class _Level:
             for partition in pool:
                 if not wanting:
                     break
-                taken = self._taken(partition)
-                hits = [n for group, numbers in wanting.items() if group not in taken for n in numbers]
+                no = barred(partition)
+                hits = [n for group, ns in wanting.items() if group not in no for n in ns]
+                hits = [n for n in hits if not self._turns(n, partition)]
                 if not hits:
                     continue
                 found |= dict.fromkeys(hits, price)
                 if not sinks.isdisjoint(hits):
                     enough = price
-                for group in [group for group in wanting if group not in taken]:
-                    del wanting[group]
-                if enough == price:
-                    wanting = {
-                        g: left
-                        for g, numbers in wanting.items()
-                        if (left := [n for n in numbers if n in sinks])
-                    }
+                wanting = {
+                    group: left
+                    for group, ns in wanting.items()
+                    if (left := [n for n in ns if n not in found and (n in sinks or price < enough)])
+                }
         return found
 
     def _follow(self, way: list[int]) -> None:
@@ -382,17 +419,17 @@ class _Level:
         for giver, taker in pairwise(way):
             shared, group = self.work.together[taker], self.work.groups[taker]
             able = (
-                (copy, partition)
-                for copy, pool in enumerate((self.free[giver], self.dear[giver]))
+                (copies, partition)
+                for copies, pool, barred in self._offers(giver)
                 for partition in pool
-                if group not in self._taken(partition)
+                if group not in barred(partition) and not self._turns(taker, partition)
             )
             choice = [
                 (
-                    copy,
+                    copies,
                     sum([shared[number] for number in self.work.rows[partition] if number >= 0]),
                     partition,
                 )
-                for copy, partition in islice(able, CHOICE)
+                for copies, partition in islice(able, CHOICE)
             ]
             self._put(min(choice)[-1], taker)

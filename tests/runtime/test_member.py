@@ -1,0 +1,219 @@
+"""The in-process API, with real members over real sockets in one process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+import holdfast
+from holdfast.config import load
+from holdfast.core.store.operations import EntryEvent, EventKind
+from holdfast.errors import TooLarge
+from holdfast.runtime.member import Member
+from holdfast.wire.values import from_stored
+
+
+def run(coroutine: Coroutine[None, None, None]) -> None:
+    """Each test has a loop of its own."""
+    asyncio.run(coroutine)
+
+
+def member(*seeds: str, **keywords: object) -> Member:
+    overrides: dict[str, object] = {
+        "member.member_port": 0,
+        "member.client_port": 0,
+        "cluster.seeds": list(seeds),
+        "cluster.heartbeat_ms": 200,
+        "cluster.suspect_after_ms": 2000,
+        "partitions.count": 31,
+        **{key.replace("__", "."): value for key, value in keywords.items()},
+    }
+    return Member(load(None, {}, overrides))
+
+
+@asynccontextmanager
+async def cluster(count: int, **keywords: object) -> AsyncIterator[list[Member]]:
+    async with AsyncExitStack() as stack:
+        members = [await stack.enter_async_context(member(**keywords))]
+        for _ in range(count - 1):
+            members.append(await stack.enter_async_context(member(members[0].member_address, **keywords)))
+        for one in members:
+            await one.wait_safe()
+        yield members
+
+
+def test_every_call_of_a_map() -> None:
+    async def story() -> None:
+        async with cluster(2) as (first, second):
+            here, there = first.map("m"), second.map("m")
+            assert await here.put("a", 1) is None
+            assert await there.put("a", 2) == 1
+            await here.set(7, {"deep": [1, None, True, 2.5]})
+            assert await there.get(7) == {"deep": [1, None, True, 2.5]}
+            assert await there.put_if_absent("a", 3) == 2
+            assert await there.put_if_absent("b", b"bytes") is None
+            assert await here.replace("zz", 1) is None
+            assert await here.replace("b", "new") == b"bytes"
+            assert not await here.replace_if_same("b", "old", "x")
+            assert await here.replace_if_same("b", "new", 2**70)
+            assert await there.get("b") == 2**70
+            assert await here.contains_key("b")
+            assert await here.contains_value(2**70)
+            assert not await here.contains_value("nowhere")
+            assert await here.size() == 3
+            assert sorted(map(str, await there.keys())) == ["7", "a", "b"]
+            assert await here.entries() == {"a": 2, 7: {"deep": [1, None, True, 2.5]}, "b": 2**70}
+            assert not await here.remove_if_same("a", 1)
+            assert await here.remove_if_same("a", 2)
+            assert await here.remove("b") == 2**70
+            assert await here.delete(7)
+            assert not await here.delete(7)
+            assert await here.is_empty()
+            await here.put_all({n: n * n for n in range(200)})
+            assert await there.get_all([3, 4, 1000]) == {3: 9, 4: 16}
+            assert sum(n for n in await there.values() if isinstance(n, int)) == sum(n * n for n in range(200))
+            assert await there.evict(3)
+            await there.clear()
+            assert await here.size() == 0
+
+    run(story())
+
+
+def test_entries_end_by_time_to_live_and_by_idleness() -> None:
+    async def story() -> None:
+        async with cluster(2) as (first, second):
+            m = first.map("m")
+            await m.put("ttl", 1, ttl_s=0.3)
+            await m.put("idle", 1, max_idle_s=0.4)
+            await m.put("stays", 1)
+            for _ in range(4):
+                await asyncio.sleep(0.15)
+                assert await second.map("m").get("idle") == 1
+            assert await m.get("ttl") is None
+            await asyncio.sleep(1.2)
+            assert await m.keys() == ["stays"]
+            copies = [one.status()["entries"]["all"] for one in (first, second)]  # type: ignore[index]
+            assert copies == [1, 1], "the sweeper removes expired entries from every copy"
+
+    run(story())
+
+
+def test_listeners_hear_of_changes_on_every_member() -> None:
+    async def story() -> None:
+        async with cluster(2) as (first, second):
+            heard: list[EntryEvent] = []
+            end = first.map("m").listen(heard.append)
+            await asyncio.sleep(0.2)
+            for key in range(20):
+                await second.map("m").put(key, key)
+            await second.map("m").put(0, "x")
+            await second.map("m").remove(1)
+            await asyncio.sleep(0.3)
+            kinds = [event.kind for event in heard]
+            assert kinds.count(EventKind.ADDED) == 20
+            assert kinds.count(EventKind.UPDATED) == 1
+            assert kinds.count(EventKind.REMOVED) == 1
+            changed = next(event for event in heard if event.kind is EventKind.UPDATED)
+            assert changed.key is not None and changed.value is not None and changed.old is not None
+            assert (from_stored(changed.key), from_stored(changed.value), from_stored(changed.old)) == (0, "x", 0)
+            end()
+            await asyncio.sleep(0.2)
+            await second.map("m").put("after", 1)
+            await asyncio.sleep(0.2)
+            assert len(heard) == 22
+
+    run(story())
+
+
+def test_a_crash_of_one_of_three_loses_nothing_and_copies_are_restored() -> None:
+    async def story() -> None:
+        async with cluster(3) as members:
+            m = members[0].map("m")
+            await m.put_all({n: f"v{n}" for n in range(500)})
+            await members[2].crash()
+            assert await m.get_all(range(500)) == {n: f"v{n}" for n in range(500)}
+            await members[0].wait_safe()
+            assert sum(one.status()["entries"]["all"] for one in members[:2]) == 1000  # type: ignore[index]
+
+    run(story())
+
+
+def test_leaving_takes_everything_to_those_who_stay() -> None:
+    async def story() -> None:
+        async with cluster(1, maps__default__backups=0) as (first,):
+            second = member(first.member_address, maps__default__backups=0)
+            await second.start()
+            await second.wait_safe()
+            m = first.map("m")
+            await m.put_all({n: n for n in range(300)})
+            await second.leave()
+            assert await m.size() == 300, "without any backup, a graceful leave still loses nothing"
+
+    run(story())
+
+
+def test_a_lite_member_owns_nothing_and_serves_everything() -> None:
+    async def story() -> None:
+        async with cluster(1) as (first,), member(first.member_address, member__lite=True) as lite:
+            await lite.map("m").put("k", "v")
+            assert await first.map("m").get("k") == "v"
+            assert lite.status()["partitions"]["primaries"] == 0  # type: ignore[index]
+
+    run(story())
+
+
+def test_copies_keep_to_different_zones() -> None:
+    async def story() -> None:
+        shared = {"partitions__group_by": "zone"}
+        async with AsyncExitStack() as stack:
+            members: list[Member] = []
+            for zone in ("east", "east", "west"):
+                seeds = [members[0].member_address] if members else []
+                one = member(*seeds, member__zone=zone, **shared)
+                members.append(await stack.enter_async_context(one))
+            for one in members:
+                await one.wait_safe()
+            west = members[2].status()["partitions"]
+            assert west["primaries"] + west["backups"] == 31  # type: ignore[index]
+
+    run(story())
+
+
+def test_a_member_with_other_settings_is_refused_with_the_key() -> None:
+    async def story() -> None:
+        async with cluster(1) as (first,):
+            with pytest.raises(holdfast.Refused, match=r"partitions\.count is 31 in this cluster, yours is 32"):
+                await member(first.member_address, partitions__count=32).start()
+
+    run(story())
+
+
+def test_what_is_too_large_or_of_no_type_is_refused_and_changes_nothing() -> None:
+    async def story() -> None:
+        async with cluster(1, limits__value_bytes=1000) as (first,):
+            m = first.map("m")
+            with pytest.raises(TooLarge, match=r"limits\.value_bytes is 1000"):
+                await m.put("k", "x" * 2000)
+            with pytest.raises(TypeError, match="cannot be stored"):
+                await m.put("k", object())
+            with pytest.raises(TypeError, match="remove the entry instead"):
+                await m.put("k", None)
+            assert await m.size() == 0
+
+    run(story())
+
+
+def test_a_member_with_another_secret_is_not_heard() -> None:
+    async def story() -> None:
+        async with cluster(1, security__member_secret="one") as (first,):
+            stranger = member(
+                first.member_address, security__member_secret="two", cluster__join_timeout_ms=800
+            )
+            with pytest.raises(TimeoutError):
+                await stranger.start()
+            assert len(first.status()["members"]) == 1  # type: ignore[arg-type]
+
+    run(story())
