@@ -94,12 +94,14 @@ def test_a_drained_member_leaves_its_partitions_behind(cluster: LocalCluster) ->
 
 
 def test_the_only_copies_are_handed_over_before_a_member_leaves(tmp_path: Path) -> None:
-    with LocalCluster(3, NO_BACKUPS, log_dir=tmp_path) as cluster:
+    # Moves slowly, so that leaving too early would show.
+    config = NO_BACKUPS + "[partitions]\nparallel_migrations = 1\nchunk_bytes = 1024\n"
+    with LocalCluster(3, config, log_dir=tmp_path) as cluster:
         cluster.wait_settled()
-        fill(cluster)
+        fill(cluster, count=40 * ENTRIES)
         cluster.drain(cluster.members[1])
         cluster.wait_settled()
-        assert missing(cluster) == []
+        assert missing(cluster, 40 * ENTRIES) == []
 
 
 def test_partitions_whose_only_copy_died_refuse_rather_than_seem_empty(tmp_path: Path) -> None:

@@ -143,6 +143,8 @@ def test_a_replica_that_a_map_does_not_need_holds_nothing_of_it(cluster: MemoryC
         (1, "equal", True),
         (2, "equal", False),
     ]
+    result = AuditResult(findings, PARTITIONS, 0.0)
+    assert (result.copies, result.not_kept) == (1, 1)
     second.open("m").entries[b"left"] = b"over"
     second.open("m").counter = 1
     assert unequal(look(cluster, "m")) == [(partition, "m", 2, "differs")]

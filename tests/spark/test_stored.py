@@ -228,3 +228,4 @@ def test_keys_are_shown_as_people_read_them() -> None:
     assert key_text(string_data("EWR|7")) == "'EWR|7'"
     assert key_text(long_data(-7)) == "-7"
     assert key_text(b"\0\0\0\1ab") == "000000016162"
+    assert key_text(b"\xff\xff\xff\xf8ab") == "fffffff86162"

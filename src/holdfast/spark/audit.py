@@ -92,6 +92,11 @@ class AuditResult:
         return sum(1 for finding in self.findings if finding.kept and finding.verdict in ("equal", "differs"))
 
     @property
+    def not_kept(self) -> int:
+        """Replicas that need not hold the map, because it has fewer backups than others; they hold nothing of it."""
+        return sum(1 for finding in self.findings if not finding.kept and finding.verdict == "equal")
+
+    @property
     def entries(self) -> int:
         """Entries of the replicas that are equal to their owner's."""
         return sum(finding.entries for finding in self.findings if finding.verdict == "equal")

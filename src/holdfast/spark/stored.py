@@ -18,17 +18,14 @@ type id and the payload.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
 import pyarrow as pa
 
 from holdfast.errors import ConfigError, HoldfastError
-
-STRING = -11
-LONG = -8
-JSON = -130
+from holdfast.wire.values import JSON, LONG, STRING, Serialized, from_stored
 
 _HEAD = struct.Struct(">ii")
 _LONG = struct.Struct(">iq")
@@ -273,13 +270,10 @@ def _typed(cells: list[Any], kind: pa.DataType) -> pa.Array[Any]:
     return pa.array(cells, kind)
 
 
-_READERS: dict[int, Callable[[bytes], object]] = {
-    STRING: lambda payload: payload[4:].decode(errors="replace"),
-    LONG: lambda payload: int.from_bytes(payload, "big", signed=True),
-}
-
-
 def key_text(key: bytes) -> str:
     """A stored key as people read it."""
-    read = _READERS.get(int.from_bytes(key[:4], "big", signed=True))
-    return repr(read(key[4:])) if read else key.hex()
+    try:
+        read = from_stored(key)
+    except (ValueError, IndexError, struct.error, msgspec.MsgspecError):
+        return key.hex()
+    return key.hex() if isinstance(read, Serialized) else repr(read)

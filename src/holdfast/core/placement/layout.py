@@ -41,6 +41,9 @@ EMPTY = -1
 GONER = -2
 """The owner of the slot is on its way out: it still has the data, and gives the slot up to a successor."""
 
+ROUNDS = 8
+"""How often a layout is arranged anew in search of one that stays; one or two suffice but for contrived rows."""
+
 DEAREST = 1 << 30
 """More than any chain of members costs."""
 
@@ -70,19 +73,39 @@ def arrange(rows: Sequence[Slots], candidates: Sequence[Candidate], replicas: in
     if not candidates or not rows:
         return list(rows)
     members = sorted(candidates, key=lambda candidate: candidate.uuid)
-    target = _Work(rows, members, replicas).settled()
-    while True:
-        # What was done may have opened ways that were closed before.
+    target, final = _rounds(rows, members, replicas)
+    if not final:
+        # Another order makes other choices among equals.
+        second, final = _rounds(rows[::-1], members, replicas)
+        if final:
+            return second[::-1]
+    return target
+
+
+def _rounds(rows: Sequence[Slots], members: Sequence[Candidate], replicas: int) -> tuple[list[Slots], bool]:
+    """The target rows, and whether arranging them again would change nothing.
+
+    One round is enough but for the rare case that a slot, once given up, opens a way that was closed before.
+    """
+    target = _without_cycles(rows, _Work(rows, members, replicas).settled())
+    for _ in range(ROUNDS):
         further = _Work(target, members, replicas).settled()
-        if further == target or any(map(_rotated, rows, further)):
-            return target
-        target = further
+        if further == target:
+            return target, True
+        target = _without_cycles(rows, further)
+    return target, False
 
 
-def _rotated(row: Slots, target: Slots) -> bool:
-    """Whether some owners only trade places, which cannot be executed."""
-    padded = row + (None,) * (len(target) - len(row))
-    return cancel_cycles(padded, target) != target
+def _without_cycles(rows: Sequence[Slots], targets: Sequence[Slots]) -> list[Slots]:
+    """The targets, but where owners only trade places, which cannot be executed, they stay."""
+    return [_without_cycle(row, target) for row, target in zip(rows, targets, strict=True)]
+
+
+def _without_cycle(row: Slots, target: Slots) -> Slots:
+    """The target, but owners that only trade places stay. Rows may differ in width."""
+    width = max(len(row), len(target))
+    padded = row + (None,) * (width - len(row)), target + (None,) * (width - len(target))
+    return cancel_cycles(*padded)[: len(target)]
 
 
 # -- measures -----------------------------------------------------------------------------------------------------
@@ -296,10 +319,11 @@ class _Level:
 
     def _turns(self, number: int, partition: int) -> bool:
         """Whether with this owner of the slot some members would in sum only trade places, which no plan can do."""
-        before = self.work.origin[partition]
-        return number in before and _rotated(
-            self.work.named(before), self.work.named(self._changed(number, partition))
-        )
+        before = self.work.before[partition]
+        if self.work.uuids[number] not in before:
+            return False
+        after = self.work.named(self._changed(number, partition))
+        return _without_cycle(before, after) != after
 
     def _hold(self, number: int, partition: int) -> None:
         """Note that the member has this slot of the partition."""
