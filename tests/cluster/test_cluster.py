@@ -198,6 +198,7 @@ def test_everything_started_has_ended_after_the_block(tmp_path: Path) -> None:
     def fail_inside() -> None:
         with LocalCluster(2, CONFIG, log_dir=tmp_path) as cluster:
             pids.extend(member.pid for member in cluster.members)
+            os.kill(pids[0], signal.SIGSTOP)  # it will not hear that it should end
             raise RuntimeError("in the block")
 
     pids: list[int] = []

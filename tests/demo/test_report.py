@@ -28,7 +28,9 @@ def timeline() -> Timeline:
 @pytest.fixture
 def findings(timeline: Timeline) -> report.Findings:
     waits = [Progress(pause_ms=5, at_s=10.5), Progress(pause_ms=800, at_s=12)]
-    return report.Findings("<rows>", 1234, ("id",), [report.Phase("kill m2", 1.5, "a & b")], timeline, waits)
+    return report.Findings(
+        "<rows>", 1234, ("<id>",), [report.Phase("kill m2", 1.5, "a & b")], timeline, waits
+    )
 
 
 def test_the_owners_of_a_partition_follow_each_other(timeline: Timeline) -> None:
@@ -54,12 +56,14 @@ def test_events_of_one_moment_share_a_mark() -> None:
         Event(1, "join", "m5"),
         Event(1.2, "join", "m6"),
         Event(1.3, "kill", "m1"),
-        Event(9, "join", "m7"),
+        Event(8, "join", "m7"),
+        Event(9.5, "join", "m8"),
     ]
     assert [(event.kind, names) for event, names in grouped(events)] == [
         ("join", ["m5", "m6"]),
         ("kill", ["m1"]),
         ("join", ["m7"]),
+        ("join", ["m8"]),
     ]
 
 
@@ -68,6 +72,7 @@ def test_the_page_fetches_nothing_and_escapes_what_it_shows(findings: report.Fin
     assert set(re.findall(r"https?://[^\s\"'<]+", page)) == {"http://www.w3.org/2000/svg"}
     assert not re.search(r"<(script|link|img|iframe)|@import|url\(", page)
     assert "1,234 &lt;rows&gt;" in page
+    assert "key: &lt;id&gt;" in page
     assert "a &amp; b" in page
     assert "Nothing lost, nothing diverged." in page
 

@@ -364,6 +364,11 @@ class Member:
         """Why a crash could cost something now; empty when the cluster, as far as this member knows, is safe."""
         if self.membership.state != "member":
             return f"this member is {self.membership.state}"
+        suspects = self.membership.detector.suspects(self.out.now_ns)
+        if suspects:
+            here = {info.uuid for info in self.membership.members()} - set(suspects)
+            lasting = "" if self.membership.is_quorum(here) else "; the rest is no majority and cannot go on without them"
+            return f"{len(suspects)} of {len(self.membership.members())} members are silent{lasting}"
         if not self.table.assigned:
             return "partitions are not assigned yet"
         data = [info for info in self.membership.members() if not info.lite]

@@ -33,6 +33,7 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     # Short-lived: quick to start matters more than quick after minutes.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 

@@ -154,6 +154,22 @@ def test_a_second_round_belongs_to_the_result() -> None:
     assert unevenness(target, candidates, 3) <= 1
 
 
+def test_a_member_may_leave_a_colder_slot_for_a_hotter_one() -> None:
+    """All owners alike and every member in most rows: owners are evened nevertheless, at no more than two copies."""
+    rows: list[Slots] = [("b", "a", "c")] * 12
+    candidates = [Candidate(name) for name in "abcd"]
+    reached = executed(rows, arrange(rows, candidates, 3))
+    assert unevenness(reached, candidates, 3) <= 1
+    assert arrange(reached, candidates, 3) == reached
+
+
+def test_members_of_one_group_do_not_trade_places_through_a_third() -> None:
+    """Found at random: a and c share a group, so c goes; it came back in b's place, and b in its own."""
+    rows: list[Slots] = [tuple(text) for text in ("abc", "bac", "abc", "abc", "abc", "bac", "abc", "abc", "cab")]
+    candidates = [Candidate("a", "x"), Candidate("b", "y"), Candidate("c", "x"), Candidate("d", "z")]
+    executed(rows, arrange(rows, candidates, 3))
+
+
 def test_an_owner_does_not_go_down_beside_a_member_of_its_group() -> None:
     rows: list[Slots] = [("m000", None)] * 6
     candidates = members(0, 1, 2, zones=2)

@@ -88,6 +88,7 @@ class Membership:
         """Rows that members left out of the present view knew (A-2)."""
         self._reached: dict[MemberId, int] = {}
         self._evicted_at_ns: int | None = None
+        self._minority_told = False
         self.agreement = Agreement(
             self.me,
             out,
@@ -353,7 +354,9 @@ class Membership:
         members = [info for info in view.members if info.uuid not in suspects and info.uuid not in left]
         staying = {info.uuid for info in members} | set(left)
         if not self.is_quorum(staying & {info.uuid for info in view.members}):
+            self._tell_minority(suspects)
             return None
+        self._minority_told = False
         here = {info.uuid for info in members}
         gone_addresses = {(info.host, info.port) for info in view.members if info.uuid in suspects}
         taken = {(info.host, info.port) for info in members}
@@ -368,6 +371,19 @@ class Membership:
         ] and not self._long_sealed():
             return None
         return View(view.number + 1, view.cluster_id, members, left)
+
+    def _tell_minority(self, suspects: set[MemberId]) -> None:
+        """Say once why nothing can be decided, and what ends that."""
+        if not self._minority_told:
+            self._minority_told = True
+            assert self.view is not None
+            names = [info.name for info in self.view.members if info.uuid in suspects]
+            self._out.note(
+                "no majority: waiting for silent members to return; partitions that need them are not served",
+                level="warning",
+                silent=names,
+                members=len(self.view.members),
+            )
 
     def _long_sealed(self) -> bool:
         """Whether someone has been sealed by a proposal that came to nothing: a view must be agreed to free it."""

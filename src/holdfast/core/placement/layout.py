@@ -9,18 +9,17 @@
   caps what the members of a big group can get in a small cluster; the others share the rest evenly.
 
 It works slot by slot, from hot to cold, and a slot once settled stays. A slot goes to a member that has nothing of
-the partition; its owner gives it up, or goes down to a slot that has lost its owner, which costs no copy more than
-filling that slot. So owners of a partition never trade places, which no plan could execute, and what is
-arranged can be reached. Which member gets a slot is a cheapest way in a graph of members: as few replicas as possible
-are copied, and among equals members share partitions with as many others as possible, so that after a
-crash many members bring the copies back.
+the partition, or only a colder slot, which then goes to somebody else; the present owner gives it up, or goes down
+to a slot that has lost its owner, which costs no copy more than filling that slot. Owners never just trade places,
+which no plan could execute: all that is arranged can be reached. Who gets a slot is a cheapest way in a graph of
+members: as few replicas as possible are copied, and among equals members share partitions with as many others as
+possible, so that after a crash many members bring the copies back.
 
 The even spread gives way where it cannot be had without taking copies away: when each member holds every partition,
-its owners stay where they are until another member joins; and a group that holds every partition keeps the share of
-owners that it has.
+its owners stay where they are until another member joins; and when each group holds every partition, a group keeps
+the share of owners that it has. Big groups beside small ones may also be a few replicas off.
 
-Arranged again, the result stays as it is. Where a second round can even out what the first could not, it is
-part of the result, or else strictly better by the hottest uneven slot: repeating comes to an end.
+Arranged again, the result stays as it is.
 """
 
 from __future__ import annotations
@@ -86,14 +85,16 @@ def _rounds(rows: Sequence[Slots], members: Sequence[Candidate], replicas: int) 
     """The target rows, and whether arranging them again would change nothing.
 
     One round is enough but for the rare case that a slot, once given up, opens a way that was closed before.
+    If no rows are found that stay, the first ones are answered: they are more even than those given, by the
+    hottest slot that is uneven, so that carrying them out and arranging again comes to an end.
     """
-    target = _without_cycles(rows, _Work(rows, members, replicas).settled())
+    first = target = _without_cycles(rows, _Work(rows, members, replicas).settled())
     for _ in range(ROUNDS):
         further = _Work(target, members, replicas).settled()
         if further == target:
             return target, True
         target = _without_cycles(rows, further)
-    return target, False
+    return first, False
 
 
 def _without_cycles(rows: Sequence[Slots], targets: Sequence[Slots]) -> list[Slots]:

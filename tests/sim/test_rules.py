@@ -1,0 +1,43 @@
+"""Each rule of `core.rules`, switched off, must do harm that the campaign finds: or the rule, or the simulator, is idle."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.rules import RULES, Rules
+from holdfast.sim.run import simulate
+
+SEED = {
+    "all-ack": 0,
+    "destination-acks": 1,
+    "fence": 16,
+    "promotion-by-table": 48,
+    "wait-for-copies": 8,
+    "copy-complete": 0,
+    "destination-first": 45,
+    "forget-last": 7,
+    "newest-table": 8,
+    "table-majority": 105,
+    "view-majority": 0,
+    "failed-version": 6,
+    "drain-waits": 8,
+}
+"""A seed that shows the harm of each. If the code changes so that it does not any more, others are tried."""
+OTHERS = 150
+
+
+@pytest.mark.parametrize("rule", sorted(SEED))
+def test_the_campaign_finds_the_rule_that_is_missing(rule: str) -> None:
+    for seed in (SEED[rule], *range(OTHERS)):
+        verdict = simulate(seed, without=frozenset({rule}))
+        if not verdict.ok:
+            break
+    else:
+        pytest.fail(f"without {rule}, {OTHERS} runs were judged good")
+    assert simulate(seed).ok, "with the rule in force the same run is good"
+
+
+def test_a_rule_that_does_not_exist_cannot_be_switched_off() -> None:
+    with pytest.raises(ValueError, match="no such rule: nonsense"):
+        Rules(frozenset({"nonsense"}))
+    assert all(Rules().holds(name) for name in RULES)
