@@ -124,11 +124,15 @@ class Page:
         else:
             busiest = max(found.generator_busy for found in self.results.values())
             found.append(f"The generator was never the limit: at most {busiest:.0%} of its core was used.")
-        taken = median(share for found in self.results.values() for share in found.others)
-        if taken > DISTURBED:
+        disturbed = [
+            f"{title} on {name} ({share:.0%})"
+            for (title, name), found in self.results.items()
+            if (share := median(found.others)) > DISTURBED
+        ]
+        if disturbed:
             found.append(
-                f"**Other processes took {taken:.0%} of the servers' core meanwhile**: the rates are too low, and so "
-                "is the faster system's lead; the processor times per operation still compare."
+                "**Other processes took a part of the servers' core meanwhile**, so that these rates are too low, while "
+                "the processor times per operation still compare: " + "; ".join(disturbed) + "."
             )
         if self.check:
             told = ", ".join(

@@ -354,6 +354,7 @@ class Member:
         self.lane.serving[partition] = copy
         self.lane.retarget(copy)
         self.router.served(partition)
+        self.source.took_office()
 
     def _pause(self, partition: int) -> None:
         self.lane.serving[partition] = None

@@ -120,11 +120,15 @@ class Source:
             return
         if sender != self._master():
             return
+        if row.version == request.version and row.owner == self._me and not self._is_active(partition):
+            # It is about to take office in the row that the migration starts from.
+            self._early.append((sender, request))
+            return
         why = ""
         if row.version > request.version:
             why = f"the row is at version {row.version} here"
-        elif row.owner != self._me or not self._is_active(partition):
-            why = "the primary has not taken office yet"
+        elif row.owner != self._me:
+            why = f"the primary is {row.owner}"
         elif any(key[0] == partition for key in self._running):
             why = "the partition is being copied already"
         if why:
@@ -284,9 +288,15 @@ class Source:
         self._next_in_queue()
 
     def _retry(self) -> None:
+        if not self._early:
+            return
         early, self._early = self._early, []
         for sender, request in early:
             self.on_request(sender, request)
+
+    def took_office(self) -> None:
+        """This member serves a partition now: look again at what waited for that."""
+        self._retry()
 
     def view_changed(self, members: set[MemberId]) -> None:
         """These members have gone, or have a new life: what was on its way to them is lost.

@@ -19,7 +19,7 @@ The even spread gives way where it cannot be had without taking copies away: whe
 its owners stay where they are until another member joins; and when each group holds every partition, a group keeps
 the share of owners that it has. Big groups beside small ones may also be a few replicas off.
 
-Arranged again, the result stays as it is.
+Arranged again, the result stays as it is; from very lopsided rows it may take two goes, each more even than the last.
 """
 
 from __future__ import annotations
