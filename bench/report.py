@@ -115,24 +115,26 @@ class Page:
         today = datetime.now(UTC).date().isoformat()
         found = [f"{machine}, Python {platform.python_version()}, {redis}; {where}; {effort}; {today}."]
         limit = [
-            f"{title} on {name} ({found.generator_busy:.0%} of its core)"
-            for (title, name), found in self.results.items()
-            if found.generator_busy > 0.97
+            f"{title} on {name} ({measured.generator_busy:.0%} of its core)"
+            for (title, name), measured in self.results.items()
+            if measured.generator_busy > 0.97
         ]
         if limit:
             found.append("The generator itself was the limit for: " + "; ".join(limit) + ".")
         else:
-            busiest = max(found.generator_busy for found in self.results.values())
+            busiest = max(measured.generator_busy for measured in self.results.values())
             found.append(f"The generator was never the limit: at most {busiest:.0%} of its core was used.")
         disturbed = [
             f"{title} on {name} ({share:.0%})"
-            for (title, name), found in self.results.items()
-            if (share := median(found.others)) > DISTURBED
+            for (title, name), measured in self.results.items()
+            if (share := median(measured.others)) > DISTURBED
         ]
         if disturbed:
             found.append(
-                "**Other processes took a part of the servers' core meanwhile**, so that these rates are too low, while "
-                "the processor times per operation still compare: " + "; ".join(disturbed) + "."
+                "**Other processes took a part of the servers' core meanwhile**, so these rates are too low; "
+                "the processor times per operation still compare. It was so for: "
+                + "; ".join(disturbed)
+                + "."
             )
         if self.check:
             told = ", ".join(

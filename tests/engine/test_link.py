@@ -21,9 +21,9 @@ def exchange(seed: int, count: int, loss: float, twice: float) -> tuple[list[byt
     now = 0
 
     def put(to: Link, packet: bytes) -> None:
-        for _ in range(2 if draw.random() < twice else 1):
-            if draw.random() >= loss:
-                wire.append((now + draw.randint(1, 50) * STEP_NS, to, packet))
+        copies = 2 if draw.random() < twice else 1
+        arriving = [now + draw.randint(1, 50) * STEP_NS for _ in range(copies) if draw.random() >= loss]
+        wire.extend((time, to, packet) for time in arriving)
 
     sent = 0
     for _ in range(20_000):

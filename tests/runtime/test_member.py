@@ -74,7 +74,9 @@ def test_every_call_of_a_map() -> None:
             assert await here.is_empty()
             await here.put_all({n: n * n for n in range(200)})
             assert await there.get_all([3, 4, 1000]) == {3: 9, 4: 16}
-            assert sum(n for n in await there.values() if isinstance(n, int)) == sum(n * n for n in range(200))
+            assert sum(n for n in await there.values() if isinstance(n, int)) == sum(
+                n * n for n in range(200)
+            )
             assert await there.evict(3)
             await there.clear()
             assert await here.size() == 0
@@ -118,7 +120,11 @@ def test_listeners_hear_of_changes_on_every_member() -> None:
             assert kinds.count(EventKind.REMOVED) == 1
             changed = next(event for event in heard if event.kind is EventKind.UPDATED)
             assert changed.key is not None and changed.value is not None and changed.old is not None
-            assert (from_stored(changed.key), from_stored(changed.value), from_stored(changed.old)) == (0, "x", 0)
+            assert (from_stored(changed.key), from_stored(changed.value), from_stored(changed.old)) == (
+                0,
+                "x",
+                0,
+            )
             end()
             await asyncio.sleep(0.2)
             await second.map("m").put("after", 1)
@@ -185,7 +191,9 @@ def test_copies_keep_to_different_zones() -> None:
 def test_a_member_with_other_settings_is_refused_with_the_key() -> None:
     async def story() -> None:
         async with cluster(1) as (first,):
-            with pytest.raises(holdfast.Refused, match=r"partitions\.count is 31 in this cluster, yours is 32"):
+            with pytest.raises(
+                holdfast.Refused, match=r"partitions\.count is 31 in this cluster, yours is 32"
+            ):
                 await member(first.member_address, partitions__count=32).start()
 
     run(story())

@@ -1,4 +1,4 @@
-"""Each rule of `core.rules`, switched off, must do harm that the campaign finds: or the rule, or the simulator, is idle."""
+"""Each rule, switched off, must do harm that the campaign finds: else the rule, or the simulator, is idle."""
 
 from __future__ import annotations
 

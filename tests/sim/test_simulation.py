@@ -1,4 +1,4 @@
-"""The whole member under deterministic simulation: nothing lost, nothing diverged, nothing hung; and replays are exact."""
+"""The whole member under deterministic simulation: nothing lost, diverged or hung; and replays are exact."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def test_the_same_seed_gives_the_same_run() -> None:
 def test_a_run_does_not_depend_on_the_hash_seed_of_the_process(hash_seed: str) -> None:
     code = "from holdfast.sim.run import simulate; print(simulate(77).trace_hash)"
     environ = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    found = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True
+    )
     assert found.stdout.strip() == simulate(77).trace_hash
 
 

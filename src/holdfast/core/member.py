@@ -368,7 +368,8 @@ class Member:
         suspects = self.membership.detector.suspects(self.out.now_ns)
         if suspects:
             here = {info.uuid for info in self.membership.members()} - set(suspects)
-            lasting = "" if self.membership.is_quorum(here) else "; the rest is no majority and cannot go on without them"
+            alone = not self.membership.is_quorum(here)
+            lasting = "; the rest is no majority and cannot go on without them" if alone else ""
             return f"{len(suspects)} of {len(self.membership.members())} members are silent{lasting}"
         if not self.table.assigned:
             return "partitions are not assigned yet"

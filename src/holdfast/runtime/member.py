@@ -92,7 +92,9 @@ class Member:
             await self._node.stop()
 
     async def crash(self) -> None:
-        """Stop at once, as if the process had died: for tests of what the cluster does then. `leave` is then no more."""
+        """Stop at once, as if the process had died: for tests of what the cluster does then. `leave` is then
+        no more.
+        """
         self._crashed = True
         await self._node.stop()
 

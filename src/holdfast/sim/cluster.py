@@ -63,9 +63,9 @@ class Cluster:
     def may_die(self, victim: Process) -> bool:
         """Whether the death of this process stays within what is promised to be survived.
 
-        Of every partition's newest row, wherever it is known, another replica must live; and what lives of the newest
-        view, and of every view that somebody has agreed to, must be able to decide. While a view is being proposed nobody
-        may die, for what it will need is not known yet.
+        Of every partition's newest row, wherever it is known, another replica must live; and what lives of
+        the newest view, and of every view that somebody has agreed to, must be able to decide. While a view
+        is being proposed nobody may die, for what it will need is not known yet.
         """
         rest = [process.driver.member for process in self.living() if process is not victim]
         everyone = [process.driver.member for process in self.living()]
