@@ -159,6 +159,7 @@ class Member:
         return self._end_of_step()
 
     def _end_of_step(self) -> list[Effect]:
+        self.lane.flush()
         self.activation.flush()
         self.listeners.flush()
         if self._changed:

@@ -1,8 +1,9 @@
 """The primary's side of replication: the data lane, batches and their acknowledgement (H8; DESIGN §3 and rule 2).
 
 Sessions write through `set` and `remove`, entry by entry, with no event and no future, and end a read buffer
-with `seal`. The records of a batch leave as one message per backup; `done` is called when every sync backup,
-and the destination of a running migration of those partitions, holds them.
+with `seal`. `flush` sends the records of all buffers that were sealed since the last one, as one message per
+backup. Buffers that wait for the same members make one batch; `done` is called when every sync backup, and the
+destination of a running migration of those partitions, holds it.
 
 - P-1: A batch is done when, for each of its partitions, every member that the *present* row wants has said
   that it holds it.
@@ -24,18 +25,21 @@ from holdfast.core.store.operations import DEFAULT_TTL, EntryEvent, EventKind
 from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record
 
 Told = Callable[[bool], None]
+Written = tuple[int, MapPartition, Record]
+"""Partition, the map's share of it, and what was done to it."""
+NOBODY: frozenset[str] = frozenset()
 
 
 class Batch:
     """Records that wait for their backups."""
 
-    __slots__ = ("done", "need", "number", "records")
+    __slots__ = ("need", "number", "records", "told")
 
-    def __init__(self, number: int, done: Told) -> None:
+    def __init__(self, number: int, waits_for: AbstractSet[str]) -> None:
         self.number = number
-        self.done = done
+        self.told: list[Told] = []
         self.records: dict[int, list[tuple[MapPartition, Record]]] = {}
-        self.need: dict[str, set[int]] = {}
+        self.need: dict[str, set[int]] = {member: set() for member in waits_for}
 
 
 class Lane:
@@ -55,7 +59,14 @@ class Lane:
         self.drained: Callable[[int], None] = lambda partition: None
         """Told when the last unfinished batch of a partition is done."""
         self._defaults: dict[str, tuple[int, int]] = {}
-        self._open: list[tuple[int, MapPartition, Record]] = []
+        self._open: list[Written] = []
+        """Of the buffer that is being worked on."""
+        self._sealed: list[Written] = []
+        """Of the buffers since the last flush, in the order of the writes."""
+        self._joinable: dict[frozenset[str], Batch] = {}
+        """Batches that a buffer sealed before the next flush may still join, by the members they wait for."""
+        self._unsent: list[int] = []
+        """Numbers of the batches since the last flush."""
         self._number = 0
         self._waiting: dict[int, Batch] = {}
         self._of_partition: dict[int, dict[int, Batch]] = {}
@@ -193,30 +204,70 @@ class Lane:
     # -- batches
 
     def seal(self, done: Told) -> None:
-        """End the batch begun by the writes since the last seal."""
-        if not self._open:
+        """End a read buffer: `done` is called when every sync backup holds what was written since the last seal."""
+        records = self._open
+        if not records:
             done(True)
             return
-        records, self._open = self._open, []
+        self._open = []
+        self._sealed += records
+        if not self._all_ack:
+            done(True)
+            return
+        if len(records) == 1:
+            waits_for = records[0][1].sync
+        else:
+            waits_for = NOBODY.union(*[held.sync for _, held, _ in records])
+        if not waits_for:
+            done(True)
+            return
+        batch = self._joinable.get(waits_for) or self._begin(waits_for)
+        batch.told.append(done)
+        need = batch.need
+        for partition, held, record in records:
+            part = batch.records.get(partition)
+            if part is None:
+                batch.records[partition] = [(held, record)]
+                self._of_partition.setdefault(partition, {})[batch.number] = batch
+            else:
+                part.append((held, record))
+            for member in held.sync:
+                need[member].add(partition)
+
+    def _begin(self, waits_for: frozenset[str]) -> Batch:
         self._number += 1
-        batch = Batch(self._number, done)
+        batch = Batch(self._number, waits_for)
+        self._joinable[waits_for] = self._waiting[self._number] = batch
+        self._unsent.append(self._number)
+        return batch
+
+    @property
+    def unsent(self) -> bool:
+        """Whether a flush would send something."""
+        return bool(self._sealed)
+
+    def flush(self) -> None:
+        """Send the records of the sealed buffers, one message to each member that wants any."""
+        if not self._sealed:
+            return
+        records, self._sealed = self._sealed, []
+        numbers, self._unsent = self._unsent, []
+        self._joinable.clear()
         outgoing: dict[str, dict[int, list[Record]]] = {}
         for partition, held, record in records:
-            batch.records.setdefault(partition, []).append((held, record))
             for target in held.targets:
-                outgoing.setdefault(target, {}).setdefault(partition, []).append(record)
-            if self._all_ack:
-                for member in held.sync:
-                    batch.need.setdefault(member, set()).add(partition)
+                parts = outgoing.get(target)
+                if parts is None:
+                    parts = outgoing[target] = {}
+                part = parts.get(partition)
+                if part is None:
+                    parts[partition] = [record]
+                else:
+                    part.append(record)
+        rows = self._rows
         for target, parts in outgoing.items():
-            sections = [Section(p, self._rows[p].version, part) for p, part in parts.items()]
-            self._out.send(MemberId(target), Replicate([batch.number], sections))
-        if not batch.need:
-            done(True)
-            return
-        self._waiting[batch.number] = batch
-        for partition in batch.records:
-            self._of_partition.setdefault(partition, {})[batch.number] = batch
+            sections = [Section(partition, rows[partition].version, part) for partition, part in parts.items()]
+            self._out.send(MemberId(target), Replicate(numbers, sections))
 
     def on_replicated(self, sender: MemberId, message: Replicated) -> None:
         """A backup holds these partitions' records of these batches."""
@@ -232,6 +283,7 @@ class Lane:
                     self._finish(batch, known=True)
 
     def _finish(self, batch: Batch, *, known: bool) -> None:
+        self._joinable.clear()
         del self._waiting[batch.number]
         empty: list[int] = []
         for partition in batch.records:
@@ -240,7 +292,8 @@ class Lane:
             if not of_partition:
                 del self._of_partition[partition]
                 empty.append(partition)
-        batch.done(known)
+        for told in batch.told:
+            told(known)
         for partition in empty:
             self.drained(partition)
 
@@ -278,6 +331,7 @@ class Lane:
         batches = list(self._of_partition.get(partition, {}).values())
         if not batches:
             return
+        self._joinable.clear()
         again: dict[str, list[Record]] = {}
         for batch in batches:
             need: set[str] = set()
