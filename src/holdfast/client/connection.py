@@ -13,6 +13,8 @@ from holdfast.errors import HoldfastError, ProtocolError
 from holdfast.wire import own
 
 CONNECT_S_MAX = 5.0
+ANSWER_S_MIN = 5.0
+"""A member is given at least so long for an answer, if the caller has so much time."""
 HELLO_ANSWER_BYTES_MAX = 65_536
 ANSWER_BYTES_MAX = 2**31 - 1
 
@@ -50,7 +52,8 @@ class Connection:
         except OSError as failed:
             raise Broken(f"cannot connect to {address}: {failed}") from failed
         try:
-            self._socket.settimeout(timeout_s)
+            # Shorter than the caller's patience: a member that is paused must leave time to ask another one.
+            self._socket.settimeout(max(timeout_s / 3, min(timeout_s, ANSWER_S_MIN)))
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._write(own.PREAMBLE)
             self.hello = self.ask(
