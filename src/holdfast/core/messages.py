@@ -78,7 +78,7 @@ class ViewDecided(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
     view: View
     rows: list[tuple[int, Row]] = []
-    """The newest rows of those who agreed to the view and are not in it."""
+    """The newest rows of those who agreed to the view."""
 
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=5):
@@ -106,7 +106,7 @@ class Accept(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
 
 class Accepted(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """I have accepted it, and store no further table of the old view; the newest rows I know, if it leaves me out."""
+    """I have accepted it, and store no further table of the old view; these are the newest rows I know."""
 
     view: int
     ballot: Ballot
@@ -223,7 +223,7 @@ class FillEntries(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     map: str
     counter: int
-    """The update counter that the copy stands at; -1 until the last chunk."""
+    """The update counter at which the entries were as they are here."""
     entries: list[tuple[bytes, bytes, int, int, int]]
 
 

@@ -4,6 +4,7 @@ have the same.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.core.machine import Address, MemberId, Note
@@ -38,6 +39,9 @@ class World(Protocol):
 
     def stopped(self, why: str) -> None:
         """The member has ended by itself."""
+
+    def soon(self, deed: Callable[[], None]) -> None:
+        """Do this when everything that has arrived by now has been looked at."""
 
     def wake_at(self, deadline_ns: int) -> None:
         """Call `Driver.tick` at this time at the latest."""

@@ -44,7 +44,10 @@ class Driver:
         self._timers: dict[str, int] = {}
         self._inbox: deque[Event] = deque()
         self._busy = False
-        self._effects: deque[Effect] = deque()
+        self._out = member.out
+        self._lane = member.lane
+        self._turn_ends = False
+        """Whether the end of this turn has been asked for."""
         self.stopped = False
 
     # -- what the world tells
@@ -93,18 +96,32 @@ class Driver:
 
     def execute(self, request: Request, done: Done) -> None:
         """A session's request."""
+        self._end_turn()
         self._carry_out(self.member.execute(request, done, self.world.now_ns()))
         self._run()
 
     def enter(self) -> None:
         """A session is about to use the data lane: set the time of the step."""
-        self.member.out.now_ns = self.world.now_ns()
+        self._out.now_ns = self.world.now_ns()
 
     def leave_lane(self) -> None:
-        """A session has used the data lane: carry out what that caused."""
-        if self.member.out.effects:
+        """A session has used the data lane. What that caused is carried out at the end of this turn of the world, or
+        before the next step: so the writes of all sessions that the world has woken together leave together.
+        """
+        lane = self._lane
+        if (lane.sealed or lane.listening or self._out.effects) and not self._turn_ends:
+            self._turn_ends = True
+            self.world.soon(self._turn_over)
+
+    def _turn_over(self) -> None:
+        self._end_turn()
+        self._run()
+
+    def _end_turn(self) -> None:
+        """Carry out what sessions have caused through the data lane."""
+        if self._turn_ends and not self.stopped:
+            self._turn_ends = False
             self._carry_out(self.member.drain())
-            self._run()
 
     def tick(self) -> None:
         """Fire the timers that are due, and say when the next is."""
@@ -128,6 +145,7 @@ class Driver:
             return
         self._busy = True
         try:
+            self._end_turn()
             while self._inbox and not self.stopped:
                 event = self._inbox.popleft()
                 self._carry_out(self.member.handle(event, self.world.now_ns()))
@@ -138,7 +156,10 @@ class Driver:
         if len(effects) > 1:
             effects = _links_first(effects, self.world)
         for effect in effects:
-            self._deed(effect)
+            if type(effect) is Send:
+                self._send(effect.to, effect.message)
+            else:
+                self._deed(effect)
 
     def _deed(self, effect: Effect) -> None:
         match effect:

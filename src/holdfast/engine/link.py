@@ -30,6 +30,7 @@ class Link:
         "_owed_bytes",
         "_owed_since_ns",
         "_received",
+        "_repeated",
         "_resend_at_ns",
         "_sent",
         "_unsure",
@@ -44,6 +45,8 @@ class Link:
         self._owed_bytes = 0
         self._owed_since_ns = 0
         self._resend_at_ns = 0
+        self._repeated = 0
+        """Number of the last packet that was sent again; 0 when its acknowledgement has come."""
 
     def send(self, payload: bytes, now_ns: int) -> bytes:
         """The packet for a new payload."""
@@ -64,6 +67,9 @@ class Link:
         while self._unsure and self._unsure[0][0] <= acknowledged:
             self._unsure.popleft()
             self._resend_at_ns = now_ns + RESEND_NS
+        if self._repeated and acknowledged >= self._repeated:
+            # What was sent again has arrived: go on with the rest, at the pace of the acknowledgements.
+            self._repeated, self._resend_at_ns = 0, now_ns
         if number == 0:
             return []
         if not self._owed:
@@ -98,6 +104,7 @@ class Link:
         """What may have been lost, again: after silence, or when the network has made a new connection."""
         self._resend_at_ns = now_ns + RESEND_NS
         oldest = list(self._unsure)[:limit]
+        self._repeated = oldest[-1][0] if limit is not None and oldest else 0
         return [self._packet(number, payload) for number, payload in oldest]
 
     @property

@@ -147,8 +147,7 @@ class Node:
 
     # -- the engine's doors
 
-    def now_ns(self) -> int:
-        return time.monotonic_ns()
+    now_ns = staticmethod(time.monotonic_ns)
 
     def jitter(self, limit_ns: int) -> int:
         return random.randint(0, limit_ns)  # noqa: S311  (spreads retries; no secret)
@@ -175,6 +174,9 @@ class Node:
     def stopped(self, why: str) -> None:
         self.ended_because = why
         self.ended.set()
+
+    def soon(self, deed: Callable[[], None]) -> None:
+        self._loop.call_soon(deed)
 
     def wake_at(self, deadline_ns: int) -> None:
         if self._timer is not None:

@@ -162,6 +162,9 @@ class Process:
         self.world.tell(f"{self.name}: ends: {why}")
         self.dead = True
 
+    def soon(self, deed: Callable[[], None]) -> None:
+        self.world.after(0, lambda: self.whenever_awake(lambda: self.step(deed)))
+
     def wake_at(self, deadline_ns: int) -> None:
         if deadline_ns < self._wake_ns or self._wake_ns < self.world.now_ns:
             self._wake_ns = deadline_ns

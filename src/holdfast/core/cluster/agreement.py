@@ -4,9 +4,9 @@ The acceptors for view n+1 are the members of view n. Their memory is their stor
 comes back as the same acceptor, for it has a new UUID.
 
 - A-1: A quorum is more than half of the view, or exactly half with its oldest member; any two quorums share a member.
-- A-2: Who accepts a view that leaves it out says which rows it knows, and the decided view carries them. So
-  the next master, who asks all members of its view, learns of every row that a majority of the old view has
-  stored.
+- A-2: Who accepts a view says which rows it knows, and the decided view carries the newest of them to every
+  member. So a row that a majority of the old view has stored is known to the whole new one, also when its
+  master dies at once.
 - A-3: Who has accepted a next view is *sealed*: it stores no further table of the old one.
 - A-4: A member consents only if it suspects every member that should propose before the proposer.
 """
@@ -164,8 +164,7 @@ class Agreement:
         self._promised = message.ballot
         self._accepted_ballot = message.ballot
         self._accepted = message.value
-        stays = any(info.uuid == self._me for info in message.value.members)
-        self._answer(sender, Accepted(message.view, message.ballot, [] if stays else self._known_rows()))
+        self._answer(sender, Accepted(message.view, message.ballot, self._known_rows()))
 
     # -- proposer
 
@@ -187,9 +186,17 @@ class Agreement:
         if value is None:
             self._phase = "idle"
             return
+        if best is None and value.left and not self._stay_alive(value):
+            return
         self._value = value
         self._phase = "accept"
         self._to_all(Accept(self.view.number, self._ballot, value))
+
+    def _stay_alive(self, value: View) -> bool:
+        """Nobody leaves while one of those who stay may have died just now: each of them must have answered."""
+        assert self.view is not None
+        here = {info.uuid for info in self.view.members}
+        return all(info.uuid in self._promises for info in value.members if info.uuid in here)
 
     def on_accepted(self, sender: MemberId, message: Accepted) -> None:
         if self._phase != "accept" or self.view is None or self._value is None:

@@ -199,7 +199,7 @@ class Source:
         """The receiver is ready: from now on it gets every record, and the content as it is now (S-1)."""
         copy = self._copies.held[supply.partition]
         if supply.migration is not None:
-            self._lane.joining[supply.partition] = supply.to
+            self._lane.joining[supply.partition] = (supply.to, supply.index)
             self._lane.retarget(copy)
         wanted = [held for held in copy if self._copies.wanted(held.name, supply.index)]
         keys = [(held, list(held.entries)) for held in wanted]
@@ -244,7 +244,7 @@ class Source:
                 ttl_ms, max_idle_ms = expiry.remaining_ttl_ms(now_ns), expiry.max_idle_ms
             part = gathered.get(held.name)
             if part is None:
-                part = gathered[held.name] = FillEntries(held.name, -1, [])
+                part = gathered[held.name] = FillEntries(held.name, held.counter, [])
             part.entries.append((key, value, ttl_ms, max_idle_ms, held.hashes.get(key, 0)))
             size += len(key) + len(value) + ENTRY_OVERHEAD
             if size >= self._chunk_bytes:
@@ -318,12 +318,6 @@ class Source:
         self._draining.clear()
         self._early.clear()
         self._lane.joining.clear()
-
-    def report_again(self) -> None:
-        """There is a new master: tell it what is ready (it will have raised the versions of what it does not want)."""
-        for supply in self._running.values():
-            if supply.migration is not None and supply.last_sent:
-                self._report(supply)
 
     def active(self) -> list[tuple[Migration, int]]:
         """The migrations in which this member is the primary, with the version that each starts from."""

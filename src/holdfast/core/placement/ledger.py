@@ -118,6 +118,9 @@ class Ledger:
             self._queued.clear()
             self._early.clear()
             return
+        for partition, row in self._membership.carried:
+            if row.version > self._newest(partition).version:
+                self._stored[partition] = row
         if self._membership.is_master:
             self._number = 0
             if was_master:
@@ -222,7 +225,6 @@ class Ledger:
             if missing:
                 return
         reports, self._reports = self._reports, None
-        reports[MemberId("carried")] = TableReport(0, self._membership.carried, [])
         self.head = list(self.table.rows)
         active: list[tuple[Migration, int]] = []
         for report in reports.values():
@@ -300,7 +302,7 @@ class Ledger:
         """L-2."""
         current = self._round
         assert current is not None
-        if not current.named <= current.stored_by:
+        if not current.named <= current.stored_by or self._membership.agreement.sealed:
             return
         if not current.everyone:
             current.everyone = True

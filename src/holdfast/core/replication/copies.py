@@ -17,14 +17,17 @@ from holdfast.core.machine import MemberId, Outbox
 from holdfast.core.messages import Enlist, Enlisted, Fill, Filled, Replicate, Replicated, Section
 from holdfast.core.placement.table import Row
 from holdfast.core.rules import Rules
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record
 from holdfast.errors import InvariantBroken
 
 
 class Shadow:
-    """A copy that is being filled."""
+    """A copy that is being filled: chunks of content and live records, in whatever order they come.
 
-    __slots__ = ("complete", "copy", "joining", "sequence", "source", "ticket", "version")
+    For each key it remembers the update counter of what it was last told, so that nothing older overwrites it.
+    """
+
+    __slots__ = ("_cleared", "_told", "complete", "copy", "joining", "sequence", "source", "ticket", "version")
 
     def __init__(self, source: MemberId, fill: Fill) -> None:
         self.source = source
@@ -34,6 +37,41 @@ class Shadow:
         self.copy = PartitionCopy(fill.partition, fill.epoch)
         self.sequence = -1
         self.complete = False
+        self._told: dict[tuple[str, bytes], int] = {}
+        self._cleared: dict[str, int] = {}
+
+    def _newer(self, name: str, key: bytes, counter: int) -> bool:
+        """Whether what is said of a key at this counter is not older than what is known; then it is the newest."""
+        if counter < self._cleared.get(name, 0) or counter < self._told.get((name, key), 0):
+            return False
+        self._told[name, key] = counter
+        return True
+
+    def pour(self, fill: Fill, now_ns: int) -> None:
+        """Take a chunk: entries as they were when the counter of their map stood where the chunk says."""
+        for part in fill.maps:
+            held = self.copy.open(part.map)
+            for key, value, ttl_ms, max_idle_ms, key_hash in part.entries:
+                if self._newer(part.map, key, part.counter):
+                    held.store(key, value, ttl_ms, max_idle_ms, key_hash, now_ns)
+            if fill.last:
+                held.counter = max(held.counter, part.counter)
+        self.complete = fill.last
+
+    def take(self, record: Record, now_ns: int) -> None:
+        """Take a live record."""
+        held = self.copy.open(record.map)
+        counter = held.counter
+        if record.change is Change.CLEAR:
+            self._clear(held, record.counter)
+        elif self._newer(record.map, record.key, record.counter):
+            held.apply(record, now_ns)
+        held.counter = max(counter, record.counter)
+
+    def _clear(self, held: MapPartition, counter: int) -> None:
+        for key in [key for key in held.entries if self._told.get((held.name, key), 0) < counter]:
+            held.drop(key)
+        self._cleared[held.name] = max(counter, self._cleared.get(held.name, 0))
 
 
 class Copies:
@@ -84,33 +122,43 @@ class Copies:
             if shadow.complete and self._gap(shadow.copy, section):
                 self._keep(sender, partition, Replicate(message.batches, [section]))
                 return False
-            self._write(shadow.copy, section, strict=shadow.complete)
+            for record in section.records:
+                shadow.take(record, self._out.now_ns)
         if copy is not None:
-            self._write(copy, section, strict=True)
+            self._write(copy, section)
         return True
 
     def _gap(self, copy: PartitionCopy, section: Section) -> bool:
+        """Whether a record of the section comes before one that this copy has not seen."""
         if not self._ordered:
             return False
-        expected: dict[str, int] = {}
+        index = self._rows[section.partition].index_of(self._me) if copy is self.held.get(section.partition) else 0
+        reached: dict[str, int] = {}
         for record in section.records:
-            name = record.map
-            if name not in expected:
+            name, counter = record.map, record.counter
+            before = reached.get(name)
+            if before is None:
                 held = copy.maps.get(name)
-                expected[name] = held.counter if held is not None else 0
-            if record.counter > expected[name] + 1:
+                before = held.counter if held is not None else 0
+                if held is None and not self.wanted(name, index):
+                    # The destination of a migration to a hotter index: this map is its shadow's affair alone.
+                    before = counter
+            if counter > before + 1:
                 return True
-            expected[name] = max(expected[name], record.counter)
+            reached[name] = max(before, counter)
         return False
 
-    def _write(self, copy: PartitionCopy, section: Section, *, strict: bool) -> None:
+    def _write(self, copy: PartitionCopy, section: Section) -> None:
         now_ns = self._out.now_ns
-        strict = strict and self._ordered
+        index = self._rows[section.partition].index_of(self._me)
+        maps = copy.maps
         for record in section.records:
-            held = copy.maps.get(record.map)
+            held = maps.get(record.map)
             if held is None:
+                if not self.wanted(record.map, index):
+                    continue
                 held = copy.open(record.map)
-            if strict and record.counter <= held.counter:
+            if self._ordered and record.counter <= held.counter:
                 continue
             held.apply(record, now_ns)
 
@@ -170,23 +218,13 @@ class Copies:
             return
         if fill.sequence == shadow.sequence + 1:
             shadow.sequence = fill.sequence
-            self._pour(shadow, fill)
+            shadow.pour(fill, self._out.now_ns)
         self._out.send(sender, Filled(partition, fill.version, fill.ticket, fill.sequence))
         if shadow.complete and not shadow.joining and partition in self.shadows:
             # A replica of the row that is brought up to date: from now on this is its copy (B-3).
             self.held[partition] = shadow.copy
             del self.shadows[partition]
         self.retry(partition)
-
-    def _pour(self, shadow: Shadow, fill: Fill) -> None:
-        now_ns = self._out.now_ns
-        for part in fill.maps:
-            held = shadow.copy.open(part.map)
-            for key, value, ttl_ms, max_idle_ms, key_hash in part.entries:
-                held.store(key, value, ttl_ms, max_idle_ms, key_hash, now_ns)
-            if part.counter >= 0:
-                held.counter = part.counter
-        shadow.complete = fill.last
 
     # -- rows
 

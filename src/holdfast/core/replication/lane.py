@@ -54,14 +54,15 @@ class Lane:
         self.serving: list[PartitionCopy | None] = [None] * settings.partitions.count
         self.listening: dict[str, int] = {}
         self.heard: Callable[[EntryEvent], None] = lambda event: None
-        self.joining: dict[int, MemberId] = {}
-        """Partition -> the destination of its running migration (this member is the primary)."""
+        self.joining: dict[int, tuple[MemberId, int]] = {}
+        """Partition -> the destination of its running migration and the index it will have (this member is the
+        primary)."""
         self.drained: Callable[[int], None] = lambda partition: None
         """Told when the last unfinished batch of a partition is done."""
         self._defaults: dict[str, tuple[int, int]] = {}
         self._open: list[Written] = []
         """Of the buffer that is being worked on."""
-        self._sealed: list[Written] = []
+        self.sealed: list[Written] = []
         """Of the buffers since the last flush, in the order of the writes."""
         self._joinable: dict[frozenset[str], Batch] = {}
         """Batches that a buffer sealed before the next flush may still join, by the members they wait for."""
@@ -210,7 +211,7 @@ class Lane:
             done(True)
             return
         self._open = []
-        self._sealed += records
+        self.sealed += records
         if not self._all_ack:
             done(True)
             return
@@ -241,16 +242,11 @@ class Lane:
         self._unsent.append(self._number)
         return batch
 
-    @property
-    def unsent(self) -> bool:
-        """Whether a flush would send something."""
-        return bool(self._sealed)
-
     def flush(self) -> None:
         """Send the records of the sealed buffers, one message to each member that wants any."""
-        if not self._sealed:
+        if not self.sealed:
             return
-        records, self._sealed = self._sealed, []
+        records, self.sealed = self.sealed, []
         numbers, self._unsent = self._unsent, []
         self._joinable.clear()
         outgoing: dict[str, dict[int, list[Record]]] = {}
@@ -266,7 +262,9 @@ class Lane:
                     part.append(record)
         rows = self._rows
         for target, parts in outgoing.items():
-            sections = [Section(partition, rows[partition].version, part) for partition, part in parts.items()]
+            sections = [
+                Section(partition, rows[partition].version, part) for partition, part in parts.items()
+            ]
             self._out.send(MemberId(target), Replicate(numbers, sections))
 
     def on_replicated(self, sender: MemberId, message: Replicated) -> None:
@@ -316,10 +314,10 @@ class Lane:
         targets = [member for member in backups if member is not None]
         sync = {member for member in row.replicas[1 : 1 + chosen.backups] if member is not None}
         destination = self.joining.get(partition)
-        if destination is not None and self._destination_acks:
-            if destination not in targets:
-                targets.append(destination)
-            sync.add(destination)
+        if destination is not None and destination[1] <= chosen.copies - 1 and self._destination_acks:
+            if destination[0] not in targets:
+                targets.append(destination[0])
+            sync.add(destination[0])
         held.targets = tuple(targets)
         held.sync = frozenset(sync)
 

@@ -41,10 +41,21 @@ _data_head = Struct("<iHII").unpack_from
 only as 0 or not 0: their byte order is another one).
 """
 
-_nothing = Struct("<iHiqB").pack
-_truth = Struct("<iHiqB?").pack
-_null = Struct("<iHiqBiH").pack
-_value = Struct("<iHiqBiHi").pack
+_first = Struct("<iHi").pack
+"""The beginning of an answer: length, flags and kind. The correlation id, and that no backup answers, follow."""
+_SET_DONE = _first(19, 0xE000, SET + 1)
+_DELETED = _first(20, 0xE000, DELETE + 1)
+_CONTAINED = _first(20, 0xE000, CONTAINS_KEY + 1)
+_GOT = _first(19, 0xC000, GET + 1)
+_PUT_DONE = _first(19, 0xC000, PUT + 1)
+_REMOVED = _first(19, 0xC000, REMOVE + 1)
+_VALUE = bytes((0x00, 0x20, 0, 0, 0, 0))
+"""Flags of the last frame, and no partition hash."""
+_NULL = bytes((6, 0, 0, 0, 0x00, 0x24))
+_nothing = Struct("<10sqx").pack
+_truth = Struct("<10sqx?").pack
+_null = Struct("<10sqx6s").pack
+_value = Struct("<10sqxi6s").pack
 
 
 def serve_entries(
@@ -113,23 +124,19 @@ def serve_entries(
                 else:
                     found = held.entries.get(key)
                 if kind == CONTAINS_KEY:
-                    answers.append(_truth(20, 0xE000, CONTAINS_KEY + 1, correlation, 0, found is not None))
+                    answers.append(_truth(_CONTAINED, correlation, found is not None))
                 elif found is None:
-                    answers.append(_null(19, 0xC000, GET + 1, correlation, 0, 6, 0x2400))
+                    answers.append(_null(_GOT, correlation, _NULL))
                 else:
-                    answers.append(
-                        _value(19, 0xC000, GET + 1, correlation, 0, len(found) + 10, 0x2000, 0) + found
-                    )
+                    answers.append(_value(_GOT, correlation, len(found) + 10, _VALUE) + found)
             elif kind == REMOVE or kind == DELETE:
                 old = lane.remove(copy, name, key)
                 if kind == DELETE:
-                    unsealed.append(_truth(20, 0xE000, DELETE + 1, correlation, 0, old is not None))
+                    unsealed.append(_truth(_DELETED, correlation, old is not None))
                 elif old is None:
-                    unsealed.append(_null(19, 0xC000, REMOVE + 1, correlation, 0, 6, 0x2400))
+                    unsealed.append(_null(_REMOVED, correlation, _NULL))
                 else:
-                    unsealed.append(
-                        _value(19, 0xC000, REMOVE + 1, correlation, 0, len(old) + 10, 0x2000, 0) + old
-                    )
+                    unsealed.append(_value(_REMOVED, correlation, len(old) + 10, _VALUE) + old)
             else:
                 return at
             at = key_end
@@ -153,10 +160,10 @@ def serve_entries(
             key_hash = int.from_bytes(data[key_at + 6 : key_at + DATA_AT], "big", signed=True)
         old = lane.set(copy, name, key, data[key_end + DATA_AT : value_end], ttl_ms, -1, key_hash)
         if kind == SET:
-            unsealed.append(_nothing(19, 0xE000, SET + 1, correlation, 0))
+            unsealed.append(_nothing(_SET_DONE, correlation))
         elif old is None:
-            unsealed.append(_null(19, 0xC000, PUT + 1, correlation, 0, 6, 0x2400))
+            unsealed.append(_null(_PUT_DONE, correlation, _NULL))
         else:
-            unsealed.append(_value(19, 0xC000, PUT + 1, correlation, 0, len(old) + 10, 0x2000, 0) + old)
+            unsealed.append(_value(_PUT_DONE, correlation, len(old) + 10, _VALUE) + old)
         at = value_end
     return at

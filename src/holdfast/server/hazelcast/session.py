@@ -106,9 +106,26 @@ class HazelcastSession:
     def receive(self, data: bytes) -> None:
         """Take one read buffer. Never raises for what is in it."""
         talk = self._talk
+        self._buffers += 1
+        if self._held or not talk.known or talk.gone:
+            self._receive_piece(data)
+            return
+        at = serve_entries(data, 0, self._lane, self._names, talk.out, self._unsealed, self._longest)
+        if self._unsealed or at < len(data):
+            talk.busy = True
+            try:
+                self._seal()
+                if at < len(data):
+                    self._serve(data, at)
+            finally:
+                talk.busy = False
+        talk.flush()
+
+    def _receive_piece(self, data: bytes) -> None:
+        """The same, of a client that is not known yet, or whose last message is not whole yet."""
+        talk = self._talk
         if talk.gone:
             return
-        self._buffers += 1
         if self._held:
             self._held += data
             if len(self._held) < self._scan.need:
@@ -116,12 +133,7 @@ class HazelcastSession:
             data = bytes(self._held)
         talk.busy = True
         try:
-            if talk.known and not self._held:
-                at = self._serve_entries(data, 0)
-            else:
-                at = 0
-            if at < len(data):
-                self._serve(data, at)
+            self._serve(data, 0)
         finally:
             talk.busy = False
         talk.flush()
@@ -152,11 +164,15 @@ class HazelcastSession:
 
     def _serve_entries(self, data: bytes, at: int) -> int:
         at = serve_entries(data, at, self._lane, self._names, self._talk.out, self._unsealed, self._longest)
-        if self._unsealed:
-            answers = self._unsealed
+        self._seal()
+        return at
+
+    def _seal(self) -> None:
+        """Hold back the answers to writes until these are safe."""
+        answers = self._unsealed
+        if answers:
             self._unsealed = []
             self._lane.seal(partial(self._settle, answers))
-        return at
 
     def _settle(self, answers: list[bytes], safe: bool) -> None:
         """The batch is on every sync backup, or nobody will ever know."""

@@ -1,0 +1,132 @@
+"""When the driver carries out what sessions cause through the data lane."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.machine import MILLISECOND, SECOND, Effect, Event, TimerFired
+from holdfast.core.messages import Replicate
+from holdfast.core.rules import Rules
+from holdfast.core.store.operations import Op, Outcome, Request, Status
+from holdfast.sim.cluster import Cluster, simulated_settings
+from holdfast.sim.world import Process, World
+from holdfast.wire.codec import decode
+
+LINK_HEADER_BYTES = 16
+
+
+class Pair:
+    """Two members, safe; partition 0's primary and what it sends."""
+
+    def __init__(self) -> None:
+        self.world = World(1, None)
+        cluster = Cluster(self.world, simulated_settings(1, 7), Rules(), 2)
+        processes = [cluster.start(0, bootstrap=True), cluster.start(1)]
+        self.world.run_until(60 * SECOND, cluster.settled)
+        assert cluster.settled()
+        owner = processes[0].driver.member.table.rows[0].owner
+        self.primary: Process = next(one for one in processes if one.driver.member.me == owner)
+        self.other: Process = next(one for one in processes if one is not self.primary)
+        self.driver = self.primary.driver
+        self.lane = self.driver.member.lane
+        self.told: list[tuple[str, bool]] = []
+        self.sent: list[Replicate] = []
+        carry = self.primary.carry
+
+        def watched(member: str, packet: bytes) -> None:
+            payload = packet[LINK_HEADER_BYTES:]
+            message = decode(payload) if payload else None
+            if isinstance(message, Replicate):
+                self.sent.append(message)
+            carry(member, packet)  # type: ignore[arg-type]
+
+        self.primary.carry = watched  # type: ignore[method-assign, assignment]
+
+    def session(self, name: str) -> None:
+        """A session with one write in its buffer."""
+        copy = self.lane.serving[0]
+        assert copy is not None
+        self.driver.enter()
+        self.lane.set(copy, "m", name.encode(), b"value", 0, 0, 0)
+        self.lane.seal(lambda known: self.told.append((name, known)))
+        self.driver.leave_lane()
+
+    def later(self, seconds: int = 1) -> None:
+        self.world.run_until(self.world.now_ns + seconds * SECOND)
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair()
+
+
+def test_sessions_of_one_turn_share_a_message(pair: Pair) -> None:
+    pair.session("a")
+    pair.session("b")
+    assert pair.sent == []
+    pair.later()
+    assert [record.key for message in pair.sent for record in message.sections[0].records] == [b"a", b"b"]
+    assert len(pair.sent) == 1
+    assert pair.told == [("a", True), ("b", True)]
+
+
+def test_the_next_turn_has_a_message_of_its_own(pair: Pair) -> None:
+    pair.session("a")
+    pair.later()
+    pair.session("b")
+    pair.later()
+    assert len(pair.sent) == 2
+    assert pair.told == [("a", True), ("b", True)]
+
+
+def test_a_request_comes_after_what_the_lane_has_caused(pair: Pair) -> None:
+    outcomes: list[Outcome] = []
+    pair.session("a")
+    pair.driver.execute(Request(Op.SET, "m", [0], b"key", b"value"), outcomes.append)
+    assert [[record.key for record in message.sections[0].records] for message in pair.sent] == [
+        [b"a"],
+        [b"key"],
+    ]
+    pair.later()
+    assert pair.told == [("a", True)]
+    assert [outcome.status for outcome in outcomes] == [Status.OK]
+
+
+def test_an_event_comes_after_what_the_lane_has_caused(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent_before: list[int] = []
+    handle = pair.driver.member.handle
+
+    def watched(event: Event, now_ns: int) -> list[Effect]:
+        sent_before.append(len(pair.sent))
+        return handle(event, now_ns)
+
+    monkeypatch.setattr(pair.driver.member, "handle", watched)
+    pair.session("a")
+    pair.driver.handle(TimerFired("sweep"))
+    assert sent_before == [1]
+    pair.later()
+    assert pair.told == [("a", True)]
+
+
+def test_a_stopped_member_sends_nothing_more(pair: Pair) -> None:
+    pair.session("a")
+    pair.driver.stopped = True
+    pair.later()
+    assert pair.sent == []
+    assert pair.told == []
+
+
+def test_events_leave_at_the_end_of_the_turn_too(pair: Pair) -> None:
+    heard: list[bytes | None] = []
+    pair.other.driver.member.listeners.add("m", None, lambda event: heard.append(event.key), local_only=False)
+    pair.other.driver.leave_lane()
+    pair.later()
+    pair.session("a")
+    pair.later()
+    assert heard == [b"a"]
+    held = pair.lane.serving[0].maps["m"]  # type: ignore[union-attr]
+    held.targets, held.sync = (), frozenset()  # as without backups: nothing but the event leaves
+    for name in ("b", "c", "d"):
+        pair.session(name)
+        pair.world.run_until(pair.world.now_ns + 20 * MILLISECOND)
+    assert heard == [b"a", b"b", b"c", b"d"]

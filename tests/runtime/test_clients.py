@@ -1,0 +1,121 @@
+"""When a client's answers are written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+from holdfast.config import LimitSettings
+from holdfast.runtime.clients import Connection, Door
+
+
+class Wire:
+    """A transport that notes what happens to it."""
+
+    def __init__(self, story: list[str], name: str) -> None:
+        self.story = story
+        self.name = name
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
+    def write(self, data: bytes) -> None:
+        self.story.append(f"{self.name} writes {data.decode()}")
+
+    def close(self) -> None:
+        self.story.append(f"{self.name} closes")
+
+
+class Echo:
+    """A session that answers with what it is sent, in capitals; `q` ends it."""
+
+    admitted = True
+
+    def __init__(self, story: list[str], send: Callable[[bytes], None], close: Callable[[str], None]) -> None:
+        self.story = story
+        self.send = send
+        self.close = close
+
+    def receive(self, data: bytes) -> None:
+        self.story.append(f"reads {data.decode()}")
+        self.send(data.upper())
+        if data == b"q":
+            self.close("asked")
+
+    def closed(self) -> None:
+        self.story.append("closed")
+
+    def silent_ns(self) -> int:
+        return 0
+
+
+def run(story: Callable[[list[str], Door], Coroutine[Any, Any, None]]) -> list[str]:
+    """What happened."""
+    happened: list[str] = []
+
+    async def whole() -> None:
+        door = Door(cast("Any", None), LimitSettings(), lambda: None, lambda: None)
+        door.sessions = {b"ECH": lambda send, close: Echo(happened, send, close)}
+        await story(happened, door)
+
+    asyncio.run(whole())
+    return happened
+
+
+def connect(happened: list[str], door: Door, name: str) -> Connection:
+    connection = Connection(door)
+    connection.connection_made(cast("Any", Wire(happened, name)))
+    connection.data_received(b"ECH")
+    return connection
+
+
+def test_answers_are_written_when_all_that_has_come_is_read() -> None:
+    async def story(happened: list[str], door: Door) -> None:
+        one, two = connect(happened, door, "one"), connect(happened, door, "two")
+        one.data_received(b"a")
+        two.data_received(b"b")
+        one.data_received(b"c")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        one.data_received(b"d")
+        await asyncio.sleep(0)
+        for connection in (one, two):
+            connection.connection_lost(None)
+
+    assert run(story) == [
+        *("reads a", "reads b", "reads c", "one writes AC", "two writes B", "reads d", "one writes D"),
+        *("closed", "closed"),
+    ]
+
+
+def test_what_was_said_is_written_before_the_end() -> None:
+    async def story(happened: list[str], door: Door) -> None:
+        connection = connect(happened, door, "one")
+        connection.data_received(b"q")
+        connection.connection_lost(None)
+        await asyncio.sleep(0)
+
+    assert run(story) == ["reads q", "one writes Q", "one closes", "closed"]
+
+
+def test_nothing_is_written_to_a_lost_connection() -> None:
+    async def story(happened: list[str], door: Door) -> None:
+        connection = connect(happened, door, "one")
+        connection.data_received(b"a")
+        connection.connection_lost(None)
+        await asyncio.sleep(0)
+
+    assert run(story) == ["reads a", "closed"]
+
+
+def test_the_first_bytes_may_come_one_by_one_and_with_a_request() -> None:
+    async def story(happened: list[str], door: Door) -> None:
+        connection = Connection(door)
+        connection.connection_made(cast("Any", Wire(happened, "one")))
+        for piece in (b"E", b"C", b"Ha"):
+            connection.data_received(piece)
+        await asyncio.sleep(0)
+        connection.connection_lost(None)
+
+    assert run(story) == ["reads a", "one writes A", "closed"]
