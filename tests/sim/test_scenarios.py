@@ -148,6 +148,7 @@ def test_a_member_that_was_cut_off_cannot_acknowledge_and_comes_back_with_its_da
     stage = Stage(3)
     owner, (backup,) = stage.owner_of("k"), stage.backups_of("k")
     stage.put(owner, "k", "old")
+    life = owner.driver.member.membership.info.life
     stage.isolate(owner)
     lost = stage.ask(owner, Op.SET, "k", "of the minority")
     stage.wait(10)
@@ -156,7 +157,7 @@ def test_a_member_that_was_cut_off_cannot_acknowledge_and_comes_back_with_its_da
     stage.rest()
     assert lost == [] or lost[0].status is not Status.OK
     assert stage.get(owner, "k") == "of the majority"
-    assert owner.driver.member.membership.info.life == 2
+    assert owner.driver.member.membership.info.life > life
 
 
 def test_a_partition_whose_copies_are_all_cut_off_waits_for_them() -> None:

@@ -109,10 +109,19 @@ def _views(member: Member) -> list[View]:
     ]
 
 
-def simulated_settings(backups: int, partitions: int) -> Settings:
-    """Settings with short times and small chunks, so that a run of seconds holds many changes."""
+def simulated_settings(
+    backups: int, partitions: int, *, chunk_bytes: int = 4096, mixed: bool = False
+) -> Settings:
+    """Settings with short times and small chunks, so that a run of seconds holds many changes.
+
+    `mixed` adds a map with one backup more, and one with async backups only.
+    """
+    maps = {"default": MapSettings(backups=backups)}
+    if mixed:
+        maps["deep"] = MapSettings(backups=backups + 1)
+        maps["loose"] = MapSettings(backups=0, async_backups=backups)
     return Settings(
         cluster=ClusterSettings(name="sim", heartbeat_ms=500, suspect_after_ms=3000),
-        partitions=PartitionSettings(count=partitions, chunk_bytes=4096, parallel_migrations=3),
-        maps={"default": MapSettings(backups=backups)},
+        partitions=PartitionSettings(count=partitions, chunk_bytes=chunk_bytes, parallel_migrations=3),
+        maps=maps,
     )

@@ -16,6 +16,7 @@ class Faults:
     KINDS = (
         "crash",
         "crash-midstep",
+        "crash-torn",
         "isolate",
         "halves",
         "one-way",
@@ -99,6 +100,22 @@ class Faults:
                 self._restart_later(process)
 
         process.crash_armed(count, strike)
+
+    def _crash_torn(self) -> None:
+        """Cut a process off from some others, not all, and let it die a moment later: what it sent last reached some only."""
+        process = self._victim()
+        if process is None:
+            return
+        _, *hosts = [process.host, *(host for host in self._hosts() if host != process.host)]
+        deaf = hosts[: self.random.randint(1, max(1, len(hosts) - 1))]
+        self._cut("crash-torn", [(process.host, host) for host in deaf])
+
+        def strike() -> None:
+            if not process.dead and self.cluster.may_die(process):
+                process.crash()
+                self._restart_later(process)
+
+        self.world.after(self.random.choice([50, 200, 800]) * MILLISECOND, strike)
 
     def _pause(self) -> None:
         process = self.random.choice(self.cluster.living())

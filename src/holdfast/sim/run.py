@@ -15,7 +15,7 @@ from holdfast.core.rules import Rules
 from holdfast.core.store.operations import Op, Outcome, Request, Status
 from holdfast.sim.cluster import Cluster, simulated_settings
 from holdfast.sim.faults import Faults
-from holdfast.sim.workload import MAP, Client, think_time, wire_key
+from holdfast.sim.workload import Client, map_of, think_time, wire_key
 from holdfast.sim.world import Process, World
 
 CONVERGE_NS = 180 * SECOND
@@ -41,7 +41,12 @@ def simulate(
     draw = random.Random(f"{seed}/shape")
     hosts = draw.choice([3, 4, 5, 5])
     backups = draw.choice([1, 1, 2])
-    settings = simulated_settings(backups, draw.choice([3, 7, 13]))
+    settings = simulated_settings(
+        backups,
+        draw.choice([3, 7, 13]),
+        chunk_bytes=draw.choice([1024, 4096]),
+        mixed=draw.random() < 0.4,
+    )
     cluster = Cluster(world, settings, Rules(without), hosts)
     world.tell(f"seed {seed}: {hosts} hosts, {backups} backups, {settings.partitions.count} partitions")
     cluster.start(0, bootstrap=True)
@@ -116,10 +121,11 @@ def _judge_data(world: World, cluster: Cluster, clients: list[Client]) -> list[s
 
 def _read_finally(process: Process, key: str, final: dict[str, str | None]) -> None:
     raw = wire_key(key)
-    partition = partition_of(raw, 0, process.driver.member.settings.partitions.count)
+    settings = process.driver.member.settings
+    partition = partition_of(raw, 0, settings.partitions.count)
 
     def told(outcome: Outcome) -> None:
         if outcome.status is Status.OK:
             final[key] = outcome.value.decode() if isinstance(outcome.value, bytes) else None
 
-    process.driver.execute(Request(Op.GET, MAP, [partition], raw), told)
+    process.driver.execute(Request(Op.GET, map_of(key, settings), [partition], raw), told)

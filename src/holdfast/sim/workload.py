@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 from holdfast.check.durability import Read, Write
+from holdfast.config import Settings
 from holdfast.core.machine import MILLISECOND, SECOND
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import Op, Outcome, Request, Status
@@ -13,7 +15,16 @@ from holdfast.sim.cluster import Cluster
 from holdfast.sim.world import Process, World
 
 MAP = "ledger"
+DEEP = "deep"
+"""A map with one backup more than the others, in the runs that have it: every other key lives there."""
+LOOSE = "loose"
+"""A map with async backups only, in the runs that have it."""
 PATIENCE_NS = 20 * SECOND
+
+
+def map_of(key: str, settings: Settings) -> str:
+    """The map in which a key of the judged workload lives."""
+    return DEEP if DEEP in settings.maps and int(key[1:]) % 2 else MAP
 
 
 def wire_key(key: str) -> bytes:
@@ -53,6 +64,12 @@ class Client:
         process = self.random.choice(living)
         key = self.random.choice(self.keys)
         dice = self.random.random()
+        if self.random.random() < 0.15:
+            self._burst(process)
+            return
+        if LOOSE in self.cluster.settings.maps and self.random.random() < 0.2:
+            self._loose(process, key)
+            return
         if dice < 0.25:
             self._read(process, key)
             return
@@ -69,7 +86,9 @@ class Client:
     def _request(self, op: Op, key: str, value: str | None) -> Request:
         raw = wire_key(key)
         partition = partition_of(raw, 0, self.cluster.settings.partitions.count)
-        return Request(op, MAP, [partition], raw, value.encode() if value else b"")
+        return Request(
+            op, map_of(key, self.cluster.settings), [partition], raw, value.encode() if value else b""
+        )
 
     def _write(self, process: Process, op: Op, key: str, value: str | None) -> None:
         write = Write(key, value, self.world.now_ns)
@@ -86,6 +105,66 @@ class Client:
 
         self.writes.append(write)
         self._call(process, self._request(op, key, value), told)
+
+    def _loose(self, process: Process, key: str) -> None:
+        """A write with async backups only: what may be lost of it is not judged, but all copies must end alike."""
+        raw = wire_key(key)
+        partition = partition_of(raw, 0, self.cluster.settings.partitions.count)
+        self._count += 1
+        request = Request(Op.SET, LOOSE, [partition], raw, f"{self.name}.{self._count}".encode())
+        self._call(process, request, lambda outcome: None)
+
+    def _burst(self, process: Process) -> None:
+        """Several writes that reach the member in one read buffer, some of the same key; answers are awaited together."""
+        self._turn += 1
+        turn = self._turn
+        self.waiting = True
+        writes: list[tuple[Write, Request]] = []
+        for _ in range(self.random.randint(2, 8)):
+            self._count += 1
+            key, value = self.random.choice(self.keys[:4]), f"{self.name}.{self._count}"
+            write = Write(key, value, self.world.now_ns)
+            self.writes.append(write)
+            writes.append((write, self._request(Op.SET, key, value)))
+        missing = len(writes)
+        low, high = self.world.weather.delay_ns
+
+        def arrive() -> None:
+            process.whenever_awake(lambda: process.step(run))
+
+        def run() -> None:
+            # Through one step of the driver, as a session does: every effect of the burst is shuffled together.
+            driver = process.driver
+            driver.enter()
+            for write, request in writes:
+                driver.member.router.execute(request, partial(done, write))
+            driver.leave_lane()
+
+        def done(write: Write, outcome: Outcome) -> None:
+            if not process.dead:
+                self.world.after(self.random.randint(low, high), lambda: told(write, outcome))
+
+        def told(write: Write, outcome: Outcome) -> None:
+            nonlocal missing
+            if turn != self._turn or not self.waiting:
+                return
+            write.end = self.world.now_ns
+            status = outcome.status
+            write.outcome = (
+                "ok" if status is Status.OK else "unknown" if status is Status.UNKNOWN else "refused"
+            )
+            missing -= 1
+            if not missing:
+                finish()
+
+        def finish() -> None:
+            if turn != self._turn or not self.waiting:
+                return
+            self.waiting = False
+            self.world.after(self.random.randint(self.think_ns // 2, self.think_ns), self._next)
+
+        self.world.after(self.random.randint(low, high), arrive)
+        self.world.after(PATIENCE_NS, finish)
 
     def _read(self, process: Process, key: str) -> None:
         start = self.world.now_ns

@@ -24,6 +24,8 @@ from holdfast.core.placement.table import Row
 JOIN_INTERVAL_NS = 500 * MILLISECOND
 RETURN_FACTOR = 3
 """For how many times of suspicion a removed member may still come back."""
+CANDIDATE_NS = 4 * JOIN_INTERVAL_NS
+"""Whoever has not asked for so long does not want to be admitted any more, or is dead."""
 LAST_WORDS_NS = 1000 * MILLISECOND
 """When all leave together, how long the word of it has to reach the others."""
 
@@ -79,7 +81,8 @@ class Membership:
         self.leaving = False
         self.refusal = ""
         self.detector = Detector(timing.suspect_after_ns)
-        self._candidates: dict[MemberId, MemberInfo] = {}
+        self._candidates: dict[MemberId, tuple[MemberInfo, int]] = {}
+        """Who has asked to be admitted, and when it last did."""
         self._accusations: dict[MemberId, list[MemberId]] = {}
         self.leavers: set[MemberId] = set()
         self._sealed_since: dict[MemberId, int] = {}
@@ -265,8 +268,7 @@ class Membership:
             idle = self.state == "joining"
             self._out.whisper(home, JoinAnswer(self.me, idle, "", self.info.host, self.info.port))
             return
-        known = self.member(info.uuid)
-        if known is not None and known.life >= info.life:
+        if self.member(info.uuid) is not None:
             self._out.whisper(home, ViewDecided(self.view, self.carried))
             return
         if not self.is_master:
@@ -277,7 +279,10 @@ class Membership:
             if (other.host, other.port) == (info.host, info.port) and other.uuid != info.uuid:
                 # Its port is taken by a new process: the old one has ended.
                 self.detector.silent(other.uuid)
-        self._candidates[info.uuid] = info
+        home_taken = [uuid for uuid, (other, _) in self._candidates.items() if _home(other) == home]
+        for uuid in home_taken:
+            del self._candidates[uuid]
+        self._candidates[info.uuid] = (info, self._out.now_ns)
         self.consider()
 
     def _refusal(self, request: JoinRequest) -> str:
@@ -357,20 +362,27 @@ class Membership:
             self._tell_minority(suspects)
             return None
         self._minority_told = False
-        here = {info.uuid for info in members}
-        gone_addresses = {(info.host, info.port) for info in view.members if info.uuid in suspects}
-        taken = {(info.host, info.port) for info in members}
-        for uuid in sorted(self._candidates):
-            info = self._candidates[uuid]
-            free = (info.host, info.port) not in taken or (info.host, info.port) in gone_addresses
-            if uuid not in here and self.member(uuid) is None and free:
-                members.append(info)
-                taken.add((info.host, info.port))
+        members += self._admissible(view, members)
         if [info.uuid for info in members] == [
             info.uuid for info in view.members
         ] and not self._long_sealed():
             return None
         return View(view.number + 1, view.cluster_id, members, left)
+
+    def _admissible(self, view: View, staying: list[MemberInfo]) -> list[MemberInfo]:
+        """Who is let in: those who still ask, and no more than those who stay, who thus can decide without them.
+
+        Their life is the number of the view that admits them: no two admissions share one.
+        """
+        taken = {_home(info) for info in staying}
+        since = self._out.now_ns - CANDIDATE_NS
+        chosen: list[MemberInfo] = []
+        for uuid in sorted(self._candidates):
+            info, asked_ns = self._candidates[uuid]
+            wanted = asked_ns >= since and _home(info) not in taken and self.member(uuid) is None
+            if wanted and len(chosen) < len(staying):
+                chosen.append(msgspec.structs.replace(info, life=view.number + 1))
+        return chosen
 
     def _tell_minority(self, suspects: set[MemberId]) -> None:
         """Say once why nothing can be decided, and what ends that."""
@@ -416,7 +428,7 @@ class Membership:
         if self._last_view is not None and view.number <= self._last_view.number:
             return
         mine = next((info for info in view.members if info.uuid == self.me), None)
-        if self.view is None and (mine is None or mine.life < self.info.life):
+        if self.view is None and mine is None:
             return
         if self.state == "parting":
             self._depart()
@@ -428,7 +440,13 @@ class Membership:
         """Take the view as the present one: open and close links, and tell the other machines."""
         old = self.view
         mine = next((info for info in view.members if info.uuid == self.me), None)
-        admitted = mine is not None and mine.life == self.info.life
+        admitted = mine is not None
+        if mine is not None and mine.life != self.info.life:
+            if self.state == "member":
+                # Removed and admitted again, and told of the latter only.
+                self._go_into_exile(old, view)
+                old = None
+            self.info = mine
         before = {(info.uuid, info.life): info for info in old.members} if old else {}
         after = (
             {(info.uuid, info.life): info for info in view.members}
@@ -445,7 +463,7 @@ class Membership:
         alive = {info.uuid for info in view.members}
         if any(who[0] not in alive and who[0] not in view.left for who in before):
             self._evicted_at_ns = self._out.now_ns
-        self._candidates = {uuid: info for uuid, info in self._candidates.items() if uuid not in alive}
+        self._candidates = {uuid: asked for uuid, asked in self._candidates.items() if uuid not in alive}
         self._accusations = {}
         self._sealed_since = {}
         self.leavers &= alive
@@ -485,7 +503,9 @@ class Membership:
             return
         self.view = None
         self.state = "exiled"
-        self.info = msgspec.structs.replace(self.info, life=self.info.life + 1)
+        for info in old.members if old is not None else []:
+            if info.uuid != self.me:
+                self._out.effects.append(CloseLink(info.uuid))
         self.agreement.install(None)
         self.detector.watch([], self._out.now_ns)
         self._out.note(
@@ -501,3 +521,7 @@ class Membership:
     def mark_leaving(self) -> None:
         """Count this member itself among those that want to leave."""
         self.leavers.add(self.me)
+
+
+def _home(info: MemberInfo) -> Address:
+    return Address(info.host, info.port)

@@ -27,7 +27,17 @@ class Shadow:
     For each key it remembers the update counter of what it was last told, so that nothing older overwrites it.
     """
 
-    __slots__ = ("_cleared", "_told", "complete", "copy", "joining", "sequence", "source", "ticket", "version")
+    __slots__ = (
+        "_cleared",
+        "_told",
+        "complete",
+        "copy",
+        "joining",
+        "sequence",
+        "source",
+        "ticket",
+        "version",
+    )
 
     def __init__(self, source: MemberId, fill: Fill) -> None:
         self.source = source
@@ -132,7 +142,11 @@ class Copies:
         """Whether a record of the section comes before one that this copy has not seen."""
         if not self._ordered:
             return False
-        index = self._rows[section.partition].index_of(self._me) if copy is self.held.get(section.partition) else 0
+        index = (
+            self._rows[section.partition].index_of(self._me)
+            if copy is self.held.get(section.partition)
+            else 0
+        )
         reached: dict[str, int] = {}
         for record in section.records:
             name, counter = record.map, record.counter

@@ -14,7 +14,6 @@ destination of a running migration of those partitions, holds it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Set as AbstractSet
 
 from holdfast.config import Settings
 from holdfast.core.machine import MemberId, Outbox
@@ -31,15 +30,37 @@ NOBODY: frozenset[str] = frozenset()
 
 
 class Batch:
-    """Records that wait for their backups."""
+    """Records that wait for their backups: the callers for the sync ones, the records for all."""
 
-    __slots__ = ("need", "number", "records", "told")
+    __slots__ = ("late", "need", "number", "records", "told")
 
-    def __init__(self, number: int, waits_for: AbstractSet[str]) -> None:
+    def __init__(self, number: int) -> None:
         self.number = number
         self.told: list[Told] = []
         self.records: dict[int, list[tuple[MapPartition, Record]]] = {}
-        self.need: dict[str, set[int]] = {member: set() for member in waits_for}
+        self.need: dict[str, set[int]] = {}
+        """Member -> partitions that the callers wait for it to hold."""
+        self.late: dict[str, set[int]] = {}
+        """The same of async backups: nobody waits, but what is lost on the way must be sent again."""
+
+    def wait_for(self, partition: int, held: MapPartition) -> None:
+        """Wait for this map's backups to hold the partition's records."""
+        sync = held.sync
+        for member in held.targets:
+            waits = self.need if member in sync else self.late
+            parts = waits.get(member)
+            if parts is None:
+                waits[member] = {partition}
+            else:
+                parts.add(partition)
+
+    def forget(self, partition: int) -> None:
+        """Wait for nobody to hold the partition's records."""
+        for waits in (self.need, self.late):
+            for member in list(waits):
+                waits[member].discard(partition)
+                if not waits[member]:
+                    del waits[member]
 
 
 class Lane:
@@ -64,8 +85,8 @@ class Lane:
         """Of the buffer that is being worked on."""
         self.sealed: list[Written] = []
         """Of the buffers since the last flush, in the order of the writes."""
-        self._joinable: dict[frozenset[str], Batch] = {}
-        """Batches that a buffer sealed before the next flush may still join, by the members they wait for."""
+        self._joinable: dict[tuple[str, ...], Batch] = {}
+        """Batches that a buffer sealed before the next flush may still join, by the members they go to."""
         self._unsent: list[int] = []
         """Numbers of the batches since the last flush."""
         self._number = 0
@@ -215,16 +236,10 @@ class Lane:
         if not self._all_ack:
             done(True)
             return
-        if len(records) == 1:
-            waits_for = records[0][1].sync
-        else:
-            waits_for = NOBODY.union(*[held.sync for _, held, _ in records])
-        if not waits_for:
-            done(True)
-            return
-        batch = self._joinable.get(waits_for) or self._begin(waits_for)
-        batch.told.append(done)
-        need = batch.need
+        targets = records[0][1].targets
+        if len(records) > 1:
+            targets = tuple(sorted(NOBODY.union(*[held.targets for _, held, _ in records])))
+        batch = self._joinable.get(targets) or self._begin(targets)
         for partition, held, record in records:
             part = batch.records.get(partition)
             if part is None:
@@ -232,13 +247,16 @@ class Lane:
                 self._of_partition.setdefault(partition, {})[batch.number] = batch
             else:
                 part.append((held, record))
-            for member in held.sync:
-                need[member].add(partition)
+            batch.wait_for(partition, held)
+        if batch.need:
+            batch.told.append(done)
+        else:
+            done(True)
 
-    def _begin(self, waits_for: frozenset[str]) -> Batch:
+    def _begin(self, targets: tuple[str, ...]) -> Batch:
         self._number += 1
-        batch = Batch(self._number, waits_for)
-        self._joinable[waits_for] = self._waiting[self._number] = batch
+        batch = Batch(self._number)
+        self._joinable[targets] = self._waiting[self._number] = batch
         self._unsent.append(self._number)
         return batch
 
@@ -271,14 +289,27 @@ class Lane:
         """A backup holds these partitions' records of these batches."""
         for number in message.batches:
             batch = self._waiting.get(number)
-            need = batch.need.get(sender) if batch is not None else None
-            if batch is None or need is None:
+            if batch is None:
                 continue
-            need.difference_update(message.partitions)
-            if not need:
-                del batch.need[sender]
-                if not batch.need:
-                    self._finish(batch, known=True)
+            for waits in (batch.need, batch.late):
+                parts = waits.get(sender)
+                if parts is not None:
+                    parts.difference_update(message.partitions)
+                    if not parts:
+                        del waits[sender]
+            self._look(batch)
+
+    def _look(self, batch: Batch) -> None:
+        """Tell the callers when nobody they wait for is missing, and end the batch when nobody at all is."""
+        if batch.need:
+            return
+        if not batch.late:
+            self._finish(batch, known=True)
+        elif batch.told:
+            told, batch.told = batch.told, []
+            self._joinable.clear()
+            for done in told:
+                done(True)
 
     def _finish(self, batch: Batch, *, known: bool) -> None:
         self._joinable.clear()
@@ -332,30 +363,18 @@ class Lane:
         self._joinable.clear()
         again: dict[str, list[Record]] = {}
         for batch in batches:
-            need: set[str] = set()
+            batch.forget(partition)
             for held, record in batch.records[partition]:
-                need |= held.sync
+                if self._all_ack:
+                    batch.wait_for(partition, held)
                 for target in held.targets:
                     again.setdefault(target, []).append(record)
-            self._need(batch, partition, need if self._all_ack else set())
         version = self._rows[partition].version
         numbers = [batch.number for batch in batches]
         for target, records in again.items():
             self._out.send(MemberId(target), Replicate(numbers, [Section(partition, version, records)]))
         for batch in batches:
-            if not batch.need:
-                self._finish(batch, known=True)
-
-    @staticmethod
-    def _need(batch: Batch, partition: int, members: AbstractSet[str]) -> None:
-        """From now on the batch waits for these members, and no others, to hold the partition's records."""
-        for member in list(batch.need):
-            if member not in members:
-                batch.need[member].discard(partition)
-                if not batch.need[member]:
-                    del batch.need[member]
-        for member in members:
-            batch.need.setdefault(member, set()).add(partition)
+            self._look(batch)
 
     def abandon(self, partition: int) -> None:
         """This member is no longer the partition's primary: P-3."""
