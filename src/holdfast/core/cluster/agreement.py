@@ -8,6 +8,8 @@ comes back as the same acceptor, for it has a new UUID.
   member. So a row that a majority of the old view has stored is known to the whole new one, also when its
   master dies at once.
 - A-3: Who has accepted a next view is *sealed*: it stores no further table of the old one.
+- A-5: A view is proposed only when of those who have just answered there are enough to decide for it: it must
+  not consist of members that have died and are not suspected yet.
 - A-4: A member consents only if it suspects every member that should propose before the proposer.
 """
 
@@ -26,6 +28,8 @@ ZERO: Ballot = (0, "")
 def is_quorum(view: View, members: set[MemberId]) -> bool:
     """A-1."""
     here = [info.uuid for info in view.members]
+    if not here:
+        return True
     present = sum(1 for uuid in here if uuid in members)
     if 2 * present > len(here):
         return True
@@ -186,17 +190,12 @@ class Agreement:
         if value is None:
             self._phase = "idle"
             return
-        if best is None and value.left and not self._stay_alive(value):
+        if best is None and self._majority and value.members and not is_quorum(value, set(self._promises)):
+            # A-5: wait for more of them to answer, or for the rest to be suspected.
             return
         self._value = value
         self._phase = "accept"
         self._to_all(Accept(self.view.number, self._ballot, value))
-
-    def _stay_alive(self, value: View) -> bool:
-        """Nobody leaves while one of those who stay may have died just now: each of them must have answered."""
-        assert self.view is not None
-        here = {info.uuid for info in self.view.members}
-        return all(info.uuid in self._promises for info in value.members if info.uuid in here)
 
     def on_accepted(self, sender: MemberId, message: Accepted) -> None:
         if self._phase != "accept" or self.view is None or self._value is None:
