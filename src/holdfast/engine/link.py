@@ -11,6 +11,7 @@ import struct
 from collections import deque
 
 from holdfast.core.machine import MILLISECOND
+from holdfast.errors import ProtocolError
 
 HEADER = struct.Struct("<QQ")
 RESEND_NS = 1000 * MILLISECOND
@@ -62,7 +63,9 @@ class Link:
         return HEADER.pack(number, self._received) + payload
 
     def receive(self, packet: bytes, now_ns: int) -> list[bytes]:
-        """The payloads that can be handed on now, in order. Raises struct.error on a packet without header."""
+        """The payloads that can be handed on now, in order. Raises ProtocolError on a packet without header."""
+        if len(packet) < HEADER.size:
+            raise ProtocolError(f"a packet of {len(packet)} bytes has no header")
         number, acknowledged = HEADER.unpack_from(packet)
         while self._unsure and self._unsure[0][0] <= acknowledged:
             self._unsure.popleft()

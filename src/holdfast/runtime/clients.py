@@ -191,3 +191,4 @@ class Connection(asyncio.Protocol):
             self._door.enter()
             self._session.closed()
             self._door.leave()
+            self._session = None

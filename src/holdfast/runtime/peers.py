@@ -10,6 +10,7 @@ import asyncio
 import hmac
 import logging
 import os
+import socket
 import struct
 from collections.abc import Callable
 from typing import cast
@@ -32,6 +33,10 @@ RETRY_S = (0.05, 0.1, 0.2, 0.4, 0.8)
 REFUSALS_TO_SILENCE = 3
 GREETING_TIMEOUT_S = 5.0
 WHISPERS_KEPT = 16
+UNREAD_BYTES_MAX = 64 * 1024 * 1024
+"""What may wait in the buffer of one connection; above it packets are left to their link to repeat."""
+SILENT_TCP_MS = 10_000
+"""After so long without a TCP acknowledgement a connection is given up, and made anew."""
 
 log = logging.getLogger("holdfast")
 
@@ -92,7 +97,7 @@ class Incoming(asyncio.Protocol):
                 used = end
             if used:
                 del buffer[:used]
-        except (ProtocolError, struct.error, msgspec.DecodeError) as error:
+        except (ProtocolError, msgspec.DecodeError) as error:
             log.warning("connection of a member closed: %s", error)
             self.close()
 
@@ -108,6 +113,8 @@ class Incoming(asyncio.Protocol):
             return None
         if self._greeting is None:
             self._greet(bytes(buffer[start + 4 : end]))
+        elif end - start < FRAME.size:
+            raise ProtocolError(f"a frame of {length} bytes is too short")
         else:
             _, kind, life, to_life = FRAME.unpack_from(buffer, start)
             body = bytes(buffer[start + FRAME.size : end])
@@ -130,23 +137,23 @@ class Outgoing:
     def __init__(self, network: Network, address: Address) -> None:
         self._network = network
         self.address = address
-        self._transport: asyncio.WriteTransport | None = None
+        self._transport: asyncio.Transport | None = None
+        self._protocol: Handshake | None = None
         self._task: asyncio.Task[None] | None = None
         self._whispers: list[bytes] = []
         self._closed = False
         self._refusals = 0
-        self.packets_dropped = False
 
     def send(self, frame: bytes, *, whisper: bool) -> None:
         """Send it now; without a connection a whisper waits for one, and a packet is left to its link to repeat."""
-        if self._transport is not None:
-            self._transport.write(frame)
+        transport = self._transport
+        if transport is not None:
+            if whisper or transport.get_write_buffer_size() < UNREAD_BYTES_MAX:
+                transport.write(frame)
+            # Else the peer does not read: what is left out here is sent again by the link when it does.
             return
-        if whisper:
-            if len(self._whispers) < WHISPERS_KEPT:
-                self._whispers.append(frame)
-        else:
-            self.packets_dropped = True
+        if whisper and len(self._whispers) < WHISPERS_KEPT:
+            self._whispers.append(frame)
         self._connect()
 
     def _connect(self) -> None:
@@ -171,41 +178,46 @@ class Outgoing:
 
     async def _once(self) -> None:
         loop = asyncio.get_running_loop()
+        network = self._network
         async with asyncio.timeout(GREETING_TIMEOUT_S):
             transport, protocol = await loop.create_connection(
                 lambda: Handshake(self), self.address.host, self.address.port
             )
-            challenge = await protocol.challenge
+            try:
+                challenge = await protocol.challenge
+            except BaseException:
+                transport.abort()
+                raise
         self._refusals = 0
-        network = self._network
-        greeting = Greeting(
-            network.uuid,
-            network.address.host,
-            network.address.port,
-            proof_of(network.secret, challenge, network.uuid),
+        sock = transport.get_extra_info("socket")
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_TCP_MS)
+        proof = proof_of(network.secret, challenge, network.uuid)
+        body = msgspec.msgpack.encode(
+            Greeting(network.uuid, network.address.host, network.address.port, proof)
         )
-        body = msgspec.msgpack.encode(greeting)
-        transport.write(struct.pack("<I", len(body)) + body)
+        transport.write(len(body).to_bytes(4, "little") + body)
         whispers, self._whispers = self._whispers, []
         for frame in whispers:
             transport.write(frame)
-        self._transport = transport
-        self.packets_dropped = False
+        self._transport, self._protocol = transport, protocol
         network.connected(self.address)
 
-    def lost(self) -> None:
-        """The connection broke."""
-        self._transport = None
+    def lost(self, protocol: Handshake) -> None:
+        """A connection broke; if it is the present one, make another."""
+        if protocol is not self._protocol:
+            return
+        self._transport = self._protocol = None
         if not self._closed and self._network.needed(self.address):
             self._connect()
 
     def close(self) -> None:
-        """No more to this address."""
+        """No more to this address, and nothing of what waits."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
         if self._transport is not None:
-            self._transport.close()
+            self._transport.abort()
 
 
 class Handshake(asyncio.Protocol):
@@ -230,7 +242,7 @@ class Handshake(asyncio.Protocol):
         if not self.challenge.done():
             self.challenge.set_exception(ConnectionResetError("closed before the greeting"))
         else:
-            self._outgoing.lost()
+            self._outgoing.lost(self)
 
 
 class Network:

@@ -24,7 +24,7 @@ log = logging.getLogger("holdfast")
 BROKEN = 70
 """Exit status after an error inside the member (EX_SOFTWARE)."""
 PROGRESS_S = 1.0
-FREEZE_S = 60.0
+FREEZE_S = 2.0
 
 
 def main(settings: Settings) -> int:
@@ -114,10 +114,13 @@ async def _announce(node: Node) -> None:
 
 
 async def _freeze() -> None:
-    """Keep long-lived objects out of the garbage collector's sight: a full collection would stop the member."""
-    while True:
-        await asyncio.sleep(FREEZE_S)
-        gc.freeze()
+    """Keep what lives as long as the member out of the collector's sight: a full collection would stop it for longer.
+
+    Once: whatever is frozen is never collected, and later there would be sessions of clients among it.
+    """
+    await asyncio.sleep(FREEZE_S)
+    gc.collect()
+    gc.freeze()
 
 
 async def _drain(node: Node, at_once: asyncio.Event) -> int:

@@ -102,7 +102,7 @@ class Faults:
         process.crash_armed(count, strike)
 
     def _crash_torn(self) -> None:
-        """Cut a process off from some others, not all, and let it die a moment later: what it sent last reached some only."""
+        """Cut a process off from some others and let it die a moment later: what it sent last reached some only."""
         process = self._victim()
         if process is None:
             return

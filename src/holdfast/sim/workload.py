@@ -115,7 +115,7 @@ class Client:
         self._call(process, request, lambda outcome: None)
 
     def _burst(self, process: Process) -> None:
-        """Several writes that reach the member in one read buffer, some of the same key; answers are awaited together."""
+        """Several writes that reach the member in one read buffer, some of the same key."""
         self._turn += 1
         turn = self._turn
         self.waiting = True

@@ -37,14 +37,23 @@ class Parked:
 class Gathering:
     """An operation on whole partitions, and what has been answered so far."""
 
-    __slots__ = ("deadline_ns", "done", "missing", "request", "value")
+    __slots__ = ("_done", "deadline_ns", "finished", "missing", "request", "started", "value")
 
     def __init__(self, request: Request, done: Done, deadline_ns: int) -> None:
         self.request = request
-        self.done = done
+        self._done = done
         self.deadline_ns = deadline_ns
         self.missing = set(request.partitions)
         self.value: Value = None
+        self.started = False
+        """Whether some share of it was sent or done."""
+        self.finished = False
+
+    def finish(self, outcome: Outcome) -> None:
+        """Answer the caller, once; what comes later of the shares is of no use any more."""
+        if not self.finished:
+            self.finished = True
+            self._done(outcome)
 
 
 class Router:
@@ -137,6 +146,7 @@ class Router:
                 late = True
             else:
                 shares.setdefault(owner, []).append(partition)
+        gathering.started = gathering.started or bool(shares) or bool(mine)
         for owner, partitions in shares.items():
             self._ticket += 1
             self._gathered[self._ticket] = (owner, gathering, partitions)
@@ -170,6 +180,8 @@ class Router:
         self._lane.seal(lambda known: done(_told(known, value)))
 
     def _collect(self, gathering: Gathering, asked: list[int], outcome: Outcome, missed: list[int]) -> None:
+        if gathering.finished:
+            return
         if outcome.status is Status.OK:
             gathering.value = merge(gathering.request.op, gathering.value, outcome.value)
         else:
@@ -182,7 +194,7 @@ class Router:
         elif not gathering.missing and not self._under_way(gathering):
             if gathering.request.op in (Op.CLEAR, Op.EVICT_ALL):
                 self._tell_cleared(gathering)
-            gathering.done(Outcome(Status.OK, gathering.value))
+            gathering.finish(Outcome(Status.OK, gathering.value))
 
     def _tell_cleared(self, gathering: Gathering) -> None:
         request = gathering.request
@@ -267,12 +279,20 @@ class Router:
         again, self._again = self._again, []
         now_ns = self._out.now_ns
         for waiting in again:
-            if waiting.deadline_ns <= now_ns:
+            if isinstance(waiting, Gathering):
+                if waiting.deadline_ns <= now_ns:
+                    waiting.finish(self._gathered_too_late(waiting))
+                else:
+                    self._gather(waiting)
+            elif waiting.deadline_ns <= now_ns:
                 waiting.done(self._timed_out(waiting.request))
-            elif isinstance(waiting, Gathering):
-                self._gather(waiting)
             else:
                 self._dispatch(waiting)
+        for partition in list(self._parked):
+            owner = self._rows[partition].owner
+            if owner is not None and owner != self._me and self._present(owner):
+                # It has come back without a change of the row.
+                self.served(partition)
         for partition, parked in list(self._parked.items()):
             ended = [one for one in parked if one.deadline_ns <= now_ns]
             if ended:
@@ -282,6 +302,13 @@ class Router:
         self._parked = {partition: parked for partition, parked in self._parked.items() if parked}
         if self._parked or self._again:
             self._wake()
+
+    def _gathered_too_late(self, gathering: Gathering) -> Outcome:
+        if gathering.request.op in READS or not gathering.started:
+            return self._timed_out(gathering.request)
+        return Outcome(
+            Status.UNKNOWN, None, "it was done in some partitions; others had no serving primary in time"
+        )
 
     def _timed_out(self, request: Request) -> Outcome:
         seconds = CALL_TIMEOUT_NS // SECOND
