@@ -21,6 +21,8 @@ FOUND = {
     305: "two of three went at once: one by leaving, one by dying",
     1096: "a member left with a view that also removed the only one that stayed",
     1262: "everyone who held data left, and took along what a removed member held alone",
+    106: "a view was decided by members that it left out, and kept two that had just died",
+    5501: "a colder replica, which does not hold every map, was promoted while one that does was only cut off",
     1439: "the same, with a member of an older view",
 }
 """Seeds that failed once, and what they found. They stay."""

@@ -292,6 +292,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """The largest number of backups, sync and async, of any map that is configured."""
         return max((entry.copies - 1 for entry in (self.map(DEFAULT_MAP), *self.maps.values())), default=1)
 
+    def holders(self) -> int:
+        """How many replicas of a partition, from the owner on, hold every map that has a sync backup at all."""
+        counts = [entry.backups for entry in (self.map(DEFAULT_MAP), *self.maps.values()) if entry.backups]
+        return 1 + min(counts, default=BACKUPS_MAX)
+
     def seed_addresses(self) -> list[tuple[str, int]]:
         """The seeds as (host, member port)."""
         return [parse_address(seed, "cluster.seeds") for seed in self.cluster.seeds]

@@ -70,12 +70,14 @@ class Cluster:
         rest = [process.driver.member for process in self.living() if process is not victim]
         everyone = [process.driver.member for process in self.living()]
         alive = {member.me for member in rest}
+        # A colder replica holds nothing of the maps that have fewer backups.
+        holders = self.settings.holders()
         for partition in range(self.settings.partitions.count):
             applied = [member.table.rows[partition] for member in everyone]
             offered = [row for member in everyone if (row := member.ledger.stored_row(partition)) is not None]
             newest = max(row.version for row in applied)
             for row in [*applied, *offered]:
-                if row.version >= newest and row.version and not alive.intersection(row.replicas):
+                if row.version >= newest and row.version and not alive.intersection(row.replicas[:holders]):
                     return False
         if any(member.membership.agreement.proposing for member in everyone):
             return False

@@ -5,7 +5,8 @@ members, and may be called at any time.
 
 - M-1: Nothing is done before the newest table is known (`ledger.ready`).
 - M-2: A replica on a departed member is taken out of the row and the hottest remaining one is promoted; but when none
-  remains in the view, the row is left as it is, and waits (rule 4), unless the operator chose to accept the loss.
+  remains in the view that holds every map, the row is left as it is, and waits (rule 4), unless the operator chose to
+  accept the loss.
 - M-3: A migration is committed, by a round of the ledger, when its primary says that the destination holds everything.
 - M-4: A failed migration raises the version further than its success would have, so that a success of which nobody here
   knows can never be mistaken for the present row.
@@ -120,18 +121,21 @@ class Migrations:
                 continue
             kept = tuple(member if member in present else None for member in row.replicas)
             survivor = next((index for index, member in enumerate(kept) if member is not None), None)
-            if survivor is None:
+            if survivor is None or (survivor >= self._settings.holders() and not self._accepts_loss()):
                 self._all_gone(partition, row, present)
                 continue
+            if survivor >= self._settings.holders():
+                self._out.note(
+                    "partition lost for maps with fewer backups", level="error", partition=partition
+                )
             slots = list(kept)
             if survivor:
                 slots[0], slots[survivor] = slots[survivor], None
             head[partition] = row.changed(tuple(slots))
 
     def _all_gone(self, partition: int, row: Row, present: set[MemberId]) -> None:
-        accept = self._settings.partitions.lost == "accept" or not self._rules.holds("wait-for-copies")
         data = self._data_members(present)
-        if not accept or not data:
+        if not data or not self._accepts_loss():
             self.lost.add(partition)
             return
         owner = data[partition % len(data)]
@@ -141,6 +145,9 @@ class Migrations:
         self._out.note(
             "partition lost, begun anew empty", level="error", partition=partition, epoch=row.epoch + 1
         )
+
+    def _accepts_loss(self) -> bool:
+        return self._settings.partitions.lost == "accept" or not self._rules.holds("wait-for-copies")
 
     def _data_members(self, present: set[MemberId]) -> list[MemberId]:
         leaving = self._membership.leavers
