@@ -18,7 +18,7 @@ SEED = {
     "destination-first": 22,
     "forget-last": 1,
     "newest-table": 55,
-    "table-majority": 30,
+    "table-majority": 649,
     "view-majority": 1,
     "failed-version": 4,
     "drain-waits": 18,
