@@ -160,6 +160,34 @@ def test_a_member_that_was_cut_off_cannot_acknowledge_and_comes_back_with_its_da
     assert owner.driver.member.membership.info.life > life
 
 
+def written_by_a_lone_master(without: str) -> list[Status]:
+    """A master that is cut off takes the backup out of a row, and is asked to write there; what it answers."""
+    stage = Stage(5, without=without)
+    master = stage.processes[0]
+    member = master.driver.member
+    partition, row = next((p, row) for p, row in enumerate(member.table.rows) if row.owner == member.me)
+    stage.isolate(master)
+
+    def shrink() -> None:
+        member.ledger.propose({partition: row.changed((row.owner, None))})
+        master.driver.leave_lane()
+
+    master.step(shrink)
+    answers: list[Outcome] = []
+    request = Request(Op.SET, MAP, [partition], wire_key("any"), b"v")
+    master.step(partial(master.driver.execute, request, answers.append))
+    stage.wait(2)
+    return [answer.status for answer in answers]
+
+
+def test_a_master_that_is_cut_off_cannot_change_the_table() -> None:
+    assert written_by_a_lone_master("") == []
+
+
+def test_without_a_majority_it_could_and_would_acknowledge_what_the_others_never_see() -> None:
+    assert written_by_a_lone_master("table-majority") == [Status.OK]
+
+
 def test_a_partition_whose_copies_are_all_cut_off_waits_for_them() -> None:
     stage = Stage(5)
     owner, (backup,) = stage.owner_of("k"), stage.backups_of("k")

@@ -128,6 +128,10 @@ class Faults:
         if len(staying) < 3:
             return
         process = self.random.choice(staying)
+        membership = process.driver.member.membership
+        if membership.state == "member" and len(membership.members()) - len(membership.leavers) < 2:
+            # Nobody drains the last member of a cluster that others are to come back to.
+            return
         self._did("drain", process.name)
         process.step(process.driver.leave)
 
