@@ -158,7 +158,7 @@ def test_a_lite_member_serves_and_owns_nothing(cluster: LocalCluster) -> None:
         assert client.size(MAP) == ENTRIES
 
 
-def test_a_paused_member_is_replaced_and_tells_nothing_old_when_it_wakes(tmp_path: Path) -> None:
+def test_a_paused_member_is_replaced_and_gives_way_when_it_wakes(tmp_path: Path) -> None:
     config = CONFIG + "[cluster]\nsuspect_after_ms = 2000\nheartbeat_ms = 200\n"
     with LocalCluster(3, config, log_dir=tmp_path) as cluster:
         cluster.wait_settled()
@@ -170,18 +170,20 @@ def test_a_paused_member_is_replaced_and_tells_nothing_old_when_it_wakes(tmp_pat
             while len((status := cluster.status(first))["members"]) > 2 or not status["safe"]:
                 assert time.monotonic() < deadline, status
                 time.sleep(0.1)
+            replaced_in = status["view"]
             with Client([first.client_address, last.client_address]) as client:
                 client.put_columns(MAP, [text(f"k{n}") for n in range(50)], [text("new")] * 50)
         finally:
             os.kill(paused.pid, signal.SIGCONT)
+        # Until it has heard that it was removed, its reads may be old (docs/guarantees.md); it hears so at once.
+        deadline = time.monotonic() + 20
+        while (status := cluster.status(paused))["view"] <= replaced_in or status["state"] != "member":
+            assert time.monotonic() < deadline, status
+            time.sleep(0.1)
+        cluster.wait_settled()
         for member in cluster.members:
-            try:
-                with Client(member.client_address, timeout_s=5) as client:
-                    told = [client.get(MAP, text(f"k{n}")) for n in range(50)]
-            except HoldfastError:
-                assert member is paused, "only the member that was away may refuse"
-            else:
-                assert told == [text("new")] * 50
+            with Client(member.client_address, timeout_s=20) as client:
+                assert [client.get(MAP, text(f"k{n}")) for n in range(50)] == [text("new")] * 50
 
 
 # -- the tool itself
