@@ -11,7 +11,6 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NewType
 
@@ -86,13 +85,6 @@ class CloseLink:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """Answer a waiting caller: run `deed` (a session's or a future's callback) outside the protocols."""
-
-    deed: Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True)
 class Note:
     """Something worth telling: a log line, a step of the simulator's story, a row of the status."""
 
@@ -108,7 +100,7 @@ class Stop:
     why: str
 
 
-Effect = Send | Whisper | SetTimer | OpenLink | CloseLink | Call | Note | Stop
+Effect = Send | Whisper | SetTimer | OpenLink | CloseLink | Note | Stop
 
 # -- events -----------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ from typing import assert_never, cast
 
 from holdfast.core.machine import (
     Address,
-    Call,
     CloseLink,
     Effect,
     Event,
@@ -177,8 +176,6 @@ class Driver:
             case CloseLink(to):
                 self.links.pop(to, None)
                 self.world.close(to)
-            case Call(deed):
-                deed()
             case Note():
                 self.world.note(effect)
             case Stop(why):
