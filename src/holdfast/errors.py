@@ -4,7 +4,7 @@
     ├── ConfigError              a setting is wrong; nothing was started
     ├── RequestError             one request failed
     │   ├── Refused              certainly not applied; safe to try again
-    │   │   └── Moved, NotReady, Denied, TooLarge, Closing, Unsupported
+    │   │   └── Moved, NotReady, Denied, TooLarge, Closing, Passive, Unsupported
     │   └── Unknown              it may or may not have been applied
     ├── ProtocolError            bytes from a peer or client that break the protocol
     └── InvariantBroken          a bug in Holdfast; the member stops
@@ -47,6 +47,10 @@ class TooLarge(Refused):
 
 class Closing(Refused):
     """The member is shutting down and takes no more requests."""
+
+
+class Passive(Refused):
+    """The operator has made the cluster passive: entries can be read, not changed, until it is active again."""
 
 
 class Unsupported(Refused):

@@ -155,6 +155,7 @@ _STATUSES: dict[Status, type[errors.RequestError]] = {
     Status.NOT_READY: errors.NotReady,
     Status.CLOSING: errors.Closing,
     Status.TOO_LARGE: errors.TooLarge,
+    Status.PASSIVE: errors.Passive,
 }
 
 PASSING = (errors.Moved, errors.NotReady, errors.Closing)

@@ -74,6 +74,14 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
         Milliseconds,
         Meta(description="A member that was silent for so long is suspected, and removed by the master."),
     ] = 10_000
+    initial_members: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=65_536,
+            description="The first assignment of partitions waits until so many data members are there.",
+        ),
+    ] = 1
     join_timeout_ms: Annotated[
         Milliseconds, Meta(description="How long a starting member looks for a cluster before it gives up.")
     ] = 60_000
@@ -149,6 +157,15 @@ class PartitionSettings(Section, frozen=True, kw_only=True):
             description="Size of one piece of a moving partition; one piece of each is under way at a time.",
         ),
     ] = 262_144
+    rebalance_delay_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=86_400_000,
+            description="How long after a crash lost copies are not restored elsewhere, so that the member can come "
+            "back; backups are promoted at once all the same.",
+        ),
+    ] = 0
     drain_timeout_s: Annotated[
         int,
         Meta(
@@ -227,6 +244,12 @@ class LimitSettings(Section, frozen=True, kw_only=True):
         Milliseconds, Meta(description="Time to prove who one is, else disconnected.")
     ] = 5000
     connections: Annotated[int, Meta(ge=1, le=65_536, description="Client connections at a time.")] = 1024
+    call_timeout_ms: Annotated[
+        Milliseconds,
+        Meta(
+            description="How long a request waits for a partition that nobody serves; then it is refused, not done."
+        ),
+    ] = 60_000
     silent_ms: Annotated[
         Milliseconds,
         Meta(
@@ -296,6 +319,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """How many replicas of a partition, from the owner on, hold every map that has a sync backup at all."""
         counts = [entry.backups for entry in (self.map(DEFAULT_MAP), *self.maps.values()) if entry.backups]
         return 1 + min(counts, default=BACKUPS_MAX)
+
+    def complete(self) -> int:
+        """How many replicas of a partition, from the owner on, hold every map: also those without backups."""
+        return 1 + min((entry.backups for entry in self._all_maps()), default=BACKUPS_MAX)
+
+    def maps_within(self, replicas: int) -> list[str]:
+        """The maps, by their configured names, whose every copy lies within so many replicas from the owner on."""
+        named = {DEFAULT_MAP: self.map(DEFAULT_MAP), **self.maps}
+        return sorted(name for name, entry in named.items() if entry.copies <= replicas)
+
+    def _all_maps(self) -> list[MapSettings]:
+        return [self.map(DEFAULT_MAP), *self.maps.values()]
 
     def seed_addresses(self) -> list[tuple[str, int]]:
         """The seeds as (host, member port)."""

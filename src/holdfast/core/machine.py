@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NewType
 
 if TYPE_CHECKING:
+    from holdfast.core.cluster.state import ClusterState, Wish
     from holdfast.core.messages import Message
 
 MemberId = NewType("MemberId", str)
@@ -140,7 +141,22 @@ class LeaveRequested:
     """The operator wants this member to leave when its partitions are safe elsewhere."""
 
 
-Event = Received | Heard | TimerFired | PeerSilent | LeaveRequested
+@dataclass(frozen=True, slots=True)
+class Become:
+    """The operator wants this member to be a lite one, or to own partitions."""
+
+    wish: Wish
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeState:
+    """The operator wants the cluster in this state; `ending`: and then everybody to leave."""
+
+    state: ClusterState
+    ending: bool = False
+
+
+Event = Received | Heard | TimerFired | PeerSilent | LeaveRequested | Become | ChangeState
 
 
 class Outbox:

@@ -17,6 +17,8 @@ from holdfast.core.listeners import Listeners
 from holdfast.core.machine import (
     MILLISECOND,
     Address,
+    Become,
+    ChangeState,
     Effect,
     Event,
     Heard,
@@ -36,6 +38,7 @@ from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.routing.router import Router
 from holdfast.core.rules import Rules
+from holdfast.core.safety import Safety
 from holdfast.core.store.operations import Done, Outcome, Request, Status
 
 SWEEP_NS = 500 * MILLISECOND
@@ -63,6 +66,8 @@ class Member:
             majority=majority,
             view_changed=self._view_changed,
             may_part=self._may_part,
+            may_demote=self._may_demote,
+            safe=lambda: not self.why_unsafe(),
             known_rows=self._known_rows,
         )
         self.migrations = Migrations(
@@ -107,13 +112,16 @@ class Member:
             active=self.source.active,
         )
         self.migrations.ledger = self.ledger
+        self.safety = Safety(
+            settings, self.out, self.membership, self.ledger, self.migrations, self.activation
+        )
         self.listeners = Listeners(
             self.me, self.out, self.lane, lambda: [info.uuid for info in self.membership.members()]
         )
         self.router.told_whole = self.listeners.cleared
         self._watchers: list[Callable[[], None]] = []
         self._changed = False
-        self._known_leavers: set[MemberId] = set()
+        self._known_departing: set[MemberId] = set()
 
     # -- the contract
 
@@ -139,8 +147,12 @@ class Member:
                 self.membership.consider()
             case LeaveRequested():
                 self.membership.leave()
-                self.membership.mark_leaving()
-                self._leavers_changed()
+                self._wishes_changed()
+            case Become(wish):
+                self.membership.become(wish)
+                self._wishes_changed()
+            case ChangeState(state, ending):
+                self.membership.order(state, ending=ending)
             case _:
                 assert_never(event)
         return self._end_of_step()
@@ -224,6 +236,12 @@ class Member:
                 self.ledger.on_fetch(sender, message)
             case m.TableReport():
                 self.ledger.on_report(sender, message)
+            case m.TableCheck():
+                self.ledger.on_check(sender, message)
+            case m.TableDiffers():
+                self.ledger.on_differs(sender, message)
+            case m.StateWanted():
+                self.membership.on_state_wanted(sender, message)
             case m.Prepare():
                 agreement.on_prepare(sender, message)
             case m.Promise():
@@ -242,8 +260,7 @@ class Member:
         match message:
             case m.Heartbeat():
                 self.membership.on_heartbeat(address, message)
-                if self.membership.leavers != self._known_leavers:
-                    self._leavers_changed()
+                self._wishes_changed()
             case m.JoinRequest():
                 self.membership.on_join_request(address, message)
             case m.JoinAnswer():
@@ -258,6 +275,8 @@ class Member:
             self.router.on_timer()
         elif name == "plan":
             self.migrations.on_timer()
+        elif name == "table":
+            self.ledger.on_timer()
         elif name == "sweep":
             self.lane.sweep(SWEEP_LIMIT)
             self.out.timer("sweep", SWEEP_NS)
@@ -277,6 +296,7 @@ class Member:
             ):
                 self.activation.active.add(partition)
                 self.lane.serving[partition] = self.copies.held[partition]
+                self.lane.in_office[partition] = self.copies.held[partition]
 
     # -- what one machine's change means for the others
 
@@ -289,20 +309,27 @@ class Member:
     def _fill(self, partition: int, member: MemberId) -> None:
         self.source.bring_up_to_date(partition, member)
 
-    def _leavers_changed(self) -> None:
-        self._known_leavers = set(self.membership.leavers)
-        self.migrations.leaver_known()
+    def _may_demote(self, member: MemberId) -> bool:
+        return self.migrations.may_demote(member)
+
+    def _wishes_changed(self) -> None:
+        departing = self.membership.departing
+        if departing != self._known_departing:
+            self._known_departing = departing
+            self.migrations.departures_known()
 
     def _present(self, member: MemberId) -> bool:
         return self.membership.member(member) is not None
 
     def _view_changed(self, old: m.View | None, new: m.View | None) -> None:
         self._changed = True
+        self.safety.changed()
         before = {(info.uuid, info.life) for info in old.members} if old else set()
         after = {(info.uuid, info.life) for info in new.members} if new else set()
         gone = {uuid for uuid, _ in before - after} - {self.me}
         came = {uuid for uuid, _ in after - before} - {self.me}
-        self.migrations.view_changed(new)
+        self.migrations.view_changed(old, new)
+        self._set_passive(passive=new is not None and not new.state.writes)
         if self.membership.state != "member":
             self._stop_serving()
         else:
@@ -313,12 +340,21 @@ class Member:
         self.ledger.view_changed(old, new)
         self.listeners.members_changed(gone, came)
         self.router.members_gone(gone)
-        self._known_leavers = set(self.membership.leavers)
+        self._known_departing = self.membership.departing
+
+    def _set_passive(self, *, passive: bool) -> None:
+        """While passive, sessions find no copy to work on, and take the way through the router."""
+        self.router.passive = passive
+        for partition, copy in enumerate(self.lane.in_office):
+            self.lane.serving[partition] = None if passive else copy
+
+    def _close(self, partition: int) -> None:
+        self.lane.serving[partition] = self.lane.in_office[partition] = None
 
     def _stop_serving(self) -> None:
         """This member was removed: it keeps its copies, and serves none of them."""
         for partition in range(len(self.table.rows)):
-            self.lane.serving[partition] = None
+            self._close(partition)
             self.activation.cancel(partition)
             self.lane.abandon(partition)
         self.source.reset()
@@ -331,15 +367,16 @@ class Member:
                 self._take_office(partition)
 
     def _take_office(self, partition: int) -> None:
-        self.lane.serving[partition] = None
+        self._close(partition)
         self.activation.begin(partition)
 
     def _row_changed(self, partition: int, old: Row, new: Row) -> None:
         self._changed = True
+        self.safety.changed()
         copy = self.copies.row_changed(partition, old, new)
         self.source.row_changed(partition)
         if new.owner != self.me:
-            self.lane.serving[partition] = None
+            self._close(partition)
             self.activation.cancel(partition)
             self.lane.abandon(partition)
         elif partition in self.activation.active and old.owner == self.me and old.epoch == new.epoch:
@@ -352,44 +389,17 @@ class Member:
 
     def _serve(self, partition: int) -> None:
         copy = self.copies.held[partition]
-        self.lane.serving[partition] = copy
+        self.lane.in_office[partition] = copy
+        self.lane.serving[partition] = None if self.router.passive else copy
         self.lane.retarget(copy)
         self.router.served(partition)
         self.source.took_office()
 
     def _pause(self, partition: int) -> None:
-        self.lane.serving[partition] = None
+        self._close(partition)
 
     # -- for status and tests
 
     def why_unsafe(self) -> str:
         """Why a crash could cost something now; empty when the cluster, as far as this member knows, is safe."""
-        if self.membership.state != "member":
-            return f"this member is {self.membership.state}"
-        suspects = self.membership.detector.suspects(self.out.now_ns)
-        if suspects:
-            here = {info.uuid for info in self.membership.members()} - set(suspects)
-            alone = not self.membership.is_quorum(here)
-            lasting = "; the rest is no majority and cannot go on without them" if alone else ""
-            return f"{len(suspects)} of {len(self.membership.members())} members are silent{lasting}"
-        if not self.table.assigned:
-            return "partitions are not assigned yet"
-        data = [info for info in self.membership.members() if not info.lite]
-        groups = {info.group or info.uuid for info in data}
-        wanted = min(1 + self.settings.replica_backups(), len(groups))
-        for partition, row in enumerate(self.table.rows):
-            living = [member for member in row.replicas if member is not None and self._present(member)]
-            if len(living) < wanted:
-                return f"partition {partition} has {len(living)} of {wanted} copies"
-        if self.activation.pending:
-            return f"{self.activation.pending} partitions are taking office"
-        if self.membership.is_master:
-            if not self.ledger.ready:
-                return "looking for the newest table"
-            if self.migrations.running or self.migrations.queued:
-                return f"{len(self.migrations.running) + self.migrations.queued} migrations to do"
-            if not self.migrations.planned:
-                return "a rebalance is to be planned"
-            if not self.ledger.settled:
-                return "a table round is under way"
-        return ""
+        return self.safety.why_unsafe()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.core.cluster.state import ClusterState, Wish
 from holdfast.core.machine import MemberId
+from holdfast.core.migration.news import News
 from holdfast.core.placement.migration import Migration
 from holdfast.core.placement.table import Row
 from holdfast.core.store.operations import EntryEvent, Outcome, Request
@@ -35,6 +37,11 @@ class View(msgspec.Struct, frozen=True, array_like=True):
     members: list[MemberInfo]
     left: list[MemberId] = []
     """Members of the view before that have left gracefully with this one."""
+    state: ClusterState = ClusterState.ACTIVE
+    ending: bool = False
+    """Whether everybody is to leave: the cluster is being shut down."""
+    missing: list[MemberInfo] = []
+    """Who has gone while the table was frozen, and has not come back."""
 
 
 Ballot = tuple[int, str]
@@ -63,14 +70,18 @@ class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """I am alive, in this view; whom I suspect; whether I want to leave; whether I have agreed to a next view."""
+    """I am alive, in this view; whom I suspect; what I want to become; whether I have agreed to a next view."""
 
     uuid: MemberId
     life: int
     view: int
     suspects: list[MemberId] = []
-    leaving: bool = False
+    wish: Wish = Wish.NONE
+    wish_number: int = 0
+    """Which of the sender's wishes this is: heartbeats may arrive out of order."""
     sealed: bool = False
+    safe: bool = False
+    """Whether the sender sees nothing that a crash could cost."""
 
 
 class ViewDecided(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -128,6 +139,10 @@ class TableOffer(msgspec.Struct, frozen=True, array_like=True, tag=10):
     round: int
     committed: int
     rows: list[tuple[int, Row]]
+    news: list[News] = []
+    """What has happened with these rows; told when they are applied."""
+    known: int = 0
+    """Every member of the view has stored the rounds up to this one: their news need not be kept."""
 
 
 class TableStored(msgspec.Struct, frozen=True, array_like=True, tag=11):
@@ -142,6 +157,7 @@ class TableCommit(msgspec.Struct, frozen=True, array_like=True, tag=12):
 
     view: int
     round: int
+    known: int = 0
 
 
 class TableFetch(msgspec.Struct, frozen=True, array_like=True, tag=13):
@@ -157,6 +173,32 @@ class TableReport(msgspec.Struct, frozen=True, array_like=True, tag=14):
     rows: list[tuple[int, Row]]
     active: list[tuple[Migration, int]]
     """Migration and the version of the row that it starts from."""
+    news: list[News] = []
+    """What somebody may not have heard yet."""
+
+
+class TableCheck(msgspec.Struct, frozen=True, array_like=True, tag=15):
+    """The master's table after this round has this stamp."""
+
+    view: int
+    round: int
+    stamp: int
+
+
+class TableDiffers(msgspec.Struct, frozen=True, array_like=True, tag=16):
+    """Mine has another stamp after that round: send me the whole table."""
+
+    view: int
+    round: int
+    stamp: int
+
+
+class StateWanted(msgspec.Struct, frozen=True, array_like=True, tag=17):
+    """To the master: the operator wants the cluster in this state, or to end."""
+
+    view: int
+    state: ClusterState
+    ending: bool = False
 
 
 class MigrationRequest(msgspec.Struct, frozen=True, array_like=True, tag=20):
@@ -293,6 +335,9 @@ Message = (
     | TableCommit
     | TableFetch
     | TableReport
+    | TableCheck
+    | TableDiffers
+    | StateWanted
     | MigrationRequest
     | MigrationReady
     | MigrationRefused

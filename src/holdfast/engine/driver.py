@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import assert_never, cast
 
+from holdfast.core.cluster.state import ClusterState, Wish
 from holdfast.core.machine import (
     Address,
+    Become,
+    ChangeState,
     CloseLink,
     Effect,
     Event,
@@ -92,6 +95,14 @@ class Driver:
     def leave(self) -> None:
         """The operator wants the member to leave."""
         self.handle(LeaveRequested())
+
+    def become(self, wish: Wish) -> None:
+        """The operator wants the member to be a lite one, or to own partitions."""
+        self.handle(Become(wish))
+
+    def change_state(self, state: ClusterState, *, ending: bool = False) -> None:
+        """The operator wants the cluster in this state; `ending`: and then everybody to leave."""
+        self.handle(ChangeState(state, ending))
 
     def execute(self, request: Request, done: Done) -> None:
         """A session's request."""

@@ -16,7 +16,7 @@ from typing import Self
 from holdfast.config import Settings, load
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import DEFAULT_TTL, EntryEvent, Op, Outcome, Request, Status, Value
-from holdfast.errors import Closing, Moved, NotReady, RequestError, TooLarge, Unknown
+from holdfast.errors import Closing, Moved, NotReady, Passive, RequestError, TooLarge, Unknown
 from holdfast.runtime.node import Node
 from holdfast.wire.values import from_stored, to_stored
 
@@ -26,6 +26,7 @@ REFUSALS: dict[Status, type[RequestError]] = {
     Status.NOT_READY: NotReady,
     Status.CLOSING: Closing,
     Status.TOO_LARGE: TooLarge,
+    Status.PASSIVE: Passive,
 }
 
 

@@ -129,7 +129,7 @@ class Faults:
             return
         process = self.random.choice(staying)
         membership = process.driver.member.membership
-        if membership.state == "member" and len(membership.members()) - len(membership.leavers) < 2:
+        if membership.state == "member" and len(membership.data_members()) < 2:
             # Nobody drains the last member of a cluster that others are to come back to.
             return
         self._did("drain", process.name)

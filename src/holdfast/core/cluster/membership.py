@@ -6,6 +6,8 @@
 - V-3: A cluster is formed only by the first seed, and only when every other seed is known to be in none; or by order.
 - V-4: A leaving member goes with a view that names it as left, when it holds nothing any more and a majority
   of that view knows it.
+- V-5: The state of the cluster, and who is a lite member, are part of the view: they change for all at once. What the
+  operator wants is repeated to each master until it is so.
 """
 
 from __future__ import annotations
@@ -17,8 +19,18 @@ import msgspec
 
 from holdfast.core.cluster.agreement import Agreement, is_quorum
 from holdfast.core.cluster.detector import Detector
+from holdfast.core.cluster.state import ClusterState, Wish
+from holdfast.core.cluster.wishes import Wishes
 from holdfast.core.machine import MILLISECOND, Address, CloseLink, MemberId, OpenLink, Outbox, Stop
-from holdfast.core.messages import Heartbeat, JoinAnswer, JoinRequest, MemberInfo, View, ViewDecided
+from holdfast.core.messages import (
+    Heartbeat,
+    JoinAnswer,
+    JoinRequest,
+    MemberInfo,
+    StateWanted,
+    View,
+    ViewDecided,
+)
 from holdfast.core.placement.table import Row
 
 JOIN_INTERVAL_NS = 500 * MILLISECOND
@@ -65,6 +77,8 @@ class Membership:
         majority: bool,
         view_changed: Callable[[View | None, View | None], None],
         may_part: Callable[[MemberId], bool],
+        may_demote: Callable[[MemberId], bool],
+        safe: Callable[[], bool],
         known_rows: Callable[[], list[tuple[int, Row]]],
     ) -> None:
         self.me = identity.info.uuid
@@ -75,16 +89,17 @@ class Membership:
         self._majority = majority
         self._view_changed = view_changed
         self._may_part = may_part
+        self._may_demote = may_demote
+        self._safe = safe
         self.view: View | None = None
         self._last_view: View | None = None
         self.state = "joining"
-        self.leaving = False
         self.refusal = ""
         self.detector = Detector(timing.suspect_after_ns)
         self._candidates: dict[MemberId, tuple[MemberInfo, int]] = {}
         """Who has asked to be admitted, and when it last did."""
         self._accusations: dict[MemberId, list[MemberId]] = {}
-        self.leavers: set[MemberId] = set()
+        self.wishes = Wishes(self.me, out)
         self._sealed_since: dict[MemberId, int] = {}
         self._idle_seeds: set[Address] = set()
         self.carried: list[tuple[int, Row]] = []
@@ -132,6 +147,26 @@ class Membership:
         return not self._majority or is_quorum(self.view, members)
 
     @property
+    def cluster_state(self) -> ClusterState:
+        """What the operator allows; ACTIVE before admission."""
+        return self.view.state if self.view is not None else ClusterState.ACTIVE
+
+    @property
+    def leaving(self) -> bool:
+        """Whether this member wants to leave."""
+        return self.wishes.mine is Wish.LEAVE
+
+    @property
+    def departing(self) -> set[MemberId]:
+        """Who shall hold no partition any more: leavers, and data members that want to be lite."""
+        return self.wishes.departing(self.members())
+
+    def data_members(self) -> list[MemberInfo]:
+        """Members that may hold partitions, and go on doing so."""
+        departing = self.departing
+        return [info for info in self.members() if not info.lite and info.uuid not in departing]
+
+    @property
     def may_be_missed(self) -> bool:
         """Whether somebody was removed so short a time ago that he may be alive, and about to come back.
 
@@ -149,12 +184,33 @@ class Membership:
 
     def leave(self) -> None:
         """The operator wants this member to leave."""
-        self.leaving = True
         if self.state == "joining":
             self.state = "gone"
             self._out.effects.append(Stop("left before it had joined a cluster"))
-        elif self.state == "member":
+        else:
+            self.become(Wish.LEAVE)
+
+    def become(self, wish: Wish) -> None:
+        """The operator wants this member to leave, to own nothing (LITE) or to own partitions (DATA)."""
+        self.wishes.become(wish)
+        if self.state == "member":
             self._beat()
+            self.consider()
+
+    def order(self, state: ClusterState, *, ending: bool = False) -> None:
+        """The operator wants the cluster in this state, or to end; repeated to each master until it is so."""
+        if self.view is not None and self.state == "member":
+            self.wishes.order(self.view, state, ending=ending)
+
+    def on_state_wanted(self, sender: MemberId, order: StateWanted) -> None:
+        """As master: somebody's operator wants another state."""
+        if not self.is_master or self.member(sender) is None:
+            return
+        if self.view is not None and self.view.ending:
+            self._out.note("the cluster is ending: its state stays", level="warning", wanted=order.state)
+            return
+        self.wishes.ordered(order)
+        self.consider()
 
     def on_timer(self, name: str) -> None:
         if name == "join":
@@ -214,9 +270,12 @@ class Membership:
             self.info.life,
             self.view.number,
             self.detector.suspects(self._out.now_ns),
-            self.leaving,
+            self.wishes.mine,
+            self.wishes.number,
             self.agreement.sealed,
+            self._safe(),
         )
+        self.wishes.note_safe(self.me, safe=beat.safe)
         for info in self.view.members:
             if info.uuid != self.me:
                 self._out.whisper(Address(info.host, info.port), beat)
@@ -229,8 +288,7 @@ class Membership:
         if info is not None and info.life == beat.life:
             self.detector.heard(beat.uuid, self._out.now_ns)
             self._accusations[beat.uuid] = beat.suspects
-            if beat.leaving:
-                self.leavers.add(beat.uuid)
+            self.wishes.heard(beat, view.number)
             if beat.sealed and beat.view == view.number:
                 self._sealed_since.setdefault(beat.uuid, self._out.now_ns)
             else:
@@ -291,6 +349,13 @@ class Membership:
         here = self._last_view.cluster_id if self._last_view is not None else ""
         if here and request.cluster_id not in ("", here):
             return f"you hold data of another cluster (id {request.cluster_id}); this one is {here}"
+        view = self.view
+        if view is not None and view.ending:
+            return "the cluster is being shut down"
+        if view is not None and view.state.frozen:
+            known = {_home(info) for info in (*view.missing, *view.members)}
+            if _home(request.info) not in known:
+                return f"the cluster is {view.state}: only members that have gone since then may come back"
         for key, value in sorted(self.identity.shared.items()):
             theirs = request.shared.get(key, "")
             if theirs != value:
@@ -355,31 +420,54 @@ class Membership:
         left: list[MemberId] = []
         if not suspects:
             # Never both at once: who goes must know that those who stay are there.
-            left = [uuid for uuid in sorted(self.leavers) if self.member(uuid) and self._may_part(uuid)]
+            left = [
+                info.uuid
+                for info in view.members
+                if self._wants_to_go(info.uuid) and self._may_part(info.uuid)
+            ]
         members = [info for info in view.members if info.uuid not in suspects and info.uuid not in left]
         staying = {info.uuid for info in members} | set(left)
         if not self.is_quorum(staying & {info.uuid for info in view.members}):
             self._tell_minority(suspects)
             return None
         self._minority_told = False
-        members += self._admissible(view, members)
-        if [info.uuid for info in members] == [
-            info.uuid for info in view.members
-        ] and not self._long_sealed():
+        members = [self._as_wished(info) for info in members] + self._admissible(view, members)
+        state, ending = self.wishes.wanted(view)
+        same = members == view.members and (state, ending) == (view.state, view.ending)
+        if same and not self._long_sealed():
             return None
-        return View(view.number + 1, view.cluster_id, members, left)
+        missing = _missing(view, members) if state.frozen else []
+        return View(view.number + 1, view.cluster_id, members, left, state, ending, missing)
+
+    def _wants_to_go(self, member: MemberId) -> bool:
+        return self.wishes.of(member) is Wish.LEAVE
+
+    def _as_wished(self, info: MemberInfo) -> MemberInfo:
+        """V-5: a lite member that wants data gets it; a data member becomes lite when it holds nothing any more."""
+        wish = self.wishes.of(info.uuid)
+        if wish is Wish.DATA and info.lite:
+            return msgspec.structs.replace(info, lite=False)
+        if wish is Wish.LITE and not info.lite and self._may_demote(info.uuid):
+            return msgspec.structs.replace(info, lite=True)
+        return info
 
     def _admissible(self, view: View, staying: list[MemberInfo]) -> list[MemberInfo]:
         """Who is let in: those who still ask, and no more than those who stay, who thus can decide without them.
 
-        Their life is the number of the view that admits them: no two admissions share one.
+        Their life is the number of the view that admits them: no two admissions share one. While the table is frozen
+        only those come in who have gone since, or processes that were started in their place.
         """
+        if view.ending:
+            return []
+        homes = {_home(info) for info in view.missing}
         taken = {_home(info) for info in staying}
         since = self._out.now_ns - CANDIDATE_NS
         chosen: list[MemberInfo] = []
         for uuid in sorted(self._candidates):
             info, asked_ns = self._candidates[uuid]
             wanted = asked_ns >= since and _home(info) not in taken and self.member(uuid) is None
+            if view.state.frozen and _home(info) not in homes:
+                wanted = False
             if wanted and len(chosen) < len(staying):
                 chosen.append(msgspec.structs.replace(info, life=view.number + 1))
         return chosen
@@ -466,7 +554,6 @@ class Membership:
         self._candidates = {uuid: asked for uuid, asked in self._candidates.items() if uuid not in alive}
         self._accusations = {}
         self._sealed_since = {}
-        self.leavers &= alive
         if admitted:
             self._enter(old, view)
         elif self.me in view.left:
@@ -484,13 +571,16 @@ class Membership:
         self.view = view
         self.state = "member"
         self.refusal = ""
+        mine = self.member(self.me)
+        assert mine is not None
+        self.info = mine
         self.agreement.install(view)
         self.detector.watch([info.uuid for info in view.members if info.uuid != self.me], self._out.now_ns)
-        if self.leaving:
-            self.leavers.add(self.me)
+        self.wishes.installed(view, mine)
         self._out.note(
             "view",
             number=view.number,
+            state=view.state,
             master=view.members[0].name,
             members=[info.name for info in view.members],
             left=list(view.left),
@@ -518,9 +608,14 @@ class Membership:
         self.state = "gone"
         self._out.effects.append(Stop("left the cluster; every partition is safe elsewhere"))
 
-    def mark_leaving(self) -> None:
-        """Count this member itself among those that want to leave."""
-        self.leavers.add(self.me)
+
+def _missing(view: View, members: list[MemberInfo]) -> list[MemberInfo]:
+    """Who has gone since the table was frozen, and has not come back, nor another process in its place."""
+    homes = {_home(info) for info in members}
+    here = {info.uuid for info in members}
+    return [
+        info for info in (*view.missing, *view.members) if info.uuid not in here and _home(info) not in homes
+    ]
 
 
 def _home(info: MemberInfo) -> Address:

@@ -10,7 +10,10 @@ members, and may be called at any time.
 - M-3: A migration is committed, by a round of the ledger, when its primary says that the destination holds everything.
 - M-4: A failed migration raises the version further than its success would have, so that a success of which nobody here
   knows can never be mistaken for the present row.
-- M-5: At most `parallel_migrations` run at once on any member; migrations of one partition run one after another.
+- M-5: At most `parallel_migrations` run at once on any member; migrations of one partition run one after another;
+  partitions that lack copies come first.
+- M-6: While the cluster's state forbids it nothing moves; while the table is frozen no slot changes: a missing backup
+  is only marked as behind, so that writes go on without it and it is not promoted.
 """
 
 from __future__ import annotations
@@ -19,11 +22,13 @@ from collections import Counter
 
 from holdfast.config import Settings
 from holdfast.core.cluster.membership import Membership
+from holdfast.core.cluster.state import Wish
 from holdfast.core.machine import MILLISECOND, MemberId, Outbox
 from holdfast.core.messages import MigrationReady, MigrationRefused, MigrationRequest, View
+from holdfast.core.migration.news import Loss
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.placement.ledger import Ledger
-from holdfast.core.placement.migration import Migration
+from holdfast.core.placement.migration import NONE, Migration
 from holdfast.core.placement.planner import plan
 from holdfast.core.placement.table import Row
 from holdfast.core.rules import Rules
@@ -61,6 +66,8 @@ class Migrations:
         self.planned = False
         """Whether the queue is what the present members need; an empty queue then means: balanced."""
         self._paused = False
+        self._resume_ns = 0
+        """Not before this time are lost copies restored elsewhere; 0: no wait."""
         self.completed = 0
         self.failed = 0
         self.lost: set[int] = set()
@@ -68,13 +75,27 @@ class Migrations:
 
     # -- occasions
 
-    def view_changed(self, view: View | None) -> None:
+    def view_changed(self, old: View | None, view: View | None) -> None:
         """Plans die with the view they were made for; what runs between living members goes on."""
         self._queue.clear()
         self.planned = False
+        if old is not None and view is not None:
+            self._delay(old, view)
         if view is None or not self._membership.is_master:
             self.running.clear()
             self._load.clear()
+
+    def _delay(self, old: View, view: View) -> None:
+        """After a crash wait before copies are restored elsewhere; whoever joins ends the wait."""
+        here = {info.uuid for info in view.members}
+        crashed = [info for info in old.members if info.uuid not in here and info.uuid not in view.left]
+        came = here - {info.uuid for info in old.members}
+        delay_ns = self._settings.partitions.rebalance_delay_ms * MILLISECOND
+        if came:
+            self._resume_ns = 0
+        elif crashed and delay_ns:
+            self._resume_ns = self._out.now_ns + delay_ns
+            self._out.timer("plan", delay_ns)
 
     def gathered(self, active: list[tuple[Migration, int]], staying: set[MemberId]) -> None:
         """The newest table is known, or the view has changed under the same master: settle what was under way.
@@ -82,8 +103,11 @@ class Migrations:
         `active` are migrations of an earlier master, `staying` the members of both views in one life.
         """
         head = self.ledger.head
+        self.ledger.reporter.inherit(self.ledger.chronicle.open)
+        state = self._membership.cluster_state
         for partition, running in list(self.running.items()):
-            if {running.owner, MemberId(running.migration.destination)} <= staying:
+            involved = {running.owner, MemberId(running.migration.destination)}
+            if involved <= staying and (state.migrates or running.committing):
                 continue
             self._forget(partition)
             if not running.committing:
@@ -96,52 +120,99 @@ class Migrations:
                 and not staying.issuperset(filter(None, row.replicas))
             ):
                 # L-6: offered, but not committed, and one of those that it names is gone.
-                self._forget(partition)
+                taken_back = self._forget(partition)
                 higher = row.version + 1 if self._rules.holds("failed-version") else committed.version
-                head[partition] = Row(higher, committed.replicas, committed.epoch)
+                head[partition] = Row(higher, committed.replicas, committed.epoch, committed.behind)
+                if taken_back is not None:
+                    self._ended(taken_back.migration, higher, well=False)
         for migration, version in active:
             # M-4: the old master's migrations; none of them is in a row that anyone knows.
             if head[migration.partition].version == version:
                 self._fail(migration.partition, migration)
-        self._repair({info.uuid for info in self._membership.members()})
+        present = {info.uuid for info in self._membership.members()}
+        if state.frozen:
+            self._mark_behind(present)
+        else:
+            self._repair(present)
+
+    def _ended(self, migration: Migration, version: int, *, well: bool) -> None:
+        if well:
+            self.completed += 1
+        else:
+            self.failed += 1
+            self._out.note(
+                "migration failed", partition=migration.partition, version=version, level="warning"
+            )
+        self.ledger.reporter.ended(migration, version, well=well)
 
     def _fail(self, partition: int, migration: Migration) -> None:
         row = self.ledger.head[partition]
         extra = migration.increment + 1 if self._rules.holds("failed-version") else 0
-        self.failed += 1
-        self.ledger.head[partition] = Row(row.version + extra, row.replicas, row.epoch)
-        self._out.note("migration failed", partition=partition, version=row.version + extra, level="warning")
+        self.ledger.head[partition] = Row(row.version + extra, row.replicas, row.epoch, row.behind)
+        self._ended(migration, row.version + extra, well=False)
+
+    def _mark_behind(self, present: set[MemberId]) -> None:
+        """M-6: a primary that is here goes on without its missing backups, and they do not hold everything then."""
+        head = self.ledger.head
+        for partition, row in enumerate(head):
+            gone = [m for m in row.holding[1:] if m is not None and m not in present]
+            if gone and row.owner in present:
+                head[partition] = Row(row.version + 1, row.replicas, row.epoch, (*row.behind, *gone))
 
     def _repair(self, present: set[MemberId]) -> None:
         """M-2, on the head of the ledger."""
         head = self.ledger.head
-        self.lost.clear()
+        waiting, self.lost = self.lost, set()
+        promoted: list[tuple[Migration, int]] = []
         for partition, row in enumerate(head):
-            if row.version == 0 or all(member is None or member in present for member in row.replicas):
+            if row.version == 0 or all(member is None or member in present for member in row.holding):
+                if row.behind:
+                    head[partition] = row.changed(row.holding)
                 continue
-            kept = tuple(member if member in present else None for member in row.replicas)
+            kept = tuple(member if member in present else None for member in row.holding)
             survivor = next((index for index, member in enumerate(kept) if member is not None), None)
             if survivor is None or (survivor >= self._settings.holders() and not self._accepts_loss()):
-                self._all_gone(partition, row, present)
+                self._all_gone(partition, row, present, told=partition in waiting)
                 continue
-            if survivor >= self._settings.holders():
-                self._out.note(
-                    "partition lost for maps with fewer backups", level="error", partition=partition
-                )
             slots = list(kept)
             if survivor:
                 slots[0], slots[survivor] = slots[survivor], None
             head[partition] = row.changed(tuple(slots))
+            if survivor:
+                destination = str(slots[0])
+                promotion = Migration(partition, None, NONE, NONE, destination, survivor, 0)
+                promoted.append((promotion, head[partition].version))
+                self._report_loss(partition, survivor)
+        reporter = self.ledger.reporter
+        if promoted:
+            reporter.started(len(promoted))
+            for promotion, version in promoted:
+                reporter.ended(promotion, version, well=True)
+            reporter.finished()
 
-    def _all_gone(self, partition: int, row: Row, present: set[MemberId]) -> None:
+    def _report_loss(
+        self, partition: int, survivor: int, *, all_lost: bool = False, anew: bool = False
+    ) -> None:
+        """The copies before this replica index are gone; maps that have no other have lost their entries here."""
+        maps = self._settings.maps_within(survivor)
+        loss = Loss(partition, survivor - 1, all_lost, maps, anew)
+        self.ledger.reporter.lost(loss)
+        if maps:
+            self._out.note("entries lost", level="error", partition=partition, maps=maps)
+
+    def _all_gone(self, partition: int, row: Row, present: set[MemberId], *, told: bool) -> None:
         data = self._data_members(present)
+        width = len(row.replicas)
         if not data or not self._accepts_loss():
             self.lost.add(partition)
+            if not told:
+                self.ledger.reporter.lost(Loss(partition, width - 1, True, []))
+                self._out.note("partition waits for a copy to return", level="error", partition=partition)
             return
         owner = data[partition % len(data)]
-        rest = (None,) * (len(row.replicas) - 1)
-        raised = row.changed((owner, *rest), extra=len(row.replicas))
+        raised = row.changed((owner, *(None,) * (width - 1)), extra=width)
         self.ledger.head[partition] = Row(raised.version, raised.replicas, row.epoch + 1)
+        self._report_loss(partition, width, all_lost=True, anew=True)
         self._out.note(
             "partition lost, begun anew empty", level="error", partition=partition, epoch=row.epoch + 1
         )
@@ -150,18 +221,17 @@ class Migrations:
         return self._settings.partitions.lost == "accept" or not self._rules.holds("wait-for-copies")
 
     def _data_members(self, present: set[MemberId]) -> list[MemberId]:
-        leaving = self._membership.leavers
-        return [
-            info.uuid
-            for info in self._membership.members()
-            if not info.lite and info.uuid in present and info.uuid not in leaving
-        ]
+        return [info.uuid for info in self._membership.data_members() if info.uuid in present]
 
     # -- the next thing to do
 
     def control(self) -> None:
         """M-1: look at the table and the members, and do what is due."""
-        if not self.ledger.ready or self._paused:
+        if not self.ledger.ready or self._paused or self.delayed_ms:
+            return
+        if not self._membership.cluster_state.migrates:
+            if self.ledger.settled:
+                self._membership.consider()
             return
         if not self.planned:
             self._plan()
@@ -169,18 +239,22 @@ class Migrations:
         if not self.running and not self._queue and self.ledger.settled:
             self._membership.consider()
 
+    @property
+    def delayed_ms(self) -> int:
+        """How much longer the restoring of copies waits after a crash (`partitions.rebalance_delay_ms`)."""
+        return max(0, self._resume_ns - self._out.now_ns) // MILLISECOND
+
     def _plan(self) -> None:
         self._queue.clear()
         candidates = [
-            Candidate(info.uuid, info.group or info.uuid)
-            for info in self._membership.members()
-            if not info.lite and info.uuid not in self._membership.leavers
+            Candidate(info.uuid, info.group or info.uuid) for info in self._membership.data_members()
         ]
         if not candidates:
             self.planned = True
             return
         if not self.ledger.head[0].version:
-            self._first_assignment(candidates)
+            if len(candidates) >= self._settings.cluster.initial_members:
+                self._first_assignment(candidates)
             self.planned = True
             return
         present = {info.uuid for info in self._membership.members()}
@@ -200,7 +274,12 @@ class Migrations:
                 cleared[partition] = head[partition].changed(tuple(slots))
         self.planned = True
         if self._queue:
-            self._out.note("rebalance planned", migrations=sum(len(moves) for moves in self._queue.values()))
+            # M-5: what restores a lost copy comes before what only balances.
+            urgent = sorted(self._queue, key=lambda p: self._queue[p][0].source is not None)
+            self._queue = {partition: self._queue[partition] for partition in urgent}
+            self._out.note("rebalance planned", migrations=self.queued)
+            self.ledger.reporter.started(self.queued + len(self.running))
+            self.ledger.tell()
         if cleared:
             self.ledger.propose(cleared)
 
@@ -259,8 +338,10 @@ class Migrations:
             self._out.timer("plan", PAUSE_NS, PAUSE_NS // 2)
 
     def on_timer(self) -> None:
-        """The pause after a failure is over."""
+        """The pause after a failure, or the delay after a crash, is over."""
         self._paused = False
+        if self._resume_ns <= self._out.now_ns:
+            self._resume_ns = 0
         self.control()
 
     # -- answers of primaries, and of the ledger
@@ -283,6 +364,7 @@ class Migrations:
         migration = running.migration
         replicas = migration.apply_to(head.replicas)
         row = Row(head.version + migration.increment, replicas, head.epoch)  # type: ignore[arg-type]
+        self._ended(migration, row.version, well=True)
         self.ledger.propose({message.partition: row})
 
     def on_refused(self, sender: MemberId, message: MigrationRefused) -> None:
@@ -291,6 +373,8 @@ class Migrations:
             return
         self._forget(message.partition)
         self._out.note("migration refused", level="debug", partition=message.partition, why=message.why)
+        self.ledger.reporter.ended(running.migration, running.version, well=False)
+        self.ledger.tell()
         self._replan()
 
     def committed(self, partitions: list[int]) -> None:
@@ -299,15 +383,16 @@ class Migrations:
             running = self.running.get(partition)
             if running is not None and self.ledger.table.rows[partition].version > running.version:
                 self._forget(partition)
-                if running.committing:
-                    self.completed += 1
-        if not self.running and not self._queue and not self._paused:
+        if partitions and not self.running and not self._queue and not self._paused:
             # Look once more: what is reached must be what the layout wants.
             self.planned = False
         self.control()
+        if not self.running and not self._queue and self.ledger.reporter.under_way:
+            self.ledger.reporter.finished()
+            self.ledger.tell()
 
-    def leaver_known(self) -> None:
-        """A member has said that it wants to leave: plan without it."""
+    def departures_known(self) -> None:
+        """Who wants to leave, or to be lite, has changed: plan anew."""
         self.planned = False
         self._queue.clear()
         self.control()
@@ -320,13 +405,31 @@ class Migrations:
             return False
         rows = self.ledger.table.rows
         members = self._membership.members()
-        if any(not info.lite and info.uuid not in self._membership.leavers for info in members):
-            return not any(member in row.replicas for row in rows)
-        # Everyone who holds data leaves: the cluster ends, unless somebody who is missing holds what nobody here does.
         present = {info.uuid for info in members}
+        going = {m for m in present if self._membership.wishes.of(m) is Wish.LEAVE}
+        if any(not info.lite and info.uuid not in going for info in members):
+            if self._membership.cluster_state.migrates:
+                return not any(member in row.replicas for row in rows)
+            return self._can_be_spared(member, present - going)
+        # Everyone who holds data leaves: the cluster ends, unless somebody who is missing holds what nobody here does.
         return not self._membership.may_be_missed and all(
             present.intersection(row.replicas) for row in rows if row.version
         )
+
+    def _can_be_spared(self, member: MemberId, staying: set[MemberId]) -> bool:
+        """M-6: nothing may move; it may go if of all it holds somebody who stays has every map."""
+        holders = self._settings.complete()
+        return all(
+            staying.intersection(filter(None, row.holding[:holders]))
+            for row in self.ledger.table.rows
+            if member in row.replicas
+        )
+
+    def may_demote(self, member: MemberId) -> bool:
+        """Whether this member may become lite: it holds nothing, and another data member remains."""
+        if not self.ledger.ready or not self.ledger.settled or not self._membership.data_members():
+            return False
+        return not any(member in row.replicas for row in self.ledger.table.rows)
 
     @property
     def queued(self) -> int:

@@ -16,6 +16,10 @@ source, in this order (rule 6).
 - L-5: Whoever is removed though alive forgets rows that it stored and that never were committed.
 - L-6: A master that sees a member go takes back, with a higher version, what it had offered and not committed
   and what names that member.
+- L-7: News travel in the rounds, and are kept by every member until all have stored the round: what one member may have
+  told its listeners, a new master can tell all others.
+- L-8: From time to time the master compares the stamps of all tables; a member whose table differs is sent the whole
+  one, and finds the partition that is not the same.
 """
 
 from __future__ import annotations
@@ -23,19 +27,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from holdfast.core.cluster.membership import Membership
-from holdfast.core.machine import MemberId, Outbox
+from holdfast.core.machine import SECOND, MemberId, Outbox
 from holdfast.core.messages import (
     MemberInfo,
+    TableCheck,
     TableCommit,
+    TableDiffers,
     TableFetch,
     TableOffer,
     TableReport,
     TableStored,
     View,
 )
+from holdfast.core.migration.news import Chronicle, News, Reporter
 from holdfast.core.placement.migration import Migration
 from holdfast.core.placement.table import Row, Table
 from holdfast.core.rules import Rules
+
+CHECK_NS = 15 * SECOND
 
 ActiveMigrations = Callable[[], list[tuple[Migration, int]]]
 
@@ -43,11 +52,12 @@ ActiveMigrations = Callable[[], list[tuple[Migration, int]]]
 class Round:
     """The round under way."""
 
-    __slots__ = ("everyone", "named", "number", "rows", "stored_by")
+    __slots__ = ("everyone", "named", "news", "number", "rows", "stored_by")
 
-    def __init__(self, number: int, rows: dict[int, Row], named: set[MemberId]) -> None:
+    def __init__(self, number: int, rows: dict[int, Row], news: list[News], named: set[MemberId]) -> None:
         self.number = number
         self.rows = rows
+        self.news = news
         self.named = named
         """Members that the new rows name: they are asked first."""
         self.everyone = False
@@ -82,9 +92,13 @@ class Ledger:
         self._active = active
         self._stored: dict[int, Row] = {}
         """Newest row known for each partition, above the table, not known to be committed."""
-        self._offers: dict[int, list[tuple[int, Row]]] = {}
+        self._offers: dict[int, TableOffer] = {}
         self._decided = 0
         """Rounds of this view up to this one are committed; a commit may come before the offer it speaks of."""
+        self._applied_round = 0
+        self.chronicle = Chronicle()
+        self._unheard: dict[tuple[int, int], News] = {}
+        """News that were offered and not applied yet."""
         self._early: list[tuple[MemberId, TableOffer | TableFetch | TableCommit]] = []
         self.current = False
         """Whether a round of the present stay in the cluster has been applied: before it, rows may be long
@@ -99,6 +113,7 @@ class Ledger:
         self._number = 0
         self._confirmed: dict[MemberId, int] = {}
         self._reports: dict[MemberId, TableReport] | None = None
+        self.reporter = Reporter(out)
 
     # -- every member
 
@@ -107,7 +122,9 @@ class Ledger:
         was_master = self.ready
         self.ready = False
         self._offers.clear()
-        self._decided = 0
+        self._decided = self._applied_round = 0
+        if self._round is not None:
+            self._unheard.update({news.number: news for news in self._round.news})
         self._round = None
         self._confirmed = {}
         self._reports = None
@@ -117,10 +134,16 @@ class Ledger:
             self._stored.clear()
             self._queued.clear()
             self._early.clear()
+            self._unheard.clear()
+            self.reporter.reset()
             return
+        mine = self._membership.member(self._membership.me)
+        if old is None and mine is not None:
+            self.chronicle.admitted(mine.life)
         for partition, row in self._membership.carried:
             if row.version > self._newest(partition).version:
                 self._stored[partition] = row
+        self.reporter.view_changed(view.number)
         if self._membership.is_master:
             self._number = 0
             if was_master:
@@ -145,19 +168,20 @@ class Ledger:
             return
         if self._membership.agreement.sealed:
             return
-        self._offers[offer.round] = offer.rows
+        self._offers[offer.round] = offer
+        self._unheard.update({news.number: news for news in offer.news})
         for partition, row in offer.rows:
             if row.version > self._newest(partition).version:
                 self._stored[partition] = row
         self._out.send(sender, TableStored(offer.view, offer.round))
-        self._apply_up_to(offer.committed)
+        self._apply_up_to(offer.committed, offer.known)
 
     def on_commit(self, sender: MemberId, commit: TableCommit) -> None:
         view = self._membership.view
         if view is None or commit.view > view.number:
             self._early.append((sender, commit))
         elif commit.view == view.number and sender == self._membership.master:
-            self._apply_up_to(commit.round)
+            self._apply_up_to(commit.round, commit.known)
 
     def on_fetch(self, sender: MemberId, fetch: TableFetch) -> None:
         view = self._membership.view
@@ -166,7 +190,12 @@ class Ledger:
             return
         if fetch.view < view.number or sender != self._membership.master:
             return
-        self._out.send(sender, TableReport(fetch.view, self.known(), self._active()))
+        self._out.send(sender, self._report(fetch.view))
+
+    def _report(self, view: int) -> TableReport:
+        """What this member knows. Of news that were only offered, those whose rows are the newest here."""
+        unheard = [n for n in self._unheard.values() if n.agrees_with(self._newest)]
+        return TableReport(view, self.known(), self._active(), self.chronicle.kept + unheard)
 
     def _newest(self, partition: int) -> Row:
         return self._stored.get(partition, self.table.rows[partition])
@@ -179,18 +208,21 @@ class Ledger:
         """The newest row of each assigned partition, stored or applied."""
         return [(p, self._newest(p)) for p in range(len(self.table.rows)) if self._newest(p).version]
 
-    def _apply_up_to(self, number: int) -> None:
+    def _apply_up_to(self, number: int, known: int) -> None:
         self._decided = max(self._decided, number)
         for ready in sorted(n for n in self._offers if n <= self._decided):
-            self._apply(self._offers.pop(ready))
+            offer = self._offers.pop(ready)
+            self._apply(ready, offer.rows, offer.news)
             self._note_current()
+        self.chronicle.known(min(known, self._applied_round))
 
     def _note_current(self) -> None:
         if not self.current:
             self.current = True
             self._became_current()
 
-    def _apply(self, rows: Iterable[tuple[int, Row]]) -> None:
+    def _apply(self, number: int, rows: Iterable[tuple[int, Row]], news: list[News]) -> None:
+        self._applied_round = number
         for partition, row in rows:
             old = self.table.apply(partition, row)
             stored = self._stored.get(partition)
@@ -198,13 +230,26 @@ class Ledger:
                 del self._stored[partition]
             if old is not None:
                 self._applied(partition, old, row)
+        for one in news:
+            self._unheard.pop(one.number, None)
+        self.chronicle.learn(number, news, whole=number == 1)
+
+    def on_check(self, sender: MemberId, check: TableCheck) -> None:
+        """L-8."""
+        view = self._membership.view
+        if view is None or check.view != view.number or sender != self._membership.master:
+            return
+        stamp = self.table.stamp
+        if check.round == self._applied_round and check.stamp != stamp:
+            self._out.note("the table differs from the master's", level="error", round=check.round)
+            self._out.send(sender, TableDiffers(view.number, check.round, stamp))
 
     # -- the master
 
     def _fetch(self, view: View) -> None:
         """L-3."""
         others = [info.uuid for info in view.members if info.uuid != self._membership.me]
-        self._reports = {self._membership.me: TableReport(view.number, self.known(), self._active())}
+        self._reports = {self._membership.me: self._report(view.number)}
         if not self._rules.holds("newest-table"):
             others = []
         for uuid in others:
@@ -232,19 +277,26 @@ class Ledger:
             for partition, row in report.rows:
                 if row.version > self.head[partition].version:
                     self.head[partition] = row
+        for report in reports.values():
+            self._unheard.update({news.number: news for news in report.news})
         self._queued.clear()
         self._out.note("newest table found", version=sum(row.version for row in self.head), of=len(reports))
         self._begin(active, set())
 
     def _begin(self, active: list[tuple[Migration, int]], staying: set[MemberId]) -> None:
         self.ready = True
+        self._out.timer("table", CHECK_NS)
         self._gathered(active, staying)
         self._queued = {p: row for p, row in enumerate(self.head) if row.version}
-        if self._queued:
+        if self._queued or self.reporter.pending:
             self._start_round()
         else:
             self._note_current()
             self._committed([])
+
+    def tell(self) -> None:
+        """As master: tell the news, also when no row changes."""
+        self._start_round()
 
     def propose(self, rows: dict[int, Row]) -> None:
         """As master: make these the rows of the table."""
@@ -256,10 +308,13 @@ class Ledger:
         self._start_round()
 
     def _start_round(self) -> None:
-        if self._round is not None or not self._queued or self._membership.agreement.sealed:
+        if self._round is not None or self._membership.agreement.sealed:
+            return
+        if not self._queued and not self.reporter.pending:
             return
         self._number += 1
         rows, self._queued = self._queued, {}
+        news = self._news()
         present = {info.uuid for info in self._membership.members()}
         committed = self.table.rows
         named = {
@@ -269,9 +324,22 @@ class Ledger:
             for member in row.replicas
             if member in present
         }
-        self._round = Round(self._number, rows, named if self._rules.holds("destination-first") else set())
+        self._round = Round(
+            self._number, rows, news, named if self._rules.holds("destination-first") else set()
+        )
         self._offer(self._round, [uuid for uuid in self._present() if uuid in self._round.named])
         self._advance()
+
+    def _news(self) -> list[News]:
+        """L-7: what happened since the last round; with the first one of a view, what somebody may not have heard."""
+        fresh = self.reporter.take()
+        if self._number > 1:
+            return fresh
+        older = {news.number: news for news in self.chronicle.kept}
+        newest = self.head.__getitem__
+        older.update({n: news for n, news in self._unheard.items() if n in older or news.agrees_with(newest)})
+        self._unheard.clear()
+        return [older[number] for number in sorted(older)] + fresh
 
     def _present(self) -> list[MemberId]:
         return [info.uuid for info in self._membership.members()]
@@ -280,9 +348,11 @@ class Ledger:
         view = self._membership.view
         assert view is not None
         rows = sorted(current.rows.items())
+        number = current.number
+        offer = TableOffer(view.number, number, number - 1, rows, current.news, self._known_by_all())
         for uuid in to:
             if uuid != self._membership.me:
-                self._out.send(uuid, TableOffer(view.number, current.number, current.number - 1, rows))
+                self._out.send(uuid, offer)
                 continue
             for partition, row in rows:
                 if row.version > self._newest(partition).version:
@@ -297,6 +367,11 @@ class Ledger:
         if self._round is not None and stored.round == self._round.number:
             self._round.stored_by.add(sender)
             self._advance()
+        self.chronicle.known(min(self._known_by_all(), self._applied_round))
+
+    def _known_by_all(self) -> int:
+        others = [uuid for uuid in self._present() if uuid != self._membership.me]
+        return min((self._confirmed.get(uuid, 0) for uuid in others), default=self._number)
 
     def _advance(self) -> None:
         """L-2."""
@@ -314,10 +389,12 @@ class Ledger:
         view = self._membership.view
         assert view is not None
         self._round = None
+        known = self._known_by_all()
         for info in view.members:
             if info.uuid != self._membership.me:
-                self._out.send(info.uuid, TableCommit(view.number, current.number))
-        self._apply(sorted(current.rows.items()))
+                self._out.send(info.uuid, TableCommit(view.number, current.number, known))
+        self._apply(current.number, sorted(current.rows.items()), current.news)
+        self.chronicle.known(min(known, current.number))
         self._note_current()
         self._committed(sorted(current.rows))
         self._start_round()
@@ -327,8 +404,29 @@ class Ledger:
         """As master: every member of the view has stored every round, and none is under way."""
         if not self.ready or self._round is not None or self._queued:
             return False
-        others = [info.uuid for info in self._membership.members() if info.uuid != self._membership.me]
-        return all(self._confirmed.get(uuid, 0) >= self._number for uuid in others)
+        return self._known_by_all() >= self._number
+
+    def on_timer(self) -> None:
+        """L-8: time to compare the tables."""
+        view = self._membership.view
+        if not self.ready or view is None:
+            return
+        self._out.timer("table", CHECK_NS)
+        if self.settled and self._applied_round == self._number:
+            for uuid in self._present():
+                if uuid != self._membership.me:
+                    self._out.send(uuid, TableCheck(view.number, self._number, self.table.stamp))
+
+    def on_differs(self, sender: MemberId, answer: TableDiffers) -> None:
+        """L-8: somebody's table is another one: the whole table again; who holds an equal version with other
+        replicas then finds that there are two histories, and stops.
+        """
+        view = self._membership.view
+        if not self.ready or view is None or answer.view != view.number or answer.round != self._number:
+            return
+        self._out.note("table differs", level="error", member=sender, round=answer.round)
+        self._queued = {p: row for p, row in enumerate(self.head) if row.version} | self._queued
+        self._start_round()
 
 
 def _staying(old: View | None, new: View) -> set[MemberId]:

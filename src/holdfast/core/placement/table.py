@@ -20,11 +20,20 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     replicas: tuple[MemberId | None, ...] = ()
     epoch: int = 0
     """Raised when the partition was declared lost and began anew, empty."""
+    behind: tuple[MemberId, ...] = ()
+    """Backups that are named, but do not hold everything: they were missing while the table was frozen."""
 
     @property
     def owner(self) -> MemberId | None:
         """The primary, or None before the first assignment."""
         return self.replicas[0] if self.replicas else None
+
+    @property
+    def holding(self) -> tuple[MemberId | None, ...]:
+        """The replicas without those that are behind: who is in sync (DESIGN rule 4)."""
+        if not self.behind:
+            return self.replicas
+        return tuple(None if member in self.behind else member for member in self.replicas)
 
     def index_of(self, member: MemberId) -> int:
         """The member's replica index, -1 if it holds none."""
@@ -36,7 +45,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
         before = self.replicas + (None,) * (width - len(self.replicas))
         after = replicas + (None,) * (width - len(replicas))
         slots = sum(1 for old, new in zip(before, after, strict=True) if old != new)
-        return Row(self.version + max(1, slots) + extra, replicas, self.epoch)
+        behind = tuple(member for member in self.behind if member in replicas)
+        return Row(self.version + max(1, slots) + extra, replicas, self.epoch, behind)
 
 
 class Table:
@@ -59,8 +69,8 @@ class Table:
 
     @property
     def stamp(self) -> int:
-        """64 bits over all versions, for telling equal tables from different ones."""
-        packed = b"".join(row.version.to_bytes(4, "big") for row in self.rows)
+        """64 bits over all rows, for telling equal tables from different ones; 0 before the first assignment."""
+        packed = msgspec.msgpack.encode(self.rows)
         return int(mmh3.hash64(packed, signed=False)[0]) if self.assigned else 0
 
     def apply(self, partition: int, row: Row) -> Row | None:
@@ -72,7 +82,7 @@ class Table:
         if row.version < old.version:
             return None
         if row.version == old.version:
-            if row.replicas != old.replicas:
+            if (row.replicas, row.behind) != (old.replicas, old.behind):
                 raise InvariantBroken(
                     f"partition {partition} diverged at version {row.version}: {old} and {row}"
                 )

@@ -49,13 +49,13 @@ class Activation:
         self.cancel(partition)
         row = self._rows[partition]
         assert row.owner == self._me
-        others = {member for member in row.replicas[1:] if member is not None}
+        others = {member for member in row.holding[1:] if member is not None}
         if not others or not self._required:
             self._take_office(partition)
             return
         self._waiting[partition] = others
         copy = self._copies.held[partition]
-        for index, member in enumerate(row.replicas):
+        for index, member in enumerate(row.holding):
             if index and member is not None:
                 counters = self._copies.counters(copy, index)
                 self._calls.setdefault(member, []).append((partition, row.version, counters))

@@ -73,6 +73,10 @@ class Lane:
         self._all_ack = rules.holds("all-ack")
         self._destination_acks = rules.holds("destination-acks")
         self.serving: list[PartitionCopy | None] = [None] * settings.partitions.count
+        """For sessions: the copies that may be read and written here."""
+        self.in_office: list[PartitionCopy | None] = [None] * settings.partitions.count
+        """The copies of which this member is the serving primary. While the cluster is passive `serving` is empty, and
+        these are read through the router, which refuses writes."""
         self.listening: dict[str, int] = {}
         self.heard: Callable[[EntryEvent], None] = lambda event: None
         self.joining: dict[int, tuple[MemberId, int]] = {}
@@ -341,9 +345,10 @@ class Lane:
         """Find the members that records of this map and partition go to."""
         chosen = self._settings.map(held.name)
         row = self._rows[partition]
-        backups = row.replicas[1 : 1 + chosen.backups + chosen.async_backups]
+        replicas = row.holding
+        backups = replicas[1 : 1 + chosen.backups + chosen.async_backups]
         targets = [member for member in backups if member is not None]
-        sync = {member for member in row.replicas[1 : 1 + chosen.backups] if member is not None}
+        sync = {member for member in replicas[1 : 1 + chosen.backups] if member is not None}
         destination = self.joining.get(partition)
         if destination is not None and destination[1] <= chosen.copies - 1 and self._destination_acks:
             if destination[0] not in targets:

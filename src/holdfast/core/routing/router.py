@@ -20,7 +20,9 @@ from holdfast.core.store.operations import READS, WHOLE, Done, EventKind, Op, Ou
 from holdfast.core.store.partition import PartitionCopy
 
 RETRY_NS = 50 * MILLISECOND
-CALL_TIMEOUT_NS = 60 * SECOND
+
+PASSIVE = Outcome(Status.PASSIVE, None, "the cluster is passive: entries can be read, but not changed")
+PARTLY = "it was done in some partitions; others had no serving primary in time"
 
 
 class Parked:
@@ -75,6 +77,9 @@ class Router:
         self._rows = rows
         self._lane = lane
         self._present = present
+        self._timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
+        self.passive = False
+        """Whether the cluster is passive: then nothing may be changed."""
         self._parked: dict[int, list[Parked]] = {}
         self._sent: dict[int, tuple[MemberId, Parked]] = {}
         self._gathered: dict[int, tuple[MemberId, Gathering, list[int]]] = {}
@@ -90,7 +95,7 @@ class Router:
         if problem:
             done(Outcome(Status.TOO_LARGE, None, problem))
             return
-        deadline_ns = self._out.now_ns + CALL_TIMEOUT_NS
+        deadline_ns = self._out.now_ns + self._timeout_ns
         if request.op in WHOLE:
             self._gather(Gathering(request, done, deadline_ns))
         else:
@@ -110,8 +115,11 @@ class Router:
         return ""
 
     def _dispatch(self, parked: Parked) -> None:
+        if self.passive and parked.request.op not in READS:
+            parked.done(PASSIVE)
+            return
         partition = parked.request.partitions[0]
-        copy = self._lane.serving[partition]
+        copy = self._lane.in_office[partition]
         if copy is not None:
             self._perform(copy, parked.request, parked.done)
             return
@@ -135,12 +143,15 @@ class Router:
 
     def _gather(self, gathering: Gathering) -> None:
         """Ask every owner for its share of what is missing."""
+        if self.passive and gathering.request.op not in READS:
+            gathering.finish(Outcome(Status.UNKNOWN, None, PARTLY) if gathering.started else PASSIVE)
+            return
         shares: dict[MemberId, list[int]] = {}
         mine: list[int] = []
         late = False
         for partition in sorted(gathering.missing):
             owner = self._rows[partition].owner
-            if self._lane.serving[partition] is not None:
+            if self._lane.in_office[partition] is not None:
                 mine.append(partition)
             elif owner is None or owner == self._me or not self._present(owner):
                 late = True
@@ -175,7 +186,7 @@ class Router:
         return Request(request.op, request.map, partitions, value=request.value)
 
     def _perform_whole(self, request: Request, done: Done) -> None:
-        copies = [copy for p in request.partitions if (copy := self._lane.serving[p]) is not None]
+        copies = [copy for p in request.partitions if (copy := self._lane.in_office[p]) is not None]
         value = perform_whole(self._lane, copies, request, self._out.now_ns)
         self._lane.seal(lambda known: done(_told(known, value)))
 
@@ -213,8 +224,11 @@ class Router:
     def on_forward(self, sender: MemberId, forward: Forward) -> None:
         request = forward.request
         ticket = forward.ticket
+        if self.passive and request.op not in READS:
+            self._out.send(sender, Answer(ticket, PASSIVE, []))
+            return
         if request.op in WHOLE:
-            missed = [p for p in request.partitions if self._lane.serving[p] is None]
+            missed = [p for p in request.partitions if self._lane.in_office[p] is None]
             self._perform_whole(
                 request, lambda outcome: self._out.send(sender, Answer(ticket, outcome, missed))
             )
@@ -224,11 +238,11 @@ class Router:
             self._out.send(sender, Answer(ticket, outcome, []))
 
         partition = request.partitions[0]
-        copy = self._lane.serving[partition]
+        copy = self._lane.in_office[partition]
         if copy is not None:
             self._perform(copy, request, done)
         elif self._rows[partition].owner == self._me:
-            self._park(partition, Parked(request, done, self._out.now_ns + CALL_TIMEOUT_NS))
+            self._park(partition, Parked(request, done, self._out.now_ns + self._timeout_ns))
         else:
             done(Outcome(Status.MOVED, None, "this member is not the partition's primary"))
 
@@ -306,12 +320,10 @@ class Router:
     def _gathered_too_late(self, gathering: Gathering) -> Outcome:
         if gathering.request.op in READS or not gathering.started:
             return self._timed_out(gathering.request)
-        return Outcome(
-            Status.UNKNOWN, None, "it was done in some partitions; others had no serving primary in time"
-        )
+        return Outcome(Status.UNKNOWN, None, PARTLY)
 
     def _timed_out(self, request: Request) -> Outcome:
-        seconds = CALL_TIMEOUT_NS // SECOND
+        seconds = self._timeout_ns // SECOND
         where = f"partition {request.partitions[0]}" if len(request.partitions) == 1 else "some partition"
         return Outcome(
             Status.NOT_READY,

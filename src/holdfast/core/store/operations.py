@@ -102,6 +102,8 @@ class Status(IntEnum):
     """Refused: the member is shutting down."""
     TOO_LARGE = 5
     """Refused: key or value above the limit."""
+    PASSIVE = 6
+    """Refused: the operator has made the cluster passive; it changes nothing until it is active again."""
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):

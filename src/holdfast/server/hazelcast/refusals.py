@@ -24,6 +24,7 @@ class ErrorCode:
 
 NOT_AUTHENTICATED = ErrorCode(3, "com.hazelcast.client.AuthenticationException")
 BAD_ARGUMENT = ErrorCode(23, "java.lang.IllegalArgumentException")
+BAD_STATE = ErrorCode(27, "java.lang.IllegalStateException")
 AGAIN = ErrorCode(46, "com.hazelcast.spi.exception.RetryableHazelcastException")
 LOST = ErrorCode(52, "com.hazelcast.spi.exception.TargetDisconnectedException")
 UNSUPPORTED = ErrorCode(61, "java.lang.UnsupportedOperationException")
@@ -37,6 +38,7 @@ _BY_STATUS = {
     Status.MOVED: (AGAIN, "the partition lives on another member now; the request was not applied"),
     Status.NOT_READY: (AGAIN, "no member can serve the partition now; the request was not applied"),
     Status.CLOSING: (AGAIN, "the member is shutting down; the request was not applied"),
+    Status.PASSIVE: (BAD_STATE, "the cluster is passive; the request was not applied"),
     Status.TOO_LARGE: (BAD_ARGUMENT, "key or value is larger than this cluster accepts"),
 }
 

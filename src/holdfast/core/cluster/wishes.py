@@ -1,0 +1,110 @@
+"""What do members want to become, and the operator the cluster? Said again and again until it is so.
+
+A wish travels with the heartbeats of the member that has it, so each master knows it. An order for the whole cluster
+goes to the master, and to the next one if that one has not carried it out.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core.cluster.state import ClusterState, Wish
+from holdfast.core.machine import MemberId, Outbox
+from holdfast.core.messages import Heartbeat, MemberInfo, StateWanted, View
+
+
+class Wishes:
+    """The wishes of all members, and the orders of the operator, as one member knows them."""
+
+    def __init__(self, me: MemberId, out: Outbox) -> None:
+        self._me = me
+        self._out = out
+        self.mine = Wish.NONE
+        self.number = 0
+        """Which wish of this member it is: heartbeats may arrive out of order."""
+        self._of: dict[MemberId, tuple[int, Wish]] = {}
+        self.safe: set[MemberId] = set()
+        """Who has said in this view that it sees nothing unsafe, and not taken it back."""
+        self._order: StateWanted | None = None
+        """What was ordered here, and is not so yet."""
+        self._ordered: StateWanted | None = None
+        """As master: the newest order of anybody."""
+
+    # -- wishes of members
+
+    def become(self, wish: Wish) -> None:
+        """This member wants to leave, to own nothing (LITE) or to own partitions (DATA). Who leaves keeps to it."""
+        if self.mine is not Wish.LEAVE:
+            self.mine = wish
+            self.number += 1
+            self._of[self._me] = (self.number, wish)
+
+    def heard(self, beat: Heartbeat, view: int) -> None:
+        """A heartbeat of a member of the view."""
+        if beat.wish_number > self._of.get(beat.uuid, (0, Wish.NONE))[0]:
+            self._of[beat.uuid] = (beat.wish_number, beat.wish)
+        if beat.view == view:
+            self.note_safe(beat.uuid, safe=beat.safe)
+
+    def note_safe(self, member: MemberId, *, safe: bool) -> None:
+        """Remember whether the member sees nothing unsafe."""
+        if safe:
+            self.safe.add(member)
+        else:
+            self.safe.discard(member)
+
+    def of(self, member: MemberId) -> Wish:
+        """What this member wants to become."""
+        return self._of.get(member, (0, Wish.NONE))[1]
+
+    def departing(self, members: list[MemberInfo]) -> set[MemberId]:
+        """Who shall hold no partition any more: leavers, and data members that want to be lite."""
+        return {
+            info.uuid
+            for info in members
+            if self.of(info.uuid) is Wish.LEAVE or (self.of(info.uuid) is Wish.LITE and not info.lite)
+        }
+
+    # -- orders of the operator
+
+    def order(self, view: View, state: ClusterState, *, ending: bool) -> None:
+        """The cluster shall be in this state; a later order replaces one that is not carried out yet."""
+        self._order = StateWanted(view.number, state, ending)
+        if _fulfilled(self._order, view):
+            self._order = None
+        else:
+            self._out.send(view.members[0].uuid, self._order)
+
+    def ordered(self, order: StateWanted) -> None:
+        """As master: somebody's operator wants this."""
+        self._ordered = order
+
+    def wanted(self, view: View) -> tuple[ClusterState, bool]:
+        """As master: the state that the next view should have, and whether the cluster is to end."""
+        order = self._ordered
+        return (order.state, order.ending) if order is not None else (view.state, view.ending)
+
+    # -- a new view
+
+    def installed(self, view: View, mine: MemberInfo) -> None:
+        """This member is in the view: what has come true is no wish any more; the rest is said again."""
+        here = {info.uuid for info in view.members}
+        self._of = {uuid: wish for uuid, wish in self._of.items() if uuid in here}
+        self.safe = set()
+        if view.ending:
+            self.become(Wish.LEAVE)
+        elif self.mine is (Wish.LITE if mine.lite else Wish.DATA):
+            self.become(Wish.NONE)
+        if self.number:
+            self._of[self._me] = (self.number, self.mine)
+        master = view.members[0].uuid
+        if self._ordered is not None and (master != self._me or _fulfilled(self._ordered, view)):
+            self._ordered = None
+        if self._order is not None and _fulfilled(self._order, view):
+            self._order = None
+        if self._order is not None:
+            self._out.send(master, msgspec.structs.replace(self._order, view=view.number))
+
+
+def _fulfilled(order: StateWanted, view: View) -> bool:
+    return view.state is order.state and view.ending >= order.ending

@@ -1,0 +1,227 @@
+"""What happened to partitions: migrations and losses, told to every member once, in order (H3, H5).
+
+News travel with the rounds of the ledger: a member tells its listeners of a migration when it applies the row that the
+migration made. The news that somebody may not have heard yet are the *completed migrations* of the design: each member
+keeps them until all have acknowledged, so that a new master can pass them on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import StrEnum, unique
+
+import msgspec
+
+from holdfast.core.machine import MILLISECOND, Outbox
+from holdfast.core.placement.migration import Migration
+from holdfast.core.placement.table import Row
+
+
+@unique
+class Kind(StrEnum):
+    """What a piece of news says."""
+
+    STARTED = "started"
+    """A process of migrations was planned."""
+    COMPLETED = "completed"
+    """One migration has ended well."""
+    FAILED = "failed"
+    """One migration has ended without effect."""
+    FINISHED = "finished"
+    """The process is over: all is done, or the rest was planned anew."""
+    LOST = "lost"
+    """Copies of a partition are gone with their members."""
+
+
+class Loss(msgspec.Struct, frozen=True, array_like=True):
+    """What was lost of one partition."""
+
+    partition: int
+    lost_backups: int
+    """How many backups are gone besides the owner: 0 means that the first backup has become the owner."""
+    all_lost: bool
+    """Whether no copy is left among the members."""
+    maps: list[str]
+    """Configured maps whose entries of this partition are gone; `default` stands for all that are not named."""
+    begun_anew: bool = False
+    """Whether the partition goes on empty, because `partitions.lost` is `accept`; else it waits for a copy."""
+
+
+class News(msgspec.Struct, frozen=True, array_like=True):
+    """One piece of news. Numbers of a process count migrations; `elapsed_ms` is the master's clock since its start."""
+
+    number: tuple[int, int]
+    """View in which it happened, and the how manieth in it; later news have greater numbers."""
+    kind: Kind
+    process: tuple[int, int] = (0, 0)
+    """The process it belongs to: the number of its STARTED."""
+    planned: int = 0
+    completed: int = 0
+    failed: int = 0
+    elapsed_ms: int = 0
+    migration: Migration | None = None
+    version: int = 0
+    """Version of the partition's row after the migration, or its failure."""
+    loss: Loss | None = None
+
+    @property
+    def remaining(self) -> int:
+        """Migrations of the process that have not ended."""
+        return max(0, self.planned - self.completed - self.failed)
+
+    def agrees_with(self, newest: Callable[[int], Row]) -> bool:
+        """Whether the row it speaks of is the newest one; true of news that speak of none."""
+        return self.migration is None or newest(self.migration.partition).version == self.version
+
+
+Told = Callable[[News], None]
+
+
+class Chronicle:
+    """The news of one member: told to its listeners once each, kept until everyone has them."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, int], tuple[int, News]] = {}
+        """Number -> the round that brought it, and the news."""
+        self._told = (0, 0)
+        self.open: News | None = None
+        """The last that was told of a process that is not over."""
+        self._listeners: list[Told] = []
+
+    def listen(self, told: Told) -> Callable[[], None]:
+        """Call `told` with each piece of news from now on; answers the function that ends it."""
+        self._listeners.append(told)
+
+        def remove() -> None:
+            if told in self._listeners:
+                self._listeners.remove(told)
+
+        return remove
+
+    @property
+    def kept(self) -> list[News]:
+        """What somebody may not have heard yet, oldest first."""
+        return [news for _, (_, news) in sorted(self._kept.items())]
+
+    def admitted(self, life: int) -> None:
+        """This member was admitted with the view `life`: what happened before does not concern it."""
+        self._told = max(self._told, (life, 0))
+
+    def learn(self, round_number: int, news: Iterable[News], *, whole: bool) -> None:
+        """Take the news of an applied round. `whole`: it lists all that is still to be kept."""
+        if whole:
+            self._kept.clear()
+        for one in sorted(news, key=lambda one: one.number):
+            self._kept[one.number] = (round_number, one)
+            if one.number > self._told:
+                self._told = one.number
+                self._follow(one)
+                for told in list(self._listeners):
+                    told(one)
+
+    def _follow(self, news: News) -> None:
+        if news.kind is Kind.FINISHED:
+            self.open = None
+        elif news.kind is not Kind.LOST:
+            self.open = news
+
+    def known(self, round_number: int) -> None:
+        """Every member has stored the rounds up to this one: their news need not be kept any longer."""
+        for number in [number for number, (brought, _) in self._kept.items() if brought <= round_number]:
+            del self._kept[number]
+
+
+class Reporter:
+    """As master: puts into words what happens, until a round takes it along."""
+
+    def __init__(self, out: Outbox) -> None:
+        self._out = out
+        self.pending: list[News] = []
+        self._view = 0
+        self._count = 0
+        self._process: News | None = None
+        """The newest state of the process under way."""
+        self._began_ns = 0
+
+    def view_changed(self, view: int) -> None:
+        """What is said from now on happens in this view."""
+        self._view, self._count = view, 0
+
+    def reset(self) -> None:
+        """This member is no master (any more)."""
+        self.pending.clear()
+        self._process = None
+
+    def take(self) -> list[News]:
+        """What is to be told, in order; it is not pending any more."""
+        pending, self.pending = self.pending, []
+        return pending
+
+    def _say(self, news: News) -> News:
+        self._count += 1
+        news = msgspec.structs.replace(news, number=(self._view, self._count))
+        self.pending.append(news)
+        return news
+
+    # -- processes of migrations
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a process has begun and is not over."""
+        return self._process is not None
+
+    def inherit(self, process: News | None) -> None:
+        """A new master: the process of the one before ends here, with what was done of it."""
+        if self._process is None and process is not None:
+            self._process = process
+            self.finished()
+
+    def started(self, planned: int) -> None:
+        """So many migrations are planned."""
+        self.finished()
+        self._began_ns = self._out.now_ns
+        process = self._say(News((0, 0), Kind.STARTED, planned=planned))
+        self.pending[-1] = self._process = msgspec.structs.replace(process, process=process.number)
+
+    def ended(self, migration: Migration, version: int, *, well: bool) -> None:
+        """One migration has ended; the partition's row has this version now."""
+        before = self._process or News((0, 0), Kind.STARTED)
+        after = News(
+            (0, 0),
+            Kind.COMPLETED if well else Kind.FAILED,
+            before.process,
+            before.planned,
+            before.completed + well,
+            before.failed + (not well),
+            self._elapsed_ms(),
+            migration,
+            version,
+        )
+        said = self._say(after)
+        if self._process is not None:
+            self._process = said
+
+    def finished(self) -> None:
+        """The process is over, if one was under way."""
+        last, self._process = self._process, None
+        if last is not None:
+            self._say(
+                News(
+                    (0, 0),
+                    Kind.FINISHED,
+                    last.process,
+                    last.planned,
+                    last.completed,
+                    last.failed,
+                    self._elapsed_ms() if self._began_ns else last.elapsed_ms,
+                )
+            )
+
+    def _elapsed_ms(self) -> int:
+        return (self._out.now_ns - self._began_ns) // MILLISECOND if self._began_ns else 0
+
+    # -- losses
+
+    def lost(self, loss: Loss) -> None:
+        """Copies of a partition are gone."""
+        self._say(News((0, 0), Kind.LOST, loss=loss))

@@ -1,0 +1,112 @@
+"""Could a crash cost something now? Cheap enough to be asked every second, and it sets nothing in motion.
+
+Each member looks at what it knows itself, and says with every heartbeat whether it sees anything unsafe; so each one
+can also answer for the whole cluster.
+"""
+
+from __future__ import annotations
+
+from holdfast.config import Settings
+from holdfast.core.cluster.membership import Membership
+from holdfast.core.machine import Outbox
+from holdfast.core.migration.master import Migrations
+from holdfast.core.placement.ledger import Ledger
+from holdfast.core.replication.activation import Activation
+
+
+class Safety:
+    """What one member sees."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        out: Outbox,
+        membership: Membership,
+        ledger: Ledger,
+        migrations: Migrations,
+        activation: Activation,
+    ) -> None:
+        self._settings = settings
+        self._out = out
+        self._membership = membership
+        self._ledger = ledger
+        self._migrations = migrations
+        self._activation = activation
+        self._copies: str | None = None
+        """What the rows lack; None: not looked at since they changed."""
+
+    def changed(self) -> None:
+        """Members or rows have changed."""
+        self._copies = None
+
+    def why_unsafe(self) -> str:
+        """Why a crash could cost something now; empty when all is safe as far as this member knows."""
+        membership = self._membership
+        if membership.state != "member":
+            return f"this member is {membership.state}"
+        suspects = membership.detector.suspects(self._out.now_ns)
+        if suspects:
+            here = {info.uuid for info in membership.members()} - set(suspects)
+            alone = not membership.is_quorum(here)
+            lasting = "; the rest is no majority and cannot go on without them" if alone else ""
+            return f"{len(suspects)} of {len(membership.members())} members are silent{lasting}"
+        if not self._ledger.table.assigned:
+            return self._unassigned()
+        if self._copies is None:
+            self._copies = self._missing_copies()
+        if self._copies:
+            return self._copies + self._why_not_restored()
+        if self._activation.pending:
+            return f"{self._activation.pending} partitions are taking office"
+        return self._master_busy() if membership.is_master else ""
+
+    def why_cluster_unsafe(self) -> str:
+        """The same for the whole cluster, from what the members have said with their last heartbeats in this view."""
+        why = self.why_unsafe()
+        if why:
+            return why
+        unsafe = [
+            info.name
+            for info in self._membership.members()
+            if info.uuid != self._membership.me and info.uuid not in self._membership.wishes.safe
+        ]
+        return f"not said to be safe: {', '.join(unsafe)}" if unsafe else ""
+
+    def _unassigned(self) -> str:
+        here, wanted = len(self._membership.data_members()), self._settings.cluster.initial_members
+        if here < wanted:
+            return f"partitions are not assigned yet: {here} of {wanted} data members are here"
+        return "partitions are not assigned yet"
+
+    def _missing_copies(self) -> str:
+        members = self._membership.members()
+        present = {info.uuid for info in members}
+        groups = {info.group or info.uuid for info in members if not info.lite}
+        wanted = min(1 + self._settings.replica_backups(), len(groups))
+        lacking = 0
+        first = ""
+        for partition, row in enumerate(self._ledger.table.rows):
+            living = sum(member in present for member in row.holding if member is not None)
+            if living < wanted:
+                lacking += 1
+                first = first or f"partition {partition} has {living} of {wanted} copies"
+        return f"{first}, and {lacking - 1} more lack some" if lacking > 1 else first
+
+    def _why_not_restored(self) -> str:
+        state = self._membership.cluster_state
+        if not state.migrates:
+            return f"; the cluster is {state}"
+        delayed_ms = self._migrations.delayed_ms
+        return f"; restoring waits {delayed_ms / 1000:.1f} s for members to return" if delayed_ms else ""
+
+    def _master_busy(self) -> str:
+        migrations = self._migrations
+        if not self._ledger.ready:
+            return "looking for the newest table"
+        if migrations.running or migrations.queued:
+            return f"{len(migrations.running) + migrations.queued} migrations to do"
+        if not migrations.planned and self._membership.cluster_state.migrates:
+            return "a rebalance is to be planned"
+        if not self._ledger.settled:
+            return "a table round is under way"
+        return ""
