@@ -6,88 +6,15 @@ from functools import partial
 
 import msgspec
 import pytest
+from tests.sim.stage import Stage
 
-from holdfast.check import convergence
-from holdfast.config import PartitionSettings, Settings
+from holdfast.config import PartitionSettings
 from holdfast.core.machine import MILLISECOND, SECOND
 from holdfast.core.placement.key import partition_of
-from holdfast.core.rules import Rules
 from holdfast.core.store.operations import Op, Outcome, Request, Status
-from holdfast.sim.cluster import Cluster, simulated_settings
+from holdfast.sim.cluster import simulated_settings
 from holdfast.sim.workload import MAP, wire_key
-from holdfast.sim.world import Process, World
-
-
-class Stage:
-    """A cluster at rest, and the words to tell a story with."""
-
-    def __init__(
-        self, hosts: int, *, backups: int = 1, without: str = "", settings: Settings | None = None
-    ) -> None:
-        self.world = World(4711, None)
-        self.settings = settings or simulated_settings(backups, 7)
-        self.cluster = Cluster(
-            self.world, self.settings, Rules(frozenset({without} if without else ())), hosts
-        )
-        self.processes = [self.cluster.start(0, bootstrap=True)]
-        self.processes += [self.cluster.start(index) for index in range(1, hosts)]
-        self.rest()
-
-    def wait(self, seconds: float) -> None:
-        self.world.run_until(self.world.now_ns + round(seconds * SECOND))
-        assert not self.world.failures, self.world.failures
-
-    def rest(self, seconds: float = 60) -> None:
-        """Until all is well."""
-        self.world.run_until(self.world.now_ns + round(seconds * SECOND), stop=self.cluster.settled)
-        assert not self.world.failures, self.world.failures
-        assert self.cluster.settled(), convergence.judge(self.cluster.members())
-        self.wait(1)
-        assert convergence.judge(self.cluster.members()) == []
-
-    def ask(self, process: Process, op: Op, key: str, value: str = "") -> list[Outcome]:
-        """Send a request now; the answer comes into the list."""
-        raw = wire_key(key)
-        partition = partition_of(raw, 0, self.settings.partitions.count)
-        answers: list[Outcome] = []
-        request = Request(op, MAP, [partition], raw, value.encode())
-        process.step(partial(process.driver.execute, request, answers.append))
-        return answers
-
-    def put(self, process: Process, key: str, value: str) -> None:
-        answers = self.ask(process, Op.SET, key, value)
-        self.wait(1)
-        assert [answer.status for answer in answers] == [Status.OK]
-
-    def get(self, process: Process, key: str) -> str | None:
-        answers = self.ask(process, Op.GET, key)
-        self.wait(1)
-        assert [answer.status for answer in answers] == [Status.OK], answers
-        value = answers[0].value
-        return value.decode() if isinstance(value, bytes) else None
-
-    def owner_of(self, key: str) -> Process:
-        """The process of the partition's primary."""
-        row = self.processes[0].driver.member.table.rows[partition_of(wire_key(key), 0, 7)]
-        return next(process for process in self.processes if process.driver.member.me == row.owner)
-
-    def backups_of(self, key: str) -> list[Process]:
-        """Processes of its backups, hottest first."""
-        row = self.processes[0].driver.member.table.rows[partition_of(wire_key(key), 0, 7)]
-        by_uuid = {process.driver.member.me: process for process in self.processes}
-        return [by_uuid[uuid] for uuid in row.replicas[1:] if uuid is not None]
-
-    def cut(self, source: Process, target: Process) -> None:
-        self.world.weather.cut[source.host, target.host] = True
-
-    def isolate(self, one: Process) -> None:
-        for other in self.processes:
-            if other is not one:
-                self.cut(one, other)
-                self.cut(other, one)
-
-    def heal(self) -> None:
-        self.world.weather.cut.clear()
+from holdfast.sim.world import Process
 
 
 def test_a_write_is_not_acknowledged_while_its_backup_does_not_hold_it() -> None:

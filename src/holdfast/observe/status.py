@@ -7,6 +7,20 @@ from collections import Counter
 from holdfast.core.member import Member
 
 
+def _process(member: Member) -> dict[str, int] | None:
+    """The rebalance under way, if any, as its last news tell."""
+    news = member.ledger.chronicle.open
+    if news is None:
+        return None
+    return {
+        "planned": news.planned,
+        "completed": news.completed,
+        "failed": news.failed,
+        "remaining": news.remaining,
+        "elapsed_ms": news.elapsed_ms,
+    }
+
+
 def status_of(member: Member) -> dict[str, object]:
     """What this member knows of itself and its cluster. Counts are of this moment; `safe` is this member's own view."""
     membership = member.membership
@@ -14,6 +28,7 @@ def status_of(member: Member) -> dict[str, object]:
     primaries = Counter(row.owner for row in rows if row.owner)
     backups = Counter(uuid for row in rows for uuid in row.replicas[1:] if uuid)
     why_unsafe = member.why_unsafe()
+    why_cluster_unsafe = member.safety.why_cluster_unsafe()
     view = membership.view
     return {
         "uuid": member.me,
@@ -21,6 +36,8 @@ def status_of(member: Member) -> dict[str, object]:
         "state": membership.state,
         "leaving": membership.leaving,
         "refusal": membership.refusal,
+        "cluster_state": membership.cluster_state.value,
+        "missing": [info.name for info in view.missing] if view else [],
         "cluster": membership.identity.cluster,
         "cluster_id": view.cluster_id if view else "",
         "master": membership.master or "",
@@ -46,7 +63,7 @@ def status_of(member: Member) -> dict[str, object]:
             "count": len(rows),
             "primaries": primaries[member.me],
             "backups": backups[member.me],
-            "serving": sum(1 for copy in member.lane.serving if copy is not None),
+            "serving": sum(1 for copy in member.lane.in_office if copy is not None),
             "holes": sum(1 for row in rows for uuid in row.replicas if uuid is None),
             "waiting_for_copies": len(member.migrations.lost),
         },
@@ -55,13 +72,18 @@ def status_of(member: Member) -> dict[str, object]:
             "queued": member.migrations.queued,
             "completed": member.migrations.completed,
             "failed": member.migrations.failed,
+            "delayed_ms": member.migrations.delayed_ms,
+            "completed_kept": len(member.ledger.chronicle.kept),
+            "process": _process(member),
             "sent_bytes": member.source.bytes_sent,
         },
         "entries": {
-            "primary": sum(copy.entry_count() for copy in member.lane.serving if copy is not None),
+            "primary": sum(copy.entry_count() for copy in member.lane.in_office if copy is not None),
             "all": sum(copy.entry_count() for copy in member.copies.held.values()),
         },
         "batches_waiting": member.lane.waiting,
         "safe": not why_unsafe,
         "why_unsafe": why_unsafe,
+        "cluster_safe": not why_cluster_unsafe,
+        "why_cluster_unsafe": why_cluster_unsafe,
     }

@@ -14,9 +14,11 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.config import Settings, load
+from holdfast.core.cluster.state import ClusterState, Wish
+from holdfast.core.migration.news import Kind, Loss, News
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import DEFAULT_TTL, EntryEvent, Op, Outcome, Request, Status, Value
-from holdfast.errors import Closing, Moved, NotReady, Passive, RequestError, TooLarge, Unknown
+from holdfast.errors import Closing, Moved, NotReady, Passive, Refused, RequestError, TooLarge, Unknown
 from holdfast.runtime.node import Node
 from holdfast.wire.values import from_stored, to_stored
 
@@ -119,16 +121,102 @@ class Member:
         """What this member knows of itself and the cluster; the same data as `holdfast status --json`."""
         return self._node.status()
 
+    # -- is it safe?
+
     @property
     def safe(self) -> bool:
-        """Whether every partition has all its copies and nothing is moving, as far as this member knows."""
-        return not self._node.member.why_unsafe()
+        """Whether this member sees nothing that a crash could cost: every partition has all its copies, and nothing
+        is moving. Cheap: ask as often as you like.
+        """
+        return not self.why_unsafe()
+
+    def why_unsafe(self) -> str:
+        """Why `safe` is False; empty when it is True."""
+        return self._node.member.safety.why_unsafe()
+
+    @property
+    def cluster_safe(self) -> bool:
+        """Whether all members say so. What the others say is at most as old as `cluster.heartbeat_ms`."""
+        return not self.why_cluster_unsafe()
+
+    def why_cluster_unsafe(self) -> str:
+        """Why `cluster_safe` is False; empty when it is True."""
+        return self._node.member.safety.why_cluster_unsafe()
 
     async def wait_safe(self, timeout_s: float = 60.0) -> None:
-        """Wait until `safe`. Raises TimeoutError."""
-        async with asyncio.timeout(timeout_s):
-            while not self.safe:  # noqa: ASYNC110  (the core sets no event for what is true at rest)
-                await asyncio.sleep(0.02)
+        """Wait until the whole cluster is safe. Raises TimeoutError, which says why it is not."""
+        await self._until(lambda: self.cluster_safe, timeout_s, self.why_cluster_unsafe)
+
+    async def _until(self, reached: Callable[[], bool], timeout_s: float, why: Callable[[], str]) -> None:
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while not reached():
+            if asyncio.get_running_loop().time() >= deadline:
+                raise TimeoutError(f"not within {timeout_s:g} s: {why()}")
+            await asyncio.sleep(0.02)
+
+    # -- control
+
+    @property
+    def cluster_state(self) -> ClusterState:
+        """What the operator allows."""
+        return self._node.member.membership.cluster_state
+
+    async def change_cluster_state(self, state: ClusterState, timeout_s: float = 60.0) -> None:
+        """Put the whole cluster into this state; answers when this member has it. Raises TimeoutError.
+
+        After a TimeoutError the order stands: it is carried out as soon as a majority of the members can agree.
+        """
+        self._node.driver.change_state(ClusterState(state))
+        await self._until(
+            lambda: self.cluster_state is state, timeout_s, lambda: f"the cluster is {self.cluster_state}"
+        )
+
+    async def shut_down_cluster(self, timeout_s: float = 60.0) -> None:
+        """Make the cluster passive and let every member leave. Raises TimeoutError."""
+        self._node.driver.change_state(ClusterState.PASSIVE, ending=True)
+        await self._until(self._node.ended.is_set, timeout_s, self.why_unsafe)
+
+    @property
+    def lite(self) -> bool:
+        """Whether this member owns no partitions by its nature."""
+        return self._node.member.membership.info.lite
+
+    async def promote(self, timeout_s: float = 60.0) -> None:
+        """Let this lite member own partitions. Raises TimeoutError."""
+        self._node.driver.become(Wish.DATA)
+        await self._until(lambda: not self.lite, timeout_s, lambda: "it is still a lite member")
+
+    async def demote(self, timeout_s: float = 600.0) -> None:
+        """Make this member a lite one when its partitions are safe elsewhere.
+
+        Raises Refused when it is the last one with data, and TimeoutError (then it stays a data member).
+        """
+        membership = self._node.member.membership
+        if [info.uuid for info in membership.data_members()] == [self.uuid]:
+            raise Refused("this is the last data member: without it nobody would hold the partitions")
+        self._node.driver.become(Wish.LITE)
+        try:
+            await self._until(lambda: self.lite, timeout_s, self.why_unsafe)
+        except TimeoutError:
+            self._node.driver.become(Wish.NONE)
+            raise
+
+    # -- listeners
+
+    def on_migration(self, heard: Callable[[News], None]) -> Callable[[], None]:
+        """Call `heard` with the start, each migration and the end of every rebalance, on any member; in order, each
+        once. Answers the function that ends it.
+        """
+        return self._listen(lambda news: heard(news) if news.kind is not Kind.LOST else None)
+
+    def on_partition_lost(self, heard: Callable[[Loss], None]) -> Callable[[], None]:
+        """Call `heard` when copies of a partition are gone with their members: how many, and which maps have lost
+        entries. Answers the function that ends it.
+        """
+        return self._listen(lambda news: heard(news.loss) if news.loss is not None else None)
+
+    def _listen(self, heard: Callable[[News], None]) -> Callable[[], None]:
+        return self._node.member.ledger.chronicle.listen(heard)
 
     def map(self, name: str) -> Map:
         """The map of this name; it comes into being with its first entry."""

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from holdfast.core.cluster import admission
+from holdfast.core.cluster.admission import Candidates
 from holdfast.core.cluster.agreement import Agreement, is_quorum
 from holdfast.core.cluster.detector import Detector
 from holdfast.core.cluster.state import ClusterState, Wish
@@ -36,8 +38,6 @@ from holdfast.core.placement.table import Row
 JOIN_INTERVAL_NS = 500 * MILLISECOND
 RETURN_FACTOR = 3
 """For how many times of suspicion a removed member may still come back."""
-CANDIDATE_NS = 4 * JOIN_INTERVAL_NS
-"""Whoever has not asked for so long does not want to be admitted any more, or is dead."""
 LAST_WORDS_NS = 1000 * MILLISECOND
 """When all leave together, how long the word of it has to reach the others."""
 
@@ -96,8 +96,7 @@ class Membership:
         self.state = "joining"
         self.refusal = ""
         self.detector = Detector(timing.suspect_after_ns)
-        self._candidates: dict[MemberId, tuple[MemberInfo, int]] = {}
-        """Who has asked to be admitted, and when it last did."""
+        self._candidates = Candidates()
         self._accusations: dict[MemberId, list[MemberId]] = {}
         self.wishes = Wishes(self.me, out)
         self._sealed_since: dict[MemberId, int] = {}
@@ -317,10 +316,11 @@ class Membership:
 
     def on_join_request(self, sender: Address, request: JoinRequest) -> None:
         info = request.info
-        home = Address(info.host, info.port)
-        refusal = self._refusal(request)
-        if refusal:
-            self._out.whisper(home, JoinAnswer(self.me, False, refusal, self.info.host, self.info.port))
+        home = admission.home(info)
+        here = self._last_view.cluster_id if self._last_view is not None else ""
+        why = admission.refusal(request, self.identity.cluster, self.identity.shared, here, self.view)
+        if why:
+            self._out.whisper(home, JoinAnswer(self.me, False, why, self.info.host, self.info.port))
             return
         if self.view is None or self.state != "member":
             idle = self.state == "joining"
@@ -337,30 +337,8 @@ class Membership:
             if (other.host, other.port) == (info.host, info.port) and other.uuid != info.uuid:
                 # Its port is taken by a new process: the old one has ended.
                 self.detector.silent(other.uuid)
-        home_taken = [uuid for uuid, (other, _) in self._candidates.items() if _home(other) == home]
-        for uuid in home_taken:
-            del self._candidates[uuid]
-        self._candidates[info.uuid] = (info, self._out.now_ns)
+        self._candidates.ask(info, self._out.now_ns)
         self.consider()
-
-    def _refusal(self, request: JoinRequest) -> str:
-        if request.cluster != self.identity.cluster:
-            return f"cluster.name is {self.identity.cluster!r} here, yours is {request.cluster!r}"
-        here = self._last_view.cluster_id if self._last_view is not None else ""
-        if here and request.cluster_id not in ("", here):
-            return f"you hold data of another cluster (id {request.cluster_id}); this one is {here}"
-        view = self.view
-        if view is not None and view.ending:
-            return "the cluster is being shut down"
-        if view is not None and view.state.frozen:
-            known = {_home(info) for info in (*view.missing, *view.members)}
-            if _home(request.info) not in known:
-                return f"the cluster is {view.state}: only members that have gone since then may come back"
-        for key, value in sorted(self.identity.shared.items()):
-            theirs = request.shared.get(key, "")
-            if theirs != value:
-                return f"{key} is {value} in this cluster, yours is {theirs or 'not set'}"
-        return ""
 
     def on_join_answer(self, sender: Address, answer: JoinAnswer) -> None:
         if self.state not in ("joining", "exiled"):
@@ -431,12 +409,14 @@ class Membership:
             self._tell_minority(suspects)
             return None
         self._minority_told = False
-        members = [self._as_wished(info) for info in members] + self._admissible(view, members)
+        members = [self._as_wished(info) for info in members] + self._candidates.admissible(
+            view, members, self._out.now_ns
+        )
         state, ending = self.wishes.wanted(view)
         same = members == view.members and (state, ending) == (view.state, view.ending)
         if same and not self._long_sealed():
             return None
-        missing = _missing(view, members) if state.frozen else []
+        missing = admission.missing(view, members) if state.frozen else []
         return View(view.number + 1, view.cluster_id, members, left, state, ending, missing)
 
     def _wants_to_go(self, member: MemberId) -> bool:
@@ -450,27 +430,6 @@ class Membership:
         if wish is Wish.LITE and not info.lite and self._may_demote(info.uuid):
             return msgspec.structs.replace(info, lite=True)
         return info
-
-    def _admissible(self, view: View, staying: list[MemberInfo]) -> list[MemberInfo]:
-        """Who is let in: those who still ask, and no more than those who stay, who thus can decide without them.
-
-        Their life is the number of the view that admits them: no two admissions share one. While the table is frozen
-        only those come in who have gone since, or processes that were started in their place.
-        """
-        if view.ending:
-            return []
-        homes = {_home(info) for info in view.missing}
-        taken = {_home(info) for info in staying}
-        since = self._out.now_ns - CANDIDATE_NS
-        chosen: list[MemberInfo] = []
-        for uuid in sorted(self._candidates):
-            info, asked_ns = self._candidates[uuid]
-            wanted = asked_ns >= since and _home(info) not in taken and self.member(uuid) is None
-            if view.state.frozen and _home(info) not in homes:
-                wanted = False
-            if wanted and len(chosen) < len(staying):
-                chosen.append(msgspec.structs.replace(info, life=view.number + 1))
-        return chosen
 
     def _tell_minority(self, suspects: set[MemberId]) -> None:
         """Say once why nothing can be decided, and what ends that."""
@@ -551,7 +510,7 @@ class Membership:
         alive = {info.uuid for info in view.members}
         if any(who[0] not in alive and who[0] not in view.left for who in before):
             self._evicted_at_ns = self._out.now_ns
-        self._candidates = {uuid: asked for uuid, asked in self._candidates.items() if uuid not in alive}
+        self._candidates.installed(view)
         self._accusations = {}
         self._sealed_since = {}
         if admitted:
@@ -607,16 +566,3 @@ class Membership:
     def _depart(self) -> None:
         self.state = "gone"
         self._out.effects.append(Stop("left the cluster; every partition is safe elsewhere"))
-
-
-def _missing(view: View, members: list[MemberInfo]) -> list[MemberInfo]:
-    """Who has gone since the table was frozen, and has not come back, nor another process in its place."""
-    homes = {_home(info) for info in members}
-    here = {info.uuid for info in members}
-    return [
-        info for info in (*view.missing, *view.members) if info.uuid not in here and _home(info) not in homes
-    ]
-
-
-def _home(info: MemberInfo) -> Address:
-    return Address(info.host, info.port)

@@ -1,0 +1,85 @@
+"""Who is let in? Those who ask and fit; never more at once than can be outvoted."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core.machine import MILLISECOND, Address, MemberId
+from holdfast.core.messages import JoinRequest, MemberInfo, View
+
+CANDIDATE_NS = 2000 * MILLISECOND
+"""Whoever has not asked for so long does not want to be admitted any more, or is dead. A few times the interval of
+asking."""
+
+
+def home(info: MemberInfo) -> Address:
+    """Where the member listens for members."""
+    return Address(info.host, info.port)
+
+
+def refusal(
+    request: JoinRequest, cluster: str, shared: dict[str, str], cluster_id: str, view: View | None
+) -> str:
+    """Why this stranger cannot be admitted, in words that say what to do; empty when it can."""
+    if request.cluster != cluster:
+        return f"cluster.name is {cluster!r} here, yours is {request.cluster!r}"
+    if cluster_id and request.cluster_id not in ("", cluster_id):
+        return f"you hold data of another cluster (id {request.cluster_id}); this one is {cluster_id}"
+    if view is not None and view.ending:
+        return "the cluster is being shut down"
+    if view is not None and view.state.frozen:
+        known = {home(info) for info in (*view.missing, *view.members)}
+        if home(request.info) not in known:
+            return f"the cluster is {view.state}: only members that have gone since then may come back"
+    for key, value in sorted(shared.items()):
+        theirs = request.shared.get(key, "")
+        if theirs != value:
+            return f"{key} is {value} in this cluster, yours is {theirs or 'not set'}"
+    return ""
+
+
+def missing(view: View, members: list[MemberInfo]) -> list[MemberInfo]:
+    """Who has gone since the table was frozen, and has not come back, nor another process in its place."""
+    homes = {home(info) for info in members}
+    here = {info.uuid for info in members}
+    return [
+        info for info in (*view.missing, *view.members) if info.uuid not in here and home(info) not in homes
+    ]
+
+
+class Candidates:
+    """Who has asked to be admitted, and when it last did."""
+
+    def __init__(self) -> None:
+        self._asked: dict[MemberId, tuple[MemberInfo, int]] = {}
+
+    def ask(self, info: MemberInfo, now_ns: int) -> None:
+        """It asks (again). Of two processes at one address only the newer can be alive."""
+        for uuid in [uuid for uuid, (other, _) in self._asked.items() if home(other) == home(info)]:
+            del self._asked[uuid]
+        self._asked[info.uuid] = (info, now_ns)
+
+    def installed(self, view: View) -> None:
+        """Who is in the view asks no more."""
+        for info in view.members:
+            self._asked.pop(info.uuid, None)
+
+    def admissible(self, view: View, staying: list[MemberInfo], now_ns: int) -> list[MemberInfo]:
+        """Who is let in: those who still ask, and no more than those who stay, who thus can decide without them.
+
+        Their life is the number of the view that admits them: no two admissions share one. While the table is frozen
+        only those come in who have gone since, or processes that were started in their place.
+        """
+        if view.ending:
+            return []
+        homes = {home(info) for info in view.missing}
+        taken = {home(info) for info in staying}
+        here = {info.uuid for info in view.members}
+        chosen: list[MemberInfo] = []
+        for uuid in sorted(self._asked):
+            info, asked_ns = self._asked[uuid]
+            if asked_ns < now_ns - CANDIDATE_NS or home(info) in taken or uuid in here:
+                continue
+            if (not view.state.frozen or home(info) in homes) and len(chosen) < len(staying):
+                chosen.append(msgspec.structs.replace(info, life=view.number + 1))
+        return chosen

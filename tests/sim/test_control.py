@@ -1,0 +1,471 @@
+"""Cluster states, lite members, delays, listeners and safety, in the simulated world."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from tests.sim.stage import Stage
+
+from holdfast.check import convergence
+from holdfast.config import Settings
+from holdfast.core.cluster.state import ClusterState, Wish
+from holdfast.core.migration.news import Kind, News
+from holdfast.core.store.operations import Op, Status
+from holdfast.errors import InvariantBroken
+from holdfast.sim.cluster import simulated_settings
+from holdfast.sim.world import Process
+
+
+def settings(backups: int = 1, **changed: dict[str, Any]) -> Settings:
+    """Simulated settings with some keys of some sections changed."""
+    base = simulated_settings(backups, 7)
+    sections = {
+        section: msgspec.structs.replace(getattr(base, section), **keys) for section, keys in changed.items()
+    }
+    return msgspec.structs.replace(base, **sections)
+
+
+def slots(process: Process) -> list[tuple[str | None, ...]]:
+    return [row.replicas for row in process.driver.member.table.rows]
+
+
+def change(stage: Stage, state: ClusterState, *, through: int = 0) -> None:
+    process = stage.processes[through]
+    process.step(lambda: process.driver.change_state(state))
+    stage.wait(3)
+    for one in stage.cluster.living():
+        assert one.driver.member.membership.cluster_state is state
+
+
+def hear(process: Process) -> list[News]:
+    heard: list[News] = []
+    process.driver.member.ledger.chronicle.listen(heard.append)
+    return heard
+
+
+# -- states ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("through", [0, 2], ids=["master", "another member"])
+def test_a_state_is_changed_for_all_through_any_member(through: int) -> None:
+    stage = Stage(3)
+    for state in (*reversed(ClusterState), ClusterState.NO_MIGRATION, ClusterState.ACTIVE):
+        change(stage, state, through=through)
+    stage.rest()
+
+
+def test_an_order_survives_the_master_that_got_it() -> None:
+    stage = Stage(4, backups=2)
+    master, other = stage.processes[0], stage.processes[2]
+    stage.cut(other, master)
+    stage.cut(master, other)
+    other.step(lambda: other.driver.change_state(ClusterState.FROZEN))
+    stage.wait(0.2)
+    master.crash()
+    stage.heal()
+    stage.wait(15)
+    assert {p.driver.member.membership.cluster_state for p in stage.cluster.living()} == {ClusterState.FROZEN}
+
+
+def test_without_migration_a_joiner_gets_nothing_and_a_crash_promotes() -> None:
+    stage = Stage(3, spare=1)
+    stage.put(stage.processes[0], "k", "v")
+    change(stage, ClusterState.NO_MIGRATION)
+    before = slots(stage.processes[0])
+    joiner = stage.cluster.start(3)
+    stage.wait(10)
+    assert joiner.driver.member.membership.state == "member"
+    assert slots(joiner) == before
+    owner = stage.owner_of("k")
+    survivor = next(p for p in stage.processes if p is not owner)
+    owner.crash()
+    stage.wait(10)
+    rows = slots(survivor)
+    me = owner.driver.member.me
+    assert all(me not in row for row in rows)
+    assert all(row[0] is not None for row in rows)
+    assert sum(row.count(None) for row in rows) == sum(me in row for row in before), "a copy was restored"
+    assert stage.get(survivor, "k") == "v"
+    assert "no-migration" in survivor.driver.member.why_unsafe()
+    stage.processes.remove(owner)
+    stage.processes.append(joiner)
+    change(stage, ClusterState.ACTIVE)
+    stage.rest()
+
+
+@pytest.mark.parametrize("state", [ClusterState.FROZEN, ClusterState.PASSIVE])
+@pytest.mark.parametrize("who", ["master", "another"])
+def test_a_frozen_table_keeps_its_slots_when_a_member_shuts_down(state: ClusterState, who: str) -> None:
+    stage = Stage(3)
+    stage.put(stage.processes[0], "k", "v")
+    change(stage, state)
+    before = slots(stage.processes[1])
+    going = stage.processes.pop(0 if who == "master" else 2)
+    going.step(going.driver.leave)
+    stage.wait(10)
+    assert going.dead, "it was not let go"
+    for process in stage.processes:
+        assert slots(process) == before
+    change(stage, ClusterState.ACTIVE)
+    stage.rest()
+    assert all(going.driver.member.me not in row for row in slots(stage.processes[0]))
+    assert stage.get(stage.processes[0], "k") == "v"
+
+
+def test_a_member_that_holds_the_only_copy_does_not_go_while_frozen() -> None:
+    stage = Stage(3, backups=0)
+    stage.put(stage.processes[0], "k", "v")
+    change(stage, ClusterState.FROZEN)
+    going = stage.processes[2]
+    going.step(going.driver.leave)
+    stage.wait(20)
+    assert not going.dead
+    change(stage, ClusterState.ACTIVE)
+    stage.wait(20)
+    assert going.dead
+    stage.processes.remove(going)
+    stage.rest()
+    assert stage.get(stage.processes[0], "k") == "v"
+
+
+def test_while_frozen_writes_go_on_without_a_missing_backup_which_is_not_promoted_later() -> None:
+    """The backup is cut off and comes back with its old copy; then the primary dies. Its old copy must not serve."""
+    stage = Stage(5)
+    stage.put(stage.processes[0], "k", "old")
+    owner, (backup,) = stage.owner_of("k"), stage.backups_of("k")
+    others = [p for p in stage.processes if p not in (owner, backup)]
+    change(stage, ClusterState.FROZEN, through=stage.processes.index(others[0]))
+    before = slots(others[0])
+    stage.isolate(backup)
+    stage.wait(10)
+    stage.put(owner, "k", "new")
+    stage.heal()
+    stage.wait(15)
+    assert backup.driver.member.membership.state == "member"
+    owner.crash()
+    stage.wait(10)
+    assert slots(others[0]) == before
+    change(stage, ClusterState.ACTIVE, through=stage.processes.index(others[0]))
+    stage.wait(10)
+    answers = stage.ask(others[0], Op.GET, "k")
+    stage.wait(5)
+    assert [a.value for a in answers if a.status is Status.OK] != [b"old"], "a stale copy was promoted"
+    assert answers == []
+    assert others[0].driver.member.safety.why_cluster_unsafe()
+
+
+def test_a_frozen_cluster_takes_back_who_has_gone_and_nobody_else() -> None:
+    stage = Stage(3, spare=1)
+    change(stage, ClusterState.FROZEN)
+    gone = stage.processes.pop(2)
+    index = stage.cluster.addresses.index(gone.address)
+    gone.crash()
+    stage.wait(10)
+    before = slots(stage.processes[0])
+    again = stage.cluster.start(index)
+    stage.wait(10)
+    assert again.driver.member.membership.state == "member"
+    assert slots(stage.processes[0]) == before
+    stranger = stage.cluster.start(3)
+    stage.wait(10)
+    assert stranger.driver.member.membership.state == "joining"
+    assert "frozen" in stranger.driver.member.membership.refusal
+    stranger.crash()
+    stage.processes.append(again)
+    change(stage, ClusterState.ACTIVE)
+    stage.rest()
+
+
+def test_a_passive_cluster_answers_reads_and_refuses_writes() -> None:
+    stage = Stage(3)
+    stage.put(stage.processes[0], "k", "v")
+    change(stage, ClusterState.PASSIVE)
+    for process in stage.processes:
+        answers = stage.ask(process, Op.SET, "k", "w")
+        stage.wait(1)
+        assert [answer.status for answer in answers] == [Status.PASSIVE]
+        assert stage.get(process, "k") == "v"
+        assert not any(process.driver.member.lane.serving), "a session could write past the router"
+    change(stage, ClusterState.ACTIVE)
+    stage.put(stage.processes[0], "k", "w")
+
+
+def test_the_whole_cluster_shuts_down() -> None:
+    stage = Stage(4)
+    stage.put(stage.processes[0], "k", "v")
+    process = stage.processes[3]
+    process.step(lambda: process.driver.change_state(ClusterState.PASSIVE, ending=True))
+    stage.wait(20)
+    assert [p.name for p in stage.processes if not p.dead] == []
+
+
+def test_a_shutdown_goes_on_when_one_leaves_at_the_same_time() -> None:
+    stage = Stage(4)
+    leaver, process = stage.processes[1], stage.processes[3]
+    leaver.step(leaver.driver.leave)
+    process.step(lambda: process.driver.change_state(ClusterState.PASSIVE, ending=True))
+    stage.wait(60)
+    assert [p.name for p in stage.processes if not p.dead] == []
+
+
+# -- lite members ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("who", [0, 2], ids=["master", "another"])
+def test_a_member_becomes_lite_when_it_holds_nothing_and_data_again(who: int) -> None:
+    stage = Stage(3)
+    stage.put(stage.processes[0], "k", "v")
+    process = stage.processes[who]
+    member = process.driver.member
+    process.step(lambda: process.driver.become(Wish.LITE))
+    stage.rest()
+    stage.wait(5)
+    assert member.membership.info.lite
+    assert all(member.me not in row for row in slots(process))
+    assert member.copies.held == {}
+    assert stage.get(process, "k") == "v"
+    process.step(lambda: process.driver.become(Wish.DATA))
+    stage.rest()
+    stage.wait(5)
+    assert not member.membership.info.lite
+    assert any(member.me in row for row in slots(process))
+    stage.rest()
+
+
+def test_the_last_data_member_does_not_become_lite() -> None:
+    stage = Stage(2)
+    stage.put(stage.processes[0], "k", "v")
+    for process in stage.processes:
+        process.step(lambda one=process: one.driver.become(Wish.LITE))  # type: ignore[misc]
+    stage.wait(20)
+    data = [p for p in stage.processes if not p.driver.member.membership.info.lite]
+    assert data
+    assert stage.get(stage.processes[0], "k") == "v"
+
+
+# -- delays ------------------------------------------------------------------------------------------------------------
+
+
+def test_after_a_crash_copies_are_restored_only_after_the_delay() -> None:
+    stage = Stage(4, settings=settings(partitions={"rebalance_delay_ms": 30_000}))
+    stage.put(stage.processes[0], "k", "v")
+    owner = stage.owner_of("k")
+    stage.processes.remove(owner)
+    owner.crash()
+    stage.wait(10)
+    master = stage.processes[0]
+    assert stage.get(master, "k") == "v"
+    holes = sum(row.count(None) for row in slots(master))
+    assert holes
+    assert "restoring waits" in stage.cluster.living()[0].driver.member.why_unsafe()
+    stage.wait(5)
+    assert sum(row.count(None) for row in slots(master)) == holes
+    stage.wait(30)
+    assert sum(row.count(None) for row in slots(master)) == 0
+    stage.rest()
+
+
+def test_who_joins_ends_the_delay() -> None:
+    stage = Stage(4, settings=settings(partitions={"rebalance_delay_ms": 600_000}))
+    gone = stage.processes.pop(3)
+    index = stage.cluster.addresses.index(gone.address)
+    gone.crash()
+    stage.wait(10)
+    assert stage.processes[0].driver.member.why_unsafe()
+    stage.processes.append(stage.cluster.start(index))
+    stage.rest()
+
+
+def test_a_leaver_is_not_waited_for() -> None:
+    stage = Stage(4, settings=settings(partitions={"rebalance_delay_ms": 600_000}))
+    going = stage.processes.pop(3)
+    going.step(going.driver.leave)
+    stage.rest()
+
+
+def test_the_first_assignment_waits_for_enough_members() -> None:
+    stage = Stage(2, settings=settings(cluster={"initial_members": 3}), spare=1, rest=False)
+    stage.wait(15)
+    first = stage.processes[0].driver.member
+    assert len(first.membership.members()) == 2
+    assert not first.table.assigned
+    assert "2 of 3" in first.why_unsafe()
+    stage.processes.append(stage.cluster.start(2))
+    stage.rest()
+    assert first.migrations.completed == 0, "it was assigned at once, not moved afterwards"
+
+
+# -- news --------------------------------------------------------------------------------------------------------------
+
+
+def test_one_join_is_one_process_told_to_every_member_once() -> None:
+    stage = Stage(2, spare=1)
+    heard = [hear(process) for process in stage.processes]
+    before = slots(stage.processes[0])
+    joiner = stage.cluster.start(2)
+    heard.append(hear(joiner))
+    stage.processes.append(joiner)
+    stage.rest()
+    stage.wait(2)
+    after = slots(stage.processes[0])
+    assert heard[0] == heard[1] == heard[2]
+    kinds = [news.kind for news in heard[0]]
+    assert kinds[0] is Kind.STARTED and kinds[-1] is Kind.FINISHED
+    assert kinds.count(Kind.STARTED) == kinds.count(Kind.FINISHED) == 1
+    done = [news for news in heard[0] if news.kind is Kind.COMPLETED]
+    last = heard[0][-1]
+    assert len(done) == last.planned == last.completed > 0 and last.failed == last.remaining == 0
+    assert [news.completed for news in done] == list(range(1, len(done) + 1))
+    assert {news.process for news in heard[0]} == {heard[0][0].number}
+    rows = list(before)
+    for news in done:
+        assert news.migration is not None
+        rows[news.migration.partition] = news.migration.apply_to(rows[news.migration.partition])
+    assert rows == after, "the migrations told are those that made the table"
+
+
+def test_a_plan_that_is_cut_short_ends_and_another_begins() -> None:
+    stage = Stage(2, spare=2, settings=settings(partitions={"parallel_migrations": 1}))
+    heard = hear(stage.processes[0])
+    stage.world.weather.delay_ns = (40_000_000, 60_000_000)
+    stage.processes.append(stage.cluster.start(2))
+    while not any(news.kind is Kind.COMPLETED for news in heard):
+        stage.wait(0.05)
+    stage.processes.append(stage.cluster.start(3))
+    stage.rest()
+    ends = [news for news in heard if news.kind is Kind.FINISHED]
+    starts = [news for news in heard if news.kind is Kind.STARTED]
+    assert len(ends) == len(starts) >= 2
+    assert ends[0].completed < ends[0].planned
+    assert ends[-1].completed == ends[-1].planned
+
+
+def test_a_crash_is_one_process_of_promotions_and_one_of_new_copies() -> None:
+    stage = Stage(3)
+    listener = stage.processes[1]
+    heard = hear(listener)
+    gone = stage.processes.pop(2)
+    owned = [p for p, row in enumerate(slots(gone)) if row[0] == gone.driver.member.me]
+    gone.crash()
+    stage.rest()
+    losses = [news.loss for news in heard if news.loss is not None]
+    assert sorted(loss.partition for loss in losses) == owned
+    assert all(loss.lost_backups == 0 and not loss.all_lost and loss.maps == [] for loss in losses)
+    starts = [news.planned for news in heard if news.kind is Kind.STARTED]
+    assert len(starts) == 2 and starts[0] == len(owned)
+    promoted = [news.migration for news in heard if news.kind is Kind.COMPLETED][: len(owned)]
+    assert all(m and m.source is None and m.destination_new == 0 for m in promoted)
+
+
+def test_a_new_master_ends_the_process_of_the_one_before() -> None:
+    stage = Stage(4, backups=2, spare=1)
+    heard = hear(stage.processes[1])
+    stage.world.weather.delay_ns = (40_000_000, 60_000_000)
+    stage.processes.append(stage.cluster.start(4))
+    while not any(news.kind is Kind.COMPLETED for news in heard):
+        stage.wait(0.05)
+    stage.processes.pop(0).crash()
+    stage.rest()
+    starts = [news.number for news in heard if news.kind is Kind.STARTED]
+    ends = [news.process for news in heard if news.kind is Kind.FINISHED]
+    assert starts == ends
+    assert len({news.number for news in heard}) == len(heard), "told twice"
+
+
+def test_lost_partitions_are_told_once_with_the_maps_that_lost_entries() -> None:
+    stage = Stage(3, backups=0)
+    heard = [hear(process) for process in stage.processes[:2]]
+    gone = stage.processes.pop(2)
+    owned = [p for p, row in enumerate(slots(gone)) if row[0] == gone.driver.member.me]
+    gone.crash()
+    stage.wait(20)
+    for news in heard:
+        losses = [one.loss for one in news if one.loss is not None]
+        assert sorted(loss.partition for loss in losses) == owned
+        assert all(loss.all_lost and not loss.begun_anew for loss in losses)
+
+
+def test_with_the_loss_accepted_the_partition_begins_anew_and_names_the_maps() -> None:
+    stage = Stage(3, settings=settings(0, partitions={"lost": "accept"}))
+    heard = hear(stage.processes[1])
+    gone = stage.processes.pop(2)
+    owned = [p for p, row in enumerate(slots(gone)) if row[0] == gone.driver.member.me]
+    gone.crash()
+    stage.rest()
+    losses = [one.loss for one in heard if one.loss is not None]
+    assert sorted(loss.partition for loss in losses) == owned
+    assert all(loss.all_lost and loss.begun_anew and loss.maps == ["default"] for loss in losses)
+
+
+def test_graceful_leaves_and_joins_lose_nothing_and_say_so() -> None:
+    stage = Stage(5, spare=1)
+    heard = hear(stage.processes[0])
+    for going in (stage.processes.pop(4), stage.processes.pop(3)):
+        going.step(going.driver.leave)
+    stage.processes.append(stage.cluster.start(5))
+    stage.rest()
+    assert [news for news in heard if news.kind is Kind.LOST] == []
+
+
+def test_completed_migrations_are_kept_until_everyone_has_them() -> None:
+    stage = Stage(3, spare=1)
+    deaf = stage.processes[2]
+    joiner = stage.cluster.start(3)
+    stage.wait(1.5)
+    kept = [process.driver.member.ledger.chronicle for process in stage.processes]
+    for other in (*stage.processes[:2], joiner):
+        stage.cut(deaf, other)
+    stage.wait(1)
+    if not any(one.kept for one in kept[:2]):
+        pytest.fail("nothing was kept while a member could not acknowledge")
+    stage.heal()
+    stage.processes.append(joiner)
+    stage.rest()
+    stage.wait(5)
+    assert kept[0].kept == []
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_that_differs_is_found_and_the_partition_named() -> None:
+    stage = Stage(3)
+    member = stage.processes[1].driver.member
+    row = member.table.rows[4]
+    member.table.rows[4] = msgspec.structs.replace(row, replicas=tuple(reversed(row.replicas)))
+    stage.world.run_until(stage.world.now_ns + 40_000_000_000)
+    assert any("partition 4 diverged" in failure for failure in stage.world.failures), stage.world.failures
+    assert any(InvariantBroken.__name__ in failure for failure in stage.world.failures)
+
+
+def test_a_member_that_is_behind_gets_the_whole_table() -> None:
+    stage = Stage(3)
+    member = stage.processes[1].driver.member
+    row = member.table.rows[4]
+    member.table.rows[4] = msgspec.structs.replace(row, version=row.version - 1)
+    stage.wait(40)
+    assert member.table.rows[4] == row
+    assert convergence.judge(stage.cluster.members()) == []
+
+
+# -- safety ------------------------------------------------------------------------------------------------------------
+
+
+def test_safe_is_said_for_the_whole_cluster_by_any_member() -> None:
+    stage = Stage(3)
+    stage.wait(2)
+    for process in stage.processes:
+        assert process.driver.member.safety.why_cluster_unsafe() == ""
+    gone = stage.processes.pop(2)
+    gone.crash()
+    said = [""]
+    while not any(said):
+        assert stage.world.now_ns < 60_000_000_000, "it was never said to be unsafe"
+        stage.wait(0.1)
+        said = [process.driver.member.safety.why_cluster_unsafe() for process in stage.processes]
+    stage.rest()
+    stage.wait(2)
+    for process in stage.processes:
+        assert process.driver.member.safety.why_cluster_unsafe() == ""
