@@ -95,6 +95,7 @@ WRONG = {
     "[cluster]\nheartbeat_ms = 6000": "cluster.suspect_after_ms = 10000 is not allowed: it must be at least twice",
     "[cluster]\nseeds = ['host']": "cluster.seeds = 'host' is not allowed: it must be HOST:PORT",
     "[partitions]\ncount = 0": "partitions.count = 0 is not allowed: it must be a whole number from 1 to 65536",
+    "[partitions]\ngroup_by = 'rack'": "member.rack must be set, because partitions.group_by is 'rack'",
     "[partitions]\ngroup_by = 'zone'": "member.zone must be set, because partitions.group_by is 'zone'",
     "[member]\nlite = 'yes'": "member.lite = 'yes' is not allowed: it must be true or false",
     "[member]\nclient_port = 5751": "member.client_port = 5751 is not allowed: member.member_port is the same",

@@ -203,8 +203,9 @@ def _check_addresses(settings: Settings) -> None:
         raise ConfigError(
             f"member.client_port = {member.client_port} is not allowed: member.member_port is the same"
         )
-    if settings.partitions.group_by == "zone" and not (member.zone or member.lite):
-        raise ConfigError("member.zone must be set, because partitions.group_by is 'zone'")
+    kind = settings.partitions.group_by
+    if kind in ("rack", "zone") and not (getattr(member, kind) or member.group or member.lite):
+        raise ConfigError(f"member.{kind} must be set, because partitions.group_by is {kind!r}")
 
 
 def _check_credentials(settings: Settings) -> None:

@@ -123,6 +123,9 @@ class MemberSettings(Section, frozen=True, kw_only=True):
     zone: Annotated[
         Text, Meta(description="Name of the zone; needed when partitions.group_by is 'zone'.")
     ] = ""
+    rack: Annotated[
+        Text, Meta(description="Name of the rack; needed when partitions.group_by is 'rack'.")
+    ] = ""
     attributes: Annotated[
         dict[str, str], Meta(max_length=64, description="Further facts about this member, shown to clients.")
     ] = {}
@@ -136,7 +139,7 @@ class PartitionSettings(Section, frozen=True, kw_only=True):
         Meta(ge=1, le=65_536, description="Number of partitions of the cluster; fixed for its life."),
     ] = 271
     group_by: Annotated[
-        Literal["member", "host", "zone"],
+        Literal["member", "host", "rack", "zone"],
         Meta(description="Two copies of a partition never share this, as long as there are enough of them."),
     ] = "member"
     lost: Annotated[

@@ -108,9 +108,10 @@ class Node:
         settings = self.settings
         chosen = settings.member
         name = chosen.name or f"{host}:{client_port}"
-        group = {"member": "", "host": host, "zone": chosen.zone}[settings.partitions.group_by]
-        if settings.partitions.group_by == "zone" and not chosen.zone and not chosen.lite:
-            raise ConfigError("member.zone must be set, because partitions.group_by = 'zone'")
+        kind = settings.partitions.group_by
+        group = {"member": "", "host": host, "rack": chosen.rack, "zone": chosen.zone}[kind]
+        if kind != "member" and not group and not chosen.group and not chosen.lite:
+            raise ConfigError(f"member.{kind} must be set, because partitions.group_by is {kind!r}")
         info = MemberInfo(
             MemberId(self.member_uuid),
             1,
