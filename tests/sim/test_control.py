@@ -469,3 +469,46 @@ def test_safe_is_said_for_the_whole_cluster_by_any_member() -> None:
     stage.wait(2)
     for process in stage.processes:
         assert process.driver.member.safety.why_cluster_unsafe() == ""
+
+
+# -- too few left ------------------------------------------------------------------------------------------------------
+
+
+def test_the_operator_declares_the_older_of_two_dead_and_the_younger_goes_on() -> None:
+    stage = Stage(2)
+    stage.put(stage.processes[0], "k", "v")
+    older, younger = stage.processes
+    older.crash()
+    stage.wait(20)
+    member = younger.driver.member
+    assert len(member.membership.members()) == 2, "it must not decide alone"
+    younger.step(lambda: younger.driver.declare_dead([older.driver.member.me]))
+    stage.processes.remove(older)
+    stage.rest()
+    assert stage.get(younger, "k") == "v"
+    stage.put(younger, "k", "w")
+
+
+def test_two_of_four_are_declared_dead_through_a_member_that_does_not_lead() -> None:
+    stage = Stage(4, backups=2)
+    stage.put(stage.processes[0], "k", "v")
+    dead = stage.processes[:2]
+    for process in dead:
+        process.crash()
+    stage.wait(20)
+    stage.processes = stage.processes[2:]
+    through = stage.processes[1]
+    through.step(lambda: through.driver.declare_dead([p.driver.member.me for p in dead]))
+    stage.rest()
+    assert stage.get(through, "k") == "v"
+
+
+def test_a_member_that_is_heard_of_is_not_declared_dead() -> None:
+    stage = Stage(3)
+    alive = stage.processes[2].driver.member.me
+    process = stage.processes[0]
+    refused: list[set[str]] = []
+    process.step(lambda: refused.append(set(process.driver.member.membership.declare_dead({alive}))))
+    stage.wait(10)
+    assert refused == [{alive}]
+    assert len(process.driver.member.membership.members()) == 3

@@ -156,7 +156,14 @@ class ChangeState:
     ending: bool = False
 
 
-Event = Received | Heard | TimerFired | PeerSilent | LeaveRequested | Become | ChangeState
+@dataclass(frozen=True, slots=True)
+class DeadDeclared:
+    """The operator vouches that these members have ended."""
+
+    members: tuple[MemberId, ...]
+
+
+Event = Received | Heard | TimerFired | PeerSilent | LeaveRequested | Become | ChangeState | DeadDeclared
 
 
 class Outbox:

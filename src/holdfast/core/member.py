@@ -19,6 +19,7 @@ from holdfast.core.machine import (
     Address,
     Become,
     ChangeState,
+    DeadDeclared,
     Effect,
     Event,
     Heard,
@@ -153,6 +154,8 @@ class Member:
                 self._wishes_changed()
             case ChangeState(state, ending):
                 self.membership.order(state, ending=ending)
+            case DeadDeclared(members):
+                self.membership.declare_dead(set(members))
             case _:
                 assert_never(event)
         return self._end_of_step()
@@ -242,6 +245,8 @@ class Member:
                 self.ledger.on_differs(sender, message)
             case m.StateWanted():
                 self.membership.on_state_wanted(sender, message)
+            case m.DeclareDead():
+                self.membership.on_declare_dead(message)
             case m.Prepare():
                 agreement.on_prepare(sender, message)
             case m.Promise():

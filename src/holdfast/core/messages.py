@@ -201,6 +201,13 @@ class StateWanted(msgspec.Struct, frozen=True, array_like=True, tag=17):
     ending: bool = False
 
 
+class DeclareDead(msgspec.Struct, frozen=True, array_like=True, tag=18):
+    """The operator vouches that these members, of whom nothing is heard, have ended."""
+
+    view: int
+    members: list[MemberId]
+
+
 class MigrationRequest(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """Master to primary: bring the destination to hold what the new row wants it to hold."""
 
@@ -338,6 +345,7 @@ Message = (
     | TableCheck
     | TableDiffers
     | StateWanted
+    | DeclareDead
     | MigrationRequest
     | MigrationReady
     | MigrationRefused

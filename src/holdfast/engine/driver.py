@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import assert_never, cast
 
 from holdfast.core.cluster.state import ClusterState, Wish
@@ -11,6 +12,7 @@ from holdfast.core.machine import (
     Become,
     ChangeState,
     CloseLink,
+    DeadDeclared,
     Effect,
     Event,
     Heard,
@@ -103,6 +105,10 @@ class Driver:
     def change_state(self, state: ClusterState, *, ending: bool = False) -> None:
         """The operator wants the cluster in this state; `ending`: and then everybody to leave."""
         self.handle(ChangeState(state, ending))
+
+    def declare_dead(self, members: Iterable[MemberId]) -> None:
+        """The operator vouches that these members have ended."""
+        self.handle(DeadDeclared(tuple(members)))
 
     def execute(self, request: Request, done: Done) -> None:
         """A session's request."""

@@ -48,7 +48,7 @@ class Agreement:
         "_choose",
         "_decided",
         "_known_rows",
-        "_majority",
+        "_may_decide",
         "_may_propose",
         "_me",
         "_out",
@@ -68,7 +68,7 @@ class Agreement:
         decided: Callable[[View, list[tuple[int, Row]]], None],
         known_rows: Callable[[], list[tuple[int, Row]]],
         may_propose: Callable[[MemberId], bool],
-        majority: bool,
+        may_decide: Callable[[View, set[MemberId]], bool],
     ) -> None:
         self._me = me
         self._out = out
@@ -76,7 +76,7 @@ class Agreement:
         self._decided = decided
         self._known_rows = known_rows
         self._may_propose = may_propose
-        self._majority = majority
+        self._may_decide = may_decide
         self.view: View | None = None
         self._reset()
 
@@ -178,7 +178,7 @@ class Agreement:
         if message.ballot != self._ballot:
             return
         self._promises[sender] = message
-        if self._majority and not is_quorum(self.view, set(self._promises)):
+        if not self._may_decide(self.view, set(self._promises)):
             return
         best: Promise | None = None
         for promise in self._promises.values():
@@ -190,7 +190,7 @@ class Agreement:
         if value is None:
             self._phase = "idle"
             return
-        if best is None and self._majority and value.members and not is_quorum(value, set(self._promises)):
+        if best is None and value.members and not self._may_decide(value, set(self._promises)):
             # wait for more of them to answer, or for the rest to be suspected.
             return
         self._value = value
@@ -206,7 +206,7 @@ class Agreement:
         for partition, row in message.rows:
             if partition not in self._carried or self._carried[partition].version < row.version:
                 self._carried[partition] = row
-        if not self._majority or is_quorum(self.view, self._acceptances):
+        if self._may_decide(self.view, self._acceptances):
             self._phase = "idle"
             self._decided(self._value, sorted(self._carried.items()))
 

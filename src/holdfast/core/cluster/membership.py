@@ -8,6 +8,8 @@
   of that view knows it.
 - V-5: The state of the cluster, and who is a lite member, are part of the view: they change for all at once. What the
   operator wants is repeated to each master until it is so.
+- V-6: When so many have died that the rest is no majority, the operator may declare dead who is silent; then the
+  majority of the others decides. Were one of them alive, there would be two clusters: only the operator can know.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from holdfast.core.cluster.state import ClusterState, Wish
 from holdfast.core.cluster.wishes import Wishes
 from holdfast.core.machine import MILLISECOND, Address, CloseLink, MemberId, OpenLink, Outbox, Stop
 from holdfast.core.messages import (
+    DeclareDead,
     Heartbeat,
     JoinAnswer,
     JoinRequest,
@@ -97,6 +100,8 @@ class Membership:
         self.refusal = ""
         self.detector = Detector(timing.suspect_after_ns)
         self._candidates = Candidates()
+        self._dead: set[MemberId] = set()
+        """Who is dead, says the operator: the majority of the others decides on the next view."""
         self._accusations: dict[MemberId, list[MemberId]] = {}
         self.wishes = Wishes(self.me, out)
         self._sealed_since: dict[MemberId, int] = {}
@@ -113,7 +118,7 @@ class Membership:
             decided=self._on_decided,
             known_rows=known_rows,
             may_propose=self._may_propose,
-            majority=majority,
+            may_decide=self._may_decide,
         )
 
     # -- what others ask
@@ -144,6 +149,13 @@ class Membership:
         """Whether these members can decide for the view."""
         assert self.view is not None
         return not self._majority or is_quorum(self.view, members)
+
+    def _may_decide(self, view: View, members: set[MemberId]) -> bool:
+        """Whether these members can decide on the view after this one: A-1, and V-6."""
+        if not self._majority:
+            return True
+        counted = [info for info in view.members if info.uuid not in self._dead]
+        return is_quorum(msgspec.structs.replace(view, members=counted), members)
 
     @property
     def cluster_state(self) -> ClusterState:
@@ -200,6 +212,28 @@ class Membership:
         """The operator wants the cluster in this state, or to end; repeated to each master until it is so."""
         if self.view is not None and self.state == "member":
             self.wishes.order(self.view, state, ending=ending)
+
+    def declare_dead(self, dead: set[MemberId]) -> set[MemberId]:
+        """The operator vouches that these members have ended. Answers those who were heard of not long ago, for which
+        that is refused; all others are left out of the next view, whatever remains.
+        """
+        silent = set(self.detector.suspects(self._out.now_ns))
+        for info in self.members():
+            if info.uuid in dead & silent and info.uuid not in self._dead:
+                self._dead.add(info.uuid)
+                self._out.note("declared dead by the operator", level="warning", member=info.name)
+        if self.view is not None and self._dead:
+            for info in self.view.members:
+                if info.uuid not in silent and info.uuid != self.me:
+                    self._out.send(info.uuid, DeclareDead(self.view.number, sorted(self._dead)))
+            self.consider()
+        return dead - silent
+
+    def on_declare_dead(self, message: DeclareDead) -> None:
+        """Somebody's operator vouches that these have ended."""
+        if self.view is not None and message.view == self.view.number and self.state == "member":
+            self._dead |= set(message.members) & set(self.detector.suspects(self._out.now_ns))
+            self.consider()
 
     def on_state_wanted(self, sender: MemberId, order: StateWanted) -> None:
         """As master: somebody's operator wants another state."""
@@ -405,13 +439,13 @@ class Membership:
             ]
         members = [info for info in view.members if info.uuid not in suspects and info.uuid not in left]
         staying = {info.uuid for info in members} | set(left)
-        if not self.is_quorum(staying & {info.uuid for info in view.members}):
+        if not self._may_decide(view, staying):
             self._tell_minority(suspects)
             return None
         self._minority_told = False
-        members = [self._as_wished(info) for info in members] + self._candidates.admissible(
-            view, members, self._out.now_ns
-        )
+        members = [
+            self.wishes.granted(info, self._may_demote) for info in members
+        ] + self._candidates.admissible(view, members, self._out.now_ns)
         state, ending = self.wishes.wanted(view)
         same = members == view.members and (state, ending) == (view.state, view.ending)
         if same and not self._long_sealed():
@@ -421,15 +455,6 @@ class Membership:
 
     def _wants_to_go(self, member: MemberId) -> bool:
         return self.wishes.of(member) is Wish.LEAVE
-
-    def _as_wished(self, info: MemberInfo) -> MemberInfo:
-        """V-5: a lite member that wants data gets it; a data member becomes lite when it holds nothing any more."""
-        wish = self.wishes.of(info.uuid)
-        if wish is Wish.DATA and info.lite:
-            return msgspec.structs.replace(info, lite=False)
-        if wish is Wish.LITE and not info.lite and self._may_demote(info.uuid):
-            return msgspec.structs.replace(info, lite=True)
-        return info
 
     def _tell_minority(self, suspects: set[MemberId]) -> None:
         """Say once why nothing can be decided, and what ends that."""
@@ -512,6 +537,7 @@ class Membership:
             self._evicted_at_ns = self._out.now_ns
         self._candidates.installed(view)
         self._accusations = {}
+        self._dead = set()
         self._sealed_since = {}
         if admitted:
             self._enter(old, view)

@@ -6,6 +6,8 @@ goes to the master, and to the next one if that one has not carried it out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from holdfast.core.cluster.state import ClusterState, Wish
@@ -64,6 +66,15 @@ class Wishes:
             for info in members
             if self.of(info.uuid) is Wish.LEAVE or (self.of(info.uuid) is Wish.LITE and not info.lite)
         }
+
+    def granted(self, info: MemberInfo, may_demote: Callable[[MemberId], bool]) -> MemberInfo:
+        """As master: a lite member that wants data gets it; a data member becomes lite when it may."""
+        wish = self.of(info.uuid)
+        if wish is Wish.DATA and info.lite:
+            return msgspec.structs.replace(info, lite=False)
+        if wish is Wish.LITE and not info.lite and may_demote(info.uuid):
+            return msgspec.structs.replace(info, lite=True)
+        return info
 
     # -- orders of the operator
 
