@@ -15,6 +15,7 @@ from typing import Self
 
 from holdfast.config import Settings, load
 from holdfast.core.cluster.state import ClusterState, Wish
+from holdfast.core.machine import MemberId
 from holdfast.core.migration.news import Kind, Loss, News
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import DEFAULT_TTL, EntryEvent, Op, Outcome, Request, Status, Value
@@ -200,6 +201,21 @@ class Member:
         except TimeoutError:
             self._node.driver.become(Wish.NONE)
             raise
+
+    def declare_dead(self, *uuids: str) -> None:
+        """Vouch that these members have ended, when the rest is no majority and waits for them.
+
+        Only you can know: were one of them alive and cut off, there would be two clusters, and one would lose what it
+        took. Raises Refused for members that are not in the view, or were heard of not long ago.
+        """
+        membership = self._node.member.membership
+        unknown = set(uuids) - {info.uuid for info in membership.members()}
+        if unknown:
+            raise Refused(f"no such member in the view: {', '.join(sorted(unknown))}")
+        heard = set(uuids) - set(membership.detector.suspects(self._node.now_ns()))
+        if heard:
+            raise Refused(f"heard of not long ago, so not dead: {', '.join(sorted(heard))}")
+        self._node.driver.declare_dead(MemberId(uuid) for uuid in uuids)
 
     # -- listeners
 
