@@ -291,7 +291,8 @@ def test_the_first_assignment_waits_for_enough_members() -> None:
     first = stage.processes[0].driver.member
     assert len(first.membership.members()) == 2
     assert not first.table.assigned
-    assert "2 of 3" in first.why_unsafe()
+    assert first.safety.waits_for_members == 1
+    assert first.safety.why_cluster_unsafe() == "", "there is nothing to lose"
     stage.processes.append(stage.cluster.start(2))
     stage.rest()
     assert first.migrations.completed == 0, "it was assigned at once, not moved afterwards"
@@ -427,6 +428,46 @@ def test_completed_migrations_are_kept_until_everyone_has_them() -> None:
     assert kept[0].kept == []
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_the_loss_of_some_of_five_is_told_for_what_they_owned(count: int) -> None:
+    stage = Stage(5, backups=3)
+    heard = [hear(process) for process in stage.processes[:2]]
+    dead = [stage.processes.pop(2) for _ in range(count)]
+    gone = {process.driver.member.me for process in dead}
+    before = slots(stage.processes[0])
+    for process in dead:
+        process.crash()
+    stage.wait(8)
+    if count == 3:
+        first = stage.processes[0]
+        first.step(lambda: first.driver.declare_dead(gone))
+    stage.rest()
+    losses = [[news.loss for news in one if news.loss is not None] for one in heard]
+    assert losses[0] == losses[1]
+    assert sorted({loss.partition for loss in losses[0]}) == [
+        p for p, row in enumerate(before) if row[0] in gone
+    ]
+    if count != 2 or len(losses[0]) == len({loss.partition for loss in losses[0]}):
+        for loss in losses[0]:
+            smallest = next(i for i, uuid in enumerate(before[loss.partition]) if uuid not in gone)
+            assert smallest > 0 and loss.lost_backups == smallest - 1 and not loss.all_lost
+
+
+def test_a_lite_member_hears_that_all_copies_are_gone() -> None:
+    stage = Stage(3)
+    lite = stage.processes[0]
+    lite.step(lambda: lite.driver.become(Wish.LITE))
+    stage.rest()
+    stage.wait(5)
+    heard = hear(lite)
+    for _ in range(2):
+        stage.processes.pop(1).crash()
+        stage.wait(15)
+    last = {news.loss.partition: news.loss for news in heard if news.loss is not None}
+    assert sorted(last) == list(range(7))
+    assert all(loss.all_lost for loss in last.values())
+
+
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 
@@ -512,3 +553,24 @@ def test_a_member_that_is_heard_of_is_not_declared_dead() -> None:
     stage.wait(10)
     assert refused == [{alive}]
     assert len(process.driver.member.membership.members()) == 3
+
+
+def test_data_on_one_member_beside_lite_ones_is_safe() -> None:
+    stage = Stage(3)
+    for process in stage.processes[1:]:
+        process.step(lambda one=process: one.driver.become(Wish.LITE))  # type: ignore[misc]
+    stage.rest()
+    stage.wait(5)
+    assert [p.driver.member.membership.info.lite for p in stage.processes] == [False, True, True]
+    assert [p.driver.member.safety.why_cluster_unsafe() for p in stage.processes] == ["", "", ""]
+
+
+def test_writes_that_backups_do_not_acknowledge_are_not_safe() -> None:
+    """Records do not reach one backup, whose heartbeats do: by nothing else could one see it."""
+    stage = Stage(3)
+    owner, (backup,) = stage.owner_of("k"), stage.backups_of("k")
+    backup.driver.member.copies.on_replicate = lambda sender, message: None  # type: ignore[method-assign]
+    answers = stage.ask(owner, Op.SET, "k", "v")
+    stage.wait(5)
+    assert answers == []
+    assert all(p.driver.member.safety.why_cluster_unsafe() for p in stage.processes)

@@ -114,7 +114,7 @@ class Member:
         )
         self.migrations.ledger = self.ledger
         self.safety = Safety(
-            settings, self.out, self.membership, self.ledger, self.migrations, self.activation
+            settings, self.out, self.membership, self.ledger, self.migrations, self.activation, self.lane
         )
         self.listeners = Listeners(
             self.me, self.out, self.lane, lambda: [info.uuid for info in self.membership.members()]

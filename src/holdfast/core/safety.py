@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from holdfast.config import Settings
 from holdfast.core.cluster.membership import Membership
-from holdfast.core.machine import Outbox
+from holdfast.core.machine import SECOND, Outbox
 from holdfast.core.migration.master import Migrations
 from holdfast.core.placement.ledger import Ledger
 from holdfast.core.replication.activation import Activation
+from holdfast.core.replication.lane import Lane
+
+LATE_NS = 2 * SECOND
+"""Records that their backups have not acknowledged for so long are worth a word."""
 
 
 class Safety:
@@ -25,6 +29,7 @@ class Safety:
         ledger: Ledger,
         migrations: Migrations,
         activation: Activation,
+        lane: Lane,
     ) -> None:
         self._settings = settings
         self._out = out
@@ -32,6 +37,7 @@ class Safety:
         self._ledger = ledger
         self._migrations = migrations
         self._activation = activation
+        self._lane = lane
         self._copies: str | None = None
         """What the rows lack; None: not looked at since they changed."""
 
@@ -51,14 +57,24 @@ class Safety:
             lasting = "; the rest is no majority and cannot go on without them" if alone else ""
             return f"{len(suspects)} of {len(membership.members())} members are silent{lasting}"
         if not self._ledger.table.assigned:
-            return self._unassigned()
+            return "" if self.waits_for_members else "partitions are not assigned yet"
         if self._copies is None:
             self._copies = self._missing_copies()
         if self._copies:
             return self._copies + self._why_not_restored()
         if self._activation.pending:
             return f"{self._activation.pending} partitions are taking office"
+        late_ns = self._out.now_ns - (self._lane.oldest_ns or self._out.now_ns)
+        if late_ns > LATE_NS:
+            return f"backups have not acknowledged writes for {late_ns / SECOND:.1f} s"
         return self._master_busy() if membership.is_master else ""
+
+    @property
+    def waits_for_members(self) -> int:
+        """How many more data members the first assignment waits for; until then there is nothing to lose."""
+        if self._ledger.table.assigned or self._membership.view is None:
+            return 0
+        return max(0, self._settings.cluster.initial_members - len(self._membership.data_members()))
 
     def why_cluster_unsafe(self) -> str:
         """The same for the whole cluster, from what the members have said with their last heartbeats in this view."""
@@ -71,12 +87,6 @@ class Safety:
             if info.uuid != self._membership.me and info.uuid not in self._membership.wishes.safe
         ]
         return f"not said to be safe: {', '.join(unsafe)}" if unsafe else ""
-
-    def _unassigned(self) -> str:
-        here, wanted = len(self._membership.data_members()), self._settings.cluster.initial_members
-        if here < wanted:
-            return f"partitions are not assigned yet: {here} of {wanted} data members are here"
-        return "partitions are not assigned yet"
 
     def _missing_copies(self) -> str:
         members = self._membership.members()

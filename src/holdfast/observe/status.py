@@ -65,6 +65,7 @@ def status_of(member: Member) -> dict[str, object]:
             "backups": backups[member.me],
             "serving": sum(1 for copy in member.lane.in_office if copy is not None),
             "holes": sum(1 for row in rows for uuid in row.replicas if uuid is None),
+            "waits_for_members": member.safety.waits_for_members,
             "waiting_for_copies": len(member.migrations.lost),
         },
         "migrations": {

@@ -32,10 +32,11 @@ NOBODY: frozenset[str] = frozenset()
 class Batch:
     """Records that wait for their backups: the callers for the sync ones, the records for all."""
 
-    __slots__ = ("late", "need", "number", "records", "told")
+    __slots__ = ("late", "need", "number", "records", "since_ns", "told")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, now_ns: int) -> None:
         self.number = number
+        self.since_ns = now_ns
         self.told: list[Told] = []
         self.records: dict[int, list[tuple[MapPartition, Record]]] = {}
         self.need: dict[str, set[int]] = {}
@@ -259,7 +260,7 @@ class Lane:
 
     def _begin(self, targets: tuple[str, ...]) -> Batch:
         self._number += 1
-        batch = Batch(self._number)
+        batch = Batch(self._number, self._out.now_ns)
         self._joinable[targets] = self._waiting[self._number] = batch
         self._unsent.append(self._number)
         return batch
@@ -333,6 +334,11 @@ class Lane:
     def unfinished(self, partition: int) -> bool:
         """Whether some batch of the partition waits for a backup."""
         return partition in self._of_partition
+
+    @property
+    def oldest_ns(self) -> int | None:
+        """Since when the oldest batch waits for its backups; None when none does."""
+        return next((batch.since_ns for batch in self._waiting.values()), None)
 
     @property
     def waiting(self) -> int:
