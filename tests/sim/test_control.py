@@ -574,3 +574,36 @@ def test_writes_that_backups_do_not_acknowledge_are_not_safe() -> None:
     stage.wait(5)
     assert answers == []
     assert all(p.driver.member.safety.why_cluster_unsafe() for p in stage.processes)
+
+
+def test_a_partition_that_waits_for_a_copy_holds_nothing_else_up() -> None:
+    """The two copies of the shallow map are gone, a third replica has the deep one only: that partition waits, and all
+    others get their copies back.
+    """
+    base = simulated_settings(1, 7, mixed=True)
+    stage = Stage(6, settings=base)
+    row = stage.processes[0].driver.member.table.rows[3]
+    dead = [p for p in stage.processes if p.driver.member.me in row.replicas[:2]]
+    stage.processes = [p for p in stage.processes if p not in dead]
+    for process in dead:
+        process.crash()
+    stage.wait(30)
+    rows = stage.processes[0].driver.member.table.rows
+    living = {p.driver.member.me for p in stage.processes}
+    waiting = [p for p, row in enumerate(rows) if row.owner not in living]
+    assert 3 in waiting
+    for partition, row in enumerate(rows):
+        if partition not in waiting:
+            assert living.issuperset(row.replicas), "its copies were not restored"
+
+
+def test_a_refusal_during_the_delay_does_not_end_it_for_ever() -> None:
+    stage = Stage(4, settings=settings(partitions={"rebalance_delay_ms": 20_000}))
+    gone = stage.processes.pop(3)
+    gone.crash()
+    master = stage.processes[0].driver
+    while not master.member.migrations.delayed_ms:
+        stage.wait(0.1)
+    stage.processes[0].step(master.member.migrations._replan)
+    stage.processes[0].step(master.tick)
+    stage.rest()

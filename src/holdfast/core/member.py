@@ -278,8 +278,8 @@ class Member:
     def _timer(self, name: str) -> None:
         if name == "route":
             self.router.on_timer()
-        elif name == "plan":
-            self.migrations.on_timer()
+        elif name in ("plan", "delay"):
+            self.migrations.on_timer(name)
         elif name == "table":
             self.ledger.on_timer()
         elif name == "sweep":

@@ -95,7 +95,7 @@ class Migrations:
             self._resume_ns = 0
         elif crashed and delay_ns:
             self._resume_ns = self._out.now_ns + delay_ns
-            self._out.timer("plan", delay_ns)
+            self._out.timer("delay", delay_ns)
 
     def gathered(self, active: list[tuple[Migration, int]], staying: set[MemberId]) -> None:
         """The newest table is known, or the view has changed under the same master: settle what was under way.
@@ -259,7 +259,7 @@ class Migrations:
             return
         present = {info.uuid for info in self._membership.members()}
         head = self.ledger.head
-        here = [p for p, row in enumerate(head) if any(member in present for member in row.replicas)]
+        here = [p for p, row in enumerate(head) if row.owner in present]
         current = [tuple(m if m in present else None for m in head[p].replicas) for p in here]
         targets = arrange(current, candidates, self._replicas)
         cleared: dict[int, Row] = {}
@@ -337,11 +337,10 @@ class Migrations:
             self._paused = True
             self._out.timer("plan", PAUSE_NS, PAUSE_NS // 2)
 
-    def on_timer(self) -> None:
-        """The pause after a failure, or the delay after a crash, is over."""
-        self._paused = False
-        if self._resume_ns <= self._out.now_ns:
-            self._resume_ns = 0
+    def on_timer(self, name: str) -> None:
+        """The pause after a failure ("plan"), or the delay after a crash ("delay"), is over."""
+        if name == "plan":
+            self._paused = False
         self.control()
 
     # -- answers of primaries, and of the ledger
