@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
+
+import msgspec
 
 from holdfast.check import convergence
 from holdfast.config import Settings
@@ -13,6 +16,19 @@ from holdfast.core.store.operations import Op, Outcome, Request, Status
 from holdfast.sim.cluster import Cluster, simulated_settings
 from holdfast.sim.workload import MAP, wire_key
 from holdfast.sim.world import Process, World
+
+
+def settings(backups: int = 1, **changed: dict[str, Any]) -> Settings:
+    """Simulated settings with some keys of some sections changed."""
+    base = simulated_settings(backups, 7)
+    sections = {
+        section: msgspec.structs.replace(getattr(base, section), **keys) for section, keys in changed.items()
+    }
+    return msgspec.structs.replace(base, **sections)
+
+
+def slots(process: Process) -> list[tuple[str | None, ...]]:
+    return [row.replicas for row in process.driver.member.table.rows]
 
 
 class Stage:
@@ -76,6 +92,11 @@ class Stage:
         """The process of the partition's primary."""
         row = self.processes[0].driver.member.table.rows[partition_of(wire_key(key), 0, 7)]
         return next(process for process in self.processes if process.driver.member.me == row.owner)
+
+    def lives(self, key: str) -> bool:
+        """Whether the partition's primary is among the processes of the story."""
+        row = self.processes[0].driver.member.table.rows[partition_of(wire_key(key), 0, 7)]
+        return any(process.driver.member.me == row.owner for process in self.processes)
 
     def backups_of(self, key: str) -> list[Process]:
         """Processes of its backups, hottest first."""

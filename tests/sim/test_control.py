@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
-from tests.sim.stage import Stage
+from tests.sim.stage import Stage, settings, slots
 
 from holdfast.check import convergence
-from holdfast.config import Settings
 from holdfast.core.cluster.state import ClusterState, Wish
-from holdfast.core.migration.news import Kind, News
-from holdfast.core.store.operations import Op, Status
+from holdfast.core.messages import Heartbeat
+from holdfast.core.store.operations import Op, Outcome, Request, Status
 from holdfast.errors import InvariantBroken
 from holdfast.sim.cluster import simulated_settings
-from holdfast.sim.world import Process
-
-
-def settings(backups: int = 1, **changed: dict[str, Any]) -> Settings:
-    """Simulated settings with some keys of some sections changed."""
-    base = simulated_settings(backups, 7)
-    sections = {
-        section: msgspec.structs.replace(getattr(base, section), **keys) for section, keys in changed.items()
-    }
-    return msgspec.structs.replace(base, **sections)
-
-
-def slots(process: Process) -> list[tuple[str | None, ...]]:
-    return [row.replicas for row in process.driver.member.table.rows]
 
 
 def change(stage: Stage, state: ClusterState, *, through: int = 0) -> None:
@@ -37,12 +20,6 @@ def change(stage: Stage, state: ClusterState, *, through: int = 0) -> None:
     stage.wait(3)
     for one in stage.cluster.living():
         assert one.driver.member.membership.cluster_state is state
-
-
-def hear(process: Process) -> list[News]:
-    heard: list[News] = []
-    process.driver.member.ledger.chronicle.listen(heard.append)
-    return heard
 
 
 # -- states ------------------------------------------------------------------------------------------------------------
@@ -298,176 +275,6 @@ def test_the_first_assignment_waits_for_enough_members() -> None:
     assert first.migrations.completed == 0, "it was assigned at once, not moved afterwards"
 
 
-# -- news --------------------------------------------------------------------------------------------------------------
-
-
-def test_one_join_is_one_process_told_to_every_member_once() -> None:
-    stage = Stage(2, spare=1)
-    heard = [hear(process) for process in stage.processes]
-    before = slots(stage.processes[0])
-    joiner = stage.cluster.start(2)
-    heard.append(hear(joiner))
-    stage.processes.append(joiner)
-    stage.rest()
-    stage.wait(2)
-    after = slots(stage.processes[0])
-    assert heard[0] == heard[1] == heard[2]
-    kinds = [news.kind for news in heard[0]]
-    assert kinds[0] is Kind.STARTED and kinds[-1] is Kind.FINISHED
-    assert kinds.count(Kind.STARTED) == kinds.count(Kind.FINISHED) == 1
-    done = [news for news in heard[0] if news.kind is Kind.COMPLETED]
-    last = heard[0][-1]
-    assert len(done) == last.planned == last.completed > 0 and last.failed == last.remaining == 0
-    assert [news.completed for news in done] == list(range(1, len(done) + 1))
-    assert {news.process for news in heard[0]} == {heard[0][0].number}
-    rows = list(before)
-    for news in done:
-        assert news.migration is not None
-        rows[news.migration.partition] = news.migration.apply_to(rows[news.migration.partition])
-    assert rows == after, "the migrations told are those that made the table"
-
-
-def test_a_plan_that_is_cut_short_ends_and_another_begins() -> None:
-    stage = Stage(2, spare=2, settings=settings(partitions={"parallel_migrations": 1}))
-    heard = hear(stage.processes[0])
-    stage.world.weather.delay_ns = (40_000_000, 60_000_000)
-    stage.processes.append(stage.cluster.start(2))
-    while not any(news.kind is Kind.COMPLETED for news in heard):
-        stage.wait(0.05)
-    stage.processes.append(stage.cluster.start(3))
-    stage.rest()
-    ends = [news for news in heard if news.kind is Kind.FINISHED]
-    starts = [news for news in heard if news.kind is Kind.STARTED]
-    assert len(ends) == len(starts) >= 2
-    assert ends[0].completed < ends[0].planned
-    assert ends[-1].completed == ends[-1].planned
-
-
-def test_a_crash_is_one_process_of_promotions_and_one_of_new_copies() -> None:
-    stage = Stage(3)
-    listener = stage.processes[1]
-    heard = hear(listener)
-    gone = stage.processes.pop(2)
-    owned = [p for p, row in enumerate(slots(gone)) if row[0] == gone.driver.member.me]
-    gone.crash()
-    stage.rest()
-    losses = [news.loss for news in heard if news.loss is not None]
-    assert sorted(loss.partition for loss in losses) == owned
-    assert all(loss.lost_backups == 0 and not loss.all_lost and loss.maps == [] for loss in losses)
-    starts = [news.planned for news in heard if news.kind is Kind.STARTED]
-    assert len(starts) == 2 and starts[0] == len(owned)
-    promoted = [news.migration for news in heard if news.kind is Kind.COMPLETED][: len(owned)]
-    assert all(m and m.source is None and m.destination_new == 0 for m in promoted)
-
-
-def test_a_new_master_ends_the_process_of_the_one_before() -> None:
-    stage = Stage(4, backups=2, spare=1)
-    heard = hear(stage.processes[1])
-    stage.world.weather.delay_ns = (40_000_000, 60_000_000)
-    stage.processes.append(stage.cluster.start(4))
-    while not any(news.kind is Kind.COMPLETED for news in heard):
-        stage.wait(0.05)
-    stage.processes.pop(0).crash()
-    stage.rest()
-    starts = [news.number for news in heard if news.kind is Kind.STARTED]
-    ends = [news.process for news in heard if news.kind is Kind.FINISHED]
-    assert starts == ends
-    assert len({news.number for news in heard}) == len(heard), "told twice"
-
-
-def test_lost_partitions_are_told_once_with_the_maps_that_lost_entries() -> None:
-    stage = Stage(3, backups=0)
-    heard = [hear(process) for process in stage.processes[:2]]
-    gone = stage.processes.pop(2)
-    owned = [p for p, row in enumerate(slots(gone)) if row[0] == gone.driver.member.me]
-    gone.crash()
-    stage.wait(20)
-    for news in heard:
-        losses = [one.loss for one in news if one.loss is not None]
-        assert sorted(loss.partition for loss in losses) == owned
-        assert all(loss.all_lost and not loss.begun_anew for loss in losses)
-
-
-def test_with_the_loss_accepted_the_partition_begins_anew_and_names_the_maps() -> None:
-    stage = Stage(3, settings=settings(0, partitions={"lost": "accept"}))
-    heard = hear(stage.processes[1])
-    gone = stage.processes.pop(2)
-    owned = [p for p, row in enumerate(slots(gone)) if row[0] == gone.driver.member.me]
-    gone.crash()
-    stage.rest()
-    losses = [one.loss for one in heard if one.loss is not None]
-    assert sorted(loss.partition for loss in losses) == owned
-    assert all(loss.all_lost and loss.begun_anew and loss.maps == ["default"] for loss in losses)
-
-
-def test_graceful_leaves_and_joins_lose_nothing_and_say_so() -> None:
-    stage = Stage(5, spare=1)
-    heard = hear(stage.processes[0])
-    for going in (stage.processes.pop(4), stage.processes.pop(3)):
-        going.step(going.driver.leave)
-    stage.processes.append(stage.cluster.start(5))
-    stage.rest()
-    assert [news for news in heard if news.kind is Kind.LOST] == []
-
-
-def test_completed_migrations_are_kept_until_everyone_has_them() -> None:
-    stage = Stage(3, spare=1)
-    deaf = stage.processes[2]
-    joiner = stage.cluster.start(3)
-    stage.wait(1.5)
-    kept = [process.driver.member.ledger.chronicle for process in stage.processes]
-    for other in (*stage.processes[:2], joiner):
-        stage.cut(deaf, other)
-    stage.wait(1)
-    if not any(one.kept for one in kept[:2]):
-        pytest.fail("nothing was kept while a member could not acknowledge")
-    stage.heal()
-    stage.processes.append(joiner)
-    stage.rest()
-    stage.wait(5)
-    assert kept[0].kept == []
-
-
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_the_loss_of_some_of_five_is_told_for_what_they_owned(count: int) -> None:
-    stage = Stage(5, backups=3)
-    heard = [hear(process) for process in stage.processes[:2]]
-    dead = [stage.processes.pop(2) for _ in range(count)]
-    gone = {process.driver.member.me for process in dead}
-    before = slots(stage.processes[0])
-    for process in dead:
-        process.crash()
-    stage.wait(8)
-    if count == 3:
-        first = stage.processes[0]
-        first.step(lambda: first.driver.declare_dead(gone))
-    stage.rest()
-    losses = [[news.loss for news in one if news.loss is not None] for one in heard]
-    assert losses[0] == losses[1]
-    assert sorted({loss.partition for loss in losses[0]}) == [
-        p for p, row in enumerate(before) if row[0] in gone
-    ]
-    if count != 2 or len(losses[0]) == len({loss.partition for loss in losses[0]}):
-        for loss in losses[0]:
-            smallest = next(i for i, uuid in enumerate(before[loss.partition]) if uuid not in gone)
-            assert smallest > 0 and loss.lost_backups == smallest - 1 and not loss.all_lost
-
-
-def test_a_lite_member_hears_that_all_copies_are_gone() -> None:
-    stage = Stage(3)
-    lite = stage.processes[0]
-    lite.step(lambda: lite.driver.become(Wish.LITE))
-    stage.rest()
-    stage.wait(5)
-    heard = hear(lite)
-    for _ in range(2):
-        stage.processes.pop(1).crash()
-        stage.wait(15)
-    last = {news.loss.partition: news.loss for news in heard if news.loss is not None}
-    assert sorted(last) == list(range(7))
-    assert all(loss.all_lost for loss in last.values())
-
-
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 
@@ -607,3 +414,156 @@ def test_a_refusal_during_the_delay_does_not_end_it_for_ever() -> None:
     stage.processes[0].step(master.member.migrations._replan)
     stage.processes[0].step(master.tick)
     stage.rest()
+
+
+def test_who_was_declared_dead_and_is_heard_of_again_counts_again() -> None:
+    stage = Stage(7)
+    first, *others = stage.processes
+    dead = others[2:4]
+    for process in dead:
+        process.awake_at_ns = stage.world.now_ns + 4_200_000_000
+    for process in (*others[:2], *others[4:]):
+        # So that nothing can be decided meanwhile.
+        process.awake_at_ns = stage.world.now_ns + 5_500_000_000
+    stage.wait(4)
+    first.step(lambda: first.driver.declare_dead([p.driver.member.me for p in dead]))
+    stage.wait(60)
+    left, right = stage.processes[:3], stage.processes[3:]
+    number = first.driver.member.membership.view.number  # type: ignore[union-attr]
+    for one in left:
+        for other in right:
+            stage.cut(one, other)
+            stage.cut(other, one)
+    stage.wait(20)
+    assert first.driver.member.membership.view.number == number, "three of seven have decided"  # type: ignore[union-attr]
+    stage.heal()
+    stage.rest()
+
+
+# -- orders and wishes that cross --------------------------------------------------------------------------------------
+
+
+def test_an_order_of_a_member_that_was_removed_does_not_come_true_later() -> None:
+    stage = Stage(4)
+    cut_off, other = stage.processes[3], stage.processes[1]
+    stage.isolate(cut_off)
+    cut_off.step(lambda: cut_off.driver.change_state(ClusterState.PASSIVE))
+    stage.wait(15)
+    other.step(lambda: other.driver.change_state(ClusterState.NO_MIGRATION))
+    stage.wait(5)
+    other.step(lambda: other.driver.change_state(ClusterState.ACTIVE))
+    stage.wait(5)
+    stage.heal()
+    stage.rest()
+    assert other.driver.member.membership.cluster_state is ClusterState.ACTIVE
+
+
+def test_one_leaves_while_the_other_data_member_wants_to_be_lite() -> None:
+    stage = Stage(3)
+    stage.put(stage.processes[0], "k", "v")
+    one, other, lite = stage.processes
+    lite.step(lambda: lite.driver.become(Wish.LITE))
+    stage.rest()
+    one.step(lambda: one.driver.become(Wish.LITE))
+    other.step(other.driver.leave)
+    stage.wait(60)
+    assert other.dead
+    assert not one.driver.member.membership.info.lite, "somebody must hold the data"
+    assert stage.get(lite, "k") == "v"
+
+
+def test_who_leaves_does_not_wait_for_who_has_crashed() -> None:
+    stage = Stage(4, settings=settings(partitions={"rebalance_delay_ms": 600_000}))
+    stage.processes.pop(3).crash()
+    stage.wait(10)
+    going = stage.processes.pop(1)
+    going.step(going.driver.leave)
+    stage.wait(60)
+    assert going.dead
+    stage.rest()
+
+
+def test_a_shutdown_ends_though_somebody_has_crashed_with_the_only_copy() -> None:
+    stage = Stage(3, backups=0)
+    stage.processes.pop(2).crash()
+    stage.wait(20)
+    process = stage.processes[1]
+    process.step(lambda: process.driver.change_state(ClusterState.PASSIVE, ending=True))
+    stage.wait(60)
+    assert [p.name for p in stage.processes if not p.dead] == []
+
+
+def test_who_was_removed_before_a_shutdown_ends_too_when_it_asks_to_come_back() -> None:
+    stage = Stage(4)
+    away = stage.processes[3]
+    stage.isolate(away)
+    stage.wait(10)
+    process = stage.processes[1]
+    for one in stage.processes[:3]:
+        # They take a while to go, so that somebody is there to be asked.
+        one.driver.member.membership._may_part = lambda member: stage.world.now_ns > 60_000_000_000
+    process.step(lambda: process.driver.change_state(ClusterState.PASSIVE, ending=True))
+    stage.wait(1)
+    stage.heal()
+    stage.wait(120)
+    assert [p.name for p in stage.processes if not p.dead] == []
+
+
+def test_writes_are_refused_wherever_they_are_when_the_cluster_becomes_passive() -> None:
+    """Parked, forwarded by a member that does not know it yet, over all partitions, and by a session of a new owner."""
+    stage = Stage(4)
+    stage.put(stage.processes[0], "k", "v")
+    owner = stage.owner_of("k")
+    stage.processes.remove(owner)
+    owner.crash()
+    stage.wait(0.5)
+    parked = [stage.ask(process, Op.SET, "k", "parked") for process in stage.processes]
+    first = stage.processes[0]
+    first.step(lambda: first.driver.change_state(ClusterState.PASSIVE))
+    stage.wait(20)
+    assert all(answers[0].status in (Status.PASSIVE, Status.UNKNOWN) for answers in parked), parked
+    assert not any(copy for process in stage.processes for copy in process.driver.member.lane.serving)
+    key = next(str(n) for n in range(99) if stage.lives(str(n)))
+    unaware = next(p for p in stage.processes if p is not stage.owner_of(key))
+    unaware.driver.member.router.passive = False
+    forwarded = stage.ask(unaware, Op.SET, key, "forwarded")
+    cleared: list[Outcome] = []
+    request = Request(Op.CLEAR, "data", list(range(7)))
+    first.step(lambda: first.driver.execute(request, cleared.append))
+    stage.wait(2)
+    assert [answer.status for answer in (*forwarded, *cleared)] == [Status.PASSIVE, Status.PASSIVE]
+    assert stage.get(first, key) is None
+
+
+def test_two_that_leave_a_frozen_cluster_do_not_rely_on_each_other() -> None:
+    stage = Stage(4)
+    stage.put(stage.processes[0], "k", "v")
+    change(stage, ClusterState.FROZEN)
+    row = stage.processes[0].driver.member.table.rows[2]
+    pair = [p for p in stage.processes if p.driver.member.me in row.replicas]
+    for process in pair:
+        process.step(process.driver.leave)
+    stage.wait(30)
+    assert not all(process.dead for process in pair), "both copies have left"
+
+
+def test_a_late_wish_of_a_member_is_not_taken_for_its_newest() -> None:
+    stage = Stage(3)
+    master, member = stage.processes[0].driver.member, stage.processes[2].driver.member
+    wishes = master.membership.wishes
+    view = master.membership.view
+    assert view is not None
+    newer = Heartbeat(member.me, member.membership.info.life, view.number, wish=Wish.NONE, wish_number=9)
+    older = Heartbeat(member.me, member.membership.info.life, view.number, wish=Wish.LITE, wish_number=8)
+    wishes.heard(newer, view.number)
+    wishes.heard(older, view.number)
+    assert wishes.of(member.me) is Wish.NONE
+
+
+def test_who_leaves_does_not_change_its_mind() -> None:
+    stage = Stage(3)
+    going = stage.processes.pop(2)
+    going.step(going.driver.leave)
+    going.step(lambda: going.driver.become(Wish.DATA))
+    stage.wait(20)
+    assert going.dead

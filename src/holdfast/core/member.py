@@ -69,6 +69,7 @@ class Member:
             may_part=self._may_part,
             may_demote=self._may_demote,
             safe=lambda: not self.why_unsafe(),
+            rounds=self._rounds,
             known_rows=self._known_rows,
         )
         self.migrations = Migrations(
@@ -265,6 +266,9 @@ class Member:
         match message:
             case m.Heartbeat():
                 self.membership.on_heartbeat(address, message)
+                sender = self.membership.member(message.uuid)
+                if sender is not None and sender.life == message.life:
+                    self.ledger.heard(sender.uuid, message.view, message.applied, message.known)
                 self._wishes_changed()
             case m.JoinRequest():
                 self.membership.on_join_request(address, message)
@@ -307,6 +311,9 @@ class Member:
 
     def _may_part(self, member: MemberId) -> bool:
         return self.migrations.may_part(member)
+
+    def _rounds(self) -> tuple[int, int]:
+        return self.ledger.rounds()
 
     def _known_rows(self) -> list[tuple[int, Row]]:
         return self.ledger.known()

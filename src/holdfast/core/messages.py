@@ -67,6 +67,8 @@ class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
     refusal: str = ""
     host: str = ""
     port: int = 0
+    ending: bool = False
+    """The cluster is being shut down: who belonged to it may end."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -82,6 +84,10 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
     sealed: bool = False
     safe: bool = False
     """Whether the sender sees nothing that a crash could cost."""
+    applied: int = 0
+    """The last round of this view that the sender has applied."""
+    known: int = 0
+    """Of the master: every member has applied the rounds up to this one."""
 
 
 class ViewDecided(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -141,8 +147,6 @@ class TableOffer(msgspec.Struct, frozen=True, array_like=True, tag=10):
     rows: list[tuple[int, Row]]
     news: list[News] = []
     """What has happened with these rows; told when they are applied."""
-    known: int = 0
-    """Every member of the view has stored the rounds up to this one: their news need not be kept."""
 
 
 class TableStored(msgspec.Struct, frozen=True, array_like=True, tag=11):
@@ -157,7 +161,6 @@ class TableCommit(msgspec.Struct, frozen=True, array_like=True, tag=12):
 
     view: int
     round: int
-    known: int = 0
 
 
 class TableFetch(msgspec.Struct, frozen=True, array_like=True, tag=13):
@@ -174,7 +177,9 @@ class TableReport(msgspec.Struct, frozen=True, array_like=True, tag=14):
     active: list[tuple[Migration, int]]
     """Migration and the version of the row that it starts from."""
     news: list[News] = []
-    """What somebody may not have heard yet."""
+    """News that the sender has told, and somebody may not have heard yet."""
+    offered: list[News] = []
+    """News of rounds that it has not applied."""
 
 
 class TableCheck(msgspec.Struct, frozen=True, array_like=True, tag=15):

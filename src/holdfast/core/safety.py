@@ -90,16 +90,20 @@ class Safety:
 
     def _missing_copies(self) -> str:
         members = self._membership.members()
+        view = self._membership.view
+        assert view is not None
         present = {info.uuid for info in members}
-        groups = {info.group or info.uuid for info in members if not info.lite}
-        wanted = min(1 + self._settings.replica_backups(), len(groups))
+        # While the table is frozen, a copy is restored only when its member comes back.
+        groups = {info.group or info.uuid for info in (*members, *view.missing) if not info.lite}
+        wanted = max(1, min(1 + self._settings.replica_backups(), len(groups)))
         lacking = 0
         first = ""
         for partition, row in enumerate(self._ledger.table.rows):
             living = sum(member in present for member in row.holding if member is not None)
-            if living < wanted:
+            if living < wanted or row.owner not in present:
                 lacking += 1
-                first = first or f"partition {partition} has {living} of {wanted} copies"
+                primary = "" if row.owner in present else ", and no primary"
+                first = first or f"partition {partition} has {living} of {wanted} copies{primary}"
         return f"{first}, and {lacking - 1} more lack some" if lacking > 1 else first
 
     def _why_not_restored(self) -> str:

@@ -165,17 +165,25 @@ class Member:
     async def change_cluster_state(self, state: ClusterState, timeout_s: float = 60.0) -> None:
         """Put the whole cluster into this state; answers when this member has it. Raises TimeoutError.
 
-        After a TimeoutError the order stands: it is carried out as soon as a majority of the members can agree.
+        After a TimeoutError the order stands as long as this member is not removed: it is carried out as soon as a
+        majority of the members can agree. Raises Refused when this member is in no cluster now.
         """
+        self._in_cluster()
         self._node.driver.change_state(ClusterState(state))
         await self._until(
             lambda: self.cluster_state is state, timeout_s, lambda: f"the cluster is {self.cluster_state}"
         )
 
     async def shut_down_cluster(self, timeout_s: float = 60.0) -> None:
-        """Make the cluster passive and let every member leave. Raises TimeoutError."""
+        """Make the cluster passive and let every member leave. Raises TimeoutError and Refused."""
+        self._in_cluster()
         self._node.driver.change_state(ClusterState.PASSIVE, ending=True)
         await self._until(self._node.ended.is_set, timeout_s, self.why_unsafe)
+
+    def _in_cluster(self) -> None:
+        state = self._node.member.membership.state
+        if state != "member":
+            raise Refused(f"this member is {state}: ask one that is in the cluster")
 
     @property
     def lite(self) -> bool:

@@ -8,17 +8,20 @@ from holdfast.core.machine import MemberId
 class Detector:
     """When each member of the view was last heard, and whom that makes suspect."""
 
-    __slots__ = ("_heard_ns", "_silent", "_suspect_after_ns")
+    __slots__ = ("_accusations", "_heard_ns", "_silent", "_suspect_after_ns")
 
     def __init__(self, suspect_after_ns: int) -> None:
         self._suspect_after_ns = suspect_after_ns
         self._heard_ns: dict[MemberId, int] = {}
         self._silent: set[MemberId] = set()
+        self._accusations: dict[MemberId, list[MemberId]] = {}
+        """Whom the others suspect, as they last said."""
 
     def watch(self, members: list[MemberId], now_ns: int) -> None:
         """Watch these members and no others; the new ones count as heard now."""
         self._heard_ns = {member: self._heard_ns.get(member, now_ns) for member in members}
         self._silent &= self._heard_ns.keys()
+        self._accusations = {}
 
     def heard(self, member: MemberId, now_ns: int) -> None:
         """A sign of life."""
@@ -35,3 +38,22 @@ class Detector:
         """Whom to suspect now, in the order of the view."""
         limit = now_ns - self._suspect_after_ns
         return [member for member, heard in self._heard_ns.items() if heard < limit or member in self._silent]
+
+    def accuse(self, accuser: MemberId, suspects: list[MemberId]) -> None:
+        """This member suspects these."""
+        self._accusations[accuser] = suspects
+
+    def unwanted(self, me: MemberId, order: list[MemberId], now_ns: int) -> set[MemberId]:
+        """Whom to leave out: one's own suspects, and the younger of two that do not hear each other.
+
+        `order` lists the members, oldest first.
+        """
+        own = set(self.suspects(now_ns))
+        result = set(own)
+        for accuser in order:
+            if accuser in own or accuser == me:
+                continue
+            for accused in self._accusations.get(accuser, []):
+                if accused in order and accused != me and accused not in own:
+                    result.add(max(accuser, accused, key=order.index))
+        return result

@@ -82,6 +82,7 @@ class Membership:
         may_part: Callable[[MemberId], bool],
         may_demote: Callable[[MemberId], bool],
         safe: Callable[[], bool],
+        rounds: Callable[[], tuple[int, int]],
         known_rows: Callable[[], list[tuple[int, Row]]],
     ) -> None:
         self.me = identity.info.uuid
@@ -94,6 +95,7 @@ class Membership:
         self._may_part = may_part
         self._may_demote = may_demote
         self._safe = safe
+        self._rounds = rounds
         self.view: View | None = None
         self._last_view: View | None = None
         self.state = "joining"
@@ -102,7 +104,6 @@ class Membership:
         self._candidates = Candidates()
         self._dead: set[MemberId] = set()
         """Who is dead, says the operator: the majority of the others decides on the next view."""
-        self._accusations: dict[MemberId, list[MemberId]] = {}
         self.wishes = Wishes(self.me, out)
         self._sealed_since: dict[MemberId, int] = {}
         self._idle_seeds: set[Address] = set()
@@ -232,14 +233,14 @@ class Membership:
     def on_declare_dead(self, message: DeclareDead) -> None:
         """Somebody's operator vouches that these have ended."""
         if self.view is not None and message.view == self.view.number and self.state == "member":
-            self._dead |= set(message.members) & set(self.detector.suspects(self._out.now_ns))
+            self._dead.update(message.members)
             self.consider()
 
     def on_state_wanted(self, sender: MemberId, order: StateWanted) -> None:
-        """As master: somebody's operator wants another state."""
-        if not self.is_master or self.member(sender) is None:
+        """As master: somebody's operator wants another state. It is said again in each view: older words are void."""
+        if self.view is None or not self.is_master or order.view < self.view.number:
             return
-        if self.view is not None and self.view.ending:
+        if self.view.ending:
             self._out.note("the cluster is ending: its state stays", level="warning", wanted=order.state)
             return
         self.wishes.ordered(order)
@@ -307,6 +308,7 @@ class Membership:
             self.wishes.number,
             self.agreement.sealed,
             self._safe(),
+            *self._rounds(),
         )
         self.wishes.note_safe(self.me, safe=beat.safe)
         for info in self.view.members:
@@ -320,7 +322,9 @@ class Membership:
         info = self.member(beat.uuid)
         if info is not None and info.life == beat.life:
             self.detector.heard(beat.uuid, self._out.now_ns)
-            self._accusations[beat.uuid] = beat.suspects
+            # Whoever is heard of is not dead, whatever was said.
+            self._dead.discard(beat.uuid)
+            self.detector.accuse(beat.uuid, beat.suspects)
             self.wishes.heard(beat, view.number)
             if beat.sealed and beat.view == view.number:
                 self._sealed_since.setdefault(beat.uuid, self._out.now_ns)
@@ -354,7 +358,9 @@ class Membership:
         here = self._last_view.cluster_id if self._last_view is not None else ""
         why = admission.refusal(request, self.identity.cluster, self.identity.shared, here, self.view)
         if why:
-            self._out.whisper(home, JoinAnswer(self.me, False, why, self.info.host, self.info.port))
+            ending = self.view is not None and self.view.ending
+            answer = JoinAnswer(self.me, False, why, self.info.host, self.info.port, ending)
+            self._out.whisper(home, answer)
             return
         if self.view is None or self.state != "member":
             idle = self.state == "joining"
@@ -379,25 +385,15 @@ class Membership:
             return
         if answer.idle:
             self._idle_seeds.add(Address(answer.host, answer.port))
+        if answer.ending and self.state == "exiled":
+            self.state = "gone"
+            self._out.effects.append(Stop("the cluster was shut down while this member was away"))
+            return
         if answer.refusal and answer.refusal != self.refusal:
             self.refusal = answer.refusal
             self._out.note("join refused", level="error", by=str(sender), why=answer.refusal)
 
     # -- wanting and agreeing on the next view
-
-    def _suspects(self) -> set[MemberId]:
-        """Whom this member would leave out: its own suspicions, and the younger of two that do not hear each other."""
-        assert self.view is not None
-        order = [info.uuid for info in self.view.members]
-        own = set(self.detector.suspects(self._out.now_ns))
-        result = set(own)
-        for accuser in order:
-            if accuser in own or accuser == self.me:
-                continue
-            for accused in self._accusations.get(accuser, []):
-                if accused in order and accused != self.me and accused not in own:
-                    result.add(max(accuser, accused, key=order.index))
-        return result
 
     def _may_propose(self, candidate: MemberId) -> bool:
         """A-4, for this member as a consenting one."""
@@ -428,7 +424,7 @@ class Membership:
         view = self.view
         if view is None or self.state != "member" or not self._leads():
             return None
-        suspects = self._suspects()
+        suspects = self.detector.unwanted(self.me, [info.uuid for info in view.members], self._out.now_ns)
         left: list[MemberId] = []
         if not suspects:
             # Never both at once: who goes must know that those who stay are there.
@@ -536,7 +532,6 @@ class Membership:
         if any(who[0] not in alive and who[0] not in view.left for who in before):
             self._evicted_at_ns = self._out.now_ns
         self._candidates.installed(view)
-        self._accusations = {}
         self._dead = set()
         self._sealed_since = {}
         if admitted:
@@ -570,14 +565,16 @@ class Membership:
             members=[info.name for info in view.members],
             left=list(view.left),
         )
-        self._beat()
         self._view_changed(old, view)
+        # After all machines know the view: what the heartbeat says is of this view.
+        self._beat()
 
     def _go_into_exile(self, old: View | None, view: View) -> None:
         if self.state == "joining":
             return
         self.view = None
         self.state = "exiled"
+        self.wishes.exiled()
         for info in old.members if old is not None else []:
             if info.uuid != self.me:
                 self._out.effects.append(CloseLink(info.uuid))

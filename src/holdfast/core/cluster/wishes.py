@@ -60,12 +60,14 @@ class Wishes:
         return self._of.get(member, (0, Wish.NONE))[1]
 
     def departing(self, members: list[MemberInfo]) -> set[MemberId]:
-        """Who shall hold no partition any more: leavers, and data members that want to be lite."""
-        return {
-            info.uuid
-            for info in members
-            if self.of(info.uuid) is Wish.LEAVE or (self.of(info.uuid) is Wish.LITE and not info.lite)
-        }
+        """Who shall hold no partition any more: leavers, and data members that want to be lite.
+
+        The latter only if somebody remains who holds the data.
+        """
+        leaving = {info.uuid for info in members if self.of(info.uuid) is Wish.LEAVE}
+        data = {info.uuid for info in members if not info.lite} - leaving
+        demoted = {uuid for uuid in data if self.of(uuid) is Wish.LITE}
+        return leaving | demoted if data - demoted else leaving
 
     def granted(self, info: MemberInfo, may_demote: Callable[[MemberId], bool]) -> MemberInfo:
         """As master: a lite member that wants data gets it; a data member becomes lite when it may."""
@@ -94,6 +96,10 @@ class Wishes:
         """As master: the state that the next view should have, and whether the cluster is to end."""
         order = self._ordered
         return (order.state, order.ending) if order is not None else (view.state, view.ending)
+
+    def exiled(self) -> None:
+        """This member was removed: what was ordered here is void, for others may have ordered something else since."""
+        self._order = None
 
     # -- a new view
 

@@ -103,15 +103,16 @@ class Migrations:
         `active` are migrations of an earlier master, `staying` the members of both views in one life.
         """
         head = self.ledger.head
-        self.ledger.reporter.inherit(self.ledger.chronicle.open)
         state = self._membership.cluster_state
+        failures: list[Migration] = []
         for partition, running in list(self.running.items()):
             involved = {running.owner, MemberId(running.migration.destination)}
             if involved <= staying and (state.migrates or running.committing):
                 continue
             self._forget(partition)
             if not running.committing:
-                self._fail(partition, running.migration)
+                self._raise(running.migration)
+                failures.append(running.migration)
         for partition, committed in enumerate(self.ledger.table.rows):
             row = head[partition]
             if (
@@ -124,11 +125,17 @@ class Migrations:
                 higher = row.version + 1 if self._rules.holds("failed-version") else committed.version
                 head[partition] = Row(higher, committed.replicas, committed.epoch, committed.behind)
                 if taken_back is not None:
-                    self._ended(taken_back.migration, higher, well=False)
+                    failures.append(taken_back.migration)
         for migration, version in active:
             # M-4: the old master's migrations; none of them is in a row that anyone knows.
             if head[migration.partition].version == version:
-                self._fail(migration.partition, migration)
+                self._raise(migration)
+                failures.append(migration)
+        self.ledger.settle_news()
+        for migration in failures:
+            self._ended(migration, head[migration.partition].version, well=False)
+        if not staying:
+            self.ledger.reporter.finished()
         present = {info.uuid for info in self._membership.members()}
         if state.frozen:
             self._mark_behind(present)
@@ -136,20 +143,18 @@ class Migrations:
             self._repair(present)
 
     def _ended(self, migration: Migration, version: int, *, well: bool) -> None:
-        if well:
-            self.completed += 1
-        else:
+        if not well:
             self.failed += 1
             self._out.note(
                 "migration failed", partition=migration.partition, version=version, level="warning"
             )
         self.ledger.reporter.ended(migration, version, well=well)
 
-    def _fail(self, partition: int, migration: Migration) -> None:
-        row = self.ledger.head[partition]
+    def _raise(self, migration: Migration) -> None:
+        """M-4."""
+        row = self.ledger.head[migration.partition]
         extra = migration.increment + 1 if self._rules.holds("failed-version") else 0
-        self.ledger.head[partition] = Row(row.version + extra, row.replicas, row.epoch, row.behind)
-        self._ended(migration, row.version + extra, well=False)
+        self.ledger.head[migration.partition] = Row(row.version + extra, row.replicas, row.epoch, row.behind)
 
     def _mark_behind(self, present: set[MemberId]) -> None:
         """M-6: a primary that is here goes on without its missing backups, and they do not hold everything then."""
@@ -227,7 +232,7 @@ class Migrations:
 
     def control(self) -> None:
         """M-1: look at the table and the members, and do what is due."""
-        if not self.ledger.ready or self._paused or self.delayed_ms:
+        if not self.ledger.ready or self._paused or (self.delayed_ms and self.ledger.table.assigned):
             return
         if not self._membership.cluster_state.migrates:
             if self.ledger.settled:
@@ -382,6 +387,7 @@ class Migrations:
             running = self.running.get(partition)
             if running is not None and self.ledger.table.rows[partition].version > running.version:
                 self._forget(partition)
+                self.completed += running.committing
         if partitions and not self.running and not self._queue and not self._paused:
             # Look once more: what is reached must be what the layout wants.
             self.planned = False
@@ -391,7 +397,8 @@ class Migrations:
             self.ledger.tell()
 
     def departures_known(self) -> None:
-        """Who wants to leave, or to be lite, has changed: plan anew."""
+        """Who wants to leave, or to be lite, has changed: plan anew, and do not let them wait for who has crashed."""
+        self._resume_ns = 0
         self.planned = False
         self._queue.clear()
         self.control()
@@ -411,6 +418,10 @@ class Migrations:
                 return not any(member in row.replicas for row in rows)
             return self._can_be_spared(member, present - going)
         # Everyone who holds data leaves: the cluster ends, unless somebody who is missing holds what nobody here does.
+        # By order it ends all the same.
+        view = self._membership.view
+        if view is not None and view.ending:
+            return True
         return not self._membership.may_be_missed and all(
             present.intersection(row.replicas) for row in rows if row.version
         )
@@ -426,7 +437,9 @@ class Migrations:
 
     def may_demote(self, member: MemberId) -> bool:
         """Whether this member may become lite: it holds nothing, and another data member remains."""
-        if not self.ledger.ready or not self.ledger.settled or not self._membership.data_members():
+        if not self.ledger.ready or not self.ledger.settled:
+            return False
+        if all(info.uuid == member for info in self._membership.data_members()):
             return False
         return not any(member in row.replicas for row in self.ledger.table.rows)
 

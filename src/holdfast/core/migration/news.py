@@ -16,6 +16,8 @@ from holdfast.core.machine import MILLISECOND, Outbox
 from holdfast.core.placement.migration import Migration
 from holdfast.core.placement.table import Row
 
+NO_PROCESS = (0, 0)
+
 
 @unique
 class Kind(StrEnum):
@@ -53,7 +55,7 @@ class News(msgspec.Struct, frozen=True, array_like=True):
     number: tuple[int, int]
     """View in which it happened, and the how manieth in it; later news have greater numbers."""
     kind: Kind
-    process: tuple[int, int] = (0, 0)
+    process: tuple[int, int] = NO_PROCESS
     """The process it belongs to: the number of its STARTED."""
     planned: int = 0
     completed: int = 0
@@ -70,8 +72,13 @@ class News(msgspec.Struct, frozen=True, array_like=True):
         return max(0, self.planned - self.completed - self.failed)
 
     def agrees_with(self, newest: Callable[[int], Row]) -> bool:
-        """Whether the row it speaks of is the newest one; true of news that speak of none."""
-        return self.migration is None or newest(self.migration.partition).version == self.version
+        """Whether it is true when these are the newest rows, though nobody has applied it.
+
+        A migration is completed only by its row.
+        """
+        if self.kind is not Kind.COMPLETED or self.migration is None:
+            return True
+        return newest(self.migration.partition).version == self.version
 
 
 Told = Callable[[News], None]
@@ -83,9 +90,11 @@ class Chronicle:
     def __init__(self) -> None:
         self._kept: dict[tuple[int, int], tuple[int, News]] = {}
         """Number -> the round that brought it, and the news."""
-        self._told = (0, 0)
+        self.told_until = (0, 0)
+        """Number of the last that was told here."""
+        self._since = (0, 0)
         self.open: News | None = None
-        """The last that was told of a process that is not over."""
+        """The last that is known of a process that is not over."""
         self._listeners: list[Told] = []
 
     def listen(self, told: Told) -> Callable[[], None]:
@@ -104,8 +113,19 @@ class Chronicle:
         return [news for _, (_, news) in sorted(self._kept.items())]
 
     def admitted(self, life: int) -> None:
-        """This member was admitted with the view `life`: what happened before does not concern it."""
-        self._told = max(self._told, (life, 0))
+        """This member was admitted with the view `life`: what happened before does not concern it.
+
+        If it was away in the middle of a process, that is over for its listeners, as far as it had come; nor do they
+        hear of the rest of one that began before.
+        """
+        self._kept.clear()
+        self._since = self.told_until = max(self.told_until, (life, 0))
+        if self.open is not None:
+            over = msgspec.structs.replace(
+                self.open, number=self.told_until, kind=Kind.FINISHED, migration=None, version=0
+            )
+            self.open = None
+            self._tell(over)
 
     def learn(self, round_number: int, news: Iterable[News], *, whole: bool) -> None:
         """Take the news of an applied round. `whole`: it lists all that is still to be kept."""
@@ -113,11 +133,15 @@ class Chronicle:
             self._kept.clear()
         for one in sorted(news, key=lambda one: one.number):
             self._kept[one.number] = (round_number, one)
-            if one.number > self._told:
-                self._told = one.number
+            if one.number > self.told_until:
+                self.told_until = one.number
                 self._follow(one)
-                for told in list(self._listeners):
-                    told(one)
+                if one.process > self._since or one.process == NO_PROCESS:
+                    self._tell(one)
+
+    def _tell(self, news: News) -> None:
+        for told in list(self._listeners):
+            told(news)
 
     def _follow(self, news: News) -> None:
         if news.kind is Kind.FINISHED:
@@ -126,7 +150,7 @@ class Chronicle:
             self.open = news
 
     def known(self, round_number: int) -> None:
-        """Every member has stored the rounds up to this one: their news need not be kept any longer."""
+        """Every member has applied the rounds up to this one: their news need not be kept any longer."""
         for number in [number for number, (brought, _) in self._kept.items() if brought <= round_number]:
             del self._kept[number]
 
@@ -151,6 +175,7 @@ class Reporter:
         """This member is no master (any more)."""
         self.pending.clear()
         self._process = None
+        self._began_ns = 0
 
     def take(self) -> list[News]:
         """What is to be told, in order; it is not pending any more."""
@@ -170,11 +195,12 @@ class Reporter:
         """Whether a process has begun and is not over."""
         return self._process is not None
 
-    def inherit(self, process: News | None) -> None:
-        """A new master: the process of the one before ends here, with what was done of it."""
-        if self._process is None and process is not None:
-            self._process = process
-            self.finished()
+    def resume(self, chronicle: Chronicle, untold: Iterable[News]) -> None:
+        """The view has changed: the process stands where what was told, and what will be, has left it."""
+        self._process = chronicle.open
+        for news in untold:
+            if news.number > chronicle.told_until and news.kind is not Kind.LOST:
+                self._process = None if news.kind is Kind.FINISHED else news
 
     def started(self, planned: int) -> None:
         """So many migrations are planned."""

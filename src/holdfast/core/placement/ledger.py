@@ -16,8 +16,8 @@ source, in this order (rule 6).
 - L-5: Whoever is removed though alive forgets rows that it stored and that never were committed.
 - L-6: A master that sees a member go takes back, with a higher version, what it had offered and not committed
   and what names that member.
-- L-7: News travel in the rounds, and are kept by every member until all have stored the round: what one member may have
-  told its listeners, a new master can tell all others.
+- L-7: News travel in the rounds, and are kept by every member until all have applied the round: what one member may
+  have told its listeners, a new master can tell all others.
 - L-8: From time to time the master compares the stamps of all tables; a member whose table differs is sent the whole
   one, and finds the partition that is not the same.
 """
@@ -99,6 +99,8 @@ class Ledger:
         self.chronicle = Chronicle()
         self._unheard: dict[tuple[int, int], News] = {}
         """News that were offered and not applied yet."""
+        self._certain: dict[tuple[int, int], News] = {}
+        """As a new master: news that others have applied."""
         self._early: list[tuple[MemberId, TableOffer | TableFetch | TableCommit]] = []
         self.current = False
         """Whether a round of the present stay in the cluster has been applied: before it, rows may be long
@@ -112,6 +114,7 @@ class Ledger:
         self._round: Round | None = None
         self._number = 0
         self._confirmed: dict[MemberId, int] = {}
+        self._applied_by: dict[MemberId, int] = {}
         self._reports: dict[MemberId, TableReport] | None = None
         self.reporter = Reporter(out)
 
@@ -123,10 +126,11 @@ class Ledger:
         self.ready = False
         self._offers.clear()
         self._decided = self._applied_round = 0
-        if self._round is not None:
-            self._unheard.update({news.number: news for news in self._round.news})
+        unsure = [*(self._round.news if self._round is not None else ()), *self.reporter.take()]
+        self._unheard.update({news.number: news for news in unsure})
         self._round = None
         self._confirmed = {}
+        self._applied_by = {}
         self._reports = None
         if old is None:
             self.current = False
@@ -174,14 +178,14 @@ class Ledger:
             if row.version > self._newest(partition).version:
                 self._stored[partition] = row
         self._out.send(sender, TableStored(offer.view, offer.round))
-        self._apply_up_to(offer.committed, offer.known)
+        self._apply_up_to(offer.committed)
 
     def on_commit(self, sender: MemberId, commit: TableCommit) -> None:
         view = self._membership.view
         if view is None or commit.view > view.number:
             self._early.append((sender, commit))
         elif commit.view == view.number and sender == self._membership.master:
-            self._apply_up_to(commit.round, commit.known)
+            self._apply_up_to(commit.round)
 
     def on_fetch(self, sender: MemberId, fetch: TableFetch) -> None:
         view = self._membership.view
@@ -193,9 +197,9 @@ class Ledger:
         self._out.send(sender, self._report(fetch.view))
 
     def _report(self, view: int) -> TableReport:
-        """What this member knows. Of news that were only offered, those whose rows are the newest here."""
-        unheard = [n for n in self._unheard.values() if n.agrees_with(self._newest)]
-        return TableReport(view, self.known(), self._active(), self.chronicle.kept + unheard)
+        """What this member knows."""
+        offered = [news for _, news in sorted(self._unheard.items())]
+        return TableReport(view, self.known(), self._active(), self.chronicle.kept, offered)
 
     def _newest(self, partition: int) -> Row:
         return self._stored.get(partition, self.table.rows[partition])
@@ -208,13 +212,13 @@ class Ledger:
         """The newest row of each assigned partition, stored or applied."""
         return [(p, self._newest(p)) for p in range(len(self.table.rows)) if self._newest(p).version]
 
-    def _apply_up_to(self, number: int, known: int) -> None:
+    def _apply_up_to(self, number: int) -> None:
+        """One round after the other: a commit, or a later offer, may come before the offer it speaks of."""
         self._decided = max(self._decided, number)
-        for ready in sorted(n for n in self._offers if n <= self._decided):
-            offer = self._offers.pop(ready)
-            self._apply(ready, offer.rows, offer.news)
+        while self._applied_round < self._decided and self._applied_round + 1 in self._offers:
+            offer = self._offers.pop(self._applied_round + 1)
+            self._apply(offer.round, offer.rows, offer.news)
             self._note_current()
-        self.chronicle.known(min(known, self._applied_round))
 
     def _note_current(self) -> None:
         if not self.current:
@@ -278,7 +282,8 @@ class Ledger:
                 if row.version > self.head[partition].version:
                     self.head[partition] = row
         for report in reports.values():
-            self._unheard.update({news.number: news for news in report.news})
+            self._certain.update({news.number: news for news in report.news})
+            self._unheard.update({news.number: news for news in report.offered})
         self._queued.clear()
         self._out.note("newest table found", version=sum(row.version for row in self.head), of=len(reports))
         self._begin(active, set())
@@ -330,15 +335,21 @@ class Ledger:
         self._offer(self._round, [uuid for uuid in self._present() if uuid in self._round.named])
         self._advance()
 
+    def settle_news(self) -> None:
+        """As master, when the rows of the view are known: keep what is true of the news that nobody has told here."""
+        newest = self.head.__getitem__
+        offered = {n: news for n, news in self._unheard.items() if news.agrees_with(newest)}
+        self._unheard = dict(sorted((offered | self._certain).items()))
+        self._certain = {}
+        self.reporter.resume(self.chronicle, self._unheard.values())
+
     def _news(self) -> list[News]:
         """L-7: what happened since the last round; with the first one of a view, what somebody may not have heard."""
         fresh = self.reporter.take()
         if self._number > 1:
             return fresh
-        older = {news.number: news for news in self.chronicle.kept}
-        newest = self.head.__getitem__
-        older.update({n: news for n, news in self._unheard.items() if n in older or news.agrees_with(newest)})
-        self._unheard.clear()
+        older = self._unheard | {news.number: news for news in self.chronicle.kept}
+        self._unheard = {}
         return [older[number] for number in sorted(older)] + fresh
 
     def _present(self) -> list[MemberId]:
@@ -349,7 +360,7 @@ class Ledger:
         assert view is not None
         rows = sorted(current.rows.items())
         number = current.number
-        offer = TableOffer(view.number, number, number - 1, rows, current.news, self._known_by_all())
+        offer = TableOffer(view.number, number, number - 1, rows, current.news)
         for uuid in to:
             if uuid != self._membership.me:
                 self._out.send(uuid, offer)
@@ -367,11 +378,25 @@ class Ledger:
         if self._round is not None and stored.round == self._round.number:
             self._round.stored_by.add(sender)
             self._advance()
-        self.chronicle.known(min(self._known_by_all(), self._applied_round))
 
-    def _known_by_all(self) -> int:
+    def rounds(self) -> tuple[int, int]:
+        """For the heartbeat: the last round applied here, and up to which one all have, as the master knows."""
+        if not self.ready:
+            return self._applied_round, 0
         others = [uuid for uuid in self._present() if uuid != self._membership.me]
-        return min((self._confirmed.get(uuid, 0) for uuid in others), default=self._number)
+        known = min((self._applied_by.get(uuid, 0) for uuid in others), default=self._applied_round)
+        known = min(known, self._applied_round)
+        self.chronicle.known(known)
+        return self._applied_round, known
+
+    def heard(self, sender: MemberId, view: int, applied: int, known: int) -> None:
+        """A heartbeat of a member in a view, with its rounds."""
+        present = self._membership.view
+        if present is None or view != present.number:
+            return
+        self._applied_by[sender] = max(applied, self._applied_by.get(sender, 0))
+        if sender == self._membership.master:
+            self.chronicle.known(min(known, self._applied_round))
 
     def _advance(self) -> None:
         """L-2."""
@@ -389,12 +414,10 @@ class Ledger:
         view = self._membership.view
         assert view is not None
         self._round = None
-        known = self._known_by_all()
         for info in view.members:
             if info.uuid != self._membership.me:
-                self._out.send(info.uuid, TableCommit(view.number, current.number, known))
+                self._out.send(info.uuid, TableCommit(view.number, current.number))
         self._apply(current.number, sorted(current.rows.items()), current.news)
-        self.chronicle.known(min(known, current.number))
         self._note_current()
         self._committed(sorted(current.rows))
         self._start_round()
@@ -404,7 +427,8 @@ class Ledger:
         """As master: every member of the view has stored every round, and none is under way."""
         if not self.ready or self._round is not None or self._queued:
             return False
-        return self._known_by_all() >= self._number
+        others = [uuid for uuid in self._present() if uuid != self._membership.me]
+        return all(self._confirmed.get(uuid, 0) >= self._number for uuid in others)
 
     def on_timer(self) -> None:
         """L-8: time to compare the tables."""
