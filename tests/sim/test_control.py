@@ -529,10 +529,11 @@ def test_writes_are_refused_wherever_they_are_when_the_cluster_becomes_passive()
     forwarded = stage.ask(unaware, Op.SET, key, "forwarded")
     cleared: list[Outcome] = []
     request = Request(Op.CLEAR, "data", list(range(7)))
-    first.step(lambda: first.driver.execute(request, cleared.append))
+    aware = next(p for p in stage.processes if p is not unaware)
+    aware.step(lambda: aware.driver.execute(request, cleared.append))
     stage.wait(2)
-    assert [answer.status for answer in (*forwarded, *cleared)] == [Status.PASSIVE, Status.PASSIVE]
-    assert stage.get(first, key) is None
+    assert [[answer.status for answer in answers] for answers in (forwarded, cleared)] == [[Status.PASSIVE]] * 2
+    assert stage.get(aware, key) is None
 
 
 def test_two_that_leave_a_frozen_cluster_do_not_rely_on_each_other() -> None:
