@@ -532,7 +532,9 @@ def test_writes_are_refused_wherever_they_are_when_the_cluster_becomes_passive()
     aware = next(p for p in stage.processes if p is not unaware)
     aware.step(lambda: aware.driver.execute(request, cleared.append))
     stage.wait(2)
-    assert [[answer.status for answer in answers] for answers in (forwarded, cleared)] == [[Status.PASSIVE]] * 2
+    assert [[answer.status for answer in answers] for answers in (forwarded, cleared)] == [
+        [Status.PASSIVE]
+    ] * 2
     assert stage.get(aware, key) is None
 
 

@@ -18,8 +18,8 @@ def judge(members: Sequence[Member]) -> list[str]:
         name = member.membership.info.name
         if member.lane.waiting:
             problems.append(f"{name}: {member.lane.waiting} batches wait for backups")
-        if member.copies.shadows:
-            problems.append(f"{name}: partitions {sorted(member.copies.shadows)} are still being filled")
+        if member.destination.shadows:
+            problems.append(f"{name}: partitions {sorted(member.destination.shadows)} are still being filled")
         why = member.why_unsafe()
         if why:
             problems.append(f"{name}: not safe: {why}")

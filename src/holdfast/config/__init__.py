@@ -11,6 +11,7 @@ from holdfast.config.addresses import is_loopback, parse_address
 from holdfast.config.loading import load
 from holdfast.config.schema import (
     BACKUPS_MAX,
+    INTERNAL,
     ClusterSettings,
     LimitSettings,
     MapSettings,
@@ -23,6 +24,7 @@ from holdfast.config.schema import (
 
 __all__ = [
     "BACKUPS_MAX",
+    "INTERNAL",
     "ClusterSettings",
     "LimitSettings",
     "MapSettings",

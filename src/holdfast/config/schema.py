@@ -169,6 +169,15 @@ class PartitionSettings(Section, frozen=True, kw_only=True):
             "back; backups are promoted at once all the same.",
         ),
     ] = 0
+    flight_bytes: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            le=2**40,
+            description="Bytes that one member may have sent to others to fill them, and that are not acknowledged; "
+            "one piece may always go.",
+        ),
+    ] = 16_777_216
     drain_timeout_s: Annotated[
         int,
         Meta(
@@ -304,9 +313,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def map(self, name: str) -> MapSettings:
         """The settings of the map `name`: its own, else those of `default`.
 
-        Holdfast's own maps (`__schemas`, ...) have as many sync backups as any map has copies.
+        Holdfast's own maps (`__schemas`, ...) have as many sync backups as any map has copies; services have their own.
         """
-        if name.startswith(INTERNAL):
+        if name.startswith(INTERNAL) and name not in self.maps:
             return MapSettings(backups=self.replica_backups())
         return self.maps.get(name) or self.maps.get(DEFAULT_MAP) or MapSettings()
 

@@ -1,13 +1,13 @@
 """One member: routes each event to the machine that owns it, and composes the machines.
 
 The machines know each other only through what this module hands them. Reading order: `machine`, `cluster.membership`,
-`placement.ledger`, `migration.master`, `migration.source`, `replication.lane`, `replication.copies`,
-`replication.activation`, `routing.router`.
+`placement.ledger`, `migration.master`, `migration.source`, `migration.destination`, `replication.lane`,
+`replication.copies`, `replication.activation`, `routing.router`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from holdfast.config import Settings
@@ -30,7 +30,9 @@ from holdfast.core.machine import (
     Received,
     TimerFired,
 )
+from holdfast.core.migration.destination import Destination
 from holdfast.core.migration.master import Migrations
+from holdfast.core.migration.services import Service
 from holdfast.core.migration.source import Source
 from holdfast.core.placement.ledger import Ledger
 from holdfast.core.placement.table import Row, Table
@@ -49,7 +51,10 @@ SWEEP_LIMIT = 100
 class Member:
     """A whole member, pure. Give it events, carry out its effects."""
 
-    def __init__(self, identity: Identity, settings: Settings, rules: Rules) -> None:
+    def __init__(
+        self, identity: Identity, settings: Settings, rules: Rules, services: Sequence[Service] = ()
+    ) -> None:
+        """`settings` are those `with_services` makes of the services."""
         self.me = identity.info.uuid
         self.settings = settings
         self.rules = rules
@@ -77,7 +82,8 @@ class Member:
         )
         self.lane = Lane(self.me, settings, self.out, rules)
         self.lane.attach(rows)
-        self.copies = Copies(self.me, settings, self.out, rules, rows)
+        self.copies = Copies(self.me, settings, self.out, rules, rows, services)
+        self.destination = Destination(self.me, self.out, rows, self.copies, stored_row=self._stored_row)
         self.router = Router(self.me, settings, self.out, rows, self.lane, present=self._present)
         self.activation = Activation(
             self.me,
@@ -97,7 +103,9 @@ class Member:
             self.copies,
             self.lane,
             is_active=lambda partition: partition in self.activation.active,
+            stored_row=self._stored_row,
             pause=self._pause,
+            resume=self._serve,
             filled=self.activation.holds,
             master=lambda: self.membership.master,
             view_number=lambda: self.membership.view.number if self.membership.view else 0,
@@ -207,9 +215,11 @@ class Member:
             case m.Answer():
                 self.router.on_answer(sender, message)
             case m.Fill():
-                self.copies.on_fill(sender, message)
+                self.destination.on_fill(sender, message)
             case m.Filled():
                 self.source.on_filled(sender, message)
+            case m.FillRefused():
+                self.source.on_fill_refused(sender, message)
             case m.Enlist():
                 self.copies.on_enlist(sender, message)
             case m.Enlisted():
@@ -315,6 +325,9 @@ class Member:
     def _rounds(self) -> tuple[int, int]:
         return self.ledger.rounds()
 
+    def _stored_row(self, partition: int) -> Row | None:
+        return self.ledger.stored_row(partition)
+
     def _known_rows(self) -> list[tuple[int, Row]]:
         return self.ledger.known()
 
@@ -370,6 +383,8 @@ class Member:
             self.activation.cancel(partition)
             self.lane.abandon(partition)
         self.source.reset()
+        self.copies.services.removed()
+        self.destination.removed()
         self.copies.removed()
 
     def _became_current(self) -> None:
@@ -385,7 +400,7 @@ class Member:
     def _row_changed(self, partition: int, old: Row, new: Row) -> None:
         self._changed = True
         self.safety.changed()
-        copy = self.copies.row_changed(partition, old, new)
+        copy = self.copies.row_changed(partition, old, new, self.destination.row_changed(partition, old))
         self.source.row_changed(partition)
         if new.owner != self.me:
             self._close(partition)
@@ -396,6 +411,7 @@ class Member:
             self._serve(partition)
         elif self.ledger.current:
             self._take_office(partition)
+        self.destination.retry(partition)
         self.copies.retry(partition)
         self.router.served(partition)
 

@@ -273,12 +273,28 @@ class Enlisted(msgspec.Struct, frozen=True, array_like=True, tag=33):
 
 
 class FillEntries(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Entries of one map in a chunk: five values an entry (key, value, ttl_ms left, max_idle_ms, key hash)."""
+    """Entries of one map in a chunk, as columns of one length; the last three are empty when they hold only zeros."""
 
     map: str
     counter: int
     """The update counter at which the entries were as they are here."""
-    entries: list[tuple[bytes, bytes, int, int, int]]
+    keys: list[bytes] = []
+    values: list[bytes] = []
+    ttls_ms: list[int] = []
+    """What is left of their times to live."""
+    max_idles_ms: list[int] = []
+    key_hashes: list[int] = []
+
+
+class FillShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Pieces of a service's share in a chunk."""
+
+    service: str
+    counter: int
+    """The update counter at which the share was as the pieces of all chunks together say."""
+    pieces: list[bytes]
+    whole: bool
+    """Whether these are the last pieces of the share."""
 
 
 class Fill(msgspec.Struct, frozen=True, array_like=True, tag=34):
@@ -292,7 +308,10 @@ class Fill(msgspec.Struct, frozen=True, array_like=True, tag=34):
     epoch: int
     joining: bool
     """True for the destination of a migration, False for a replica of the row that is brought up to date."""
+    index: int
+    """The replica index that the receiver will have, or has."""
     maps: list[FillEntries]
+    shares: list[FillShare] = []
 
 
 class Filled(msgspec.Struct, frozen=True, array_like=True, tag=35):
@@ -302,6 +321,15 @@ class Filled(msgspec.Struct, frozen=True, array_like=True, tag=35):
     version: int
     ticket: int
     sequence: int
+
+
+class FillRefused(msgspec.Struct, frozen=True, array_like=True, tag=36):
+    """The supply `ticket` is not taken, and why; nothing more of it is to come."""
+
+    partition: int
+    version: int
+    ticket: int
+    why: str
 
 
 class Forward(msgspec.Struct, frozen=True, array_like=True, tag=40):
@@ -360,6 +388,7 @@ Message = (
     | Enlisted
     | Fill
     | Filled
+    | FillRefused
     | Forward
     | Answer
     | Subscribe

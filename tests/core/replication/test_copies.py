@@ -1,12 +1,10 @@
-"""A backup follows its primary: right sender, right version, right order; and a shadow is not fooled by any order."""
+"""A backup follows its primary: right sender, right version, right order."""
 
 from __future__ import annotations
 
-from itertools import permutations
-
 from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.machine import MemberId, Outbox, Send
-from holdfast.core.messages import Fill, FillEntries, Replicate, Replicated, Section
+from holdfast.core.messages import Replicate, Replicated, Section
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.copies import Copies
 from holdfast.core.rules import Rules
@@ -78,55 +76,6 @@ def test_a_newer_version_waits_for_its_row() -> None:
     copies.on_replicate(OWNER, message(1, put(1, b"new"), version=6))
     assert acknowledged(out) == []
     old, rows[0] = rows[0], Row(6, (OWNER, ME))
-    copies.row_changed(0, old, rows[0])
+    copies.row_changed(0, old, rows[0], None)
     copies.retry(0)
     assert (value_of(copies), acknowledged(out)) == (b"new", [1])
-
-
-def chunk(sequence: int, counter: int, *entries: tuple[bytes, bytes], last: bool = False) -> Fill:
-    content = [FillEntries("m", counter, [(key, value, 0, 0, 0) for key, value in entries])]
-    return Fill(0, 5, 1, sequence, last, 0, True, content)
-
-
-def test_a_shadow_ends_the_same_in_whatever_order_it_is_told() -> None:
-    """The last chunk says counter 3; the records up to it may come before or after it."""
-    told = [
-        message(1, put(2, b"two")),
-        message(2, Record("m", 3, Change.REMOVE, b"other")),
-        chunk(1, 1, (b"key", b"one"), (b"other", b"x")),
-    ]
-    for order in permutations(told):
-        copies, _, _ = backup(row=(OWNER, OTHER))
-        del copies.held[0]
-        copies.on_fill(OWNER, chunk(0, 0))
-        for item in order:
-            if isinstance(item, Fill):
-                copies.on_fill(OWNER, item)
-            else:
-                copies.on_replicate(OWNER, item)
-        copies.on_fill(OWNER, chunk(2, 3, last=True))
-        shadow = copies.shadows[0]
-        assert shadow.complete
-        assert shadow.copy.maps["m"].entries == {b"key": b"two"}
-        assert shadow.copy.maps["m"].counter == 3
-
-
-def test_a_record_that_comes_after_the_last_chunk_counted_it_is_still_taken() -> None:
-    copies, out, _ = backup(row=(OWNER, OTHER))
-    del copies.held[0]
-    copies.on_fill(OWNER, chunk(0, 0))
-    copies.on_fill(OWNER, chunk(1, 1, (b"key", b"one")))
-    copies.on_fill(OWNER, chunk(2, 2, last=True))
-    copies.on_replicate(OWNER, message(1, put(2, b"two")))
-    assert copies.shadows[0].copy.maps["m"].entries == {b"key": b"two"}
-    assert acknowledged(out) == [1]
-
-
-def test_a_colder_replica_that_becomes_hotter_takes_maps_it_did_not_hold_into_its_shadow_alone() -> None:
-    copies, out, _ = backup(row=(OWNER, OTHER, ME))
-    copies.on_fill(OWNER, chunk(0, 0))
-    copies.on_replicate(OWNER, message(1, put(7, b"seven"), put(1, b"d", name="deep")))
-    assert acknowledged(out) == [1], "the map that index 2 does not hold has no gap there"
-    assert value_of(copies) is None
-    assert value_of(copies, name="deep") == b"d"
-    assert copies.shadows[0].copy.maps["m"].entries == {b"key": b"seven"}

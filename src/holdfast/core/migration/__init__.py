@@ -1,3 +1,1 @@
-"""How does a partition move without loss? Three roles: master, source, destination (the last in
-`replication.copies`).
-"""
+"""How does a partition move without loss? Three roles: master, source, destination."""

@@ -7,14 +7,26 @@ The content always comes from the primary, also when a backup moves. Writes go o
 - S-2: Only when the primary itself changes do writes stop: for the last chunk, after every write before it is
   acknowledged.
 - S-3: The source keeps everything until a committed row says otherwise (rule 6).
-- S-4: One chunk of at most `partitions.chunk_bytes` is under way for each supply, and at most `parallel`
-  supplies at once.
+- S-4: What a request or an answer finds here, and what comes of it:
+
+      a request of a newer view or version     waits until this member is there too
+      of a version at which it takes office     waits until it serves
+      of somebody who is not the master here    refused
+      of an older version, or not the primary   refused
+      a newer row is stored, not committed      refused: the decision is outstanding
+      the partition is being copied             refused
+      an answer to a supply that has ended      has no effect
+      a refusal of the destination              ends the supply, and a migration is refused to the master
+
+- S-5: One chunk is under way for each supply, and at most `parallel` supplies at once. A chunk has at most
+  `partitions.chunk_bytes`, or one entry. Of all supplies together at most `partitions.flight_bytes` are not yet
+  acknowledged, or one chunk; a chunk that would be too much waits, and those behind it.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from holdfast.config import Settings
 from holdfast.core.machine import MemberId, Outbox
@@ -22,10 +34,13 @@ from holdfast.core.messages import (
     Fill,
     Filled,
     FillEntries,
+    FillRefused,
     MigrationReady,
     MigrationRefused,
     MigrationRequest,
 )
+from holdfast.core.migration.content import Chunk, Content
+from holdfast.core.migration.services import Endpoint, MigrationEvent
 from holdfast.core.placement.migration import Migration
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.copies import Copies
@@ -33,20 +48,21 @@ from holdfast.core.replication.lane import Lane
 from holdfast.core.rules import Rules
 from holdfast.core.store.partition import MapPartition
 
-ENTRY_OVERHEAD = 16
-"""What an entry costs in a chunk besides its bytes."""
+EMPTY = Chunk()
 
 
 class Supply:
     """One partition on its way to one member."""
 
     __slots__ = (
+        "content",
+        "flight",
         "index",
-        "keys",
         "last_sent",
         "master",
         "migration",
         "partition",
+        "ready",
         "sequence",
         "ticket",
         "to",
@@ -62,7 +78,11 @@ class Supply:
         self.ticket = ticket
         self.sequence = 0
         self.last_sent = False
-        self.keys: Iterator[tuple[MapPartition, bytes]] = iter(())
+        self.content: Content | None = None
+        self.ready: Chunk | None = None
+        """A chunk that waits until it may go (S-5)."""
+        self.flight = 0
+        """Bytes of the chunk that is not yet acknowledged."""
         self.migration: Migration | None = None
         self.master: MemberId | None = None
 
@@ -81,7 +101,9 @@ class Source:
         lane: Lane,
         *,
         is_active: Callable[[int], bool],
+        stored_row: Callable[[int], Row | None],
         pause: Callable[[int], None],
+        resume: Callable[[int], None],
         filled: Callable[[int, MemberId], None],
         master: Callable[[], MemberId | None],
         view_number: Callable[[], int],
@@ -93,17 +115,24 @@ class Source:
         self._copies = copies
         self._lane = lane
         self._is_active = is_active
+        self._stored_row = stored_row
         self._pause = pause
+        self._resume = resume
         self._filled = filled
         self._master = master
         self._view_number = view_number
         self._chunk_bytes = settings.partitions.chunk_bytes
+        self._flight_bytes = settings.partitions.flight_bytes
         self._parallel = settings.partitions.parallel_migrations
         self._tickets = 0
         self._running: dict[tuple[int, MemberId], Supply] = {}
         self._queue: deque[Supply] = deque()
         self._early: list[tuple[MemberId, MigrationRequest]] = []
         self._draining: dict[int, Supply] = {}
+        self._held_up: deque[Supply] = deque()
+        """Supplies with a chunk that is ready."""
+        self.flight = 0
+        """Bytes that were sent and are not yet acknowledged."""
         self.bytes_sent = 0
         self.chunks_sent = 0
         lane.drained = self._on_drained
@@ -118,26 +147,39 @@ class Source:
         if row.version < request.version or self._view_number() < request.view:
             self._early.append((sender, request))
             return
-        if sender != self._master():
-            return
         if row.version == request.version and row.owner == self._me and not self._is_active(partition):
             # It is about to take office in the row that the migration starts from.
             self._early.append((sender, request))
             return
-        why = ""
-        if row.version > request.version:
-            why = f"the row is at version {row.version} here"
-        elif row.owner != self._me:
-            why = f"the primary is {row.owner}"
-        elif any(key[0] == partition for key in self._running):
-            why = "the partition is being copied already"
+        why = self._why_not(sender, request)
         if why:
             self._out.send(sender, MigrationRefused(request.view, partition, request.version, why))
             return
         supply = self._new(partition, MemberId(migration.destination), migration.destination_new)
         supply.migration = migration
         supply.master = sender
+        if migration.source == self._me:
+            self._copies.services.begin(
+                MigrationEvent(partition, Endpoint.SOURCE, migration.source_current, migration.source_new)
+            )
         self._start(supply)
+
+    def _why_not(self, sender: MemberId, request: MigrationRequest) -> str:
+        """Why a migration cannot be started, in words; empty when it can."""
+        partition = request.migration.partition
+        row = self._rows[partition]
+        if sender != self._master():
+            return f"the master is {self._master()}"
+        if row.version > request.version:
+            return f"the row is at version {row.version} here"
+        if row.owner != self._me:
+            return f"the primary is {row.owner}"
+        stored = self._stored_row(partition)
+        if stored is not None and stored.version > row.version:
+            return f"the decision on version {stored.version} is outstanding"
+        if any(key[0] == partition for key in self._running):
+            return "the partition is being copied already"
+        return ""
 
     def bring_up_to_date(self, partition: int, member: MemberId) -> None:
         """Fill a replica of the row that holds something else; `filled` is called when it holds everything."""
@@ -157,11 +199,14 @@ class Source:
 
     def _start(self, supply: Supply) -> None:
         self._running[supply.partition, supply.to] = supply
-        self._send(supply, [], last=False)
+        self._send(supply, EMPTY, last=False)
 
-    def _send(self, supply: Supply, maps: list[FillEntries], *, last: bool) -> None:
+    def _send(self, supply: Supply, chunk: Chunk, *, last: bool) -> None:
         copy = self._copies.held[supply.partition]
         supply.last_sent = last
+        supply.flight = chunk.size
+        self.flight += chunk.size
+        self.bytes_sent += chunk.size
         self.chunks_sent += 1
         joining = supply.migration is not None
         self._out.send(
@@ -174,7 +219,9 @@ class Source:
                 last,
                 copy.epoch,
                 joining,
-                maps,
+                supply.index,
+                chunk.maps,
+                chunk.shares,
             ),
         )
         if joining and not self._rules.holds("copy-complete"):
@@ -187,6 +234,7 @@ class Source:
             return
         if supply.version != self._rows[supply.partition].version:
             return
+        self._landed(supply)
         if supply.last_sent:
             self._arrived(supply)
             return
@@ -195,20 +243,52 @@ class Source:
         supply.sequence += 1
         self._next(supply)
 
+    def on_fill_refused(self, sender: MemberId, refused: FillRefused) -> None:
+        """The receiver does not take it: end the supply, and the migration with it, which has changed nothing yet."""
+        supply = self._running.get((refused.partition, sender))
+        if supply is None or supply.ticket != refused.ticket:
+            return
+        self._out.note(
+            "supply refused", level="debug", partition=supply.partition, to=sender, why=refused.why
+        )
+        self._end(supply)
+        if supply.migration is not None and supply.version == self._rows[supply.partition].version:
+            self._give_up(supply, refused.why)
+        self._next_in_queue()
+
+    def _give_up(self, supply: Supply, why: str) -> None:
+        """Go on as before the migration, and tell the master."""
+        partition = supply.partition
+        self._draining.pop(partition, None)
+        self._lane.joining.pop(partition, None)
+        self._copies.services.give_up(partition)
+        if self._is_active(partition):
+            self._resume(partition)
+        master = self._master()
+        if master is not None:
+            self._out.send(master, MigrationRefused(self._view_number(), partition, supply.version, why))
+
     def _open(self, supply: Supply) -> None:
         """The receiver is ready: from now on it gets every record, and the content as it is now (S-1)."""
         copy = self._copies.held[supply.partition]
         if supply.migration is not None:
             self._lane.joining[supply.partition] = (supply.to, supply.index)
             self._lane.retarget(copy)
-        wanted = [held for held in copy if self._copies.wanted(held.name, supply.index)]
-        keys = [(held, list(held.entries)) for held in wanted]
-        supply.keys = ((held, key) for held, names in keys for key in names)
+        services = [held for held in copy.services.values() if self._copies.wanted(held.name, supply.index)]
+        supply.content = Content(self._maps(supply), services)
+
+    def _maps(self, supply: Supply) -> list[MapPartition]:
+        """The maps that the receiver will hold."""
+        copy = self._copies.held[supply.partition]
+        return [held for held in copy.maps.values() if self._copies.wanted(held.name, supply.index)]
 
     def _next(self, supply: Supply) -> None:
-        maps = self._chunk(supply)
-        if maps:
-            self._send(supply, maps, last=False)
+        assert supply.content is not None
+        chunk = supply.content.chunk(min(self._chunk_bytes, self._flight_bytes), self._out.now_ns)
+        if chunk is not None:
+            supply.ready = chunk
+            self._held_up.append(supply)
+            self._send_ready()
             return
         migration = supply.migration
         if migration is not None and migration.changes_primary:
@@ -218,43 +298,32 @@ class Source:
                 return
         self._finish(supply)
 
+    def _send_ready(self) -> None:
+        """Send the chunks that may go, first come, first served (S-5)."""
+        while self._held_up:
+            supply = self._held_up[0]
+            chunk = supply.ready
+            if chunk is not None and supply.version == self._rows[supply.partition].version:
+                if self.flight and self.flight + chunk.size > self._flight_bytes:
+                    return
+                supply.ready = None
+                self._send(supply, chunk, last=False)
+            self._held_up.popleft()
+
     def _finish(self, supply: Supply) -> None:
         """The last chunk: no entries, but the update counters that the content stands at."""
-        copy = self._copies.held[supply.partition]
-        wanted = [held for held in copy if self._copies.wanted(held.name, supply.index)]
-        self._send(supply, [FillEntries(held.name, held.counter, []) for held in wanted], last=True)
+        last = Chunk()
+        last.maps = [FillEntries(held.name, held.counter) for held in self._maps(supply)]
+        self._send(supply, last, last=True)
 
     def _on_drained(self, partition: int) -> None:
         supply = self._draining.pop(partition, None)
         if supply is not None and supply.version == self._rows[partition].version:
             self._finish(supply)
 
-    def _chunk(self, supply: Supply) -> list[FillEntries]:
-        """The next entries, up to the size of a chunk; nothing when all have been sent."""
-        now_ns = self._out.now_ns
-        gathered: dict[str, FillEntries] = {}
-        size = 0
-        for held, key in supply.keys:
-            value = held.entries.get(key)
-            if value is None:
-                continue
-            ttl_ms = max_idle_ms = 0
-            expiry = held.expiries.get(key) if held.expiries else None
-            if expiry is not None:
-                ttl_ms, max_idle_ms = expiry.remaining_ttl_ms(now_ns), expiry.max_idle_ms
-            part = gathered.get(held.name)
-            if part is None:
-                part = gathered[held.name] = FillEntries(held.name, held.counter, [])
-            part.entries.append((key, value, ttl_ms, max_idle_ms, held.hashes.get(key, 0)))
-            size += len(key) + len(value) + ENTRY_OVERHEAD
-            if size >= self._chunk_bytes:
-                break
-        self.bytes_sent += size
-        return list(gathered.values())
-
     def _arrived(self, supply: Supply) -> None:
         if supply.migration is None:
-            del self._running[supply.partition, supply.to]
+            self._end(supply)
             self._filled(supply.partition, supply.to)
             self._next_in_queue()
         elif self._rules.holds("copy-complete"):
@@ -276,12 +345,23 @@ class Source:
 
     # -- what ends a supply
 
+    def _end(self, supply: Supply) -> None:
+        del self._running[supply.partition, supply.to]
+        supply.ready = None
+        self._landed(supply)
+
+    def _landed(self, supply: Supply) -> None:
+        """What it had in flight is not any more."""
+        self.flight -= supply.flight
+        supply.flight = 0
+        self._send_ready()
+
     def row_changed(self, partition: int) -> None:
         """A committed row ends every supply of an older version, whatever became of it."""
         version = self._rows[partition].version
         for key, supply in list(self._running.items()):
             if key[0] == partition and supply.version != version:
-                del self._running[key]
+                self._end(supply)
         self._draining.pop(partition, None)
         self._lane.joining.pop(partition, None)
         self._retry()
@@ -304,16 +384,19 @@ class Source:
         A migration to one of them stays, for its destination belongs to every acknowledgement until the master, who
         sees the same view, has raised the version.
         """
-        for key in [
-            key for key, supply in self._running.items() if key[1] in members and supply.migration is None
-        ]:
-            del self._running[key]
+        for key, supply in list(self._running.items()):
+            if key[1] in members and supply.migration is None:
+                self._end(supply)
+            elif key[1] in members:
+                self._landed(supply)
         self._retry()
         self._next_in_queue()
 
     def reset(self) -> None:
         """This member was removed: nothing is on its way any more."""
         self._running.clear()
+        self._held_up.clear()
+        self.flight = 0
         self._queue.clear()
         self._draining.clear()
         self._early.clear()

@@ -3,91 +3,41 @@
 - B-1: Records are accepted only from the primary that this member's row names, at the same version; of a
   newer version they wait until the row is known, of an older one they are not acknowledged.
 - B-2: Records are applied in the order of the update counter, each once; what comes too early waits.
-- B-3: A copy that is being filled is kept apart (the *shadow*): it never serves, and takes the place of the
-  copy only when it is complete.
-- B-4: A copy is dropped only when a committed row does not name this member any more.
+- B-3: A copy is dropped only when a committed row does not name this member any more.
+
+A copy that is being filled follows its primary too: its records come through here (`migration.destination`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from holdfast.config import Settings
 from holdfast.core.machine import MemberId, Outbox
-from holdfast.core.messages import Enlist, Enlisted, Fill, Filled, Replicate, Replicated, Section
+from holdfast.core.messages import Enlist, Enlisted, Replicate, Replicated, Section
+from holdfast.core.migration.services import Endpoint, MigrationEvent, Service, Services
 from holdfast.core.placement.table import Row
 from holdfast.core.rules import Rules
-from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record
+from holdfast.core.store.partition import Change, PartitionCopy
 from holdfast.errors import InvariantBroken
 
-
-class Shadow:
-    """A copy that is being filled: chunks of content and live records, in whatever order they come.
-
-    For each key it remembers the update counter of what it was last told, so that nothing older overwrites it.
-    """
-
-    __slots__ = (
-        "_cleared",
-        "_told",
-        "complete",
-        "copy",
-        "joining",
-        "sequence",
-        "source",
-        "ticket",
-        "version",
-    )
-
-    def __init__(self, source: MemberId, fill: Fill) -> None:
-        self.source = source
-        self.ticket = fill.ticket
-        self.version = fill.version
-        self.joining = fill.joining
-        self.copy = PartitionCopy(fill.partition, fill.epoch)
-        self.sequence = -1
-        self.complete = False
-        self._told: dict[tuple[str, bytes], int] = {}
-        self._cleared: dict[str, int] = {}
-
-    def _newer(self, name: str, key: bytes, counter: int) -> bool:
-        """Whether what is said of a key at this counter is not older than what is known; then it is the newest."""
-        if counter < self._cleared.get(name, 0) or counter < self._told.get((name, key), 0):
-            return False
-        self._told[name, key] = counter
-        return True
-
-    def pour(self, fill: Fill, now_ns: int) -> None:
-        """Take a chunk: entries as they were when the counter of their map stood where the chunk says."""
-        for part in fill.maps:
-            held = self.copy.open(part.map)
-            for key, value, ttl_ms, max_idle_ms, key_hash in part.entries:
-                if self._newer(part.map, key, part.counter):
-                    held.store(key, value, ttl_ms, max_idle_ms, key_hash, now_ns)
-            if fill.last:
-                held.counter = max(held.counter, part.counter)
-        self.complete = fill.last
-
-    def take(self, record: Record, now_ns: int) -> None:
-        """Take a live record."""
-        held = self.copy.open(record.map)
-        counter = held.counter
-        if record.change is Change.CLEAR:
-            self._clear(held, record.counter)
-        elif self._newer(record.map, record.key, record.counter):
-            held.apply(record, now_ns)
-        held.counter = max(counter, record.counter)
-
-    def _clear(self, held: MapPartition, counter: int) -> None:
-        for key in [key for key in held.entries if self._told.get((held.name, key), 0) < counter]:
-            held.drop(key)
-        self._cleared[held.name] = max(counter, self._cleared.get(held.name, 0))
+if TYPE_CHECKING:
+    from holdfast.core.migration.destination import Shadow
 
 
 class Copies:
     """What this member holds of each partition, as backup or primary."""
 
-    def __init__(self, me: MemberId, settings: Settings, out: Outbox, rules: Rules, rows: list[Row]) -> None:
+    def __init__(
+        self,
+        me: MemberId,
+        settings: Settings,
+        out: Outbox,
+        rules: Rules,
+        rows: list[Row],
+        services: Sequence[Service] = (),
+    ) -> None:
         self._me = me
         self._settings = settings
         self._out = out
@@ -96,8 +46,9 @@ class Copies:
         self._rows = rows
         self.held: dict[int, PartitionCopy] = {}
         self.shadows: dict[int, Shadow] = {}
-        self._early: dict[int, list[tuple[MemberId, Replicate | Fill | Enlist]]] = {}
-        self.touched: Callable[[int], None] = lambda partition: None
+        """The copies that are being filled; `migration.destination` makes and ends them."""
+        self.services = Services(me, self.held, self, services)
+        self._early: dict[int, list[tuple[MemberId, Replicate | Enlist]]] = {}
 
     # -- records
 
@@ -147,12 +98,14 @@ class Copies:
             if copy is self.held.get(section.partition)
             else 0
         )
-        reached: dict[str, int] = {}
+        of_maps: dict[str, int] = {}
+        of_services: dict[str, int] = {}
         for record in section.records:
             name, counter = record.map, record.counter
+            reached = of_services if record.change is Change.CALL else of_maps
             before = reached.get(name)
             if before is None:
-                held = copy.maps.get(name)
+                held = copy.find(record)
                 before = held.counter if held is not None else 0
                 if held is None and not self.wanted(name, index):
                     # The destination of a migration to a hotter index: this map is its shadow's affair alone.
@@ -165,18 +118,17 @@ class Copies:
     def _write(self, copy: PartitionCopy, section: Section) -> None:
         now_ns = self._out.now_ns
         index = self._rows[section.partition].index_of(self._me)
-        maps = copy.maps
         for record in section.records:
-            held = maps.get(record.map)
+            held = copy.find(record)
             if held is None:
-                if not self.wanted(record.map, index):
+                if record.change is Change.CALL or not self.wanted(record.map, index):
                     continue
                 held = copy.open(record.map)
             if self._ordered and record.counter <= held.counter:
                 continue
             held.apply(record, now_ns)
 
-    def _keep(self, sender: MemberId, partition: int, message: Replicate | Fill | Enlist) -> None:
+    def _keep(self, sender: MemberId, partition: int, message: Replicate | Enlist) -> None:
         self._early.setdefault(partition, []).append((sender, message))
 
     def retry(self, partition: int) -> None:
@@ -184,8 +136,6 @@ class Copies:
         for sender, message in self._early.pop(partition, []):
             if isinstance(message, Replicate):
                 self.on_replicate(sender, message)
-            elif isinstance(message, Fill):
-                self.on_fill(sender, message)
             else:
                 self.on_enlist(sender, message)
 
@@ -214,62 +164,46 @@ class Copies:
         chosen = self._settings.map(name)
         return 0 <= index <= chosen.backups + chosen.async_backups
 
-    # -- being filled
-
-    def on_fill(self, sender: MemberId, fill: Fill) -> None:
-        """Take a chunk of a partition's content into the shadow."""
-        partition = fill.partition
-        row = self._rows[partition]
-        if fill.version > row.version:
-            self._keep(sender, partition, fill)
-            return
-        if fill.version < row.version or row.owner != sender:
-            return
-        shadow = self.shadows.get(partition)
-        if fill.sequence == 0 and (shadow is None or shadow.ticket < fill.ticket or shadow.source != sender):
-            shadow = self.shadows[partition] = Shadow(sender, fill)
-        if shadow is None or shadow.ticket != fill.ticket or shadow.source != sender:
-            return
-        if fill.sequence == shadow.sequence + 1:
-            shadow.sequence = fill.sequence
-            shadow.pour(fill, self._out.now_ns)
-        self._out.send(sender, Filled(partition, fill.version, fill.ticket, fill.sequence))
-        if shadow.complete and not shadow.joining and partition in self.shadows:
-            # A replica of the row that is brought up to date: from now on this is its copy (B-3).
-            self.held[partition] = shadow.copy
-            del self.shadows[partition]
-        self.retry(partition)
-
     # -- rows
 
-    def row_changed(self, partition: int, old: Row, new: Row) -> PartitionCopy | None:
-        """A committed row: keep, take over, begin anew, or forget. Answers the copy held from now on."""
+    def row_changed(
+        self, partition: int, old: Row, new: Row, arrived: PartitionCopy | None
+    ) -> PartitionCopy | None:
+        """A committed row: keep, take what has arrived, begin anew, or forget. Answers the copy held from now on."""
+        self.services.row_changed(partition, old, new, arrived)
         index = new.index_of(self._me)
-        shadow = self.shadows.pop(partition, None)
         if index < 0:
             self.held.pop(partition, None)
             return None
-        if shadow is not None and shadow.complete and shadow.version >= old.version:
-            self.held[partition] = shadow.copy
         copy = self.held.get(partition)
-        if copy is None and (old.version == 0 or new.epoch > old.epoch):
-            copy = self.held[partition] = PartitionCopy(partition, new.epoch)
-        if copy is None:
+        if copy is None and old.version and new.epoch == old.epoch:
             raise InvariantBroken(f"row {new} of partition {partition} names {self._me}, which holds no copy")
-        if copy.epoch < new.epoch:
+        if copy is None or copy.epoch < new.epoch:
             copy = self.held[partition] = PartitionCopy(partition, new.epoch)
-        self.trim(copy, index)
+        self.services.furnish(copy, index)
         return copy
 
-    def trim(self, copy: PartitionCopy, index: int) -> None:
-        """Drop the maps that a replica with this index does not hold."""
-        for name in [name for name in copy.maps if not self.wanted(name, index)]:
-            del copy.maps[name]
+    # -- the record store as a service: what it is told of migrations
+
+    def before(self, event: MigrationEvent) -> None:
+        """Nothing is to be prepared."""
+
+    def commit(self, event: MigrationEvent) -> None:
+        """A source keeps the maps that its new index holds."""
+        if event.endpoint is Endpoint.SOURCE:
+            self._keep_maps_of(event.partition, event.new)
+
+    def rollback(self, event: MigrationEvent) -> None:
+        """A destination keeps the maps that its current index holds."""
+        if event.endpoint is Endpoint.DESTINATION:
+            self._keep_maps_of(event.partition, event.current)
+
+    def _keep_maps_of(self, partition: int, index: int) -> None:
+        copy = self.held.get(partition)
+        if copy is not None:
+            for name in [name for name in copy.maps if not self.wanted(name, index)]:
+                del copy.maps[name]
 
     def removed(self) -> None:
-        """This member was removed from the cluster, though alive: what was half filled is worth nothing.
-
-        A complete shadow stays: the row that makes it this member's copy may have been stored by a majority already.
-        """
-        self.shadows = {p: shadow for p, shadow in self.shadows.items() if shadow.complete}
+        """This member was removed from the cluster, though alive: it keeps its copies, and hears of nothing more."""
         self._early.clear()

@@ -189,6 +189,17 @@ class Lane:
             record = Record(held.name, held.counter, change, key, b"", ttl_ms, max_idle_ms)
             self._open.append((copy.partition, held, record))
 
+    def call(self, copy: PartitionCopy, name: str, update: bytes) -> bytes | None:
+        """Update a service's share and queue the record; answers what the service does, None if there is none."""
+        held = copy.services.get(name)
+        if held is None:
+            return None
+        answer = held.share.apply(update)
+        held.counter += 1
+        if held.targets:
+            self._open.append((copy.partition, held, Record(name, held.counter, Change.CALL, b"", update)))
+        return answer
+
     def emit(
         self,
         kind: EventKind,

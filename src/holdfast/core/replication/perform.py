@@ -5,6 +5,7 @@ operation group.
 from __future__ import annotations
 
 from holdfast.core.machine import MILLISECOND
+from holdfast.core.migration.services import part_name
 from holdfast.core.replication.lane import Lane
 from holdfast.core.store.operations import DEFAULT_TTL, EventKind, Op, Request, Value
 from holdfast.core.store.partition import Change, MapPartition, PartitionCopy
@@ -33,6 +34,11 @@ def perform(lane: Lane, copy: PartitionCopy, request: Request, now_ns: int) -> V
         return None
     if op in (Op.SET_TTL, Op.EVICT, Op.REMOVE_IF_SAME):
         return _change_present(lane, copy, request, now_ns)
+    if op is Op.CALL:
+        return lane.call(copy, part_name(name), request.value)
+    if op is Op.ASK:
+        held = copy.services.get(part_name(name))
+        return held.share.ask(request.value) if held is not None else None
     return _put(lane, copy, request)
 
 

@@ -1,4 +1,4 @@
-"""The closed set of operations on a map, as a request travels between members, and what it answers.
+"""The closed set of operations on a map or a service, as a request travels between members, and what it answers.
 
 Keys and values are *serialised bytes without the 4-byte partition-hash word* of Hazelcast's `Data`: a big-endian int32
 type id and the payload. Two keys are equal when these bytes are.
@@ -33,6 +33,10 @@ class Op(IntEnum):
     TRY_REMOVE = 15  # answers bool: was there one
     GET_ALL = 20  # `items` = keys; answers a flat list key, value, ...
     PUT_ALL = 21  # `items` = flat list key, value, ...
+    CALL = (
+        25  # `map` = service, `value` = update; answers what its share does, None if there is no such service
+    )
+    ASK = 26  # `map` = service, `value` = question; the same without a change
     SIZE = 30  # answers int
     CONTAINS_VALUE = 31  # `value`; answers bool
     KEYS = 32  # answers list of keys
@@ -55,6 +59,7 @@ READS = frozenset(
         Op.VALUES,
         Op.ENTRIES,
         Op.IS_EMPTY,
+        Op.ASK,
     }
 )
 """Operations that change nothing, so that they may be sent again without asking."""

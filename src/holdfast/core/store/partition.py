@@ -1,4 +1,5 @@
-"""One member's copy of one partition: for each map a dictionary of entries, their expiry, and the update counter.
+"""One member's copy of one partition: for each map a dictionary of entries, their expiry, and the update counter;
+for each service its share.
 
 A primary changes entries through the operations here; each change returns the *record* that its backups apply
 with `apply`, in the order of the counter. Backups never expire an entry by themselves: they wait for the
@@ -9,9 +10,11 @@ Entries that neither expire nor are counted cost a dictionary slot and two bytes
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntEnum, unique
 from heapq import heappop, heappush
+from itertools import chain
+from typing import Protocol
 
 import mmh3
 import msgspec
@@ -30,10 +33,12 @@ class Change(IntEnum):
     EXPIRY = 3
     """Set a new time to live for a key, value untouched."""
     CLEAR = 4
+    CALL = 5
+    """An update of a service: its share does as `value` says."""
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One update of one map in one partition: what the primary did, at this value of its update counter."""
+    """One update of one map (or service) in one partition: what the primary did, at this value of its counter."""
 
     map: str
     counter: int
@@ -181,16 +186,70 @@ class MapPartition:
         return total & 0xFFFF_FFFF_FFFF_FFFF
 
 
+class Share(Protocol):
+    """What a service holds of one partition on one member: a state that only updates change.
+
+    The same updates in the same order must lead to the same state and the same answers on every member, so an update
+    may use nothing but itself and the state: no clock, no random number, no order of a set. None of these may raise.
+    """
+
+    def apply(self, update: bytes) -> bytes:
+        """Change the state; called once for each update, in one order, on the primary and on every backup.
+
+        What it answers goes to the caller; on a backup it is dropped. An update that cannot be done is answered so.
+        """
+
+    def ask(self, question: bytes) -> bytes:
+        """Answer something without changing the state; called on the primary."""
+
+    def supply(self) -> Iterable[bytes]:
+        """The state, as pieces that a new share is made of with `receive`, in this order.
+
+        What is answered is walked through later, between updates: gather first what they would change, and yield
+        then. The first piece is asked for at once. Equal states give equal pieces, so that copies can be compared.
+        """
+
+    def receive(self, piece: bytes) -> None:
+        """Take the next piece; the share was new before the first."""
+
+
+class ServicePartition(MapPartition):
+    """A service's share of one partition, with the same update counter, backups and fence as a map's."""
+
+    __slots__ = ("share",)
+
+    def __init__(self, name: str, share: Share) -> None:
+        super().__init__(name)
+        self.share = share
+
+    def apply(self, record: Record, now_ns: int) -> None:
+        """Do as a primary's record says, and take over its counter."""
+        self.share.apply(record.value)
+        self.counter = record.counter
+
+    def digest(self) -> int:
+        """64 bits over the pieces of the share, the same for equal content."""
+        pieces = [len(piece).to_bytes(4, "big") + piece for piece in self.share.supply()]
+        return int(mmh3.hash64(b"".join(pieces), signed=False)[0]) if pieces else 0
+
+
 class PartitionCopy:
     """Everything one member holds of one partition."""
 
-    __slots__ = ("epoch", "maps", "partition")
+    __slots__ = ("epoch", "maps", "partition", "services")
 
     def __init__(self, partition: int, epoch: int) -> None:
         self.partition = partition
         self.epoch = epoch
         """Which history the content belongs to: a partition that was declared lost and began anew has a higher one."""
         self.maps: dict[str, MapPartition] = {}
+        self.services: dict[str, ServicePartition] = {}
+        """Apart from the maps, so that no client's map can have the name of a service."""
+
+    def find(self, record: Record) -> MapPartition | None:
+        """What the record is of: a map's share of this partition or a service's, if it is held."""
+        held = self.services if record.change is Change.CALL else self.maps
+        return held.get(record.map)
 
     def open(self, name: str) -> MapPartition:
         """The map's share of this partition, made empty on first touch."""
@@ -200,12 +259,13 @@ class PartitionCopy:
         return found
 
     def counters(self) -> list[tuple[str, int]]:
-        """Update counter of each map that was ever written here, sorted by name."""
-        return sorted((name, held.counter) for name, held in self.maps.items() if held.counter)
+        """Update counter of each map and service that was ever written here, sorted by name."""
+        return sorted((held.name, held.counter) for held in self if held.counter)
 
     def entry_count(self) -> int:
         """Entries of all maps together."""
         return sum(len(held.entries) for held in self.maps.values())
 
     def __iter__(self) -> Iterator[MapPartition]:
-        return iter(self.maps.values())
+        """Every map's share of this partition, then every service's."""
+        return chain(self.maps.values(), self.services.values())

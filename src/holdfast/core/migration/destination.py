@@ -1,0 +1,280 @@
+"""The side that is filled: the destination of a migration, and a replica that is brought up to date (H3, H5).
+
+- D-1: A copy that is being filled is kept apart (the *shadow*): it never serves, and takes the place of the copy
+  only when it is complete, and the row says so (of a migration) or named this member already (of a refill).
+- D-2: Chunks of content and live records may come in any order; each entry ends as the newest that was told of it.
+- D-3: Chunks are taken from the primary that this member's row names, at the same version. What does not fit is
+  refused by name, so that the source need not wait for an answer that never comes:
+
+      the chunk's version is newer          it waits until the row is known
+      it is older                           refused: the decision has been taken
+      another member is the primary here    refused
+      a newer row is stored, not committed  refused, if it is a migration's: the decision is outstanding
+      not its first chunk, and no shadow    refused: what came before is not held here
+      of an earlier supply than the shadow  refused
+      a chunk that is held already          answered again, without effect
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import repeat
+
+from holdfast.core.machine import MemberId, Outbox
+from holdfast.core.messages import Fill, Filled, FillEntries, FillRefused, FillShare
+from holdfast.core.migration.services import Endpoint, MigrationEvent
+from holdfast.core.placement.table import Row
+from holdfast.core.replication.copies import Copies
+from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record, ServicePartition
+
+
+class FilledMap:
+    """A map's share that is being filled (D-2).
+
+    For each key it knows at which update counter what it holds was so: that of the record that told it, or of the
+    chunk. The keys of a chunk are kept as the list they came in, and looked for only when a record is not newer than
+    every chunk; so a chunk costs little more than the update of a dictionary.
+    """
+
+    __slots__ = ("_chunks", "_cleared", "_newest", "_told", "held")
+
+    def __init__(self, held: MapPartition) -> None:
+        self.held = held
+        self._told: dict[bytes, int] = {}
+        self._chunks: list[tuple[int, list[bytes]]] = []
+        self._newest = 0
+        """The highest update counter of any chunk."""
+        self._cleared = 0
+
+    def pour(self, part: FillEntries, now_ns: int) -> None:
+        """Take entries as they were when the map's counter stood where the chunk says."""
+        held, keys, counter = self.held, part.keys, part.counter
+        if counter < self._cleared:
+            return
+        self._chunks.append((counter, keys))
+        self._newest = max(self._newest, counter)
+        told = self._told
+        newer = {key for key in keys if told.get(key, 0) > counter} if told else ()
+        if not newer and not held.expiries and not (part.ttls_ms or part.max_idles_ms or part.key_hashes):
+            held.entries.update(zip(keys, part.values, strict=True))
+            return
+        columns = zip(
+            keys,
+            part.values,
+            part.ttls_ms or repeat(0),
+            part.max_idles_ms or repeat(0),
+            part.key_hashes or repeat(0),
+            strict=False,
+        )
+        for key, value, ttl_ms, max_idle_ms, key_hash in columns:
+            if key not in newer:
+                held.store(key, value, ttl_ms, max_idle_ms, key_hash, now_ns)
+
+    def take(self, record: Record, now_ns: int) -> None:
+        """Take a live record."""
+        held, counter = self.held, self.held.counter
+        if record.change is Change.CLEAR:
+            self._clear(record.counter)
+        elif self._is_new(record.key, record.counter):
+            self._told[record.key] = record.counter
+            held.apply(record, now_ns)
+        held.counter = max(counter, record.counter)
+
+    def _is_new(self, key: bytes, counter: int) -> bool:
+        """Whether what is said of a key at this counter is not older than what is known."""
+        if counter < self._cleared or counter < self._told.get(key, 0):
+            return False
+        if counter >= self._newest:
+            return True
+        return not any(counter < later and key in keys for later, keys in self._chunks)
+
+    def _clear(self, counter: int) -> None:
+        later = {key for at, keys in self._chunks if at >= counter for key in keys}
+        for key in list(self.held.entries):
+            if self._told.get(key, 0) < counter and key not in later:
+                self.held.drop(key)
+        self._cleared = max(counter, self._cleared)
+
+
+class FilledShare:
+    """A service's share that is being filled: what comes after the moment its pieces tell of waits for the last."""
+
+    __slots__ = ("_early", "_whole", "held")
+
+    def __init__(self, held: ServicePartition) -> None:
+        self.held = held
+        self._early: dict[int, Record] = {}
+        self._whole = False
+
+    def pour(self, part: FillShare, now_ns: int) -> None:
+        """Take the next pieces."""
+        for piece in part.pieces:
+            self.held.share.receive(piece)
+        if part.whole:
+            self._whole = True
+            self.held.counter = part.counter
+            self._go_on(now_ns)
+
+    def take(self, record: Record, now_ns: int) -> None:
+        """Take a live record: in its turn, and once."""
+        self._early[record.counter] = record
+        if self._whole:
+            self._go_on(now_ns)
+
+    def _go_on(self, now_ns: int) -> None:
+        held = self.held
+        while (record := self._early.pop(held.counter + 1, None)) is not None:
+            held.apply(record, now_ns)
+        for counter in [counter for counter in self._early if counter <= held.counter]:
+            del self._early[counter]
+
+
+class Shadow:
+    """A copy that is being filled: chunks of content and live records, in whatever order they come."""
+
+    __slots__ = (
+        "_maps",
+        "_shares",
+        "complete",
+        "copy",
+        "joining",
+        "sequence",
+        "source",
+        "ticket",
+        "version",
+    )
+
+    def __init__(self, source: MemberId, fill: Fill, copy: PartitionCopy) -> None:
+        self.source = source
+        self.ticket = fill.ticket
+        self.version = fill.version
+        self.joining = fill.joining
+        self.copy = copy
+        self.sequence = -1
+        self.complete = False
+        self._maps: dict[str, FilledMap] = {}
+        self._shares = {name: FilledShare(held) for name, held in copy.services.items()}
+
+    def _map(self, name: str) -> FilledMap:
+        found = self._maps.get(name)
+        if found is None:
+            found = self._maps[name] = FilledMap(self.copy.open(name))
+        return found
+
+    def pour(self, fill: Fill, now_ns: int) -> None:
+        """Take a chunk."""
+        for part in fill.maps:
+            filled = self._map(part.map)
+            filled.pour(part, now_ns)
+            if fill.last:
+                filled.held.counter = max(filled.held.counter, part.counter)
+        for share in fill.shares:
+            self._shares[share.service].pour(share, now_ns)
+        self.complete = fill.last
+
+    def take(self, record: Record, now_ns: int) -> None:
+        """Take a live record."""
+        if record.change is not Change.CALL:
+            self._map(record.map).take(record, now_ns)
+        elif record.map in self._shares:
+            self._shares[record.map].take(record, now_ns)
+
+
+class Destination:
+    """Everything that is being filled on this member."""
+
+    def __init__(
+        self,
+        me: MemberId,
+        out: Outbox,
+        rows: list[Row],
+        copies: Copies,
+        *,
+        stored_row: Callable[[int], Row | None],
+    ) -> None:
+        self._me = me
+        self._out = out
+        self._rows = rows
+        self._copies = copies
+        self._services = copies.services
+        self._stored_row = stored_row
+        self.shadows = copies.shadows
+        self._early: dict[int, list[tuple[MemberId, Fill]]] = {}
+
+    # -- chunks
+
+    def on_fill(self, sender: MemberId, fill: Fill) -> None:
+        """Take a chunk of a partition's content into the shadow, or refuse it by name (D-3)."""
+        partition = fill.partition
+        if fill.version > self._rows[partition].version:
+            self._early.setdefault(partition, []).append((sender, fill))
+            return
+        why = self._why_not(sender, fill)
+        if why:
+            self._out.send(sender, FillRefused(partition, fill.version, fill.ticket, why))
+            return
+        shadow = self.shadows.get(partition)
+        if shadow is None or shadow.ticket != fill.ticket or shadow.source != sender:
+            shadow = self._begin(sender, fill)
+        if fill.sequence == shadow.sequence + 1:
+            shadow.sequence = fill.sequence
+            shadow.pour(fill, self._out.now_ns)
+        self._out.send(sender, Filled(partition, fill.version, fill.ticket, fill.sequence))
+        if shadow.complete and not shadow.joining:
+            # A replica of the row that is brought up to date: from now on this is its copy (D-1).
+            self._copies.held[partition] = shadow.copy
+            del self.shadows[partition]
+        self._copies.retry(partition)
+
+    def _begin(self, sender: MemberId, fill: Fill) -> Shadow:
+        """Begin a new copy, in the place of one that is not wanted any more."""
+        partition = fill.partition
+        self._services.give_up(partition)
+        if fill.joining:
+            current = self._rows[partition].index_of(self._me)
+            self._services.begin(MigrationEvent(partition, Endpoint.DESTINATION, current, fill.index))
+        copy = PartitionCopy(partition, fill.epoch)
+        self._services.furnish(copy, fill.index)
+        shadow = self.shadows[partition] = Shadow(sender, fill, copy)
+        return shadow
+
+    def _why_not(self, sender: MemberId, fill: Fill) -> str:
+        """Why a chunk cannot be taken, in words; empty when it can."""
+        row = self._rows[fill.partition]
+        if fill.version < row.version:
+            return f"the row is at version {row.version} here"
+        if row.owner != sender:
+            return f"the primary is {row.owner}"
+        stored = self._stored_row(fill.partition)
+        if fill.joining and stored is not None and stored.version > row.version:
+            return f"the decision on version {stored.version} is outstanding"
+        shadow = self.shadows.get(fill.partition)
+        if shadow is not None and shadow.source == sender and shadow.ticket > fill.ticket:
+            return f"supply {shadow.ticket} has begun since"
+        known = shadow is not None and shadow.source == sender and shadow.ticket == fill.ticket
+        if fill.sequence and not known:
+            return "what came before is not held here"
+        return ""
+
+    # -- rows
+
+    def row_changed(self, partition: int, old: Row) -> PartitionCopy | None:
+        """A committed row ends whatever was under way; answers the content that has come whole."""
+        shadow = self.shadows.pop(partition, None)
+        if shadow is not None and shadow.complete and shadow.version >= old.version:
+            return shadow.copy
+        return None
+
+    def retry(self, partition: int) -> None:
+        """Look again at the chunks that came before their row."""
+        for sender, fill in self._early.pop(partition, []):
+            self.on_fill(sender, fill)
+
+    def removed(self) -> None:
+        """This member was removed from the cluster, though alive: what was half filled is worth nothing.
+
+        A complete shadow stays: the row that makes it this member's copy may have been stored by a majority already.
+        """
+        for partition in [p for p, shadow in self.shadows.items() if not shadow.complete]:
+            del self.shadows[partition]
+        self._early.clear()

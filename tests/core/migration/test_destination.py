@@ -1,0 +1,211 @@
+"""A shadow is not fooled by any order, and what does not fit is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import permutations
+
+import pytest
+
+from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.core.machine import MemberId, Outbox, Send
+from holdfast.core.messages import Fill, Filled, FillEntries, FillRefused, Replicate, Replicated, Section
+from holdfast.core.migration.destination import Destination
+from holdfast.core.placement.table import Row
+from holdfast.core.replication.copies import Copies
+from holdfast.core.rules import Rules
+from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record
+
+ME, OWNER, OTHER = MemberId("me"), MemberId("owner"), MemberId("other")
+SETTINGS = Settings(partitions=PartitionSettings(count=1), maps={"deep": MapSettings(backups=2)})
+
+
+class Side:
+    """The filled side of one member, with one partition."""
+
+    def __init__(self, *row: MemberId, holds: bool = False) -> None:
+        self.out = Outbox()
+        self.rows = [Row(5, row)]
+        self.stored: Row | None = None
+        self.copies = Copies(ME, SETTINGS, self.out, Rules(), self.rows)
+        self.destination = Destination(
+            ME, self.out, self.rows, self.copies, stored_row=lambda partition: self.stored
+        )
+        if holds:
+            self.copies.held[0] = PartitionCopy(0, 0)
+
+    def tell(self, message: Fill | Replicate, sender: MemberId = OWNER) -> None:
+        if isinstance(message, Fill):
+            self.destination.on_fill(sender, message)
+        else:
+            self.copies.on_replicate(sender, message)
+
+    def answers(self) -> list[object]:
+        return [effect.message for effect in self.out.take() if isinstance(effect, Send)]
+
+    def filling(self, name: str = "m") -> MapPartition:
+        return self.destination.shadows[0].copy.maps[name]
+
+
+def put(counter: int, value: bytes, *, key: bytes = b"key", name: str = "m") -> Record:
+    return Record(name, counter, Change.SET, key, value)
+
+
+def message(batch: int, *records: Record, version: int = 5) -> Replicate:
+    return Replicate([batch], [Section(0, version, list(records))])
+
+
+def chunk(
+    sequence: int,
+    counter: int = 0,
+    *entries: tuple[bytes, bytes],
+    last: bool = False,
+    ticket: int = 1,
+    version: int = 5,
+    joining: bool = True,
+) -> Fill:
+    content = [FillEntries("m", counter, [key for key, _ in entries], [value for _, value in entries])]
+    return Fill(0, version, ticket, sequence, last, 0, joining, 1, content)
+
+
+def test_a_shadow_ends_the_same_in_whatever_order_it_is_told() -> None:
+    """The last chunk says counter 3; the records up to it may come before or after it."""
+    told = [
+        message(1, put(2, b"two")),
+        message(2, Record("m", 3, Change.REMOVE, b"other")),
+        chunk(1, 1, (b"key", b"one"), (b"other", b"x")),
+    ]
+    for order in permutations(told):
+        side = Side(OWNER, OTHER)
+        side.tell(chunk(0))
+        for item in order:
+            side.tell(item)
+        side.tell(chunk(2, 3, last=True))
+        assert side.destination.shadows[0].complete
+        assert side.filling().entries == {b"key": b"two"}
+        assert side.filling().counter == 3
+
+
+def test_a_record_that_comes_after_the_last_chunk_counted_it_is_still_taken() -> None:
+    side = Side(OWNER, OTHER)
+    side.tell(chunk(0))
+    side.tell(chunk(1, 1, (b"key", b"one")))
+    side.tell(chunk(2, 2, last=True))
+    side.answers()
+    side.tell(message(1, put(2, b"two")))
+    assert side.filling().entries == {b"key": b"two"}
+    assert side.answers() == [Replicated([1], [0])]
+
+
+def test_a_colder_replica_that_becomes_hotter_takes_maps_it_did_not_hold_into_its_shadow_alone() -> None:
+    side = Side(OWNER, OTHER, ME, holds=True)
+    side.tell(chunk(0))
+    side.answers()
+    side.tell(message(1, put(7, b"seven"), put(1, b"d", name="deep")))
+    assert side.answers() == [Replicated([1], [0])], "the map that index 2 does not hold has no gap there"
+    assert set(side.copies.held[0].maps) == {"deep"}
+    assert side.filling().entries == {b"key": b"seven"}
+
+
+def test_a_replica_of_the_row_that_is_refilled_takes_the_new_copy_when_it_is_whole() -> None:
+    side = Side(OWNER, ME, holds=True)
+    before = side.copies.held[0]
+    side.tell(chunk(0, joining=False))
+    side.tell(chunk(1, 1, (b"key", b"one"), joining=False))
+    assert side.copies.held[0] is before
+    side.tell(chunk(2, 1, last=True, joining=False))
+    assert side.copies.held[0].maps["m"].entries == {b"key": b"one"}
+    assert side.destination.shadows == {}
+
+
+# -- every message in every state
+
+
+def nothing(side: Side) -> None:
+    """No supply has begun."""
+
+
+def filling(side: Side) -> None:
+    side.tell(chunk(0, ticket=2))
+    side.tell(chunk(1, 1, (b"key", b"one"), ticket=2))
+
+
+def complete(side: Side) -> None:
+    filling(side)
+    side.tell(chunk(2, 1, last=True, ticket=2))
+
+
+def deciding(side: Side) -> None:
+    complete(side)
+    side.stored = Row(6, (ME,))
+
+
+def decided(side: Side) -> None:
+    complete(side)
+    old, side.rows[0] = side.rows[0], Row(7, (OTHER,))
+    side.destination.row_changed(0, old)
+
+
+STATES = [nothing, filling, complete, deciding, decided]
+MESSAGES: dict[str, tuple[Fill, MemberId]] = {
+    "the first chunk of a new supply": (chunk(0, ticket=3), OWNER),
+    "the first chunk of this supply again": (chunk(0, ticket=2), OWNER),
+    "its next chunk": (chunk(2, 1, (b"other", b"x"), ticket=2), OWNER),
+    "a chunk of an earlier supply": (chunk(1, ticket=1), OWNER),
+    "a chunk of an older version": (chunk(0, ticket=9, version=4), OWNER),
+    "a chunk of a newer version": (chunk(0, ticket=9, version=8), OWNER),
+    "a chunk of a stranger": (chunk(0, ticket=9), OTHER),
+    "the first chunk of a refill": (chunk(0, ticket=3, joining=False), OWNER),
+}
+HELD, WAITS = "held", "waits"
+EXPECTED = {
+    "the first chunk of a new supply": [HELD, HELD, HELD, "outstanding", "at version 7"],
+    "the first chunk of this supply again": [HELD, HELD, HELD, "outstanding", "at version 7"],
+    "its next chunk": ["what came before", HELD, HELD, "outstanding", "at version 7"],
+    "a chunk of an earlier supply": ["what came before", "has begun since"] * 2 + ["at version 7"],
+    "a chunk of an older version": ["at version 5"] * 4 + ["at version 7"],
+    "a chunk of a newer version": [WAITS] * 5,
+    "a chunk of a stranger": ["the primary is owner"] * 4 + ["at version 7"],
+    "the first chunk of a refill": [HELD, HELD, HELD, HELD, "at version 7"],
+}
+EXPECTED["a chunk of an earlier supply"][2:4] = ["has begun since", "outstanding"]
+
+
+@pytest.mark.parametrize("what", MESSAGES)
+@pytest.mark.parametrize("state", STATES)
+def test_every_chunk_is_taken_kept_or_refused_by_name(state: Callable[[Side], None], what: str) -> None:
+    side = Side(OWNER, OTHER)
+    state(side)
+    side.answers()
+    fill, sender = MESSAGES[what]
+    before = dict(side.destination.shadows)
+    side.tell(fill, sender)
+    expected = EXPECTED[what][STATES.index(state)]
+    answers = side.answers()
+    if expected is WAITS:
+        assert answers == []
+    elif expected is HELD:
+        assert answers == [Filled(0, fill.version, fill.ticket, fill.sequence)]
+    else:
+        (answer,) = answers
+        assert isinstance(answer, FillRefused)
+        assert (answer.ticket, answer.version) == (fill.ticket, fill.version)
+        assert expected in answer.why
+        assert side.destination.shadows == before, "a refusal changes nothing"
+
+
+def test_what_waited_for_its_row_is_taken_with_it() -> None:
+    side = Side(OTHER)
+    side.tell(chunk(0, version=6))
+    old, side.rows[0] = side.rows[0], Row(6, (OWNER,))
+    side.destination.row_changed(0, old)
+    side.destination.retry(0)
+    assert side.answers() == [Filled(0, 6, 1, 0)]
+
+
+def test_what_is_half_filled_is_dropped_in_exile_and_what_is_whole_stays() -> None:
+    for state, kept in ((filling, 0), (complete, 1)):
+        side = Side(OWNER)
+        state(side)
+        side.destination.removed()
+        assert len(side.destination.shadows) == kept

@@ -1,0 +1,225 @@
+"""The primary's side: what it starts, keeps or refuses by name, and what a refusal of the destination does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.core.machine import MemberId, Outbox, Send
+from holdfast.core.messages import (
+    Fill,
+    Filled,
+    FillRefused,
+    MigrationReady,
+    MigrationRefused,
+    MigrationRequest,
+)
+from holdfast.core.migration.source import Source
+from holdfast.core.placement.migration import Migration
+from holdfast.core.placement.table import Row
+from holdfast.core.replication.copies import Copies
+from holdfast.core.replication.lane import Lane
+from holdfast.core.rules import Rules
+from holdfast.core.store.partition import PartitionCopy
+
+ME, OTHER, NEW = MemberId("me"), MemberId("other"), MemberId("new")
+MASTER, OLD_MASTER = MemberId("master"), MemberId("old master")
+VIEW = 3
+
+
+class Side:
+    """The supplying side of one member, primary of one partition without backups."""
+
+    def __init__(self, *row: MemberId | None, settings: PartitionSettings | None = None) -> None:
+        partitions = settings or PartitionSettings(count=1)
+        whole = Settings(partitions=partitions, maps={"default": MapSettings(backups=0)})
+        self.out = Outbox()
+        self.rows = [Row(5, row or (ME, None))]
+        self.stored: Row | None = None
+        self.active = True
+        self.copies = Copies(ME, whole, self.out, Rules(), self.rows)
+        self.copies.held[0] = PartitionCopy(0, 0)
+        self.lane = Lane(ME, whole, self.out, Rules())
+        self.lane.attach(self.rows)
+        self.lane.serving[0] = self.copies.held[0]
+        self.source = Source(
+            ME,
+            whole,
+            self.out,
+            Rules(),
+            self.rows,
+            self.copies,
+            self.lane,
+            is_active=lambda partition: self.active,
+            stored_row=lambda partition: self.stored,
+            pause=self.pause,
+            resume=self.resume,
+            filled=lambda partition, member: None,
+            master=lambda: MASTER,
+            view_number=lambda: VIEW,
+        )
+
+    def pause(self, partition: int) -> None:
+        self.lane.serving[partition] = None
+
+    def resume(self, partition: int) -> None:
+        self.lane.serving[partition] = self.copies.held[partition]
+        self.lane.retarget(self.copies.held[partition])
+
+    def sent(self) -> list[object]:
+        return [effect.message for effect in self.out.take() if isinstance(effect, Send)]
+
+    def fills(self) -> list[Fill]:
+        return [message for message in self.sent() if isinstance(message, Fill)]
+
+    def write(self, key: bytes, value: bytes = b"v") -> None:
+        copy = self.lane.serving[0]
+        assert copy is not None
+        self.lane.set(copy, "m", key, value, 0, 0, 0)
+        self.lane.seal(lambda known: None)
+        self.lane.flush()
+
+    def hold(self, fill: Fill, sender: MemberId = NEW) -> None:
+        self.source.on_filled(sender, Filled(0, fill.version, fill.ticket, fill.sequence))
+
+
+MOVE = Migration(0, ME, 0, -1, NEW, -1, 0)
+
+
+def request(version: int = 5, view: int = VIEW, migration: Migration = MOVE) -> MigrationRequest:
+    return MigrationRequest(view, migration, version)
+
+
+def test_a_partition_moves_chunk_by_chunk_and_its_writes_go_on_until_the_last() -> None:
+    side = Side()
+    side.write(b"a")
+    side.sent()
+    side.source.on_request(MASTER, request())
+    (first,) = side.fills()
+    side.hold(first)
+    (content,) = side.fills()
+    assert side.lane.serving[0] is not None
+    side.write(b"b")
+    side.sent()
+    assert side.lane.unfinished(0), "the destination takes part in every acknowledgement"
+    side.hold(content)
+    assert side.lane.serving[0] is None, "for the last chunk writes stand still"
+    assert side.fills() == [], "which waits for what was written before"
+
+
+def idle(side: Side) -> None:
+    """Nothing is under way."""
+
+
+def taking_office(side: Side) -> None:
+    side.active = False
+
+
+def copying(side: Side) -> None:
+    side.source.on_request(MASTER, request())
+
+
+def deciding(side: Side) -> None:
+    side.stored = Row(6, (NEW, None))
+
+
+def not_the_primary(side: Side) -> None:
+    side.rows[0] = Row(5, (OTHER, ME))
+
+
+STATES = [idle, taking_office, copying, deciding, not_the_primary]
+STARTS, WAITS = "starts", "waits"
+REQUESTS: dict[str, tuple[MemberId, MigrationRequest, list[str]]] = {
+    "of this version": (
+        MASTER,
+        request(),
+        [STARTS, WAITS, "copied already", "decision on version 6 is outstanding", "primary is other"],
+    ),
+    "of somebody else": (
+        OLD_MASTER,
+        request(view=VIEW - 1),
+        ["the master is master", WAITS, *["the master is master"] * 3],
+    ),
+    "of an older version": (MASTER, request(version=4), ["the row is at version 5"] * 5),
+    "of a newer version": (MASTER, request(version=6), [WAITS] * 5),
+    "of a newer view": (MASTER, request(view=VIEW + 1), [WAITS] * 5),
+}
+
+
+@pytest.mark.parametrize("what", REQUESTS)
+@pytest.mark.parametrize("state", STATES)
+def test_every_request_is_started_kept_or_refused_by_name(state: Callable[[Side], None], what: str) -> None:
+    side = Side()
+    state(side)
+    side.sent()
+    sender, asked, expectations = REQUESTS[what]
+    expected = expectations[STATES.index(state)]
+    side.source.on_request(sender, asked)
+    effects = side.out.take()
+    if expected == WAITS:
+        assert effects == []
+    elif expected == STARTS:
+        (effect,) = effects
+        assert isinstance(effect, Send)
+        assert isinstance(effect.message, Fill)
+    else:
+        (effect,) = effects
+        assert isinstance(effect, Send)
+        assert effect.to == sender, "only who asked hears of it: it says nothing to a newer master"
+        refused = effect.message
+        assert isinstance(refused, MigrationRefused)
+        assert (refused.partition, refused.version, refused.view) == (0, asked.version, asked.view)
+        assert expected in refused.why
+
+
+def moving(side: Side, until: str) -> Fill:
+    """Let a move of a partition with one entry come so far; answers the chunk that was sent last."""
+    side.write(b"a")
+    side.sent()
+    side.source.on_request(MASTER, request())
+    (fill,) = side.fills()
+    for stage in ("first", "content", "last"):
+        if stage == until:
+            break
+        side.hold(fill)
+        (fill,) = side.fills()
+    return fill
+
+
+@pytest.mark.parametrize("until", ["first", "content", "last"])
+def test_when_the_destination_refuses_all_is_as_before_and_the_master_knows(until: str) -> None:
+    side = Side()
+    fill = moving(side, until)
+    side.write(b"b") if until == "content" else None
+    side.sent()
+    side.source.on_fill_refused(NEW, FillRefused(0, 5, fill.ticket, "the primary is another"))
+    assert [message for message in side.sent() if not isinstance(message, Fill)] == [
+        MigrationRefused(VIEW, 0, 5, "the primary is another")
+    ]
+    assert side.lane.serving[0] is not None, "writes go on"
+    assert not side.lane.unfinished(0), "nobody waits for the destination any more"
+    side.source.on_request(MASTER, request())
+    assert len(side.fills()) == 1, "and it can be asked for again"
+
+
+def test_what_is_said_of_a_supply_that_has_ended_has_no_effect() -> None:
+    side = Side()
+    fill = moving(side, "content")
+    side.source.on_fill_refused(NEW, FillRefused(0, 5, fill.ticket - 1, "old"))
+    side.source.on_filled(NEW, Filled(0, 5, fill.ticket - 1, fill.sequence))
+    side.source.on_filled(OTHER, Filled(0, 5, fill.ticket, fill.sequence))
+    assert side.sent() == []
+    side.rows[0] = Row(8, (ME, None))
+    side.source.row_changed(0)
+    side.hold(fill)
+    side.source.on_fill_refused(NEW, FillRefused(0, 5, fill.ticket, "late"))
+    assert side.sent() == []
+
+
+def test_the_master_hears_when_the_destination_holds_everything() -> None:
+    side = Side()
+    fill = moving(side, "last")
+    side.hold(fill)
+    assert side.sent() == [MigrationReady(VIEW, 0, 5)]
