@@ -26,6 +26,10 @@ class Detector:
             self._heard_ns[member] = now_ns
             self._silent.discard(member)
 
+    def heard_since(self, member: MemberId, time_ns: int) -> bool:
+        """Whether it has given a sign of life after that time."""
+        return self._heard_ns.get(member, time_ns) > time_ns
+
     def silent(self, member: MemberId) -> None:
         """Its process refuses connections: suspect at once, until it is heard again."""
         if member in self._heard_ns:

@@ -132,6 +132,17 @@ class Membership:
         return not self._majority or is_quorum(self.view, members)
 
     @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        since = self._out.now_ns - 2 * CANDIDATE_NS
+        here = {info.uuid for info in self.members()}
+        noted = {*self._accusations, *self._sealed_since, *self.leavers}
+        return {
+            "candidates that ask no more": sum(1 for _, asked in self._candidates.values() if asked < since),
+            "notes about members that are gone": len(noted - here),
+        }
+
+    @property
     def may_be_missed(self) -> bool:
         """Whether somebody was removed so short a time ago that he may be alive, and about to come back.
 
@@ -161,6 +172,8 @@ class Membership:
             self._seek()
         elif name == "heartbeat":
             self._out.timer("heartbeat", self._timing.heartbeat_ns)
+            since = self._out.now_ns - CANDIDATE_NS
+            self._candidates = {uuid: one for uuid, one in self._candidates.items() if one[1] >= since}
             if self.view is not None:
                 self._beat()
                 self.consider()
@@ -276,9 +289,12 @@ class Membership:
             if home != Address(master.host, master.port):
                 self._out.whisper(Address(master.host, master.port), request)
         for other in self.view.members:
-            if (other.host, other.port) == (info.host, info.port) and other.uuid != info.uuid:
-                # Its port is taken by a new process: the old one has ended.
-                self.detector.silent(other.uuid)
+            if _home(other) == home and other.uuid != info.uuid:
+                # Its port is taken by a new process: the old one has ended. But if it has just been heard, it is the
+                # request that is old: of a process that ended before.
+                since = self._out.now_ns - self._timing.heartbeat_ns * 3 // 2
+                if not self.detector.heard_since(other.uuid, since):
+                    self.detector.silent(other.uuid)
         home_taken = [uuid for uuid, (other, _) in self._candidates.items() if _home(other) == home]
         for uuid in home_taken:
             del self._candidates[uuid]

@@ -261,10 +261,22 @@ class Copies:
         self.trim(copy, index)
         return copy
 
+    def sweep(self) -> None:
+        """Forget deadlines that are over in copies of which this member is not the primary."""
+        for copy in self.held.values():
+            for held in copy:
+                if held.deadlines:
+                    held.tidy(self._out.now_ns)
+
     def trim(self, copy: PartitionCopy, index: int) -> None:
         """Drop the maps that a replica with this index does not hold."""
         for name in [name for name in copy.maps if not self.wanted(name, index)]:
             del copy.maps[name]
+
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        return {"shadows": len(self.shadows), "early messages": len(self._early)}
 
     def removed(self) -> None:
         """This member was removed from the cluster, though alive: what was half filled is worth nothing.
