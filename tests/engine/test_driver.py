@@ -12,7 +12,7 @@ from holdfast.sim.cluster import Cluster, simulated_settings
 from holdfast.sim.world import Process, World
 from holdfast.wire.codec import decode
 
-LINK_HEADER_BYTES = 16
+LINK_HEADER_BYTES = 24
 
 
 class Pair:

@@ -7,15 +7,24 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.engine.link import ACKNOWLEDGE_NS, RESEND_NS, Link
+from holdfast.core.machine import MemberId
+from holdfast.core.rules import Rules
+from holdfast.engine.link import ACKNOWLEDGE_NS, RESEND_NS, Link, road_between
 
 STEP_NS = 10_000_000
+HERE, THERE = (MemberId("here"), 3), (MemberId("there"), 5)
+
+
+def pair(without: str = "") -> tuple[Link, Link]:
+    """Both ends of a road."""
+    rules = Rules(frozenset({without} if without else ()))
+    return Link(road_between(HERE, THERE), rules), Link(road_between(THERE, HERE), rules)
 
 
 def exchange(seed: int, count: int, loss: float, twice: float) -> tuple[list[bytes], list[bytes], Link, Link]:
     """Two links over a network of that kind; answers what each side received."""
     draw = random.Random(seed)
-    here, there = Link(), Link()
+    here, there = pair()
     wire: list[tuple[int, Link, bytes]] = []
     got: dict[int, list[bytes]] = {id(here): [], id(there): []}
     now = 0
@@ -53,7 +62,7 @@ def test_every_payload_arrives_once_and_in_order(seed: int, count: int, loss: fl
 
 
 def test_an_acknowledgement_waits_for_a_packet_to_ride_on_but_not_for_ever() -> None:
-    here, there = Link(), Link()
+    here, there = pair()
     there.receive(here.send(b"x", 0), 0)
     assert there.due(ACKNOWLEDGE_NS - 1) == []
     (packet,) = there.due(ACKNOWLEDGE_NS)
@@ -62,7 +71,53 @@ def test_an_acknowledgement_waits_for_a_packet_to_ride_on_but_not_for_ever() -> 
 
 
 def test_what_is_not_acknowledged_is_sent_again() -> None:
-    link = Link()
+    link, _ = pair()
     first = link.send(b"x", 0)
     assert link.due(RESEND_NS - 1) == []
     assert link.due(RESEND_NS) == [first]
+
+
+def test_nothing_is_sent_again_without_that_rule() -> None:
+    link, _ = pair("repeat")
+    link.send(b"x", 0)
+    assert link.due(RESEND_NS) == []
+    assert link.repeat(RESEND_NS) == []
+
+
+def arriving(without: str, *order: int) -> list[bytes]:
+    """What is handed on when the first, second and third packet arrive in this order."""
+    here, there = pair(without)
+    packets = [here.send(payload, 0) for payload in (b"one", b"two", b"three")]
+    return [payload for number in order for payload in there.receive(packets[number - 1], 0)]
+
+
+def test_a_packet_that_comes_twice_is_handed_on_once() -> None:
+    assert arriving("", 1, 1, 2) == [b"one", b"two"]
+    assert arriving("once", 1, 1, 2) == [b"one", b"one", b"two"]
+
+
+def test_a_packet_that_overtook_others_waits_for_them() -> None:
+    assert arriving("", 2, 2, 3, 1) == [b"one", b"two", b"three"]
+    assert arriving("in-order", 2, 2, 3, 1) == [b"two", b"three", b"one"]
+
+
+def of_an_earlier_life(without: str) -> tuple[list[bytes], int]:
+    """A packet of the sender's earlier life arrives; what is handed on, and how many packets of ours still wait."""
+    rules = Rules(frozenset({without} if without else ()))
+    earlier = Link(road_between((HERE[0], 2), THERE), rules)
+    _, there = pair(without)
+    late = earlier.send(b"late", 0)
+    there.send(b"new", 0)
+    return there.receive(late, 0), there.unacknowledged
+
+
+def test_a_packet_counts_only_between_the_two_lives_it_was_sent_between() -> None:
+    assert of_an_earlier_life("") == ([], 1)
+    assert of_an_earlier_life("lives") == ([b"late"], 1)
+
+
+def test_every_life_of_either_end_has_a_road_of_its_own() -> None:
+    ends = [(MemberId(uuid), life) for uuid in ("a", "b", "c") for life in (1, 2)]
+    roads = {road_between(one, other) for one in ends for other in ends if one[0] < other[0]}
+    assert len(roads) == 12
+    assert road_between(HERE, THERE) == road_between(THERE, HERE)

@@ -10,6 +10,7 @@ import msgspec
 from holdfast.check import convergence
 from holdfast.config import Settings
 from holdfast.core.machine import SECOND
+from holdfast.core.messages import View
 from holdfast.core.placement.key import partition_of
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import Op, Outcome, Request, Status
@@ -103,6 +104,12 @@ class Stage:
         row = self.processes[0].driver.member.table.rows[partition_of(wire_key(key), 0, 7)]
         by_uuid = {process.driver.member.me: process for process in self.processes}
         return [by_uuid[uuid] for uuid in row.replicas[1:] if uuid is not None]
+
+    def view(self) -> View:
+        """The first process's view."""
+        view = self.processes[0].driver.member.membership.view
+        assert view is not None
+        return view
 
     def cut(self, source: Process, target: Process) -> None:
         self.world.weather.cut[source.host, target.host] = True

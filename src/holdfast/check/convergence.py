@@ -26,6 +26,24 @@ def judge(members: Sequence[Member]) -> list[str]:
     return problems
 
 
+def unequal(primary: Member, others: Sequence[Member], partition: int) -> list[str]:
+    """Replicas that differ from their primary though every write of the partition is acknowledged, in words.
+
+    Only members whose row is of the version at which the primary serves are asked: the others' copies are judged by
+    what becomes of them.
+    """
+    serves = primary.membership.state == "member" and primary.lane.serving[partition] is not None
+    if not serves or primary.lane.unfinished(partition):
+        return []
+    row = primary.table.rows[partition]
+    return [
+        problem
+        for other in others
+        if row.index_of(other.me) > 0 and other.table.rows[partition].version == row.version
+        for problem in _replica(primary, other, partition, row.index_of(other.me))
+    ]
+
+
 def _views(members: Sequence[Member]) -> list[str]:
     views = [member.membership.view for member in members]
     if (
@@ -60,26 +78,24 @@ def _partition(members: Sequence[Member], partition: int) -> list[str]:
     problems: list[str] = []
     if owner.lane.serving[partition] is None:
         problems.append(f"partition {partition}: its owner does not serve")
-    primary = owner.copies.held[partition]
     for member in members:
         index = row.index_of(member.me)
-        copy = member.copies.held.get(partition)
-        if index < 0:
-            if copy is not None:
-                problems.append(
-                    f"partition {partition}: {member.membership.info.name} keeps a copy that is not its own"
-                )
-            continue
-        if copy is None:
-            problems.append(
-                f"partition {partition}: {member.membership.info.name} holds no copy at index {index}"
-            )
-            continue
-        if owner.copies.counters(primary, index) != member.copies.counters(copy, index):
-            problems.append(f"partition {partition}: counters differ at index {index}")
-        for name, held in primary.maps.items():
-            if owner.copies.wanted(name, index):
-                other = copy.maps.get(name)
-                if held.entries != (other.entries if other is not None else {}):
-                    problems.append(f"partition {partition}: entries of {name} differ at index {index}")
+        if index >= 0:
+            problems += _replica(owner, member, partition, index)
+    return problems
+
+
+def _replica(owner: Member, member: Member, partition: int, index: int) -> list[str]:
+    """What the member's copy lacks of its primary's, at this replica index."""
+    primary, copy = owner.copies.held[partition], member.copies.held.get(partition)
+    if copy is None:
+        return [f"partition {partition}: {member.membership.info.name} holds no copy at index {index}"]
+    problems: list[str] = []
+    if owner.copies.counters(primary, index) != member.copies.counters(copy, index):
+        problems.append(f"partition {partition}: counters differ at index {index}")
+    for name, held in primary.maps.items():
+        if owner.copies.wanted(name, index):
+            other = copy.maps.get(name)
+            if held.entries != (other.entries if other is not None else {}):
+                problems.append(f"partition {partition}: entries of {name} differ at index {index}")
     return problems

@@ -227,7 +227,11 @@ def _show_figures(verdicts: list[Verdict], seconds: float, console: Console) -> 
     console.print(table)
     bad = sum(1 for verdict in verdicts if not verdict.ok)
     seeds = f"{len(verdicts)} seeds, {verdicts[0].seed} to {verdicts[-1].seed}"
-    console.print(f"{seeds}: {bad} failed", style="bold red" if bad else "bold green")
+    migrations = total["migrations_under_faults"]
+    console.print(
+        f"{seeds}, {migrations:,} migrations under faults: {bad} failed",
+        style="bold red" if bad else "bold green",
+    )
 
 
 def _first(verdict: Verdict) -> str:

@@ -113,6 +113,25 @@ class Listeners:
             for member, events in pending.items():
                 self._out.send(member, Events(events))
 
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        return {"events not sent": len(self._pending)}
+
+    @property
+    def wide(self) -> list[str]:
+        """Maps of which this member's sessions want to hear from all members."""
+        return sorted(name for name in self._local if self._wide(name))
+
+    def subscribers(self, name: str) -> set[MemberId]:
+        """The other members that want to hear of this map."""
+        return set(self._subscribers.get(name, ()))
+
+    @property
+    def heard_of(self) -> list[str]:
+        """Maps that somebody, here or elsewhere, wants to hear of."""
+        return sorted({*self._local, *self._subscribers})
+
     def members_changed(self, gone: set[MemberId], new: set[MemberId]) -> None:
         """Forget the subscriptions of those who left; subscribe with those who came."""
         for name in sorted(self._subscribers):

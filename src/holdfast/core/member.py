@@ -298,6 +298,7 @@ class Member:
             self.ledger.on_timer()
         elif name == "sweep":
             self.lane.sweep(SWEEP_LIMIT)
+            self.copies.sweep()
             self.out.timer("sweep", SWEEP_NS)
         else:
             self.membership.on_timer(name)

@@ -22,6 +22,11 @@ RULES: dict[str, str] = {
     "view-majority": "A view is followed by another one only by consent of a majority of its members.",
     "failed-version": "A failed migration raises the version further than its success would have.",
     "drain-waits": "A leaving member goes only when its partitions are safe elsewhere.",
+    "plan-keeps-copies": "At no step of a plan are there fewer copies than before or as wanted, whichever is less.",
+    "repeat": "What may have been lost between two members is sent again until it is acknowledged.",
+    "once": "A packet that arrives twice is handed on once.",
+    "in-order": "A packet that overtook others is handed on only after them.",
+    "lives": "A packet counts only between the two members, and the lives of both, that it was sent between.",
 }
 
 

@@ -19,8 +19,8 @@ class World(Protocol):
     def jitter(self, limit_ns: int) -> int:
         """A random number of nanoseconds from 0 to `limit_ns`."""
 
-    def open(self, member: MemberId, life: int, address: Address) -> None:
-        """Be ready to carry packets to this life of a member."""
+    def open(self, member: MemberId, address: Address) -> None:
+        """Be ready to carry packets to a member."""
 
     def close(self, member: MemberId) -> None:
         """Carry nothing more to it."""

@@ -31,7 +31,7 @@ from holdfast.core.machine import (
 from holdfast.core.member import Member
 from holdfast.core.store.operations import Done, Request
 from holdfast.engine.doors import World
-from holdfast.engine.link import ACKNOWLEDGE_NS, Link
+from holdfast.engine.link import ACKNOWLEDGE_NS, Link, road_between
 from holdfast.wire.codec import decode, encode
 
 LINKS = "links"
@@ -67,7 +67,7 @@ class Driver:
             self._run()
 
     def packet(self, sender: MemberId, packet: bytes) -> None:
-        """A packet came from a member to whose present life there is a link."""
+        """A packet came from a member; it counts only on the link between the present lives of both."""
         link = self.links.get(sender)
         if link is None or self.stopped:
             return
@@ -188,8 +188,9 @@ class Driver:
                 self._timers[name] = self.world.now_ns() + after_ns + extra
                 self._wake()
             case OpenLink(to, life, address):
-                self.links[to] = Link()
-                self.world.open(to, life, address)
+                me = (self.member.me, self.member.membership.info.life)
+                self.links[to] = Link(road_between(me, (to, life)), self.member.rules)
+                self.world.open(to, address)
             case CloseLink(to):
                 self.links.pop(to, None)
                 self.world.close(to)

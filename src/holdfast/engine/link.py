@@ -1,8 +1,8 @@
 """A reliable, ordered road to one life of one member, over a network that may lose, double, delay and reorder packets.
 
-Each packet carries its number and the highest number received in order from the other side. What is not acknowledged in
-time is sent again. Both ends begin at 1 with every new life of either member, so that nothing of an earlier life can
-arrive (DESIGN rule 9).
+Each packet carries its road, its number and the highest number received in order from the other side. What is not
+acknowledged in time is sent again. Both ends begin at 1 with every new life of either member, and the road names both
+lives: a packet of an earlier life, or for another member that lived at the same address, has no effect (DESIGN rule 9).
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ from __future__ import annotations
 import struct
 from collections import deque
 
-from holdfast.core.machine import MILLISECOND
+import mmh3
+
+from holdfast.core.machine import MILLISECOND, MemberId
+from holdfast.core.rules import Rules
 from holdfast.errors import ProtocolError
 
-HEADER = struct.Struct("<QQ")
+HEADER = struct.Struct("<QQQ")
 RESEND_NS = 1000 * MILLISECOND
 ACKNOWLEDGE_NS = 40 * MILLISECOND
 RESEND_PACKETS = 64
@@ -21,23 +24,42 @@ AHEAD_PACKETS = 1024
 """Packets that came too early and are kept; beyond these they are dropped, and will be sent again."""
 ACKNOWLEDGE_BYTES = 256 * 1024
 
+Life = tuple[MemberId, int]
+"""A member in one of its lives."""
+
+
+def road_between(here: Life, there: Life) -> int:
+    """64 bits that name the road between two lives of two members, the same at both ends."""
+    ends = "|".join(f"{uuid}/{life}" for uuid, life in sorted((here, there)))
+    return int(mmh3.hash64(ends, signed=False)[0])
+
 
 class Link:
     """One direction's numbers and the other's acknowledgements."""
 
     __slots__ = (
         "_ahead",
+        "_lives",
+        "_once",
+        "_ordered",
         "_owed",
         "_owed_bytes",
         "_owed_since_ns",
         "_received",
         "_repeated",
+        "_repeats",
         "_resend_at_ns",
+        "_road",
         "_sent",
         "_unsure",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, road: int, rules: Rules) -> None:
+        self._road = road
+        self._lives = rules.holds("lives")
+        self._once = rules.holds("once")
+        self._ordered = rules.holds("in-order")
+        self._repeats = rules.holds("repeat")
         self._sent = 0
         self._unsure: deque[tuple[int, bytes]] = deque()
         self._received = 0
@@ -60,13 +82,15 @@ class Link:
     def _packet(self, number: int, payload: bytes) -> bytes:
         self._owed = False
         self._owed_bytes = 0
-        return HEADER.pack(number, self._received) + payload
+        return HEADER.pack(self._road, number, self._received) + payload
 
     def receive(self, packet: bytes, now_ns: int) -> list[bytes]:
         """The payloads that can be handed on now, in order. Raises ProtocolError on a packet without header."""
         if len(packet) < HEADER.size:
             raise ProtocolError(f"a packet of {len(packet)} bytes has no header")
-        number, acknowledged = HEADER.unpack_from(packet)
+        road, number, acknowledged = HEADER.unpack_from(packet)
+        if road != self._road and self._lives:
+            return []
         while self._unsure and self._unsure[0][0] <= acknowledged:
             self._unsure.popleft()
             self._resend_at_ns = now_ns + RESEND_NS
@@ -78,17 +102,21 @@ class Link:
         if not self._owed:
             self._owed, self._owed_since_ns = True, now_ns
         self._owed_bytes += len(packet)
+        payload = packet[HEADER.size :]
         if number <= self._received:
-            return []
+            return [] if self._once else [payload]
         if number > self._received + 1:
-            if len(self._ahead) < AHEAD_PACKETS:
-                self._ahead[number] = packet[HEADER.size :]
-            return []
+            if len(self._ahead) >= AHEAD_PACKETS or number in self._ahead:
+                return []
+            self._ahead[number] = payload
+            return [] if self._ordered else [payload]
         self._received = number
-        ready = [packet[HEADER.size :]]
+        ready = [payload]
         while self._received + 1 in self._ahead:
             self._received += 1
-            ready.append(self._ahead.pop(self._received))
+            early = self._ahead.pop(self._received)
+            if self._ordered:
+                ready.append(early)
         return ready
 
     def due(self, now_ns: int) -> list[bytes]:
@@ -106,6 +134,8 @@ class Link:
     def repeat(self, now_ns: int, limit: int | None = None) -> list[bytes]:
         """What may have been lost, again: after silence, or when the network has made a new connection."""
         self._resend_at_ns = now_ns + RESEND_NS
+        if not self._repeats:
+            return []
         oldest = list(self._unsure)[:limit]
         self._repeated = oldest[-1][0] if limit is not None and oldest else 0
         return [self._packet(number, payload) for number, payload in oldest]
@@ -119,6 +149,11 @@ class Link:
     def owes_bytes(self) -> bool:
         """Whether so much has come that it should be acknowledged at once."""
         return self._owed_bytes >= ACKNOWLEDGE_BYTES
+
+    @property
+    def early(self) -> int:
+        """Packets that came before others which are still missing."""
+        return len(self._ahead)
 
     @property
     def unacknowledged(self) -> int:

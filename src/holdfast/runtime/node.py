@@ -100,7 +100,6 @@ class Node:
         self.member = Member(self._identity(public, member_port, client_port), settings, Rules())
         self.lane = self.member.lane
         self.driver = network.driver = Driver(self.member, self)
-        network.own_life = lambda: self.member.membership.info.life
         self._door = Door(self, settings.limits, self.driver.enter, self.driver.leave_lane)
         self.driver.start()
 
@@ -153,8 +152,8 @@ class Node:
     def jitter(self, limit_ns: int) -> int:
         return random.randint(0, limit_ns)  # noqa: S311  (spreads retries; no secret)
 
-    def open(self, member: MemberId, life: int, address: Address) -> None:
-        self._network.open(member, life, address)
+    def open(self, member: MemberId, address: Address) -> None:
+        self._network.open(member, address)
 
     def close(self, member: MemberId) -> None:
         self._network.close(member)

@@ -12,7 +12,6 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Callable
 from typing import cast
 
 import msgspec
@@ -24,8 +23,8 @@ from holdfast.errors import ProtocolError
 
 MAGIC = b"HFM1"
 CHALLENGE_BYTES = 16
-FRAME = struct.Struct("<IBII")
-"""Length of what follows the length word, kind, life of the sender, life of the receiver it is meant for."""
+FRAME = struct.Struct("<IB")
+"""Length of what follows the length word, kind."""
 PACKET, WHISPER = 0, 1
 GREETING_BYTES_MAX = 4096
 FRAME_BYTES_MAX = 256 * 1024 * 1024
@@ -116,9 +115,8 @@ class Incoming(asyncio.Protocol):
         elif end - start < FRAME.size:
             raise ProtocolError(f"a frame of {length} bytes is too short")
         else:
-            _, kind, life, to_life = FRAME.unpack_from(buffer, start)
-            body = bytes(buffer[start + FRAME.size : end])
-            self._network.arrived(self._greeting, kind, (life, to_life), body)
+            _, kind = FRAME.unpack_from(buffer, start)
+            self._network.arrived(self._greeting, kind, bytes(buffer[start + FRAME.size : end]))
         return end
 
     def _greet(self, body: bytes) -> None:
@@ -253,10 +251,9 @@ class Network:
         self.uuid = uuid
         self.address = address
         self.driver: Driver
-        self.own_life: Callable[[], int] = lambda: 1
         self.incoming: set[Incoming] = set()
         self._outgoing: dict[Address, Outgoing] = {}
-        self._peers: dict[MemberId, tuple[int, Address]] = {}
+        self._peers: dict[MemberId, Address] = {}
         self._server: asyncio.Server | None = None
         self._stopped = False
 
@@ -266,30 +263,29 @@ class Network:
 
     # -- the engine's door
 
-    def open(self, member: MemberId, life: int, address: Address) -> None:
-        """Be ready to carry packets to this life of a member."""
-        self._peers[member] = (life, address)
+    def open(self, member: MemberId, address: Address) -> None:
+        """Be ready to carry packets to a member."""
+        self._peers[member] = address
 
     def close(self, member: MemberId) -> None:
         """Carry nothing more to it."""
-        peer = self._peers.pop(member, None)
-        if peer is not None and not self.needed(peer[1]):
-            outgoing = self._outgoing.pop(peer[1], None)
+        address = self._peers.pop(member, None)
+        if address is not None and not self.needed(address):
+            outgoing = self._outgoing.pop(address, None)
             if outgoing is not None:
                 outgoing.close()
 
     def carry(self, member: MemberId, packet: bytes) -> None:
         """Carry a packet."""
-        peer = self._peers.get(member)
-        if peer is not None:
-            life, address = peer
-            frame = FRAME.pack(FRAME.size - 4 + len(packet), PACKET, self.own_life(), life) + packet
+        address = self._peers.get(member)
+        if address is not None:
+            frame = FRAME.pack(FRAME.size - 4 + len(packet), PACKET) + packet
             self._to(address).send(frame, whisper=False)
 
     def whisper(self, address: Address, data: bytes) -> None:
         """Carry a message that may be lost."""
         if not self._stopped:
-            frame = FRAME.pack(FRAME.size - 4 + len(data), WHISPER, 0, 0) + data
+            frame = FRAME.pack(FRAME.size - 4 + len(data), WHISPER) + data
             self._to(address).send(frame, whisper=True)
 
     def _to(self, address: Address) -> Outgoing:
@@ -302,32 +298,29 @@ class Network:
 
     def needed(self, address: Address) -> bool:
         """Whether a member of the view lives at this address."""
-        return any(peer[1] == address for peer in self._peers.values())
+        return any(home == address for home in self._peers.values())
 
-    def arrived(self, greeting: Greeting, kind: int, lives: tuple[int, int], body: bytes) -> None:
-        """A frame: a packet for the present lives of both ends, or a whisper."""
+    def arrived(self, greeting: Greeting, kind: int, body: bytes) -> None:
+        """A frame: a packet of a link, or a whisper."""
         if self._stopped:
             return
         if kind == WHISPER:
             self.driver.whispered(Address(greeting.host, greeting.port), body)
-            return
-        sender = MemberId(greeting.uuid)
-        peer = self._peers.get(sender)
-        if peer is not None and lives == (peer[0], self.own_life()):
-            self.driver.packet(sender, body)
+        else:
+            self.driver.packet(MemberId(greeting.uuid), body)
 
     def connected(self, address: Address) -> None:
         """A new connection: what went into the old one may be lost."""
-        for member, peer in list(self._peers.items()):
-            if peer[1] == address:
+        for member, home in list(self._peers.items()):
+            if home == address:
                 self.driver.reconnected(member)
 
     def refused(self, address: Address, times: int) -> None:
         """Nothing listens there."""
         self.driver.member.membership.seed_absent(address)
         if times >= REFUSALS_TO_SILENCE:
-            for member, peer in list(self._peers.items()):
-                if peer[1] == address:
+            for member, home in list(self._peers.items()):
+                if home == address:
                     self.driver.peer_silent(member)
 
     async def stop(self) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
+from holdfast.check import convergence, leftovers
 from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Settings
 from holdfast.core.cluster.agreement import is_quorum
 from holdfast.core.cluster.membership import Identity
-from holdfast.core.machine import Address, MemberId
+from holdfast.core.machine import MILLISECOND, Address, MemberId
 from holdfast.core.member import Member
 from holdfast.core.messages import MemberInfo, View
 from holdfast.core.rules import Rules
@@ -13,6 +17,8 @@ from holdfast.engine.driver import Driver
 from holdfast.sim.world import Process, World
 
 PORT = 5751
+LOOK_NS = 250 * MILLISECOND
+"""How often the god of this world looks who has gone."""
 
 
 class Cluster:
@@ -25,14 +31,21 @@ class Cluster:
         self.settings = settings
         self.rules = rules
         self.addresses = [Address(f"host{index}", PORT) for index in range(hosts)]
-        self._born = 0
+        self.everyone: list[Process] = []
+        """Every process that ever was, also the dead ones."""
+        self._calm: set[MemberId] = set()
+        """Who was there when all partitions had all their copies last."""
+        self._seen: set[MemberId] = set()
+        """Who has been a member since then."""
+        self._lost: set[MemberId] = set()
+        """Who of these has died, or was removed though alive."""
 
     def start(self, index: int, *, bootstrap: bool = False) -> Process:
         """Start a process on host `index`."""
         address = self.addresses[index]
-        self._born += 1
-        uuid = MemberId(f"{self.world.random.getrandbits(32):08x}-{self._born:04d}")
-        name = f"{address.host}#{self._born}"
+        born = len(self.everyone) + 1
+        uuid = MemberId(f"{self.world.random.getrandbits(32):08x}-{born:04d}")
+        name = f"{address.host}#{born}"
         process = Process(self.world, name, address)
         info = MemberInfo(uuid, 1, address.host, address.port, address.host, 0, name)
         identity = Identity(
@@ -41,13 +54,22 @@ class Cluster:
             self.settings.shared(),
             () if bootstrap else tuple(self.addresses),
             bootstrap,
-            f"cluster-{self._born}",
+            f"cluster-{born}",
         )
-        process.driver = Driver(Member(identity, self.settings, self.rules), process)
+        member = Member(identity, self.settings, self.rules)
+        process.driver = Driver(member, process)
+        member.lane.drained = partial(self._acknowledged, member, member.lane.drained)
+        member.watch(partial(self._changed, member))
+        self.everyone.append(process)
         self.world.processes[address] = process
         self.world.tell(f"{name}: starts as {uuid}")
         process.step(process.driver.start)
         return process
+
+    def is_free(self, index: int) -> bool:
+        """Whether no process lives on host `index`."""
+        present = self.world.processes.get(self.addresses[index])
+        return present is None or present.dead
 
     def living(self) -> list[Process]:
         """Processes that run, in the order of their hosts."""
@@ -58,18 +80,110 @@ class Cluster:
         """Their members."""
         return [process.driver.member for process in self.living()]
 
+    def leftovers(self) -> list[str]:
+        """What members and their links keep of what is over, in words. The cluster is to be at rest."""
+        problems = leftovers.judge(self.members())
+        for process in self.living():
+            links = process.driver.links
+            others = {member.me for member in self.members()} - {process.driver.member.me}
+            if links.keys() != others:
+                problems.append(f"{process.name}: links to {sorted(links)}, others are {sorted(others)}")
+            waiting = sum(link.unacknowledged + link.early for link in links.values())
+            if waiting:
+                problems.append(f"{process.name}: {waiting} packets left on its links")
+        return problems
+
+    def migrations(self) -> int:
+        """Migrations that any master, also one that is dead now, has committed or seen fail."""
+        masters = [process.driver.member.migrations for process in self.everyone]
+        return sum(master.completed + master.failed for master in masters)
+
+    def _acknowledged(self, member: Member, told: Callable[[int], None], partition: int) -> None:
+        """Every write of the partition is on its backups, says its primary: look whether it is (rule 2)."""
+        others = [other for other in self.members() if other is not member]
+        self.world.failures += convergence.unequal(member, others, partition)
+        told(partition)
+
+    def _changed(self, member: Member) -> None:
+        """Rows or members have changed: on the master, look whether every partition could still lose as many members as
+        is promised (rule 7).
+        """
+        if not member.membership.is_master:
+            return
+        self._note_losses()
+        spare, holders = self._spare(), self.settings.holders()
+        if spare <= 0:
+            return
+        here = {other.me for other in self.members()} - self._lost
+        for partition, row in enumerate(member.table.rows):
+            copies = len(here.intersection(row.replicas[:holders]))
+            if row.version and copies <= spare:
+                self.world.failures.append(
+                    f"partition {partition} has {copies} copies in {row}, and {spare} members more may die"
+                )
+
     # -- the fault budget
+
+    def watch(self) -> None:
+        """Begin to look who has gone."""
+        self._look()
+        self.world.after(LOOK_NS, self.watch)
+
+    def _look(self) -> None:
+        if self.settled():
+            self._calm = {member.me for member in self.members()}
+            self._seen, self._lost = set(self._calm), set()
+        else:
+            self._note_losses()
+
+    def _note_losses(self) -> None:
+        views = [view for member in self.members() if (view := member.membership.view) is not None]
+        if views:
+            newest = max(views, key=lambda view: view.number)
+            here = {info.uuid for info in newest.members}
+            self._seen |= here
+            self._lost |= self._seen - here
+        self._lost |= {process.driver.member.me for process in self.everyone if process.dead} & self._seen
+        self._lost -= self._gone()
+
+    def _gone(self) -> set[MemberId]:
+        """Who has left, or is about to: its copies are on their way to others."""
+        states = ("parting", "gone")
+        return {
+            process.driver.member.me
+            for process in self.everyone
+            if process.left or (not process.dead and process.driver.member.membership.state in states)
+        }
 
     def may_die(self, victim: Process) -> bool:
         """Whether the death of this process stays within what is promised to be survived.
 
-        Of every partition's newest row, wherever it is known, another replica must live; and what lives of
-        the newest view, and of every view that somebody has agreed to, must be able to decide. While a view
-        is being proposed nobody may die, for what it will need is not known yet.
+        What lives of the newest view, and of every view that somebody has agreed to, must be able to decide. While a
+        view is being proposed nobody may die, for what it will need is not known yet. And the data must be safe: either
+        of every partition's newest row, wherever it is known, another replica lives; or fewer members than a map has
+        backups have died, or were removed, since every partition had all its copies.
         """
         rest = [process.driver.member for process in self.living() if process is not victim]
         everyone = [process.driver.member for process in self.living()]
         alive = {member.me for member in rest}
+        self._look()
+        if self._spare() < 1 and not self._copies_elsewhere(everyone, alive):
+            return False
+        if any(member.membership.agreement.proposing for member in everyone):
+            return False
+        # The newest view, and the newest that those who would remain know of.
+        newest = max(_numbers(everyone), default=0)
+        known = max(_numbers(rest), default=0)
+        views = [view for member in everyone for view in _views(member) if view.number >= min(newest, known)]
+        return all(is_quorum(view, alive) for view in views)
+
+    def _spare(self) -> int:
+        """How many more deaths a map with the fewest backups survives by promise."""
+        leaving = {p.driver.member.me for p in self.living() if p.driver.member.membership.leaving}
+        staying = len(self._calm - self._gone() - leaving)
+        return min(self.settings.holders(), staying) - 1 - len(self._lost)
+
+    def _copies_elsewhere(self, everyone: list[Member], alive: set[MemberId]) -> bool:
         # A colder replica holds nothing of the maps that have fewer backups.
         holders = self.settings.holders()
         for partition in range(self.settings.partitions.count):
@@ -79,13 +193,7 @@ class Cluster:
             for row in [*applied, *offered]:
                 if row.version >= newest and row.version and not alive.intersection(row.replicas[:holders]):
                     return False
-        if any(member.membership.agreement.proposing for member in everyone):
-            return False
-        # The newest view, and the newest that those who would remain know of.
-        newest = max(_numbers(everyone), default=0)
-        known = max(_numbers(rest), default=0)
-        views = [view for member in everyone for view in _views(member) if view.number >= min(newest, known)]
-        return all(is_quorum(view, alive) for view in views)
+        return True
 
     def settled(self) -> bool:
         """Whether every living member is admitted, of one view, and sees nothing unsafe."""

@@ -6,8 +6,13 @@ import random
 from collections.abc import Callable
 
 from holdfast.core.machine import MILLISECOND, SECOND
+from holdfast.core.messages import Message, MigrationRequest, Replicate, TableOffer
+from holdfast.sim.ambush import OCCASIONS, Ambush, Moment, backups_beside, outvoted, to_next_primary
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.world import Process, World
+
+DEEDS = ("crash", "crash", "crash-both", "pause", "part", "cut-off", "cut-around", "cut-around")
+"""What an ambush does to those whom its moment concerns."""
 
 
 class Faults:
@@ -17,14 +22,22 @@ class Faults:
         "crash",
         "crash-midstep",
         "crash-torn",
+        "crash-cut",
+        "replace",
+        "ambush",
+        "coup",
+        "starve",
         "isolate",
         "halves",
         "one-way",
         "bridge",
         "pause",
         "drain",
+        "join",
+        "churn",
         "lossy",
         "slow",
+        "echo",
     )
 
     def __init__(self, seed: int, world: World, cluster: Cluster, until_ns: int) -> None:
@@ -36,12 +49,22 @@ class Faults:
         self.kinds = self.random.sample(self.KINDS, count)
         self.pause_ns = self.random.choice([1, 2, 5]) * SECOND
         self.counts: dict[str, int] = {}
+        self._migrations_before: int | None = None
+        self._migrations_after = 0
+        world.weather.refusal = self.random.choice([0.0, 0.3])
         if self.random.random() < 0.5:
             world.weather.loss = self.random.choice([0.0, 0.01, 0.1])
             world.weather.twice = self.random.choice([0.0, 0.01, 0.1])
+            world.weather.echo = self.random.choice([0.0, 0.01, 0.1])
+
+    @property
+    def migrations(self) -> int:
+        """Migrations that ended, one way or the other, between the first fault and the end of all."""
+        return self._migrations_after - (self._migrations_before or 0)
 
     def start(self) -> None:
         """Begin to do harm."""
+        self.cluster.watch()
         self.world.after(self.random.randint(SECOND, 3 * SECOND), self._next)
 
     def _next(self) -> None:
@@ -52,12 +75,15 @@ class Faults:
         self.world.after(self.random.randint(self.pause_ns // 2, 2 * self.pause_ns), self._next)
 
     def _did(self, kind: str, what: str) -> None:
+        if self._migrations_before is None:
+            self._migrations_before = self.cluster.migrations()
         self.counts[kind] = self.counts.get(kind, 0) + 1
         self.world.tell(f"FAULT {kind}: {what}")
 
-    def _for_a_while(self, undo: Callable[[], None]) -> None:
-        length = self.random.choice([200 * MILLISECOND, SECOND, 5 * SECOND, 10 * SECOND])
-        self.world.at(min(self.world.now_ns + length, self.until_ns), undo)
+    def _for_a_while(self, undo: Callable[[], None], length_ns: int | None = None) -> None:
+        if length_ns is None:
+            length_ns = self.random.choice([200 * MILLISECOND, SECOND, 5 * SECOND, 10 * SECOND])
+        self.world.at(min(self.world.now_ns + length_ns, self.until_ns), undo)
 
     # -- processes
 
@@ -68,23 +94,42 @@ class Faults:
         process = self.random.choice(living)
         return process if self.cluster.may_die(process) else None
 
-    def _restart_later(self, process: Process) -> None:
+    def _restart_later(self, process: Process, delay_ns: int | None = None) -> None:
+        if delay_ns is None:
+            delay_ns = self.random.randint(200 * MILLISECOND, 6 * SECOND)
+
         index = self.cluster.addresses.index(process.address)
-        delay = self.random.randint(200 * MILLISECOND, 6 * SECOND)
 
         def again() -> None:
-            present = self.world.processes.get(process.address)
-            if present is None or present.dead:
+            if self.cluster.is_free(index):
                 self.cluster.start(index)
 
-        self.world.after(delay, again)
+        self.world.after(delay_ns, again)
 
-    def _crash(self) -> None:
-        process = self._victim()
-        if process is not None:
-            self._did("crash", process.name)
+    def _kill(self, process: Process | None, kind: str) -> None:
+        """Let it die, if that is within the budget now."""
+        if process is not None and not process.dead and self.cluster.may_die(process):
+            self._did(kind, process.name)
             process.crash()
             self._restart_later(process)
+
+    def _crash(self) -> None:
+        self._kill(self._victim(), "crash")
+
+    def _replace(self) -> None:
+        """A process dies, and another one starts at its address before anyone has missed the first."""
+        process = self._victim()
+        if process is not None:
+            self._did("replace", process.name)
+            process.crash()
+            self._restart_later(process, self.random.choice([0, 1, 100]) * MILLISECOND)
+
+    def _crash_cut(self) -> None:
+        """A process dies, and within a second of it another one is cut off."""
+        process = self._victim()
+        if process is not None:
+            self._kill(process, "crash-cut")
+            self.world.after(self.random.randint(0, SECOND), self._isolate)
 
     def _crash_midstep(self) -> None:
         """Arm a crash in the middle of some coming step; the budget is asked again when it strikes."""
@@ -93,13 +138,7 @@ class Faults:
             return
         count = self.random.randint(1, 60)
 
-        def strike() -> None:
-            if self.cluster.may_die(process):
-                self._did("crash-midstep", f"{process.name} within a step")
-                process.crash()
-                self._restart_later(process)
-
-        process.crash_armed(count, strike)
+        process.crash_armed(count, lambda: self._kill(process, "crash-midstep"))
 
     def _crash_torn(self) -> None:
         """Cut a process off from some others and let it die a moment later: what it sent last reached some only."""
@@ -110,28 +149,37 @@ class Faults:
         deaf = hosts[: self.random.randint(1, max(1, len(hosts) - 1))]
         self._cut("crash-torn", [(process.host, host) for host in deaf])
 
-        def strike() -> None:
-            if not process.dead and self.cluster.may_die(process):
-                process.crash()
-                self._restart_later(process)
-
-        self.world.after(self.random.choice([50, 200, 800]) * MILLISECOND, strike)
+        delay_ns = self.random.choice([50, 200, 800]) * MILLISECOND
+        self.world.after(delay_ns, lambda: self._kill(process, "crash-torn"))
 
     def _pause(self) -> None:
-        process = self.random.choice(self.cluster.living())
+        self._stand_still(self.random.choice(self.cluster.living()))
+
+    def _stand_still(self, process: Process) -> None:
         length = self.random.choice([100 * MILLISECOND, SECOND, 5 * SECOND])
         self._did("pause", f"{process.name} for {length / 1e9:.1f} s")
         process.awake_at_ns = self.world.now_ns + length
 
+    def _join(self) -> None:
+        """A process starts where none lives."""
+        free = [index for index in range(len(self.cluster.addresses)) if self.cluster.is_free(index)]
+        if free:
+            process = self.cluster.start(self.random.choice(free))
+            self._did("join", process.name)
+
+    def _churn(self) -> None:
+        """Several come and go at once."""
+        for _ in range(2):
+            self._join()
+            self._drain()
+
     def _drain(self) -> None:
         staying = [p for p in self.cluster.living() if not p.driver.member.membership.leaving]
-        if len(staying) < 3:
+        admitted = [p for p in staying if p.driver.member.membership.state == "member"]
+        if len(admitted) < 3:
+            # Nobody drains the last members of a cluster that others are to come back to.
             return
-        process = self.random.choice(staying)
-        membership = process.driver.member.membership
-        if membership.state == "member" and len(membership.data_members()) < 2:
-            # Nobody drains the last member of a cluster that others are to come back to.
-            return
+        process = self.random.choice(admitted if self.random.random() < 0.9 else staying)
         self._did("drain", process.name)
         process.step(process.driver.leave)
 
@@ -143,9 +191,83 @@ class Faults:
 
         self.world.after(SECOND, look)
 
+    # -- at a moment of a protocol
+
+    def _ambush(self) -> None:
+        """Wait for a message, and let something happen to those whom it concerns just when it leaves."""
+        self._lie_in_wait(self.random.choice(OCCASIONS), lambda moment: True, self._strike)
+
+    def _lie_in_wait(
+        self, occasion: type[Message], wanted: Callable[[Moment], bool], strike: Callable[[Moment], None]
+    ) -> None:
+        if self.world.overhear is None:
+            passing = self.random.choice([0, 0, 1, 2])
+            Ambush(self.world, self.cluster, occasion, passing=passing, wanted=wanted, strike=strike)
+
+    def _coup(self) -> None:
+        """The master, and those whom its new rows name, are cut off when it offers them: they alone may not decide."""
+
+        def strike(moment: Moment) -> None:
+            hosts = [process.host for process in moment.concerned]
+            self._separate("coup", hosts, [host for host in self._hosts() if host not in hosts], 8 * SECOND)
+
+        self._lie_in_wait(TableOffer, outvoted, strike)
+        self._churn()
+
+    def _starve(self) -> None:
+        """A partition's primary moves, and what the old one sends to the new one, or to one of several backups, does
+        not arrive: writes stand still, some unfinished, others waiting, when the migration is given up.
+        """
+
+        def next_primary(moment: Moment) -> None:
+            assert moment.receiver is not None
+            self._cut("starve", [(moment.sender.host, moment.receiver.host)], 8 * SECOND)
+
+        def backup(moment: Moment) -> None:
+            assert moment.receiver is not None
+            deaf = self.random.choice(backups_beside(moment, self.cluster))
+            self._cut("starve", [(moment.receiver.host, deaf.host)], 8 * SECOND)
+
+        self._slow()
+        if self.cluster.settings.replica_backups() < 2 or self.random.random() < 0.3:
+            self._lie_in_wait(Replicate, to_next_primary, next_primary)
+        else:
+            self._lie_in_wait(
+                MigrationRequest, lambda moment: len(backups_beside(moment, self.cluster)) > 1, backup
+            )
+        self._churn()
+
+    def _strike(self, moment: Moment) -> None:
+        deed = self.random.choice(DEEDS)
+        one = self.random.choice([moment.sender, moment.receiver or moment.sender])
+        what = type(moment.message).__name__
+        self.world.tell(f"AMBUSH {deed} at {what} of {moment.sender.name}: {one.name}")
+        hosts = [process.host for process in moment.concerned]
+        others = [host for host in self._hosts() if host not in hosts]
+        match deed:
+            case "crash":
+                self._kill(one, "ambush-crash")
+            case "crash-both":
+                self._kill(moment.sender, "ambush-crash")
+                self._kill(moment.receiver, "ambush-crash")
+            case "pause":
+                self._stand_still(one)
+            case "part" if moment.receiver is not None:
+                self._separate("ambush-part", [moment.sender.host], [moment.receiver.host])
+            case "cut-off":
+                self._separate(
+                    "ambush-cut-off", [one.host], [host for host in self._hosts() if host != one.host]
+                )
+            case _:
+                self._separate("ambush-cut-around", hosts, others)
+
     # -- network
 
-    def _cut(self, kind: str, pairs: list[tuple[str, str]]) -> None:
+    def _separate(self, kind: str, here: list[str], there: list[str], length_ns: int | None = None) -> None:
+        """Cut every way between the two."""
+        self._cut(kind, [pair for a in here for b in there for pair in ((a, b), (b, a))], length_ns)
+
+    def _cut(self, kind: str, pairs: list[tuple[str, str]], length_ns: int | None = None) -> None:
         cut = self.world.weather.cut
         added = [pair for pair in pairs if not cut.get(pair)]
         for pair in added:
@@ -157,7 +279,7 @@ class Faults:
                 cut.pop(pair, None)
             self.world.tell(f"HEALED {kind}")
 
-        self._for_a_while(heal)
+        self._for_a_while(heal, length_ns)
 
     def _hosts(self) -> list[str]:
         hosts = [address.host for address in self.cluster.addresses]
@@ -166,12 +288,12 @@ class Faults:
 
     def _isolate(self) -> None:
         one, *others = self._hosts()
-        self._cut("isolate", [pair for other in others for pair in ((one, other), (other, one))])
+        self._separate("isolate", [one], others)
 
     def _halves(self) -> None:
         hosts = self._hosts()
         middle = len(hosts) // 2
-        self._cut("halves", [p for a in hosts[:middle] for b in hosts[middle:] for p in ((a, b), (b, a))])
+        self._separate("halves", hosts[:middle], hosts[middle:])
 
     def _one_way(self) -> None:
         one, *others = self._hosts()
@@ -181,7 +303,7 @@ class Faults:
         """Two halves that only one host reaches."""
         _, *hosts = self._hosts()
         middle = len(hosts) // 2
-        self._cut("bridge", [p for a in hosts[:middle] for b in hosts[middle:] for p in ((a, b), (b, a))])
+        self._separate("bridge", hosts[:middle], hosts[middle:])
 
     def _lossy(self) -> None:
         weather = self.world.weather
@@ -191,6 +313,18 @@ class Faults:
 
         def better() -> None:
             weather.loss, weather.twice = before
+
+        self._for_a_while(better)
+
+    def _echo(self) -> None:
+        """What is sent now comes once more, long after, perhaps to another life of its receiver."""
+        weather = self.world.weather
+        before = weather.echo
+        weather.echo = self.random.choice([0.05, 0.3])
+        self._did("echo", f"{weather.echo} of all packets")
+
+        def better() -> None:
+            weather.echo = before
 
         self._for_a_while(better)
 
@@ -209,7 +343,9 @@ class Faults:
         """Heal everything: the network is whole and quick, nobody is paused."""
         weather = self.world.weather
         weather.cut.clear()
-        weather.loss = weather.twice = 0.0
+        self._migrations_after = self.cluster.migrations()
+        self.world.overhear = None
+        weather.loss = weather.twice = weather.echo = 0.0
         weather.delay_ns = (200_000, 2 * MILLISECOND)
         for process in self.cluster.living():
             process.crash_armed(0, lambda: None)

@@ -15,11 +15,12 @@ from holdfast.core.rules import Rules
 from holdfast.core.store.operations import Op, Outcome, Request, Status
 from holdfast.sim.cluster import Cluster, simulated_settings
 from holdfast.sim.faults import Faults
-from holdfast.sim.workload import Client, map_of, think_time, wire_key
+from holdfast.sim.workload import Client, Ear, Habits, map_of, wire_key
 from holdfast.sim.world import Process, World
 
 CONVERGE_NS = 180 * SECOND
 """Simulated time within which everything must be well again after the faults have ended."""
+CLIENTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,32 +40,37 @@ def simulate(
     """Run one seed. `without` switches rules off by name; `story` is told every step worth telling."""
     world = World(seed, story)
     draw = random.Random(f"{seed}/shape")
-    hosts = draw.choice([3, 4, 5, 5])
+    hosts = draw.choice([3, 4, 5, 5, 7])
+    spare = draw.choice([0, 1, 2])
     backups = draw.choice([1, 1, 2])
     settings = simulated_settings(
         backups,
-        draw.choice([3, 7, 13]),
-        chunk_bytes=draw.choice([1024, 4096]),
+        draw.choice([3, 7, 13, 31]),
+        chunk_bytes=draw.choice([100, 1024]),
         mixed=draw.random() < 0.4,
     )
-    cluster = Cluster(world, settings, Rules(without), hosts)
+    cluster = Cluster(world, settings, Rules(without), hosts + spare)
     world.tell(f"seed {seed}: {hosts} hosts, {backups} backups, {settings.partitions.count} partitions")
     cluster.start(0, bootstrap=True)
     for index in range(1, hosts):
         world.after(draw.randint(0, 2 * SECOND), partial(_start, cluster, index))
     end_ns = draw.choice([15, 25, 40]) * SECOND
-    clients = [Client(f"c{n}", world, cluster, draw.choice([2, 8, 20]), think_time(draw)) for n in range(3)]
+    clients = [Client(f"c{n}", world, cluster, Habits.drawn(draw)) for n in range(CLIENTS)]
     faults = Faults(seed, world, cluster, end_ns)
     for client in clients:
         client.start()
+    ear = Ear(world, cluster)
+    ear.start()
     faults.start()
     world.run_until(end_ns)
     faults.end()
+    ear.running = False
     return _judged(seed, world, cluster, clients, faults)
 
 
 def _start(cluster: Cluster, index: int) -> None:
-    cluster.start(index)
+    if cluster.is_free(index):
+        cluster.start(index)
 
 
 def _judged(seed: int, world: World, cluster: Cluster, clients: list[Client], faults: Faults) -> Verdict:
@@ -83,20 +89,28 @@ def _judged(seed: int, world: World, cluster: Cluster, clients: list[Client], fa
         problems += convergence.judge(members) if members else ["nobody lives"]
         if not problems:
             problems += _judge_data(world, cluster, clients)
+    for problem in problems:
+        world.tell(f"PROBLEM {problem}")
+    figures = _figures(world, cluster, clients, faults)
+    figures["calm_s"] = round((world.now_ns - calm_from) / SECOND, 1)
+    return Verdict(seed, not problems, problems, world.hash.hexdigest(), figures)
+
+
+def _figures(world: World, cluster: Cluster, clients: list[Client], faults: Faults) -> dict[str, int | float]:
     writes = [write for client in clients for write in client.writes]
-    figures: dict[str, int | float] = {
+    masters = [process.driver.member.migrations for process in cluster.everyone]
+    return {
         "writes_acknowledged": sum(1 for write in writes if write.outcome == "ok"),
         "writes_unknown": sum(1 for write in writes if write.outcome == "unknown"),
         "reads": sum(len(client.reads) for client in clients),
-        "migrations": sum(member.migrations.completed for member in cluster.members()),
+        "migrations": sum(master.completed for master in masters),
+        "migrations_failed": sum(master.failed for master in masters),
+        "migrations_under_faults": faults.migrations,
+        "members": len(cluster.everyone),
         "events": world.events,
         "simulated_s": round(world.now_ns / SECOND, 1),
-        "calm_s": round((world.now_ns - calm_from) / SECOND, 1),
         **{f"fault_{kind}": count for kind, count in sorted(faults.counts.items())},
     }
-    for problem in problems:
-        world.tell(f"PROBLEM {problem}")
-    return Verdict(seed, not problems, problems, world.hash.hexdigest(), figures)
 
 
 def _at_rest(cluster: Cluster, clients: list[Client]) -> bool:
@@ -104,7 +118,9 @@ def _at_rest(cluster: Cluster, clients: list[Client]) -> bool:
 
 
 def _judge_data(world: World, cluster: Cluster, clients: list[Client]) -> list[str]:
-    """Read every key through a member, and hold the answers against what the clients were told."""
+    """Read every key through a member, and hold the answers against what the clients were told; then look what is
+    left over when nothing is under way any more.
+    """
     final: dict[str, str | None] = {}
     keys = sorted({write.key for client in clients for write in client.writes})
     process = world.random.choice(cluster.living())
@@ -115,8 +131,10 @@ def _judge_data(world: World, cluster: Cluster, clients: list[Client]) -> list[s
     if missing:
         return [f"final reads of {missing} were not answered", *world.failures]
     writes = [write for client in clients for write in client.writes]
+    touches = [touch for client in clients for touch in client.touches]
     reads = [read for client in clients for read in client.reads]
-    return judge_final(writes, final) + judge_reads(writes, reads)
+    problems = judge_final(writes, final, touches, world.now_ns) + judge_reads(writes, reads)
+    return problems + cluster.leftovers() + world.failures
 
 
 def _read_finally(process: Process, key: str, final: dict[str, str | None]) -> None:

@@ -1,16 +1,19 @@
-"""What simulated clients do: write unique values, read, remove, compare and set; and remember what they were told."""
+"""What simulated clients do: write unique values, some for a while only, read, remove, clear; through requests and
+through the data lane, one by one and in bursts; and remember what they were told.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
-from holdfast.check.durability import Read, Write
+from holdfast.check.durability import Read, Touch, Write
 from holdfast.config import Settings
 from holdfast.core.machine import MILLISECOND, SECOND
 from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import Op, Outcome, Request, Status
+from holdfast.core.store.operations import DEFAULT_TTL, EntryEvent, Op, Outcome, Request, Status, Value
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.world import Process, World
 
@@ -19,7 +22,43 @@ DEEP = "deep"
 """A map with one backup more than the others, in the runs that have it: every other key lives there."""
 LOOSE = "loose"
 """A map with async backups only, in the runs that have it."""
-PATIENCE_NS = 20 * SECOND
+MOST_KEYS = 20
+TTLS_MS = (200, 1000, 4000)
+BURST_KEYS = 4
+"""Bursts write to few keys, so that some of them write one twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """What the clients of one run are like. Shares are of all operations."""
+
+    keys: int
+    think_ns: int
+    """How long a client rests between operations, at the most."""
+    patience_ns: int
+    """After how long it gives up: what it asked for is unknown to it."""
+    bursts: float
+    burst_writes: int
+    ttl: float
+    """The share of writes with a time to live."""
+    lane: float
+    """How often a client that has found a partition's primary writes through the data lane."""
+    clears: float
+
+    @classmethod
+    def drawn(cls, draw: random.Random) -> Habits:
+        """Habits of one client of one run."""
+        bursty = draw.random() < 0.15
+        return cls(
+            keys=draw.choice([2, 8, MOST_KEYS]),
+            think_ns=draw.choice([15, 30, 60]) * MILLISECOND,
+            patience_ns=draw.choice([2, 5, 20, 75]) * SECOND,
+            bursts=0.5 if bursty else 0.15,
+            burst_writes=draw.choice([20, 40]) if bursty else 8,
+            ttl=draw.choice([0.0, 0.0, 0.1, 0.5]),
+            lane=draw.choice([0.0, 0.5, 1.0]),
+            clears=draw.choice([0.0, 0.0, 0.005]),
+        )
 
 
 def map_of(key: str, settings: Settings) -> str:
@@ -34,25 +73,26 @@ def wire_key(key: str) -> bytes:
 
 
 class Client:
-    """One client: one operation at a time, to whichever member it likes."""
+    """One client: one operation, or one burst, at a time, to whichever member it likes."""
 
-    def __init__(self, name: str, world: World, cluster: Cluster, keys: int, think_ns: int) -> None:
+    def __init__(self, name: str, world: World, cluster: Cluster, habits: Habits) -> None:
         self.name = name
         self.world = world
         self.cluster = cluster
-        self.keys = [f"k{index}" for index in range(keys)]
-        self.think_ns = think_ns
+        self.habits = habits
+        self.keys = [f"k{index}" for index in range(habits.keys)]
         self.random = random.Random(f"{world.random.random()}/{name}")
         self.writes: list[Write] = []
+        self.touches: list[Touch] = []
         self.reads: list[Read] = []
         self.running = True
+        self.waiting = False
         self._count = 0
         self._turn = 0
-        self.waiting = False
 
     def start(self) -> None:
         """Begin."""
-        self.world.after(self.random.randint(0, self.think_ns), self._next)
+        self.world.after(self.random.randint(0, self.habits.think_ns), self._next)
 
     def _next(self) -> None:
         if not self.running:
@@ -64,107 +104,85 @@ class Client:
         process = self.random.choice(living)
         key = self.random.choice(self.keys)
         dice = self.random.random()
-        if self.random.random() < 0.15:
+        if self.random.random() < self.habits.bursts:
             self._burst(process)
-            return
-        if LOOSE in self.cluster.settings.maps and self.random.random() < 0.2:
+        elif LOOSE in self.cluster.settings.maps and self.random.random() < 0.2:
             self._loose(process, key)
-            return
-        if dice < 0.25:
+        elif self.random.random() < self.habits.clears:
+            self._clear(process)
+        elif dice < 0.25:
             self._read(process, key)
-            return
-        self._count += 1
-        value = f"{self.name}.{self._count}"
-        if dice < 0.75:
-            op = self.random.choice([Op.SET, Op.PUT])
-            self._write(process, op, key, value)
-        elif dice < 0.85:
-            self._write(process, Op.DELETE, key, None)
+        elif dice < 0.70:
+            self._write(process, self.random.choice([Op.SET, Op.PUT]), key)
+        elif dice < 0.80:
+            self._write(process, Op.DELETE, key)
+        elif dice < 0.95 or not self.habits.ttl:
+            self._write(process, Op.PUT_IF_ABSENT, key)
         else:
-            self._write(process, Op.PUT_IF_ABSENT, key, value)
+            self._touch(process, key)
 
-    def _request(self, op: Op, key: str, value: str | None) -> Request:
-        raw = wire_key(key)
-        partition = partition_of(raw, 0, self.cluster.settings.partitions.count)
-        return Request(
-            op, map_of(key, self.cluster.settings), [partition], raw, value.encode() if value else b""
-        )
+    # -- what is asked for
 
-    def _write(self, process: Process, op: Op, key: str, value: str | None) -> None:
+    def _partition(self, key: str) -> int:
+        return partition_of(wire_key(key), 0, self.cluster.settings.partitions.count)
+
+    def _request(self, op: Op, key: str, value: str | None = None, ttl_ms: int = DEFAULT_TTL) -> Request:
+        name = map_of(key, self.cluster.settings)
+        raw = value.encode() if value else b""
+        return Request(op, name, [self._partition(key)], wire_key(key), raw, ttl_ms=ttl_ms)
+
+    def _value(self) -> str:
+        self._count += 1
+        return f"{self.name}.{self._count}"
+
+    def _new_write(self, op: Op, key: str) -> tuple[Write, Request]:
+        """A write, noted before it is sent."""
+        value = None if op is Op.DELETE else self._value()
         write = Write(key, value, self.world.now_ns)
+        ttl_ms = DEFAULT_TTL
+        if value is not None and self.random.random() < self.habits.ttl:
+            ttl_ms = self.random.choice(TTLS_MS)
+            write.ttl = ttl_ms * MILLISECOND
+        self.writes.append(write)
+        return write, self._request(op, key, value, ttl_ms)
+
+    def _write(self, process: Process, op: Op, key: str) -> None:
+        write, request = self._new_write(op, key)
 
         def told(outcome: Outcome) -> None:
             write.end = self.world.now_ns
-            if outcome.status is Status.OK:
-                # A put-if-absent that found a value, and a removal of nothing, have written nothing.
-                wrote = not (op is Op.PUT_IF_ABSENT and outcome.value is not None)
-                wrote = wrote and not (op is Op.DELETE and outcome.value is False)
-                write.outcome = "ok" if wrote else "refused"
-            else:
-                write.outcome = "unknown" if outcome.status is Status.UNKNOWN else "refused"
+            # A put-if-absent that found a value, and a removal of nothing, have written nothing.
+            idle = (op is Op.PUT_IF_ABSENT and outcome.value is not None) or outcome.value is False
+            write.outcome = "refused" if idle and outcome.status is Status.OK else _word(outcome)
 
-        self.writes.append(write)
-        self._call(process, self._request(op, key, value), told)
+        self._call(process, request, told)
 
-    def _loose(self, process: Process, key: str) -> None:
-        """A write with async backups only: what may be lost of it is not judged, but all copies must end alike."""
-        raw = wire_key(key)
-        partition = partition_of(raw, 0, self.cluster.settings.partitions.count)
-        self._count += 1
-        request = Request(Op.SET, LOOSE, [partition], raw, f"{self.name}.{self._count}".encode())
-        self._call(process, request, lambda outcome: None)
+    def _touch(self, process: Process, key: str) -> None:
+        """Give a key a new time to live."""
+        ttl_ms = self.random.choice(TTLS_MS)
+        touch = Touch(key, ttl_ms * MILLISECOND, self.world.now_ns)
+        self.touches.append(touch)
 
-    def _burst(self, process: Process) -> None:
-        """Several writes that reach the member in one read buffer, some of the same key."""
-        self._turn += 1
-        turn = self._turn
-        self.waiting = True
-        writes: list[tuple[Write, Request]] = []
-        for _ in range(self.random.randint(2, 8)):
-            self._count += 1
-            key, value = self.random.choice(self.keys[:4]), f"{self.name}.{self._count}"
-            write = Write(key, value, self.world.now_ns)
-            self.writes.append(write)
-            writes.append((write, self._request(Op.SET, key, value)))
-        missing = len(writes)
-        low, high = self.world.weather.delay_ns
+        def told(outcome: Outcome) -> None:
+            touch.end = self.world.now_ns
+            touch.outcome = "refused" if outcome.value is False else _word(outcome)
 
-        def arrive() -> None:
-            process.whenever_awake(lambda: process.step(run))
+        self._call(process, self._request(Op.SET_TTL, key, ttl_ms=ttl_ms), told)
 
-        def run() -> None:
-            # Through one step of the driver, as a session does: every effect of the burst is shuffled together.
-            driver = process.driver
-            driver.enter()
-            for write, request in writes:
-                driver.member.router.execute(request, partial(done, write))
-            driver.leave_lane()
+    def _clear(self, process: Process) -> None:
+        """Clear a map: a removal of each of its keys, whoever writes it."""
+        settings = self.cluster.settings
+        name = map_of(self.random.choice(self.keys), settings)
+        keys = [f"k{index}" for index in range(MOST_KEYS) if map_of(f"k{index}", settings) == name]
+        removals = [Write(key, None, self.world.now_ns) for key in keys]
+        self.writes += removals
 
-        def done(write: Write, outcome: Outcome) -> None:
-            if not process.dead:
-                self.world.after(self.random.randint(low, high), lambda: told(write, outcome))
+        def told(outcome: Outcome) -> None:
+            for removal in removals:
+                removal.end = self.world.now_ns
+                removal.outcome = _word(outcome)
 
-        def told(write: Write, outcome: Outcome) -> None:
-            nonlocal missing
-            if turn != self._turn or not self.waiting:
-                return
-            write.end = self.world.now_ns
-            status = outcome.status
-            write.outcome = (
-                "ok" if status is Status.OK else "unknown" if status is Status.UNKNOWN else "refused"
-            )
-            missing -= 1
-            if not missing:
-                finish()
-
-        def finish() -> None:
-            if turn != self._turn or not self.waiting:
-                return
-            self.waiting = False
-            self.world.after(self.random.randint(self.think_ns // 2, self.think_ns), self._next)
-
-        self.world.after(self.random.randint(low, high), arrive)
-        self.world.after(PATIENCE_NS, finish)
+        self._call(process, Request(Op.CLEAR, name, list(range(settings.partitions.count))), told)
 
     def _read(self, process: Process, key: str) -> None:
         start = self.world.now_ns
@@ -174,39 +192,168 @@ class Client:
                 value = outcome.value.decode() if isinstance(outcome.value, bytes) else None
                 self.reads.append(Read(key, value, start, self.world.now_ns))
 
-        self._call(process, self._request(Op.GET, key, None), told)
+        self._call(process, self._request(Op.GET, key), told)
+
+    def _loose(self, process: Process, key: str) -> None:
+        """A write with async backups only: what may be lost of it is not judged, but all copies must end alike."""
+        request = Request(Op.SET, LOOSE, [self._partition(key)], wire_key(key), self._value().encode())
+        self._call(process, request, lambda outcome: None)
 
     def _call(self, process: Process, request: Request, told: Callable[[Outcome], None]) -> None:
-        """Send a request over a client's connection, which is as slow as the network but does not lose."""
+        """Send one request."""
+
+        def act(done: Callable[[Outcome], None]) -> None:
+            if self.random.random() < self.habits.lane:
+                self._session(process, [(request, done)])
+            else:
+                process.driver.execute(request, done)
+
+        self._converse(process, 1, lambda answer: act(partial(answer, told)))
+
+    def _burst(self, process: Process) -> None:
+        """Several writes that reach the member in one read buffer, some of the same key."""
+        writes = []
+        for _ in range(self.random.randint(2, self.habits.burst_writes)):
+            op = Op.SET if self.random.random() < 0.9 else Op.DELETE
+            writes.append((op, *self._new_write(op, self.random.choice(self.keys[:BURST_KEYS]))))
+
+        def told(op: Op, write: Write, outcome: Outcome) -> None:
+            write.end = self.world.now_ns
+            write.outcome = "refused" if outcome.value is False and op is Op.DELETE else _word(outcome)
+
+        def act(answer: Callable[[Callable[[Outcome], None], Outcome], None]) -> None:
+            self._session(
+                process,
+                [(request, partial(answer, partial(told, op, write))) for op, write, request in writes],
+            )
+
+        self._converse(process, len(writes), act)
+
+    # -- connections
+
+    def _session(self, process: Process, requests: list[tuple[Request, Callable[[Outcome], None]]]) -> None:
+        """One read buffer, as a session works on it: entries of partitions that this member serves go through the
+        data lane, the rest takes the general way; all that it causes leaves at the end of the turn.
+        """
+        driver = process.driver
+        lane = driver.member.lane
+        driver.enter()
+        unsealed: list[tuple[Callable[[Outcome], None], Value]] = []
+
+        def seal() -> None:
+            answers = list(unsealed)
+            unsealed.clear()
+
+            def settle(known: bool) -> None:
+                for done, value in answers:
+                    done(Outcome(Status.OK, value) if known else Outcome(Status.UNKNOWN))
+
+            lane.seal(settle)
+
+        for request, done in requests:
+            copy = lane.serving[request.partitions[0]]
+            direct = copy is not None and self.random.random() < self.habits.lane
+            if copy is not None and direct and request.op is Op.SET:
+                lane.set(copy, request.map, request.key, request.value, request.ttl_ms, DEFAULT_TTL, 0)
+                unsealed.append((done, None))
+            elif copy is not None and direct and request.op is Op.DELETE:
+                unsealed.append((done, lane.remove(copy, request.map, request.key) is not None))
+            elif copy is not None and direct and request.op is Op.GET:
+                # This may find that the entry has ended and take it out, so it is answered like a write.
+                unsealed.append((done, lane.read(copy, request.map, request.key)))
+            else:
+                seal()
+                driver.execute(request, done)
+        seal()
+        driver.leave_lane()
+
+    def _converse(
+        self,
+        process: Process,
+        missing: int,
+        act: Callable[[Callable[[Callable[[Outcome], None], Outcome], None]], None],
+    ) -> None:
+        """Send over a client's connection, which is as slow as the network but does not lose, and wait for so many
+        answers. `act` is done on the member; it answers through the function that it is given.
+        """
         self._turn += 1
         turn = self._turn
         self.waiting = True
         low, high = self.world.weather.delay_ns
 
-        def arrive() -> None:
-            def run() -> None:
-                process.driver.execute(request, done)
-
-            process.whenever_awake(lambda: process.step(run))
-
-        def done(outcome: Outcome) -> None:
+        def answer(told: Callable[[Outcome], None], outcome: Outcome) -> None:
             if not process.dead:
-                self.world.after(self.random.randint(low, high), lambda: finish(outcome))
+                self.world.after(self.random.randint(low, high), partial(hear, told, outcome))
 
-        def finish(outcome: Outcome | None) -> None:
+        def hear(told: Callable[[Outcome], None], outcome: Outcome) -> None:
+            nonlocal missing
+            if turn != self._turn or not self.waiting:
+                return
+            self.world.trace(self.name, repr((outcome.status, outcome.value)).encode())
+            told(outcome)
+            missing -= 1
+            if not missing:
+                finish()
+
+        def finish() -> None:
             if turn != self._turn or not self.waiting:
                 return
             self.waiting = False
-            if outcome is not None:
-                self.world.trace(self.name, repr((outcome.status, outcome.value)).encode())
-                told(outcome)
-            self.world.after(self.random.randint(self.think_ns // 2, self.think_ns), self._next)
+            think_ns = self.habits.think_ns
+            self.world.after(self.random.randint(think_ns // 2, think_ns), self._next)
+
+        def arrive() -> None:
+            process.whenever_awake(lambda: process.step(lambda: act(answer)))
 
         self.world.after(self.random.randint(low, high), arrive)
         # A client gives up at last: what it asked for is unknown to it.
-        self.world.after(PATIENCE_NS, lambda: finish(None))
+        self.world.after(self.habits.patience_ns, finish)
 
 
-def think_time(random_: random.Random) -> int:
-    """How long the clients of a run rest between operations, at the most."""
-    return random_.choice([10, 30, 60]) * MILLISECOND
+class Ear:
+    """A session that listens to all changes of a map, now on this member and then on that, or forgets to stop."""
+
+    def __init__(self, world: World, cluster: Cluster) -> None:
+        self.world = world
+        self.cluster = cluster
+        self.random = random.Random(f"{world.random.random()}/ear")
+        self.running = True
+        self.heard = 0
+
+    def start(self) -> None:
+        """Begin."""
+        self.world.after(self.random.randint(SECOND, 10 * SECOND), self._listen)
+
+    def _listen(self) -> None:
+        if not self.running:
+            return
+        living = self.cluster.living()
+        if living:
+            process = self.random.choice(living)
+            process.whenever_awake(lambda: process.step(lambda: self._on(process)))
+        self.world.after(self.random.randint(2 * SECOND, 10 * SECOND), self._listen)
+
+    def _on(self, process: Process) -> None:
+        driver = process.driver
+        driver.enter()
+        end = driver.member.listeners.add(MAP, None, self._hear, local_only=False)
+        driver.leave_lane()
+
+        def off() -> None:
+            driver.enter()
+            end()
+            driver.leave_lane()
+
+        if self.random.random() < 0.8:
+            length_ns = self.random.randint(SECOND, 8 * SECOND)
+            self.world.after(length_ns, lambda: process.whenever_awake(lambda: process.step(off)))
+
+    def _hear(self, event: EntryEvent) -> None:
+        self.heard += 1
+
+
+def _word(outcome: Outcome) -> str:
+    """What an answer says of a write."""
+    if outcome.status is Status.OK:
+        return "ok"
+    return "unknown" if outcome.status is Status.UNKNOWN else "refused"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable
+from functools import partial
 from heapq import heappop, heappush
 from zlib import crc32
 
@@ -16,6 +17,9 @@ from holdfast.core.machine import MILLISECOND, Address, MemberId, Note
 from holdfast.engine.driver import Driver
 
 Story = Callable[[str], None]
+Overhear = Callable[["Process", MemberId, bytes], None]
+ECHO_NS = (1000 * MILLISECOND, 12_000 * MILLISECOND)
+"""How much later a packet may arrive once more: in another life of its receiver, but before the run is judged."""
 
 
 class Weather:
@@ -24,6 +28,10 @@ class Weather:
     def __init__(self) -> None:
         self.loss = 0.0
         self.twice = 0.0
+        self.echo = 0.0
+        """Packets and whispers that arrive once more, long after."""
+        self.refusal = 0.0
+        """Packets to a dead process whose sender is told so, as a closed port tells it."""
         self.delay_ns = (200_000, 2 * MILLISECOND)
         self.cut: dict[tuple[str, str], bool] = {}
         """Directed pairs of hosts between which nothing passes."""
@@ -43,6 +51,8 @@ class World:
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self.failures: list[str] = []
+        self.overhear: Overhear | None = None
+        """Told of every packet before it leaves: sender, receiver, bytes."""
 
     def at(self, time_ns: int, deed: Callable[[], None]) -> None:
         """Do this at that time."""
@@ -77,23 +87,33 @@ class World:
         """Something that belongs to the trace, but is too much for the story."""
         self.hash.update(b"%d %d " % (self.now_ns, crc32(data)) + text.encode())
 
-    def carry(self, source: Process, target: Address, data: bytes, arrive: Callable[[Process], None]) -> None:
-        """Take a packet on its way; it may be lost, doubled, delayed and overtaken."""
+    def carry(
+        self,
+        source: Process,
+        target: Address,
+        data: bytes,
+        arrive: Callable[[Process], None],
+        refused: Callable[[], None] | None = None,
+    ) -> None:
+        """Take a packet on its way; it may be lost, doubled, delayed, overtaken, and come once more much later."""
         weather, draw = self.weather, self.random
         if weather.cut.get((source.host, target.host)) or draw.random() < weather.loss:
             return
-        copies = 2 if draw.random() < weather.twice else 1
         low, high = weather.delay_ns
-        for _ in range(copies):
+
+        def deliver() -> None:
+            process = self.processes.get(target)
+            if process is not None and not process.dead:
+                self.trace(process.name, data)
+                process.whenever_awake(lambda: arrive(process))
+            elif refused is not None and weather.refusal and draw.random() < weather.refusal:
+                self.after(low, refused)
+
+        for _ in range(2 if draw.random() < weather.twice else 1):
             delay = draw.randint(low, high) if draw.random() < 0.95 else draw.randint(high, 8 * high)
-
-            def deliver() -> None:
-                process = self.processes.get(target)
-                if process is not None and not process.dead:
-                    self.trace(process.name, data)
-                    process.whenever_awake(lambda: arrive(process))
-
             self.after(delay, deliver)
+        if weather.echo and draw.random() < weather.echo:
+            self.after(draw.randint(*ECHO_NS), deliver)
 
 
 class Process:
@@ -105,10 +125,12 @@ class Process:
         self.host = address.host
         self.address = address
         self.dead = False
+        self.left = False
+        """Whether it ended by itself, after leaving the cluster."""
         self.awake_at_ns = 0
         self.driver: Driver
         self._random = random.Random(f"{world.random.random()}/{name}")
-        self._peers: dict[MemberId, tuple[int, Address]] = {}
+        self._peers: dict[MemberId, Address] = {}
         self._wake_ns = 1 << 62
         self._crash_in: int | None = None
         self._strike: Callable[[], None] = self.crash
@@ -124,8 +146,8 @@ class Process:
     def shuffle(self, effects: list[object]) -> None:
         self._random.shuffle(effects)
 
-    def open(self, member: MemberId, life: int, address: Address) -> None:
-        self._peers[member] = (life, address)
+    def open(self, member: MemberId, address: Address) -> None:
+        self._peers[member] = address
 
     def close(self, member: MemberId) -> None:
         self._peers.pop(member, None)
@@ -133,17 +155,18 @@ class Process:
     def carry(self, member: MemberId, packet: bytes) -> None:
         if self._counted():
             return
-        life, address = self._peers[member]
-        me, my_life = self.driver.member.me, self.driver.member.membership.info.life
-
-        def arrive(process: Process) -> None:
-            driver = process.driver
-            mine = driver.member.membership.info
-            peer = process._peers.get(me)
-            if mine.uuid == member and mine.life == life and peer is not None and peer[0] == my_life:
-                process.step(lambda: driver.packet(me, packet))
-
-        self.world.carry(self, address, packet, arrive)
+        if self.world.overhear is not None:
+            self.world.overhear(self, member, packet)
+            if self.dead:
+                return
+        me = self.driver.member.me
+        self.world.carry(
+            self,
+            self._peers[member],
+            packet,
+            lambda process: process.step(lambda: process.driver.packet(me, packet)),
+            lambda: self.whenever_awake(lambda: self.step(lambda: self.driver.peer_silent(member))),
+        )
 
     def whisper(self, address: Address, data: bytes) -> None:
         if self._counted():
@@ -160,7 +183,7 @@ class Process:
 
     def stopped(self, why: str) -> None:
         self.world.tell(f"{self.name}: ends: {why}")
-        self.dead = True
+        self.dead = self.left = True
 
     def soon(self, deed: Callable[[], None]) -> None:
         self.world.after(0, lambda: self.whenever_awake(lambda: self.step(deed)))
@@ -168,12 +191,13 @@ class Process:
     def wake_at(self, deadline_ns: int) -> None:
         if deadline_ns < self._wake_ns or self._wake_ns < self.world.now_ns:
             self._wake_ns = deadline_ns
-            self.world.at(deadline_ns, self._wake)
+            self.world.at(deadline_ns, partial(self._wake, deadline_ns))
 
     # -- life and death
 
-    def _wake(self) -> None:
-        if self.dead:
+    def _wake(self, deadline_ns: int) -> None:
+        if self.dead or deadline_ns != self._wake_ns:
+            # Since then it has wanted to be woken earlier, and has been.
             return
 
         def tick() -> None:

@@ -64,6 +64,14 @@ class Candidates:
         for info in view.members:
             self._asked.pop(info.uuid, None)
 
+    def forget(self, now_ns: int) -> None:
+        """Who has not asked for long does not want to be admitted any more."""
+        self._asked = {uuid: one for uuid, one in self._asked.items() if one[1] >= now_ns - CANDIDATE_NS}
+
+    def forgotten(self, now_ns: int) -> int:
+        """How many have not asked for so long that they should not be remembered."""
+        return sum(1 for _, asked_ns in self._asked.values() if asked_ns < now_ns - 2 * CANDIDATE_NS)
+
     def admissible(self, view: View, staying: list[MemberInfo], now_ns: int) -> list[MemberInfo]:
         """Who is let in: those who still ask, and no more than those who stay, who thus can decide without them.
 

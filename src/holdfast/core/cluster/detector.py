@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.machine import MemberId
+from holdfast.core.messages import MemberInfo
 
 
 class Detector:
@@ -29,6 +30,10 @@ class Detector:
             self._heard_ns[member] = now_ns
             self._silent.discard(member)
 
+    def heard_since(self, member: MemberId, time_ns: int) -> bool:
+        """Whether it has given a sign of life after that time."""
+        return self._heard_ns.get(member, time_ns) > time_ns
+
     def silent(self, member: MemberId) -> None:
         """Its process refuses connections: suspect at once, until it is heard again."""
         if member in self._heard_ns:
@@ -43,11 +48,12 @@ class Detector:
         """This member suspects these."""
         self._accusations[accuser] = suspects
 
-    def unwanted(self, me: MemberId, order: list[MemberId], now_ns: int) -> set[MemberId]:
+    def unwanted(self, me: MemberId, members: list[MemberInfo], now_ns: int) -> set[MemberId]:
         """Whom to leave out: one's own suspects, and the younger of two that do not hear each other.
 
-        `order` lists the members, oldest first.
+        `members` are those of the view, oldest first.
         """
+        order = [info.uuid for info in members]
         own = set(self.suspects(now_ns))
         result = set(own)
         for accuser in order:

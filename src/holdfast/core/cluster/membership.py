@@ -179,6 +179,16 @@ class Membership:
         return [info for info in self.members() if not info.lite and info.uuid not in departing]
 
     @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        here = {info.uuid for info in self.members()}
+        noted = self.wishes.noted | self._sealed_since.keys()
+        return {
+            "candidates that ask no more": self._candidates.forgotten(self._out.now_ns),
+            "notes about members that are gone": len(noted - here),
+        }
+
+    @property
     def may_be_missed(self) -> bool:
         """Whether somebody was removed so short a time ago that he may be alive, and about to come back.
 
@@ -251,6 +261,7 @@ class Membership:
             self._seek()
         elif name == "heartbeat":
             self._out.timer("heartbeat", self._timing.heartbeat_ns)
+            self._candidates.forget(self._out.now_ns)
             if self.view is not None:
                 self._beat()
                 self.consider()
@@ -374,9 +385,12 @@ class Membership:
             if home != Address(master.host, master.port):
                 self._out.whisper(Address(master.host, master.port), request)
         for other in self.view.members:
-            if (other.host, other.port) == (info.host, info.port) and other.uuid != info.uuid:
-                # Its port is taken by a new process: the old one has ended.
-                self.detector.silent(other.uuid)
+            if admission.home(other) == home and other.uuid != info.uuid:
+                # Its port is taken by a new process: the old one has ended. But if it has just been heard, it is the
+                # request that is old: of a process that ended before.
+                since = self._out.now_ns - self._timing.heartbeat_ns * 3 // 2
+                if not self.detector.heard_since(other.uuid, since):
+                    self.detector.silent(other.uuid)
         self._candidates.ask(info, self._out.now_ns)
         self.consider()
 
@@ -424,15 +438,11 @@ class Membership:
         view = self.view
         if view is None or self.state != "member" or not self._leads():
             return None
-        suspects = self.detector.unwanted(self.me, [info.uuid for info in view.members], self._out.now_ns)
+        suspects = self.detector.unwanted(self.me, view.members, self._out.now_ns)
         left: list[MemberId] = []
         if not suspects:
             # Never both at once: who goes must know that those who stay are there.
-            left = [
-                info.uuid
-                for info in view.members
-                if self._wants_to_go(info.uuid) and self._may_part(info.uuid)
-            ]
+            left = [uuid for uuid in self.wishes.leaving(view) if self._may_part(uuid)]
         members = [info for info in view.members if info.uuid not in suspects and info.uuid not in left]
         staying = {info.uuid for info in members} | set(left)
         if not self._may_decide(view, staying):
@@ -448,9 +458,6 @@ class Membership:
             return None
         missing = admission.missing(view, members) if state.frozen else []
         return View(view.number + 1, view.cluster_id, members, left, state, ending, missing)
-
-    def _wants_to_go(self, member: MemberId) -> bool:
-        return self.wishes.of(member) is Wish.LEAVE
 
     def _tell_minority(self, suspects: set[MemberId]) -> None:
         """Say once why nothing can be decided, and what ends that."""

@@ -59,6 +59,15 @@ class Wishes:
         """What this member wants to become."""
         return self._of.get(member, (0, Wish.NONE))[1]
 
+    def leaving(self, view: View) -> list[MemberId]:
+        """Members of the view that want to leave."""
+        return [info.uuid for info in view.members if self.of(info.uuid) is Wish.LEAVE]
+
+    @property
+    def noted(self) -> set[MemberId]:
+        """Members of whom something is remembered here."""
+        return {*self._of, *self.safe}
+
     def departing(self, members: list[MemberInfo]) -> set[MemberId]:
         """Who shall hold no partition any more: leavers, and data members that want to be lite.
 

@@ -29,7 +29,7 @@ from holdfast.core.migration.news import Loss
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.placement.ledger import Ledger
 from holdfast.core.placement.migration import NONE, Migration
-from holdfast.core.placement.planner import plan
+from holdfast.core.placement.planner import plan, plan_carelessly
 from holdfast.core.placement.table import Row
 from holdfast.core.rules import Rules
 
@@ -268,10 +268,11 @@ class Migrations:
         current = [tuple(m if m in present else None for m in head[p].replicas) for p in here]
         targets = arrange(current, candidates, self._replicas)
         cleared: dict[int, Row] = {}
+        planned = plan if self._rules.holds("plan-keeps-copies") else plan_carelessly
         for partition, now, target in zip(here, current, targets, strict=True):
             if tuple(now) == tuple(target) or partition in self.running:
                 continue
-            found = plan(partition, tuple(now), tuple(target))
+            found = planned(partition, tuple(now), tuple(target))
             if found.migrations:
                 self._queue[partition] = list(found.migrations)
             elif found.cleared:
@@ -442,6 +443,14 @@ class Migrations:
         if all(info.uuid == member for info in self._membership.data_members()):
             return False
         return not any(member in row.replicas for row in self.ledger.table.rows)
+
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        return {
+            "migrations": len(self.running) + len(self._queue),
+            "members with migrations": sum(1 for count in self._load.values() if count),
+        }
 
     @property
     def queued(self) -> int:

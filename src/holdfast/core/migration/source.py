@@ -402,6 +402,14 @@ class Source:
         self._early.clear()
         self._lane.joining.clear()
 
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        return {
+            "supplies": len(self._running) + len(self._queue) + len(self._draining),
+            "early migration requests": len(self._early),
+        }
+
     def active(self) -> list[tuple[Migration, int]]:
         """The migrations in which this member is the primary, with the version that each starts from."""
         return [(s.migration, s.version) for s in self._running.values() if s.migration is not None]

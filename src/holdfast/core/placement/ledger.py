@@ -423,6 +423,17 @@ class Ledger:
         self._start_round()
 
     @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        return {
+            "rows stored and never applied": len(self._stored),
+            "offers never decided": len(self._offers),
+            "early rounds": len(self._early),
+            "rows to offer": len(self._queued) + (self._round is not None),
+            "reports of a table that nobody looks for": len(self._reports or ()),
+        }
+
+    @property
     def settled(self) -> bool:
         """As master: every member of the view has stored every round, and none is under way."""
         if not self.ready or self._round is not None or self._queued:

@@ -75,6 +75,21 @@ def plan(partition: int, current: Slots, target: Slots) -> Plan:
     return _finish(partition, current, target, reached, order)
 
 
+def plan_carelessly(partition: int, current: Slots, target: Slots) -> Plan:
+    """A plan that breaks the promise, for the simulator, which is to find the harm: backups that the target does not
+    want where they are lose their replicas first, and their successors are copied afterwards, by the next plan.
+    """
+    gone = [
+        slot for slot, owner in enumerate(current) if slot and owner not in (None, *target[slot : slot + 1])
+    ]
+    if not gone:
+        return plan(partition, current, target)
+    row = current
+    for slot in gone:
+        row = put(row, slot, None)
+    return Plan(partition, current, row, [], gone, [])
+
+
 def _finish(partition: int, current: Slots, target: Slots, reached: Slots, order: list[Migration]) -> Plan:
     """The plan that goes to `reached`, whose slots without successor are to be cleared."""
     last = current

@@ -98,6 +98,11 @@ class Activation:
             calls[:] = [call for call in calls if call[0] != partition]
 
     @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        return {"primaries taking office": len(self._waiting), "enlistments not sent": len(self._calls)}
+
+    @property
     def pending(self) -> int:
         """Partitions whose primary has not taken office yet."""
         return len(self._waiting)

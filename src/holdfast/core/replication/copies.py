@@ -204,6 +204,20 @@ class Copies:
             for name in [name for name in copy.maps if not self.wanted(name, index)]:
                 del copy.maps[name]
 
+    # -- from time to time
+
+    def sweep(self) -> None:
+        """Forget deadlines that are over in copies of which this member is not the primary."""
+        for copy in self.held.values():
+            for held in copy:
+                if held.deadlines:
+                    held.tidy(self._out.now_ns)
+
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        return {"shadows": len(self.shadows), "early messages": len(self._early)}
+
     def removed(self) -> None:
         """This member was removed from the cluster, though alive: it keeps its copies, and hears of nothing more."""
         self._early.clear()

@@ -356,6 +356,16 @@ class Lane:
         """Batches that wait for backups."""
         return len(self._waiting)
 
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        return {
+            "records of an open buffer": len(self._open),
+            "records not sent": len(self.sealed) + len(self._unsent) + len(self._joinable),
+            "batches": len(self._waiting) + len(self._of_partition),
+            "destinations of migrations": len(self.joining),
+        }
+
     # -- rows and destinations change
 
     def _aim(self, partition: int, held: MapPartition) -> None:

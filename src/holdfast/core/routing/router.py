@@ -261,6 +261,14 @@ class Router:
             _, gathering, asked = gathered
             self._collect(gathering, asked, answer.outcome, answer.missed)
 
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        return {
+            "parked requests": sum(len(parked) for parked in self._parked.values()) + len(self._again),
+            "forwarded requests": len(self._sent) + len(self._gathered),
+        }
+
     # -- occasions
 
     def served(self, partition: int) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import IntEnum, unique
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from itertools import chain
 from typing import Protocol
 
@@ -53,13 +53,15 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Expiry:
     """When an entry ends. Only entries with a time to live or a maximum idle time have one."""
 
-    __slots__ = ("accessed_ns", "max_idle_ms", "stored_ns", "ttl_ms")
+    __slots__ = ("accessed_ns", "max_idle_ms", "noted_ns", "stored_ns", "ttl_ms")
 
     def __init__(self, ttl_ms: int, max_idle_ms: int, now_ns: int) -> None:
         self.ttl_ms = ttl_ms
         self.max_idle_ms = max_idle_ms
         self.stored_ns = now_ns
         self.accessed_ns = now_ns
+        self.noted_ns = 0
+        """The time under which the entry's key is in the heap of deadlines; not later than its deadline."""
 
     def deadline_ns(self) -> int:
         """The moment, in this member's monotonic nanoseconds, from which the entry is gone."""
@@ -115,8 +117,15 @@ class MapPartition:
             self.expiries.pop(key, None)
             return
         expiry = Expiry(ttl_ms, max_idle_ms, now_ns)
+        before = self.expiries.get(key)
         self.expiries[key] = expiry
-        heappush(self.deadlines, (expiry.deadline_ns(), key))
+        deadline = expiry.deadline_ns()
+        if before is not None and before.noted_ns <= deadline:
+            # Its key is in the heap already, and is looked at early enough.
+            expiry.noted_ns = before.noted_ns
+        else:
+            expiry.noted_ns = deadline
+            heappush(self.deadlines, (deadline, key))
 
     def drop(self, key: bytes) -> bytes | None:
         """Take the entry out; answers its value."""
@@ -164,17 +173,27 @@ class MapPartition:
     def due(self, now_ns: int, limit: int) -> list[bytes]:
         """Up to `limit` keys whose time is over; they stay until the caller removes them."""
         ended: list[bytes] = []
-        while self.deadlines and self.deadlines[0][0] <= now_ns and len(ended) < limit:
-            _, key = heappop(self.deadlines)
-            expiry = self.expiries.get(key)
-            if expiry is None:
-                continue
-            deadline = expiry.deadline_ns()
-            if deadline <= now_ns:
-                ended.append(key)
-            else:
-                heappush(self.deadlines, (deadline, key))
+        while len(ended) < limit and self.tidy(now_ns):
+            ended.append(heappop(self.deadlines)[1])
         return ended
+
+    def tidy(self, now_ns: int) -> bool:
+        """Forget deadlines of entries that are gone or have a later one now; answers whether some entry has ended.
+
+        A backup does this alone: it leaves the ended entry until its primary says that it is removed.
+        """
+        deadlines = self.deadlines
+        while deadlines and deadlines[0][0] <= now_ns:
+            noted, key = deadlines[0]
+            expiry = self.expiries.get(key)
+            if expiry is None or expiry.noted_ns != noted:
+                heappop(deadlines)
+            elif (deadline := expiry.deadline_ns()) > now_ns:
+                expiry.noted_ns = deadline
+                heapreplace(deadlines, (deadline, key))
+            else:
+                return True
+        return False
 
     # -- whole copies
 

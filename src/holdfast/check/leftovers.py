@@ -1,0 +1,92 @@
+"""The leak judge: in a cluster at rest no member keeps what is not its own, nor anything of what is over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.machine import SECOND
+from holdfast.core.member import Member
+from holdfast.core.store.partition import MapPartition
+
+OVER_NS = 10 * SECOND
+"""How long after its time an entry, and what is noted of it, may still be there: swept are a hundred at a time."""
+
+
+def judge(members: Sequence[Member]) -> list[str]:
+    """What members keep that they should not, in words. `members` are all that live, at rest, of one view."""
+    problems: list[str] = []
+    for member in members:
+        name = member.membership.info.name
+        found = _unfinished(member) + _copies(member) + _subscriptions(member, members)
+        problems += [f"{name}: {problem}" for problem in found]
+    return problems
+
+
+def _unfinished(member: Member) -> list[str]:
+    machines = (
+        member.membership,
+        member.migrations,
+        member.ledger,
+        member.source,
+        member.lane,
+        member.copies,
+        member.activation,
+        member.router,
+        member.listeners,
+    )
+    return [
+        f"{count} left: {what}" for machine in machines for what, count in machine.leftovers.items() if count
+    ]
+
+
+def _copies(member: Member) -> list[str]:
+    """Copies, maps and offices that the table does not give to this member."""
+    problems: list[str] = []
+    for partition, row in enumerate(member.table.rows):
+        index = row.index_of(member.me)
+        owner = row.owner == member.me
+        if (
+            member.lane.serving[partition] is not None or partition in member.activation.active
+        ) and not owner:
+            problems.append(f"partition {partition}: in office, and not the owner")
+        copy = member.copies.held.get(partition)
+        if copy is None:
+            continue
+        if index < 0:
+            problems.append(f"partition {partition}: keeps a copy that is not its own")
+            continue
+        for held in copy:
+            if not member.copies.wanted(held.name, index):
+                problems.append(
+                    f"partition {partition}: keeps map {held.name}, which index {index} does not hold"
+                )
+            found = _entries(held, member.out.now_ns - OVER_NS)
+            problems += [f"partition {partition}: map {held.name}: {what}" for what in found]
+    return problems
+
+
+def _entries(held: MapPartition, since_ns: int) -> list[str]:
+    """What is noted of entries that are not there, or are to be gone since then."""
+    problems: list[str] = []
+    if not held.expiries.keys() <= held.entries.keys():
+        problems.append("expiries of entries that are gone")
+    if not held.hashes.keys() <= held.entries.keys():
+        problems.append("hashes of keys that are gone")
+    if held.deadlines and held.deadlines[0][0] < since_ns:
+        problems.append(f"{len(held.deadlines)} deadlines, some of them over")
+    return problems
+
+
+def _subscriptions(member: Member, members: Sequence[Member]) -> list[str]:
+    """Who hears of changes here is who wants to."""
+    problems: list[str] = []
+    names = {name for other in members for name in other.listeners.heard_of}
+    for name in sorted(names):
+        wanting = {other.me for other in members if other is not member and name in other.listeners.wide}
+        found = member.listeners.subscribers(name)
+        if found != wanting:
+            problems.append(f"{len(found ^ wanting)} subscriptions of map {name} are wrong")
+    listening = set(member.lane.listening)
+    if listening != set(member.listeners.heard_of):
+        problems.append(f"listens for {sorted(listening)}, wanted are {member.listeners.heard_of}")
+    return problems

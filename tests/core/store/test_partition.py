@@ -1,0 +1,62 @@
+"""Entries that end: what is noted of them, and that no note outlives them."""
+
+from __future__ import annotations
+
+from holdfast.core.machine import MILLISECOND, SECOND
+from holdfast.core.store.partition import MapPartition
+
+
+def test_an_entry_that_is_written_again_and_again_is_noted_once() -> None:
+    held = MapPartition("m")
+    for second in range(1000):
+        held.store(b"k", b"v", 10_000, 0, 0, second * SECOND)
+        assert held.due(second * SECOND, 100) == []
+        assert len(held.deadlines) == 1
+    assert held.due(1008 * SECOND, 100) == []
+    assert held.due(1009 * SECOND, 100) == [b"k"]
+
+
+def test_a_shorter_time_counts_at_once() -> None:
+    held = MapPartition("m")
+    held.store(b"k", b"v", 60_000, 0, 0, 0)
+    held.schedule(b"k", 1000, 0, 0)
+    assert held.due(1 * SECOND, 100) == [b"k"]
+
+
+def test_use_lengthens_the_time_of_an_entry_that_ends_when_idle() -> None:
+    held = MapPartition("m")
+    held.store(b"k", b"v", 0, 1000, 0, 0)
+    assert not held.expired(b"k", 900 * MILLISECOND)
+    assert held.due(1 * SECOND, 100) == []
+    assert held.due(1900 * MILLISECOND, 100) == [b"k"]
+
+
+def test_an_entry_that_was_removed_and_came_back_ends_at_its_new_time() -> None:
+    held = MapPartition("m")
+    held.store(b"k", b"v", 1000, 0, 0, 0)
+    held.drop(b"k")
+    held.store(b"k", b"w", 5000, 0, 0, 0)
+    assert held.due(1 * SECOND, 100) == []
+    assert held.due(5 * SECOND, 100) == [b"k"]
+    held.drop(b"k")
+    assert not held.deadlines
+
+
+def test_a_backup_forgets_what_is_over_and_leaves_what_its_primary_has_not_removed() -> None:
+    held = MapPartition("m")
+    held.store(b"gone", b"v", 1000, 0, 0, 0)
+    held.store(b"later", b"v", 1000, 0, 0, 0)
+    held.store(b"ended", b"v", 2000, 0, 0, 0)
+    held.drop(b"gone")
+    held.schedule(b"later", 60_000, 0, 0)
+    assert held.tidy(3 * SECOND), "an entry that has ended waits for its primary's word"
+    assert sorted(key for _, key in held.deadlines) == [b"ended", b"later"]
+    assert held.due(3 * SECOND, 100) == [b"ended"], "and is found by this member if it becomes the primary"
+
+
+def test_no_more_than_the_limit_are_removed_at_once() -> None:
+    held = MapPartition("m")
+    for number in range(10):
+        held.store(b"%d" % number, b"v", 1000, 0, 0, 0)
+    assert len(held.due(2 * SECOND, 4)) == 4
+    assert len(held.due(2 * SECOND, 100)) == 6
