@@ -25,7 +25,7 @@ from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.placement.ledger import Ledger
 from holdfast.core.placement.migration import Migration
 from holdfast.core.placement.planner import plan
-from holdfast.core.placement.table import Row
+from holdfast.core.placement.table import Row, survivors
 from holdfast.core.rules import Rules
 
 PAUSE_NS = 300 * MILLISECOND
@@ -119,8 +119,7 @@ class Migrations:
         for partition, row in enumerate(head):
             if row.version == 0 or all(member is None or member in present for member in row.replicas):
                 continue
-            kept = tuple(member if member in present else None for member in row.replicas)
-            survivor = next((index for index, member in enumerate(kept) if member is not None), None)
+            slots, survivor = survivors(row.replicas, present)
             if survivor is None or (survivor >= self._settings.holders() and not self._accepts_loss()):
                 self._all_gone(partition, row, present)
                 continue
@@ -128,10 +127,7 @@ class Migrations:
                 self._out.note(
                     "partition lost for maps with fewer backups", level="error", partition=partition
                 )
-            slots = list(kept)
-            if survivor:
-                slots[0], slots[survivor] = slots[survivor], None
-            head[partition] = row.changed(tuple(slots))
+            head[partition] = row.changed(slots)
 
     def _all_gone(self, partition: int, row: Row, present: set[MemberId]) -> None:
         data = self._data_members(present)
@@ -185,7 +181,12 @@ class Migrations:
             return
         present = {info.uuid for info in self._membership.members()}
         head = self.ledger.head
-        here = [p for p, row in enumerate(head) if any(member in present for member in row.replicas)]
+        # A partition that waits for its copies (M-2) keeps its row, even if a colder replica lives.
+        here = [
+            p
+            for p, row in enumerate(head)
+            if p not in self.lost and any(member in present for member in row.replicas)
+        ]
         current = [tuple(m if m in present else None for m in head[p].replicas) for p in here]
         targets = arrange(current, candidates, self._replicas)
         cleared: dict[int, Row] = {}
