@@ -121,7 +121,7 @@ def keep_a_call(member: Member) -> None:
 
 
 def keep_a_note(member: Member) -> None:
-    member.membership._accusations[member.me + "x"] = []  # type: ignore[index]
+    member.membership.wishes.safe.add(MemberId(member.me + "x"))
 
 
 def keep_an_expiry(member: Member) -> None:

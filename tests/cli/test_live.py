@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from click.testing import CliRunner
 
 from holdfast.cli.main import holdfast
+from holdfast.client.blocking import Client
 from holdfast.demo.cluster import LocalCluster
 
 
@@ -29,3 +31,60 @@ def test_status_of_a_real_cluster_that_loses_a_member() -> None:
         assert not told["safe"]
         shown = CliRunner().invoke(holdfast, ["status", address]).output
         assert "silent" in shown or "not safe" in shown
+
+
+def foretold(cluster: LocalCluster, *events: str) -> list[dict[str, Any]]:
+    """What `holdfast plan --live` says, asked of a member that does not lead."""
+    address = cluster.alive[-1].client_address
+    told = CliRunner().invoke(
+        holdfast, ["plan", "--live", address, *events, "--json"], catch_exceptions=False
+    )
+    assert told.exit_code == 0, told.stderr
+    assert told.stderr == ""
+    return [json.loads(line) for line in told.stdout.splitlines()]
+
+
+def rows(cluster: LocalCluster) -> list[list[str | None]]:
+    with Client(cluster.alive[0].client_address) as client:
+        return [list(row.replicas) for row in client.table()]
+
+
+def test_what_plan_foretells_of_a_real_cluster_comes_true() -> None:
+    """A join, a crash and a drain: the very rows, by as many migrations as were planned; and asking changes nothing."""
+    with LocalCluster(
+        members=3, config="[cluster]\nheartbeat_ms = 200\nsuspect_after_ms = 3000\n"
+    ) as cluster:
+        before = cluster.wait_settled(30)
+        plans = foretold(cluster, "--join", "1")
+        summary = CliRunner().invoke(
+            holdfast,
+            ["plan", "--live", cluster.alive[0].client_address, "--join", "1", "--summary", "--json"],
+        )
+        counted = sum(len(each["migrations"]) for each in plans)
+        assert json.loads(summary.stdout)["migrations"] == counted > 0
+        assert cluster.status()["table"] == before["table"]
+
+        joined = cluster.start_member()
+        after = cluster.wait_settled(60)
+        expected = [
+            [joined.uuid if owner == "join-1" else owner for owner in each["intermediateStates"][-1]]
+            for each in plans
+        ]
+        assert rows(cluster) == expected
+        assert after["migrations"]["completed"] - before["migrations"]["completed"] == counted
+        assert after["table"]["version"] - before["table"]["version"] == sum(
+            each["versionIncrement"] for each in plans
+        )
+
+        plans = foretold(cluster, "--crash", joined.name)
+        cluster.kill(joined)
+        last = cluster.wait_settled(60)
+        assert rows(cluster) == [each["intermediateStates"][-1] for each in plans]
+        counted = sum(len(each["migrations"]) for each in plans)
+        assert last["migrations"]["completed"] - after["migrations"]["completed"] == counted > 0
+        assert any(each["promotion"] for each in plans)
+
+        plans = foretold(cluster, "--drain", cluster.members[2].uuid[:8])
+        cluster.drain(cluster.members[2])
+        cluster.wait_settled(60)
+        assert rows(cluster) == [each["intermediateStates"][-1] for each in plans]

@@ -13,7 +13,7 @@ SEED = {
     "fence": 6,
     "activate": 26,
     "promotion-by-table": 7,
-    "wait-for-copies": 91,
+    "wait-for-copies": 406,
     "copy-complete": 1,
     "destination-first": 22,
     "forget-last": 1,

@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli.configuration import config
 from holdfast.cli.pipeline import audit, chaos, demo
+from holdfast.cli.plan import plan
 from holdfast.cli.simulate import simulate
 from holdfast.cli.start import start
 from holdfast.cli.status import status
@@ -42,7 +43,7 @@ def holdfast() -> None:
     """
 
 
-for command in (start, status, simulate, audit, demo, chaos, config):
+for command in (start, status, plan, simulate, audit, demo, chaos, config):
     holdfast.add_command(command)
 
 

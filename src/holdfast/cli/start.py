@@ -29,7 +29,7 @@ from holdfast.cli.settings import config_file, overrides, pairs, setting, settin
     "--set", "others", metavar="SECTION.KEY=VALUE", multiple=True, help="Any other key of `holdfast config`."
 )
 def start(file: Path | None, others: tuple[str, ...], **flags: object) -> None:
-    r"""Run one member until it is told to leave.
+    """Run one member until it is told to leave.
 
     Ctrl-C or SIGTERM drains it: it leaves when its partitions are safe on other members. A second one ends it at once.
 
@@ -37,7 +37,7 @@ def start(file: Path | None, others: tuple[str, ...], **flags: object) -> None:
     Settings come from the file, over it the environment (HOLDFAST_MEMBER_CLIENT_PORT=5702), over it flags:
       holdfast start --name one
       holdfast start --name two --seed 127.0.0.1:5751
-    """
+    """  # noqa: D301  (the backslash is for click: what follows is not to be folded)
     from holdfast.runtime.process import main
 
     sys.exit(main(settings_from(file, {**pairs(others), **overrides(flags)})))

@@ -43,6 +43,7 @@ def status_of(member: Member) -> dict[str, object]:
         "master": membership.master or "",
         "is_master": membership.is_master,
         "view": view.number if view else 0,
+        "quorum": member.settings.cluster.quorum,
         "members": [
             {
                 "uuid": info.uuid,
@@ -52,6 +53,7 @@ def status_of(member: Member) -> dict[str, object]:
                 "member_port": info.port,
                 "lite": info.lite,
                 "group": info.group,
+                "leaving": info.uuid in membership.departing,
                 "master": info.uuid == membership.master,
                 "primaries": primaries[info.uuid],
                 "backups": backups[info.uuid],
@@ -61,6 +63,9 @@ def status_of(member: Member) -> dict[str, object]:
         "table": {"version": member.table.version, "stamp": f"{member.table.stamp:016x}"},
         "partitions": {
             "count": len(rows),
+            "replicas": 1 + member.settings.replica_backups(),
+            "holders": member.settings.holders(),
+            "lost": member.settings.partitions.lost,
             "primaries": primaries[member.me],
             "backups": backups[member.me],
             "serving": sum(1 for copy in member.lane.in_office if copy is not None),

@@ -87,6 +87,30 @@ def test_the_order_of_candidates_does_not_matter() -> None:
     assert arrange(start, members(3, 1, 4, 0), 3) == arrange(start, members(0, 1, 3, 4), 3)
 
 
+@given(
+    partitions=st.sampled_from([7, 31, 64]),
+    replicas=st.integers(1, 4),
+    count=st.integers(1, 7),
+    zones=st.sampled_from([0, 2, 3]),
+    gone=st.integers(0, 6),
+)
+def test_the_uuid_of_a_member_that_joins_does_not_matter(
+    partitions: int, replicas: int, count: int, zones: int, gone: int
+) -> None:
+    """So a join can be predicted before the member that joins has a UUID."""
+    before = members(*range(count), zones=zones)
+    rows = arrange([()] * partitions, before, replicas)
+    here = [one for number, one in enumerate(before) if number != gone]
+    wanted = [
+        [
+            tuple("new" if owner == uuid else owner for owner in row)
+            for row in arrange(rows, [*here, Candidate(uuid, "z1" if zones else "")], replicas)
+        ]
+        for uuid in ("a", "m0045", "z")
+    ]
+    assert wanted[0] == wanted[1] == wanted[2]
+
+
 @pytest.mark.parametrize("replicas", [2, 3])
 def test_growing_and_shrinking_copies_hardly_more_than_the_minimum(replicas: int) -> None:
     """1 -> 10 -> 2 members, one at a time. The lower bound ignores that owners cannot trade places."""

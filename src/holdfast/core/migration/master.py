@@ -30,7 +30,7 @@ from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.placement.ledger import Ledger
 from holdfast.core.placement.migration import NONE, Migration
 from holdfast.core.placement.planner import plan, plan_carelessly
-from holdfast.core.placement.table import Row
+from holdfast.core.placement.table import Row, survivors
 from holdfast.core.rules import Rules
 
 PAUSE_NS = 300 * MILLISECOND
@@ -174,18 +174,13 @@ class Migrations:
                 if row.behind:
                     head[partition] = row.changed(row.holding)
                 continue
-            kept = tuple(member if member in present else None for member in row.holding)
-            survivor = next((index for index, member in enumerate(kept) if member is not None), None)
+            slots, survivor = survivors(row.holding, present)
             if survivor is None or (survivor >= self._settings.holders() and not self._accepts_loss()):
                 self._all_gone(partition, row, present, told=partition in waiting)
                 continue
-            slots = list(kept)
+            head[partition] = row.changed(slots)
             if survivor:
-                slots[0], slots[survivor] = slots[survivor], None
-            head[partition] = row.changed(tuple(slots))
-            if survivor:
-                destination = str(slots[0])
-                promotion = Migration(partition, None, NONE, NONE, destination, survivor, 0)
+                promotion = Migration(partition, None, NONE, NONE, str(slots[0]), survivor, 0)
                 promoted.append((promotion, head[partition].version))
                 self._report_loss(partition, survivor)
         reporter = self.ledger.reporter
@@ -264,7 +259,8 @@ class Migrations:
             return
         present = {info.uuid for info in self._membership.members()}
         head = self.ledger.head
-        here = [p for p, row in enumerate(head) if row.owner in present]
+        # A partition that waits for its copies (M-2) keeps its row, even if a colder replica lives.
+        here = [p for p, row in enumerate(head) if p not in self.lost and row.owner in present]
         current = [tuple(m if m in present else None for m in head[p].replicas) for p in here]
         targets = arrange(current, candidates, self._replicas)
         cleared: dict[int, Row] = {}

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import islice, pairwise
+from itertools import pairwise
 
 import msgspec
 
@@ -71,7 +71,9 @@ def arrange(rows: Sequence[Slots], candidates: Sequence[Candidate], replicas: in
         raise ValueError("two candidates have the same uuid")
     if not candidates or not rows:
         return list(rows)
-    members = sorted(candidates, key=lambda candidate: candidate.uuid)
+    # Members that hold something come first: so the choice among equals does not depend on the UUID of one that joins.
+    known = {owner for row in rows for owner in row}
+    members = sorted(candidates, key=lambda candidate: (candidate.uuid not in known, candidate.uuid))
     target, final = _rounds(rows, members, replicas)
     if not final:
         # Another order makes other choices among equals.
@@ -184,8 +186,8 @@ class _Work:
         self.slots = min(replicas, len(numbers))
         self.spare = len(numbers) > self.slots
         """Whether some group holds nothing of each partition."""
-        numbered = {uuid: number for number, uuid in enumerate(self.uuids)}
-        self.rows = [self._clean(row, numbered) for row in rows]
+        self.numbers: dict[str | None, int] = {uuid: number for number, uuid in enumerate(self.uuids)}
+        self.rows = [self._clean(row) for row in rows]
         self.origin = [tuple(row) for row in self.rows]
         self.total = [0] * len(members)
         self.load = [0] * len(members)
@@ -193,7 +195,7 @@ class _Work:
         for row in self.rows:
             self._count(row, 1)
 
-    def _clean(self, row: Slots, numbered: dict[str, int]) -> list[int]:
+    def _clean(self, row: Slots) -> list[int]:
         """The row in member numbers, without members of a group that is there twice, on the slots in use.
 
         Replicas in slots beyond those go up to where an owner is missing; so does a backup when there is no owner.
@@ -201,7 +203,7 @@ class _Work:
         slots: list[int] = []
         used: set[int] = set()
         for owner in row:
-            number = numbered.get(owner, GONER) if owner is not None else EMPTY
+            number = self.numbers.get(owner, GONER) if owner is not None else EMPTY
             if number >= 0:
                 if self.groups[number] in used:
                     number = GONER
@@ -248,6 +250,50 @@ class _Work:
         return tuple(self.uuids[number] if number >= 0 else None for number in row)
 
 
+class _Pool:
+    """Partitions in the order they came. It remembers for each purpose which ones fit, as far as it was asked.
+
+    What fits a purpose does not change while a partition is here.
+    """
+
+    __slots__ = ("_came", "_fitting", "_here")
+
+    def __init__(self) -> None:
+        self._came: list[int] = []
+        self._here: dict[int, int] = {}
+        """Partition -> its place in `_came`."""
+        self._fitting: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
+        """Purpose -> the places of those that fit, and how far it was looked (in a list of one)."""
+
+    def __len__(self) -> int:
+        return len(self._here)
+
+    def add(self, partition: int) -> None:
+        """Take it in, as the last one."""
+        self._here[partition] = len(self._came)
+        self._came.append(partition)
+
+    def drop(self, partition: int) -> None:
+        """It is not here any more, if it was."""
+        self._here.pop(partition, None)
+
+    def first(self, purpose: tuple[int, int], fits: Callable[[int], bool], count: int) -> list[int]:
+        """The first so many that fit."""
+        came, here = self._came, self._here
+        places, looked = self._fitting.setdefault(purpose, ([], [0]))
+        places[:] = [place for place in places if here.get(came[place]) == place]
+        while len(places) < count and looked[0] < len(came):
+            place = looked[0]
+            looked[0] += 1
+            if here.get(came[place]) == place and fits(came[place]):
+                places.append(place)
+        return [came[place] for place in places[:count]]
+
+
+Offer = tuple[int, list[_Pool], Callable[[int], list[int]]]
+"""What a member can give on: at how many copies, from which pools, and the groups that cannot take it."""
+
+
 class _Level:
     """One slot of all partitions: fill where no member is, then even out the slots up to this one."""
 
@@ -256,10 +302,10 @@ class _Level:
         self.slot = slot
         self.load = work.load
         self.lows, self.highs = shares(len(work.rows), slot + 1, work.names)
-        # The partitions whose slot each member has, in the order they came: those that cost no copy of their own
-        # to give on (a copy is made anyway), and those that cost one.
-        self.free: list[dict[int, None]] = [{} for _ in work.uuids]
-        self.dear: list[dict[int, None]] = [{} for _ in work.uuids]
+        # The partitions whose slot each member has: those that cost no copy of their own to give on (a copy is made
+        # anyway), and those that cost one.
+        self.free = [_Pool() for _ in work.uuids]
+        self.dear = [_Pool() for _ in work.uuids]
         self.vacant: list[int] = []
         for partition, row in enumerate(work.rows):
             owner = row[slot]
@@ -277,17 +323,22 @@ class _Level:
 
     def _fill(self, partition: int) -> None:
         """Give a slot without member to the one that needs it most."""
-        row = self.work.rows[partition]
+        row, before, numbers = self.work.rows[partition], self.work.before[partition], self.work.numbers
         load, lows, total, together = self.load, self.lows, self.work.total, self.work.together
         here = [number for number in row if number >= 0]
         taken = self._taken(partition)
         able = [number for number, group in enumerate(self.work.groups) if group not in taken]
         # There are as many groups as slots, so somebody is able; and where one gave a slot up, another one.
-        able = [number for number in able if not self._turns(number, partition)] or able
+        known = [numbers[owner] for owner in before if owner in numbers]
+        turning = [number for number in known if self._turns(number, partition)]
+        if turning:
+            able = [number for number in able if number not in turning] or able
+        least = min([load[number] - lows[number] for number in able])
+        able = [number for number in able if load[number] - lows[number] == least]
 
-        def need(number: int) -> tuple[int, int, int]:
+        def need(number: int) -> tuple[int, int]:
             shared = together[number]
-            return load[number] - lows[number], sum([shared[other] for other in here]), total[number]
+            return sum([shared[other] for other in here]), total[number]
 
         self._put(partition, min(able, key=need))
 
@@ -296,8 +347,8 @@ class _Level:
         old = self.work.rows[partition][self.slot]
         if old >= 0:
             self.load[old] -= 1
-            self.free[old].pop(partition, None)
-            self.dear[old].pop(partition, None)
+            self.free[old].drop(partition)
+            self.dear[old].drop(partition)
         self.work.replace(partition, self._changed(number, partition))
         self._hold(number, partition)
 
@@ -331,7 +382,7 @@ class _Level:
         self.load[number] += 1
         row = self.work.rows[partition]
         fresh = number != self.work.origin[partition][self.slot]
-        (self.free if fresh or self._hole(row) else self.dear)[number][partition] = None
+        (self.free if fresh or self._hole(row) else self.dear)[number].add(partition)
 
     def _hole(self, row: list[int]) -> int:
         """The hottest empty slot colder than this one, else 0."""
@@ -347,20 +398,35 @@ class _Level:
         groups = self.work.groups
         return [groups[number] for number in self.work.rows[partition][: self.slot]]
 
-    def _offers(self, giver: int) -> list[tuple[int, list[int], Callable[[int], list[int]]]]:
-        """What a member can give on: at how many copies, which partitions, and the groups that cannot take them.
+    def _offers(self, giver: int) -> list[Offer]:
+        """What a member can give on, cheap things first.
 
         For two copies, a member that has a colder slot takes this one, and another group gets the colder one: each
         of both is without a replica at some time.
         """
-        free, dear = list(self.free[giver]), list(self.dear[giver])
-        offers: list[tuple[int, list[int], Callable[[int], list[int]]]] = [
-            (0, free, self._taken),
-            (1, dear, self._taken),
+        free, dear = self.free[giver], self.dear[giver]
+        offers: list[Offer] = [
+            (0, [free], self._taken),
+            (1, [dear], self._taken),
         ]
         if self.work.spare:
-            offers.append((2, dear + free, self._settled))
+            offers.append((2, [dear, free], self._settled))
         return offers
+
+    def _able(
+        self, taker: int, copies: int, pools: list[_Pool], barred: Callable[[int], list[int]], count: int
+    ) -> list[int]:
+        """The first `count` partitions of an offer that this member can take."""
+        group = self.work.groups[taker]
+
+        def fits(partition: int) -> bool:
+            return group not in barred(partition) and not self._turns(taker, partition)
+
+        able: list[int] = []
+        for pool in pools:
+            if len(able) < count:
+                able += pool.first((taker, copies), fits, count - len(able))
+        return able
 
     # -- evening out --
 
@@ -387,6 +453,7 @@ class _Level:
         # Among equal costs the neediest sink, or the giver with the most to give, comes first.
         waiting = [(0, highs[number] - load[number], -total[number], number) for number in sources]
         heapify(waiting)
+        neediest = sorted(sinks, key=lambda number: (load[number] - highs[number], total[number], number))
         enough = DEAREST
         while waiting:
             giver = heappop(waiting)[-1]
@@ -398,7 +465,7 @@ class _Level:
                 while way[-1] in giver_of:
                     way.append(giver_of[way[-1]])
                 return way[::-1]
-            for number, price in self._takers(giver, cost, sinks, enough).items():
+            for number, price in self._takers(giver, cost, neediest, enough).items():
                 cost[number] = price
                 giver_of[number] = giver
                 need = load[number] - highs[number] if number in sinks else 0
@@ -407,54 +474,39 @@ class _Level:
                 heappush(waiting, (price, need, total[number], number))
         return []
 
-    def _takers(self, giver: int, cost: dict[int, int], sinks: set[int], enough: int) -> dict[int, int]:
-        """Every member that can take a slot of `giver`, with the cost of the chain to it, if below the one known.
+    def _takers(self, giver: int, cost: dict[int, int], neediest: list[int], enough: int) -> dict[int, int]:
+        """Members that can take a slot of `giver`, with the cost of the chain to each, if below the one known.
 
-        Nothing is needed from the cost `enough` on, nor any member but sinks once one is found.
+        Of the sinks at one cost the neediest will do, and once one is found, nobody else is needed from that cost on.
         """
         found: dict[int, int] = {}
-        for copies, pool, barred in self._offers(giver):
-            price = cost[giver] + copies
-            if price >= enough or not pool:
+        for offer in self._offers(giver):
+            price = cost[giver] + offer[0]
+            if price >= enough or not any(offer[1]):
                 continue
-            wanting: dict[int, list[int]] = {}
-            for number, group in enumerate(self.work.groups):
-                if number != giver and number not in found and cost.get(number, DEAREST) > price:
-                    wanting.setdefault(group, []).append(number)
-            for partition in pool:
-                if not wanting:
-                    break
-                no = barred(partition)
-                hits = [n for group, ns in wanting.items() if group not in no for n in ns]
-                hits = [n for n in hits if not self._turns(n, partition)]
-                if not hits:
-                    continue
-                found |= dict.fromkeys(hits, price)
-                if not sinks.isdisjoint(hits):
-                    enough = price
-                wanting = {
-                    group: left
-                    for group, ns in wanting.items()
-                    if (left := [n for n in ns if n not in found and (n in sinks or price < enough)])
-                }
+
+            def takes(number: int, price: int = price, offer: Offer = offer) -> bool:
+                known = found.get(number, cost.get(number, DEAREST))
+                return number != giver and known > price and bool(self._able(number, *offer, 1))
+
+            sink = next(filter(takes, neediest), None)
+            if sink is not None:
+                found[sink] = enough = price
+            else:
+                sinks = set(neediest)
+                others = (number for number in range(len(self.load)) if number not in sinks)
+                found.update(dict.fromkeys(filter(takes, others), price))
         return found
 
     def _follow(self, way: list[int]) -> None:
         """Give one slot from each member of the chain to the next, choosing the partition best for the spread."""
         for giver, taker in pairwise(way):
-            shared, group = self.work.together[taker], self.work.groups[taker]
-            able = (
-                (copies, partition)
-                for copies, pool, barred in self._offers(giver)
-                for partition in pool
-                if group not in barred(partition) and not self._turns(taker, partition)
-            )
+            shared = self.work.together[taker]
+            for offer in self._offers(giver):
+                if able := self._able(taker, *offer, CHOICE):
+                    break
             choice = [
-                (
-                    copies,
-                    sum([shared[number] for number in self.work.rows[partition] if number >= 0]),
-                    partition,
-                )
-                for copies, partition in islice(able, CHOICE)
+                (sum([shared[number] for number in self.work.rows[partition] if number >= 0]), partition)
+                for partition in able
             ]
             self._put(min(choice)[-1], taker)

@@ -4,12 +4,12 @@ The promise (design rule 7): for every backup count b, at every intermediate sta
 0..b are filled as in the row before or in the target, whichever has fewer. Slot i carries data only for maps with
 at least i backups, so b is what a map sees.
 
-How: the published ordering first. It keeps the promise for rows without holes, and mostly for others. Where it
-does not, a search over the same kinds of migrations, which also may pull a replica up into an empty slot. Where
-nothing leads there, the part that can be reached is planned and the rest is not made (`Plan.cancelled`). Every plan
-is replayed against the promise before it is given out.
+How: rotations among owners are cancelled, as published. Then the published ordering, if it keeps the promise: it does
+for rows without holes, and mostly for others. Where it does not, a search over the same kinds of migrations. What no
+order of them can reach is not made (`Plan.cancelled`). Every plan is replayed against the promise before it is given
+out.
 
-Slots that the target leaves empty are cleared last, which already repairs most of the published dips.
+Slots that the target leaves empty are cleared as late as can be, which already repairs most of the published dips.
 """
 
 from __future__ import annotations
@@ -23,29 +23,55 @@ import msgspec
 from holdfast.core.placement.migration import NONE, Migration, Slots
 from holdfast.errors import InvariantBroken
 
+ROWS_MAX = 20_000
+"""How many rows a search looks at. Rows of up to 5 slots have fewer; wider ones with holes may have more."""
+
+
+class Clear(msgspec.Struct, frozen=True):
+    """A slot loses its owner without a successor: a change of the table alone, nothing is copied."""
+
+    slot: int
+    owner: str
+
+    def apply_to(self, row: Slots) -> Slots:
+        """The row after it."""
+        assert row[self.slot] == self.owner, (self, row)
+        return put(row, self.slot, None)
+
+
+Step = Migration | Clear
+
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to do with one partition: the migrations in this order, then the cleared slots."""
+    """What to do with one partition, in this order. Each step raises the version by the slots that it changes."""
 
     partition: int
     current: Slots
     target: Slots
     """The row after the plan. It is the wanted row but for the `cancelled` slots."""
-    migrations: list[Migration]
-    cleared: list[int]
-    """Slots whose owner loses its replica without a successor, after all migrations."""
+    steps: list[Step]
+    """Slots are cleared last, unless a target with a hole wants the cleared member back in a colder slot."""
+    cycles: list[list[int]]
+    """Cancelled rotations: slots whose owners would trade places, the first one's going to the second, and so on."""
     cancelled: list[int]
-    """Slots that do not become what was wanted, since getting there would cost a copy on the way."""
+    """Slots that do not become what was wanted: those of `cycles`, and those that no order of steps can reach."""
+
+    @property
+    def migrations(self) -> list[Migration]:
+        """The steps that copy, in order."""
+        return [step for step in self.steps if isinstance(step, Migration)]
+
+    @property
+    def cleared(self) -> list[int]:
+        """Slots whose owner loses its replica without a successor, in order."""
+        return [step.slot for step in self.steps if isinstance(step, Clear)]
 
     def states(self) -> Iterator[Slots]:
-        """Every row from `current` to `target`, one for each migration and each cleared slot."""
+        """Every row from `current` to `target`, one for each step."""
         row = self.current
         yield row
-        for migration in self.migrations:
-            row = migration.apply_to(row)
-            yield row
-        for slot in self.cleared:
-            row = put(row, slot, None)
+        for step in self.steps:
+            row = step.apply_to(row)
             yield row
 
 
@@ -64,45 +90,47 @@ def plan(partition: int, current: Slots, target: Slots) -> Plan:
             raise ValueError(f"partition {partition}: the {name} row {row} names a member twice")
     if current == target:
         return Plan(partition, current, target, [], [], [])
+    cycles = rotations(current, target)
     wanted = cancel_cycles(current, target)
     floor = promise(current, wanted)
+    steps: list[Step] | None = None
     migrations = published(partition, current, wanted)
     if migrations is not None:
-        for order in (prioritise(migrations), migrations):
-            if (reached := replay(current, order, wanted, floor)) is not None:
-                return _finish(partition, current, target, reached, order)
-    order, reached = _search(partition, current, wanted, floor)
-    return _finish(partition, current, target, reached, order)
+        steps = replay(current, prioritise(migrations), wanted, floor)
+        steps = replay(current, migrations, wanted, floor) if steps is None else steps
+    if steps is None:
+        steps = _search(partition, current, wanted, floor, wide=False)
+    if steps is None:
+        steps = _search(partition, current, wanted, floor, wide=True)
+    assert steps is not None
+    reached = _after(current, steps)
+    cancelled = [slot for slot, owner in enumerate(target) if owner != reached[slot]]
+    return Plan(partition, current, reached, steps, cycles, cancelled)
 
 
 def plan_carelessly(partition: int, current: Slots, target: Slots) -> Plan:
     """A plan that breaks the promise, for the simulator, which is to find the harm: backups that the target does not
     want where they are lose their replicas first, and their successors are copied afterwards, by the next plan.
     """
-    gone = [
-        slot for slot, owner in enumerate(current) if slot and owner not in (None, *target[slot : slot + 1])
+    gone: list[Step] = [
+        Clear(slot, owner)
+        for slot, owner in enumerate(current)
+        if slot and owner is not None and owner not in target[slot : slot + 1]
     ]
     if not gone:
         return plan(partition, current, target)
-    row = current
-    for slot in gone:
-        row = put(row, slot, None)
-    return Plan(partition, current, row, [], gone, [])
-
-
-def _finish(partition: int, current: Slots, target: Slots, reached: Slots, order: list[Migration]) -> Plan:
-    """The plan that goes to `reached`, whose slots without successor are to be cleared."""
-    last = current
-    for migration in order:
-        last = migration.apply_to(last)
-    cleared = [slot for slot, owner in enumerate(last) if owner != reached[slot]]
-    cancelled = [slot for slot, owner in enumerate(target) if owner != reached[slot]]
-    return Plan(partition, current, reached, order, cleared, cancelled)
+    return Plan(partition, current, _after(current, gone), gone, [], [])
 
 
 def put(row: Slots, slot: int, owner: str | None) -> Slots:
     """The row with another owner of one slot."""
     return (*row[:slot], owner, *row[slot + 1 :])
+
+
+def _after(row: Slots, steps: list[Step]) -> Slots:
+    for step in steps:
+        row = step.apply_to(row)
+    return row
 
 
 # -- the promise --------------------------------------------------------------------------------------------------
@@ -120,34 +148,51 @@ def promise(current: Slots, target: Slots) -> list[int]:
 
 def keeps(row: Slots, floor: list[int]) -> bool:
     """Whether the row has all the promised copies."""
-    return all(have >= least for have, least in zip(copies(row), floor, strict=True))
+    have = 0
+    for owner, least in zip(row, floor, strict=True):
+        have += owner is not None
+        if have < least:
+            return False
+    return True
 
 
-def replay(current: Slots, order: list[Migration], target: Slots, floor: list[int]) -> Slots | None:
-    """`target` if these migrations can be done in this order, keep the promise, and leave only slots to clear."""
+def replay(current: Slots, order: list[Migration], target: Slots, floor: list[int]) -> list[Step] | None:
+    """These migrations in this order, and the clearing of slots as late as can be.
+
+    None when they do not fit, break the promise, or end elsewhere than in `target`. Were a slot cleared earlier,
+    the rows on the way would only have fewer copies.
+    """
     row = current
+    steps: list[Step] = []
     for migration in order:
-        try:
-            row = migration.apply_to(row)
-        except ValueError:
-            return None
-        if not keeps(row, floor):
-            return None
-    arrived = all(want is None or have == want for have, want in zip(row, target, strict=True))
-    return target if arrived else None
+        here: list[Step] = [migration]
+        if migration.destination_current == NONE and migration.destination in row:
+            slot = row.index(migration.destination)
+            if target[slot] is not None:
+                return None
+            here = [Clear(slot, migration.destination), migration]
+        for step in here:
+            try:
+                row = step.apply_to(row)
+            except ValueError:
+                return None
+            if not keeps(row, floor):
+                return None
+            steps.append(step)
+    last = [
+        Clear(slot, owner) for slot, owner in enumerate(row) if owner is not None and target[slot] is None
+    ]
+    return [*steps, *last] if _after(row, [*last]) == target else None
 
 
 # -- the published algorithm --------------------------------------------------------------------------------------
 
 
-def cancel_cycles(current: Slots, target: Slots) -> Slots:
-    """The target without its rotations among owners that stay: those slots keep their owners.
-
-    A rotation cannot be made without taking a copy away first.
-    """
-    result = list(target)
+def rotations(current: Slots, target: Slots) -> list[list[int]]:
+    """Where owners that stay would only trade places: slots, of which each owner is wanted in the next one."""
+    found: list[list[int]] = []
     for start, (old, new) in enumerate(zip(current, target, strict=True)):
-        if old is None or new is None or old == result[start]:
+        if old is None or new is None or old == new or any(start in path for path in found):
             continue
         path = [start]
         owner: str | None = old
@@ -155,13 +200,23 @@ def cancel_cycles(current: Slots, target: Slots) -> Slots:
             path.append(target.index(owner))
             owner = current[path[-1]]
         if owner == new:
-            for slot in path:
-                result[slot] = current[slot]
-    return tuple(result)
+            found.append(path)
+    return found
+
+
+def cancel_cycles(current: Slots, target: Slots) -> Slots:
+    """The target without its rotations among owners that stay: those slots keep their owners.
+
+    A rotation without an empty slot cannot be made without taking a copy away first.
+    """
+    for path in rotations(current, target):
+        for slot in path:
+            target = put(target, slot, current[slot])
+    return target
 
 
 def published(partition: int, current: Slots, target: Slots) -> list[Migration] | None:
-    """The migrations of source 001 §3.2.2 in their order, before prioritisation, clearing last.
+    """The migrations of source 001 §3.2.2 in their order, before prioritisation.
 
     `target` has no rotations. None when the rules lead nowhere, which only rows with holes can cause.
     """
@@ -171,6 +226,7 @@ def published(partition: int, current: Slots, target: Slots) -> list[Migration] 
     while slot < len(target):
         want, have = target[slot], row[slot]
         if want is None or have == want:
+            row = put(row, slot, want)
             slot += 1
             continue
         place = slot
@@ -247,17 +303,21 @@ def _must_follow(step: Migration, earlier: Migration) -> bool:
 # -- where the published algorithm would cost a copy --------------------------------------------------------------
 
 
-def _search(partition: int, current: Slots, target: Slots, floor: list[int]) -> tuple[list[Migration], Slots]:
-    """The shortest order of safe migrations to the target, or to the best row that can be reached.
+def _search(
+    partition: int, current: Slots, target: Slots, floor: list[int], *, wide: bool
+) -> list[Step] | None:
+    """The shortest order of safe steps to the target.
 
-    Breadth first. Each step settles a slot for good or fills an empty one from a colder slot, so it is short.
+    Breadth first. Each step settles a slot for good or fills an empty one from a colder slot, so it is short. A
+    `wide` search also lets owners make room for each other and clears slots before the end, and answers the way to the
+    best row that can be reached; the other one answers None when it does not arrive.
     """
-    ways: dict[Slots, tuple[Slots, Migration] | None] = {current: None}
+    ways: dict[Slots, tuple[Slots, Step] | None] = {current: None}
     waiting = deque([current])
     best, best_score = current, _score(current, target, floor)
-    while waiting:
+    while waiting and best_score[0] < len(target) and len(ways) < ROWS_MAX:
         row = waiting.popleft()
-        for step in _safe_steps(partition, row, target, floor):
+        for step in _safe_steps(partition, row, target, floor, wide=wide):
             after = step.apply_to(row)
             if after in ways:
                 continue
@@ -266,32 +326,62 @@ def _search(partition: int, current: Slots, target: Slots, floor: list[int]) -> 
             score = _score(after, target, floor)
             if score > best_score:
                 best, best_score = after, score
-    order: list[Migration] = []
+    reached = _swept(best, target, floor)
+    if reached != target and not wide:
+        return None
+    order: list[Step] = []
     row = best
     while (way := ways[row]) is not None:
         row, step = way
         order.append(step)
     order.reverse()
-    return order, _swept(best, target, floor)
+    late = replay(current, [step for step in order if isinstance(step, Migration)], reached, floor)
+    if late is not None:
+        return late
+    return order + [
+        Clear(slot, owner) for slot, owner in enumerate(best) if owner is not None and reached[slot] is None
+    ]
 
 
-def _safe_steps(partition: int, row: Slots, target: Slots, floor: list[int]) -> Iterator[Migration]:
-    """Every migration from `row` that keeps the promise and settles a slot, or moves a replica up into a hole."""
+def _safe_steps(partition: int, row: Slots, target: Slots, floor: list[int], *, wide: bool) -> Iterator[Step]:
+    """Every step from `row` that keeps the promise and is worth trying."""
+    options: list[Step] = []
     for slot, want in enumerate(target):
-        options: list[Migration | None] = []
-        if want is not None and row[slot] != want:
-            options = [_placement(partition, row, target, slot)]
-            if row[slot] is not None:
-                options.append(_placement(partition, row, target, slot, keep=False))
-        if row[slot] is None:
+        have = row[slot]
+        if want is not None and have != want:
+            options += _placements(partition, row, target, slot)
+        if have is None:
             options += [
                 Migration(partition, None, NONE, NONE, owner, held, slot)
                 for held, owner in enumerate(row)
                 if owner is not None and held > slot and owner != want
             ]
-        for step in options:
-            if step is not None and keeps(step.apply_to(row), floor):
-                yield step
+        elif wide:
+            options += _exchanges(partition, row, slot)
+            if want is None:
+                options.append(Clear(slot, have))
+    for step in options:
+        if keeps(step.apply_to(row), floor):
+            yield step
+
+
+def _placements(partition: int, row: Slots, target: Slots, slot: int) -> list[Step]:
+    """The ways to settle a slot: its present owner goes down, or out."""
+    ways = [_placement(partition, row, target, slot)]
+    if row[slot] is not None:
+        ways.append(_placement(partition, row, target, slot, keep=False))
+    return [step for step in ways if step is not None]
+
+
+def _exchanges(partition: int, row: Slots, slot: int) -> list[Step]:
+    """Migrations in which a colder owner takes this slot, and the present one goes to any empty colder slot."""
+    empty = [other for other in range(slot + 1, len(row)) if row[other] is None]
+    return [
+        Migration(partition, row[slot], slot, down, owner, held, slot)
+        for down in empty
+        for held, owner in enumerate(row)
+        if owner is not None and held > slot
+    ]
 
 
 def _score(row: Slots, target: Slots, floor: list[int]) -> tuple[int, list[int]]:

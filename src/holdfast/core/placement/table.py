@@ -6,11 +6,16 @@ epoch of its content. Only the master makes new rows; a row with a version that 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import TypeVar
+
 import mmh3
 import msgspec
 
 from holdfast.core.machine import MemberId
 from holdfast.errors import InvariantBroken
+
+Name = TypeVar("Name", bound=str)
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
@@ -47,6 +52,20 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
         slots = sum(1 for old, new in zip(before, after, strict=True) if old != new)
         behind = tuple(member for member in self.behind if member in replicas)
         return Row(self.version + max(1, slots) + extra, replicas, self.epoch, behind)
+
+
+def survivors(
+    replicas: tuple[Name | None, ...], present: Collection[Name]
+) -> tuple[tuple[Name | None, ...], int | None]:
+    """The row without members that are gone, its hottest survivor promoted; and the slot that one had before.
+
+    None when nobody of the row is present.
+    """
+    slots = [member if member in present else None for member in replicas]
+    hottest = next((slot for slot, member in enumerate(slots) if member is not None), None)
+    if hottest:
+        slots[0], slots[hottest] = slots[hottest], None
+    return tuple(slots), hottest
 
 
 class Table:

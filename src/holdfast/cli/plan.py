@@ -1,0 +1,126 @@
+"""`holdfast plan`: how partitions get from one table to another, or what a running cluster would do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from holdfast.cli.credentials import Credentials, credentials
+from holdfast.cli.tables import EXAMPLE, parse
+from holdfast.cli.timeline import Label, Summary, as_data, as_text
+from holdfast.cli.whatif import Events, look
+from holdfast.core.placement.dryrun import Outlook
+from holdfast.errors import ConfigError
+
+
+@click.command(short_help="Show how partitions would move, step by step.")
+@click.argument("file", required=False, type=click.Path(path_type=Path, allow_dash=True))
+@click.option(
+    "--live",
+    "address",
+    is_flag=False,
+    flag_value="127.0.0.1:5701",
+    metavar="[ADDRESS]",
+    help="Plan for a running cluster: ADDRESS is the client door of any member.  [default: 127.0.0.1:5701]",
+)
+@click.option("--join", type=click.IntRange(1, 10_000), metavar="N", help="If N members joined.")
+@click.option(
+    "--group", "groups", multiple=True, metavar="NAME", help="Their group: once for all, or for each."
+)
+@click.option("--drain", multiple=True, metavar="NAME", help="If this member left in order; may be repeated.")
+@click.option("--crash", multiple=True, metavar="NAME", help="If this member crashed; may be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON for each partition, for scripts.")
+@click.option("--summary", is_flag=True, help="All partitions in one, as figures; for large tables.")
+@credentials
+def plan(
+    file: Path | None,
+    *,
+    address: str | None,
+    join: int | None,
+    groups: tuple[str, ...],
+    drain: tuple[str, ...],
+    crash: tuple[str, ...],
+    as_json: bool,
+    summary: bool,
+    credentials: Credentials,
+) -> None:
+    """Show every step by which partitions would move, and every state on the way. Nothing is moved.
+
+    FILE (standard input if left out) is JSON: current holds one row for each partition, of members' names, the owner
+    first, or null. Either target has the rows to get to, or members and backups those from which the master would
+    compute them. Members in current that are not in members count as crashed. The exit status is 2 if the input is bad.
+
+    \b
+    {"current": [["A", "B", null]], "target": [["A", "C", "B"]]}
+    {"current": [["A", "B"]], "members": ["A", "B", "C"], "backups": 1,
+     "groups": {"A": "rack 1", "B": "rack 2"}, "leaving": ["B"], "lite": ["C"]}
+
+    \b
+    holdfast plan table.json
+    holdfast plan --json < table.json | head -1
+    holdfast plan --live --join 1 --summary
+    holdfast plan --live 10.0.0.7:5701 --drain one --crash two
+    """  # noqa: D301  (the backslash is for click: what follows is not to be folded)
+    events = Events(join or 0, groups, drain, crash)
+    if groups and not join:
+        raise ConfigError("--group needs --join: it is the group of the members that join")
+    if address is None:
+        if join or drain or crash:
+            raise ConfigError(
+                "--join, --drain and --crash need --live: in a file, change members and leaving instead"
+            )
+        _from_file(file, as_json=as_json, summary=summary)
+        return
+    if file is not None:
+        raise ConfigError(f"both {file} and --live are given: leave one out")
+    cluster = look(address, credentials)
+    outlooks = cluster.outlooks(events)
+    for warning in cluster.warnings(events):
+        click.echo(f"Note: {warning}", err=True)
+    if not as_json:
+        assumed = [f"{each.uuid} joins" for each in events.newcomers()]
+        assumed += [f"{cluster.label(cluster.find(text))} is drained" for text in drain]
+        assumed += [f"{cluster.label(cluster.find(text))} crashes" for text in crash]
+        click.echo(
+            f"cluster {cluster.status['cluster']}, table version {cluster.status['table']['version']}; "
+            f"assumed: {', '.join(assumed) or 'no change'}\n"
+        )
+    _print(outlooks, cluster.label, as_json=as_json, summary=summary)
+
+
+def _from_file(file: Path | None, *, as_json: bool, summary: bool) -> None:
+    if file is None or str(file) == "-":
+        stream: TextIO | None = sys.stdin
+        if stream is None or (file is None and stream.isatty()):
+            raise ConfigError(f"give a FILE, or pipe JSON such as {EXAMPLE} in; see holdfast plan --help")
+        tables = parse(stream.buffer.read(), "standard input")
+    else:
+        try:
+            data = file.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"cannot read {file}: {error.strerror}") from error
+        tables = parse(data, str(file))
+    for name, count in tables.gone.items():
+        rows = f"{count} row{'s' * (count != 1)}"
+        click.echo(f"Note: {name} is in {rows} of current but not in members: taken as crashed", err=True)
+    _print(tables.outlooks(), str, as_json=as_json, summary=summary)
+
+
+def _print(outlooks: Iterator[Outlook], label: Label, *, as_json: bool, summary: bool) -> None:
+    """Partition by partition, as soon as each is planned; or all in one."""
+    if summary:
+        total = Summary()
+        for outlook in outlooks:
+            total.add(outlook)
+        click.echo(json.dumps(total.as_data()) if as_json else "\n".join(total.as_text(label)))
+    elif as_json:
+        for outlook in outlooks:
+            click.echo(json.dumps(as_data(outlook)))
+    else:
+        for block in as_text(outlooks, label):
+            click.echo(block)
