@@ -12,9 +12,11 @@ from holdfast.check import convergence
 from holdfast.config import Settings
 from holdfast.core.cluster.state import ClusterState, Wish
 from holdfast.core.migration.news import Kind, News
-from holdfast.core.store.operations import Op, Status
+from holdfast.core.placement.key import partition_of
+from holdfast.core.store.operations import Op, Outcome, Request, Status
 from holdfast.errors import InvariantBroken
 from holdfast.sim.cluster import simulated_settings
+from holdfast.sim.workload import wire_key
 from holdfast.sim.world import Process
 
 
@@ -122,6 +124,9 @@ def test_a_member_that_holds_the_only_copy_does_not_go_while_frozen() -> None:
     going.step(going.driver.leave)
     stage.wait(20)
     assert not going.dead
+    why = going.driver.member.why_kept()
+    owned = sum(row[0] == going.driver.member.me for row in slots(going))
+    assert f"the cluster is frozen: this member holds the only copy of {owned} partitions" in why
     change(stage, ClusterState.ACTIVE)
     stage.wait(20)
     assert going.dead
@@ -178,6 +183,53 @@ def test_a_frozen_cluster_takes_back_who_has_gone_and_nobody_else() -> None:
     stage.rest()
 
 
+def test_a_frozen_cluster_is_not_safe_while_somebody_is_missing() -> None:
+    """Also when those who are left could not hold more copies: what a crash could cost now is what counts."""
+    stage = Stage(2)
+    change(stage, ClusterState.FROZEN)
+    assert stage.processes[0].driver.member.safety.why_cluster_unsafe() == ""
+    going = stage.processes.pop(1)
+    going.step(going.driver.leave)
+    stage.wait(10)
+    assert going.dead
+    why = stage.processes[0].driver.member.safety.why_cluster_unsafe()
+    assert "frozen and without" in why and going.driver.member.membership.info.name in why
+    change(stage, ClusterState.ACTIVE)
+    stage.wait(5)
+    assert stage.processes[0].driver.member.safety.why_cluster_unsafe() == ""
+
+
+def test_an_order_is_known_by_all_only_when_each_has_said_so() -> None:
+    stage = Stage(3)
+    master, deaf = stage.processes[0], stage.processes[2]
+    membership = master.driver.member.membership
+    assert membership.known_by_all
+    stage.cut(master, deaf)
+    stage.cut(stage.processes[1], deaf)
+    master.step(lambda: master.driver.change_state(ClusterState.FROZEN))
+    stage.wait(0.5)
+    assert membership.cluster_state is ClusterState.FROZEN
+    assert deaf.driver.member.membership.cluster_state is ClusterState.ACTIVE
+    assert not membership.known_by_all
+    stage.heal()
+    stage.wait(3)
+    assert membership.known_by_all
+    assert deaf.driver.member.membership.cluster_state is ClusterState.FROZEN
+
+
+def test_while_passive_holdfast_may_note_what_it_needs_itself() -> None:
+    """The names of opened maps: else no client could begin to read."""
+    stage = Stage(3)
+    change(stage, ClusterState.PASSIVE)
+    key = wire_key("k")
+    for process in stage.processes:
+        answers: list[Outcome] = []
+        request = Request(Op.SET, "__objects", [partition_of(key, 0, 7)], key, b"v")
+        process.step(lambda one=process, ask=request, to=answers: one.driver.execute(ask, to.append))  # type: ignore[misc]
+        stage.wait(1)
+        assert [answer.status for answer in answers] == [Status.OK]
+
+
 def test_a_passive_cluster_answers_reads_and_refuses_writes() -> None:
     stage = Stage(3)
     stage.put(stage.processes[0], "k", "v")
@@ -199,6 +251,8 @@ def test_the_whole_cluster_shuts_down() -> None:
     process.step(lambda: process.driver.change_state(ClusterState.PASSIVE, ending=True))
     stage.wait(20)
     assert [p.name for p in stage.processes if not p.dead] == []
+    assert {p.ended_because for p in stage.processes} == {"left the cluster, which was shut down as a whole"}
+    assert {p.driver.member.why_kept() for p in stage.processes} == {""}
 
 
 def test_a_shutdown_goes_on_when_one_leaves_at_the_same_time() -> None:
@@ -282,6 +336,18 @@ def test_a_leaver_is_not_waited_for() -> None:
     stage = Stage(4, settings=settings(partitions={"rebalance_delay_ms": 600_000}))
     going = stage.processes.pop(3)
     going.step(going.driver.leave)
+    stage.rest()
+
+
+def test_who_leaves_in_order_ends_the_delay() -> None:
+    stage = Stage(5, settings=settings(partitions={"rebalance_delay_ms": 600_000}))
+    gone = stage.processes.pop(4)
+    gone.crash()
+    stage.wait(10)
+    going = stage.processes.pop(3)
+    going.step(going.driver.leave)
+    stage.wait(20)
+    assert going.dead, going.driver.member.why_kept()
     stage.rest()
 
 
@@ -459,6 +525,11 @@ def test_safe_is_said_for_the_whole_cluster_by_any_member() -> None:
     for process in stage.processes:
         assert process.driver.member.safety.why_cluster_unsafe() == ""
     gone = stage.processes.pop(2)
+    stage.isolate(gone)
+    stage.wait(4.2 * stage.settings.cluster.heartbeat_ms / 1000)
+    for process in stage.processes:
+        why = process.driver.member.safety.why_cluster_unsafe()
+        assert "nothing was heard" in why and gone.driver.member.membership.info.name in why
     gone.crash()
     said = [""]
     while not any(said):

@@ -403,3 +403,9 @@ class Member:
     def why_unsafe(self) -> str:
         """Why a crash could cost something now; empty when the cluster, as far as this member knows, is safe."""
         return self.safety.why_unsafe()
+
+    def why_kept(self) -> str:
+        """What has to happen before this member, which wants to leave, may go; empty when nothing has."""
+        if self.membership.state != "member":
+            return ""
+        return self.safety.why_silent() or self.migrations.why_kept(self.me)

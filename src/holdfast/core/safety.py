@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from holdfast.config import Settings
 from holdfast.core.cluster.membership import Membership
-from holdfast.core.machine import Outbox
+from holdfast.core.machine import MILLISECOND, SECOND, Outbox
 from holdfast.core.migration.master import Migrations
 from holdfast.core.placement.ledger import Ledger
 from holdfast.core.replication.activation import Activation
+
+BEATS_MISSED = 3
+"""What a member has said counts until so many of its heartbeats should have come after it."""
 
 
 class Safety:
@@ -44,12 +47,9 @@ class Safety:
         membership = self._membership
         if membership.state != "member":
             return f"this member is {membership.state}"
-        suspects = membership.detector.suspects(self._out.now_ns)
-        if suspects:
-            here = {info.uuid for info in membership.members()} - set(suspects)
-            alone = not membership.is_quorum(here)
-            lasting = "; the rest is no majority and cannot go on without them" if alone else ""
-            return f"{len(suspects)} of {len(membership.members())} members are silent{lasting}"
+        silent = self.why_silent()
+        if silent:
+            return silent
         if not self._ledger.table.assigned:
             return self._unassigned()
         if self._copies is None:
@@ -60,16 +60,30 @@ class Safety:
             return f"{self._activation.pending} partitions are taking office"
         return self._master_busy() if membership.is_master else ""
 
+    def why_silent(self) -> str:
+        """Whom this member does not hear, and what that means for what is to be decided; empty when it hears all."""
+        membership = self._membership
+        suspects = membership.detector.suspects(self._out.now_ns)
+        if not suspects:
+            return ""
+        here = {info.uuid for info in membership.members()} - set(suspects)
+        alone = not membership.is_quorum(here)
+        lasting = "; the rest is no majority and cannot go on without them" if alone else ""
+        return f"{len(suspects)} of {len(membership.members())} members are silent{lasting}"
+
     def why_cluster_unsafe(self) -> str:
         """The same for the whole cluster, from what the members have said with their last heartbeats in this view."""
         why = self.why_unsafe()
         if why:
             return why
-        unsafe = [
-            info.name
-            for info in self._membership.members()
-            if info.uuid != self._membership.me and info.uuid not in self._membership.wishes.safe
-        ]
+        membership = self._membership
+        others = [info for info in membership.members() if info.uuid != membership.me]
+        limit_ns = BEATS_MISSED * self._settings.cluster.heartbeat_ms * MILLISECOND
+        unheard = set(membership.detector.unheard(self._out.now_ns - limit_ns))
+        if unheard:
+            names = ", ".join(info.name for info in others if info.uuid in unheard)
+            return f"nothing was heard for {limit_ns / SECOND:g} s of: {names}"
+        unsafe = [info.name for info in others if info.uuid not in membership.wishes.safe]
         return f"not said to be safe: {', '.join(unsafe)}" if unsafe else ""
 
     def _unassigned(self) -> str:
@@ -81,8 +95,10 @@ class Safety:
     def _missing_copies(self) -> str:
         members = self._membership.members()
         present = {info.uuid for info in members}
-        groups = {info.group or info.uuid for info in members if not info.lite}
-        wanted = min(1 + self._settings.replica_backups(), len(groups))
+        # Who is missing while the table is frozen keeps its slots: they count as wanted, and not as there.
+        expected = [*members, *self._membership.missing()]
+        groups = {info.group or info.uuid for info in expected if not info.lite}
+        wanted = max(1, min(1 + self._settings.replica_backups(), len(groups)))
         lacking = 0
         first = ""
         for partition, row in enumerate(self._ledger.table.rows):
@@ -95,7 +111,8 @@ class Safety:
     def _why_not_restored(self) -> str:
         state = self._membership.cluster_state
         if not state.migrates:
-            return f"; the cluster is {state}"
+            missing = ", ".join(info.name for info in self._membership.missing())
+            return f"; the cluster is {state}{f' and without {missing}' if missing else ''}"
         delayed_ms = self._migrations.delayed_ms
         return f"; restoring waits {delayed_ms / 1000:.1f} s for members to return" if delayed_ms else ""
 

@@ -13,6 +13,7 @@ import os
 import socket
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 import msgspec
@@ -254,6 +255,8 @@ class Network:
         self.address = address
         self.driver: Driver
         self.own_life: Callable[[], int] = lambda: 1
+        self.failed: Callable[[Exception], None]
+        """Hears of errors inside the member, which stop it; what is wrong with a peer's bytes ends the connection."""
         self.incoming: set[Incoming] = set()
         self._outgoing: dict[Address, Outgoing] = {}
         self._peers: dict[MemberId, tuple[int, Address]] = {}
@@ -309,18 +312,26 @@ class Network:
         if self._stopped:
             return
         if kind == WHISPER:
-            self.driver.whispered(Address(greeting.host, greeting.port), body)
+            self._tell(partial(self.driver.whispered, Address(greeting.host, greeting.port), body))
             return
         sender = MemberId(greeting.uuid)
         peer = self._peers.get(sender)
         if peer is not None and lives == (peer[0], self.own_life()):
-            self.driver.packet(sender, body)
+            self._tell(partial(self.driver.packet, sender, body))
+
+    def _tell(self, deed: Callable[[], None]) -> None:
+        try:
+            deed()
+        except (ProtocolError, msgspec.DecodeError):
+            raise
+        except Exception as error:  # noqa: BLE001  (the member stops, whatever it is)
+            self.failed(error)
 
     def connected(self, address: Address) -> None:
         """A new connection: what went into the old one may be lost."""
         for member, peer in list(self._peers.items()):
             if peer[1] == address:
-                self.driver.reconnected(member)
+                self._tell(partial(self.driver.reconnected, member))
 
     def refused(self, address: Address, times: int) -> None:
         """Nothing listens there."""
@@ -328,7 +339,7 @@ class Network:
         if times >= REFUSALS_TO_SILENCE:
             for member, peer in list(self._peers.items()):
                 if peer[1] == address:
-                    self.driver.peer_silent(member)
+                    self._tell(partial(self.driver.peer_silent, member))
 
     async def stop(self) -> None:
         """Close everything."""

@@ -105,6 +105,7 @@ class Process:
         self.host = address.host
         self.address = address
         self.dead = False
+        self.ended_because = ""
         self.awake_at_ns = 0
         self.driver: Driver
         self._random = random.Random(f"{world.random.random()}/{name}")
@@ -160,6 +161,7 @@ class Process:
 
     def stopped(self, why: str) -> None:
         self.world.tell(f"{self.name}: ends: {why}")
+        self.ended_because = why
         self.dead = True
 
     def soon(self, deed: Callable[[], None]) -> None:

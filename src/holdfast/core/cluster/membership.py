@@ -140,6 +140,22 @@ class Membership:
         """The members of the view, oldest first; none before admission."""
         return list(self.view.members) if self.view else []
 
+    def missing(self) -> list[MemberInfo]:
+        """Who has gone while the table is frozen, and keeps its slots."""
+        return list(self.view.missing) if self.view else []
+
+    @property
+    def ending(self) -> bool:
+        """Whether the cluster is being shut down."""
+        return self.view is not None and self.view.ending
+
+    @property
+    def known_by_all(self) -> bool:
+        """Whether every member has said that it has the present view, and so the state of the cluster."""
+        return self.state == "member" and self.wishes.heard_from.issuperset(
+            info.uuid for info in self.members()
+        )
+
     def is_quorum(self, members: set[MemberId]) -> bool:
         """Whether these members can decide for the view."""
         assert self.view is not None
@@ -206,7 +222,8 @@ class Membership:
         if not self.is_master or self.member(sender) is None:
             return
         if self.view is not None and self.view.ending:
-            self._out.note("the cluster is ending: its state stays", level="warning", wanted=order.state)
+            if not order.ending:
+                self._out.note("the cluster is ending: its state stays", level="warning", wanted=order.state)
             return
         self.wishes.ordered(order)
         self.consider()
@@ -565,4 +582,11 @@ class Membership:
 
     def _depart(self) -> None:
         self.state = "gone"
-        self._out.effects.append(Stop("left the cluster; every partition is safe elsewhere"))
+        ended = self.view is not None and self.view.ending
+        self._out.effects.append(
+            Stop(
+                "left the cluster, which was shut down as a whole"
+                if ended
+                else "left the cluster; everything it held is on other members"
+            )
+        )
