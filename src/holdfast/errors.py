@@ -5,7 +5,8 @@
     ├── RequestError             one request failed
     │   ├── Refused              certainly not applied; safe to try again
     │   │   └── Moved, NotReady, Denied, TooLarge, Closing, Passive, Unsupported
-    │   └── Unknown              it may or may not have been applied
+    │   ├── Unknown              it may or may not have been applied
+    │   └── Standing             an order that was taken, and is not carried out yet
     ├── ProtocolError            bytes from a peer or client that break the protocol
     └── InvariantBroken          a bug in Holdfast; the member stops
 
@@ -59,6 +60,10 @@ class Unsupported(Refused):
 
 class Unknown(RequestError):
     """The request may or may not have been applied; read before you write again."""
+
+
+class Standing(RequestError):
+    """An order of the operator was taken and stands: it is not carried out yet, and will be when that is possible."""
 
 
 class ProtocolError(HoldfastError):

@@ -178,13 +178,13 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_campaign_says_which_seeds_failed_and_how_to_replay_them() -> None:
     good = run("simulate", "--seeds", "3", "--workers", "1")
     assert good.exit_code == 0
-    assert "3 seeds, 0 to 2: 0 failed" in good.output
+    assert "3 seeds, 0 to 2, 0 migrations under faults: 0 failed" in good.output
     bad = run("simulate", "--seeds", "2..4", "--workers", "1")
     assert bad.exit_code == 1
     assert "holdfast simulate --seed 3" in bad.output
     assert "lost key 7" in bad.output
     assert "ValueError: a bug" in bad.output
-    assert "3 seeds, 2 to 4: 2 failed" in bad.output
+    assert "3 seeds, 2 to 4, 0 migrations under faults: 2 failed" in bad.output
 
 
 @pytest.mark.usefixtures("faked")
@@ -245,6 +245,10 @@ def member(uuid: str, **changes: object) -> dict[str, object]:
     }  # fmt: skip
 
 
+MOVES: dict[str, object] = dict.fromkeys(("active", "queued", "completed", "failed", "delayed_ms"), 0)
+MOVES["process"] = None
+
+
 def own(uuid: str, **changes: object) -> dict[str, object]:
     """What a member of two says of itself."""
     return {
@@ -253,10 +257,15 @@ def own(uuid: str, **changes: object) -> dict[str, object]:
         "cluster_id": "c",
         "master": "a",
         "leaving": False,
+        "wish": "",
+        "why_kept": "",
+        "cluster_state": "active",
+        "ending": False,
+        "missing": [],
         "members": [member("a"), member("b", client_port=5702)],
         "table": {"version": 12, "stamp": "00ff"},
-        "partitions": {"count": 271},
-        "migrations": {"active": 1, "queued": 2, "completed": 3, "failed": 4, "sent_bytes": 5},
+        "partitions": {"count": 271, "waiting_for_copies": 0},
+        "migrations": MOVES,
         "entries": {"primary": 1500, "all": 3000},
         "safe": True,
         "why_unsafe": "",
@@ -276,7 +285,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, answers: dict[str, object]) -> No
 
 
 def test_status_shows_members_and_safety(monkeypatch: pytest.MonkeyPatch) -> None:
-    answering(monkeypatch, {"127.0.0.1:5701": own("a"), "127.0.0.1:5702": own("b", leaving=True)})
+    answering(monkeypatch, {"127.0.0.1:5701": own("a"), "127.0.0.1:5702": own("b", wish="leave")})
     told = run("status")
     assert told.exit_code == 0
     for part in (
@@ -291,6 +300,36 @@ def test_status_shows_members_and_safety(monkeypatch: pytest.MonkeyPatch) -> Non
     ):
         assert part in told.output
     assert "not safe" not in told.output
+
+
+def test_status_shows_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = {"planned": 90, "completed": 12, "failed": 1, "remaining": 77, "elapsed_ms": 2500}
+    seen = own(
+        "a",
+        cluster_state="frozen",
+        missing=["third"],
+        migrations=MOVES | {"process": process, "delayed_ms": 30_000},
+        partitions={"count": 271, "waiting_for_copies": 4},
+    )
+    kept = own("b", wish="leave", leaving=True, why_kept="the cluster is frozen")
+    answering(monkeypatch, {"127.0.0.1:5701": seen, "127.0.0.1:5702": kept})
+    told = run("status").output
+    for part in (
+        "frozen",
+        "missing: third; their slots are kept",
+        "12 of 90 migrations done, 1 failed, 2.5 s",
+        "restored elsewhere in 30 s",
+        "4 partitions have lost every copy",
+        "name of b cannot leave yet: the cluster is frozen",
+    ):
+        assert part in told
+    plain = json.loads(run("status", "--json").output)
+    assert plain["cluster_state"] == "frozen"
+    assert plain["missing"] == ["third"]
+    assert plain["rebalance"] == process
+    assert plain["delayed_ms"] == 30_000
+    answering(monkeypatch, dict.fromkeys(("127.0.0.1:5701", "127.0.0.1:5702"), own("a", ending=True)))
+    assert "ending" in run("status").output
 
 
 @pytest.mark.parametrize(

@@ -50,12 +50,17 @@ class Echo:
         return 0
 
 
+def ours(error: Exception) -> None:
+    """An error that is the member's own: none is expected."""
+    raise error
+
+
 def run(story: Callable[[list[str], Door], Coroutine[Any, Any, None]]) -> list[str]:
     """What happened."""
     happened: list[str] = []
 
     async def whole() -> None:
-        door = Door(cast("Any", None), LimitSettings(), lambda: None, lambda: None)
+        door = Door(cast("Any", None), LimitSettings(), lambda: None, lambda: None, ours)
         door.sessions = {b"ECH": lambda send, close: Echo(happened, send, close)}
         await story(happened, door)
 

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.check import convergence
 from holdfast.config import Settings
+from holdfast.core.cluster.state import ClusterState
 from holdfast.core.machine import SECOND
 from holdfast.core.messages import View
 from holdfast.core.placement.key import partition_of
@@ -122,3 +123,12 @@ class Stage:
 
     def heal(self) -> None:
         self.world.weather.cut.clear()
+
+
+def change(stage: Stage, state: ClusterState, *, through: int = 0) -> None:
+    """Put the cluster into this state through one of its members."""
+    process = stage.processes[through]
+    process.step(lambda: process.driver.change_state(state))
+    stage.wait(3)
+    for one in stage.cluster.living():
+        assert one.driver.member.membership.cluster_state is state

@@ -57,6 +57,8 @@ QUESTIONS: list[own.Question] = [
     own.NextPage(6, 5),
     own.PutColumns(7, "m", [7, 9], [1, 2], own.ColumnBatch.of([b"a", b"b", b"c"], [b"1", b"2", b"3"])),
     own.AskDigests(8, [1, 2, 3], "m"),
+    own.Order(9, own.Want.STATE, 60_000, "frozen"),
+    own.Watch(10, (3, 17)),
 ]
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from holdfast.client import connection
+
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
@@ -18,6 +20,11 @@ class Credentials:
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
+
+    def for_client(self) -> connection.Credentials:
+        """The same for `holdfast.client`."""
+        token = self.token.encode() if self.token else None
+        return connection.Credentials(None, self.username, self.password, token)
 
     def options(self) -> dict[str, Any]:
         """Those that are there, by the names of the Spark options."""

@@ -7,17 +7,16 @@ from importlib.metadata import version
 
 import click
 
+from holdfast.cli.cluster import cluster
 from holdfast.cli.configuration import config
+from holdfast.cli.member import member
+from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, EXIT_STANDING
 from holdfast.cli.pipeline import audit, chaos, demo
 from holdfast.cli.plan import plan
 from holdfast.cli.simulate import simulate
 from holdfast.cli.start import start
 from holdfast.cli.status import status
-from holdfast.errors import ConfigError, HoldfastError
-
-EXIT_FAILED = 1
-EXIT_MISUSED = 2
-"""Something about the call or the settings is wrong; nothing was started."""
+from holdfast.errors import ConfigError, HoldfastError, Standing
 
 
 class Commands(click.Group):
@@ -31,6 +30,8 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except HoldfastError as error:
             click.echo(f"Error: {error}", err=True)
+            if isinstance(error, Standing):
+                ctx.exit(EXIT_STANDING)
             ctx.exit(EXIT_MISUSED if isinstance(error, ConfigError) else EXIT_FAILED)
 
 
@@ -43,7 +44,7 @@ def holdfast() -> None:
     """
 
 
-for command in (start, status, plan, simulate, audit, demo, chaos, config):
+for command in (start, status, cluster, member, plan, simulate, audit, demo, chaos, config):
     holdfast.add_command(command)
 
 

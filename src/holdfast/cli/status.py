@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,6 +48,12 @@ class Report:
             return f"members have {len(stamps)} different partition tables"
         return next((str(status["why_unsafe"]) for status in self.own.values() if not status["safe"]), "")
 
+    @property
+    def delayed_ms(self) -> int:
+        """How long the restoring of lost copies still waits, as the master says."""
+        master = self.own.get(self.seen["master"])
+        return int(master["migrations"]["delayed_ms"]) if master else 0
+
     def plain(self) -> dict[str, Any]:
         """For scripts."""
         return {
@@ -54,6 +61,11 @@ class Report:
             "cluster_id": self.seen["cluster_id"],
             "master": self.seen["master"],
             "table": self.seen["table"],
+            "cluster_state": self.seen["cluster_state"],
+            "ending": self.seen["ending"],
+            "missing": self.seen["missing"],
+            "rebalance": self.seen["migrations"]["process"],
+            "delayed_ms": self.delayed_ms,
             "safe": not self.why_unsafe,
             "why_unsafe": self.why_unsafe,
             "members": [
@@ -100,6 +112,8 @@ def picture(report: Report) -> Group:
     head = Text.assemble(
         ("cluster ", "dim"),
         (str(seen["cluster"]), "bold"),
+        "   ",
+        _state(seen),
         ("   table version ", "dim"),
         str(seen["table"]["version"]),
         ("   partitions ", "dim"),
@@ -133,7 +147,8 @@ def picture(report: Report) -> Group:
         table.add_row(
             name,
             where,
-            role + (" leaving" if own["leaving"] else ""),
+            role
+            + {"leave": " leaving", "lite": " becoming lite", "data": " to get data"}.get(own["wish"], ""),
             str(member["primaries"]),
             str(member["backups"]),
             f"{own['entries']['primary']:,}",
@@ -142,7 +157,37 @@ def picture(report: Report) -> Group:
                 for key in ("active", "queued", "completed", "failed")
             ),
         )
-    return Group(head, table, Text(f"{len(seen['members'])} members, {total:,} entries", "dim"))
+    below = [Text(line, "yellow") for line in _under_way(report)]
+    return Group(head, table, *below, Text(f"{len(seen['members'])} members, {total:,} entries", "dim"))
+
+
+def _state(seen: Status) -> tuple[str, str]:
+    if seen["ending"]:
+        return "ending", "bold red"
+    return seen["cluster_state"], "" if seen["cluster_state"] == "active" else "bold yellow"
+
+
+def _under_way(report: Report) -> Iterator[str]:
+    """What a person should know that is not in the table: one line each."""
+    seen = report.seen
+    if seen["missing"]:
+        names = ", ".join(seen["missing"])
+        yield f"missing: {names}; their slots are kept while the cluster is {seen['cluster_state']}"
+    process = seen["migrations"]["process"]
+    if process:
+        yield (
+            f"rebalance: {process['completed']} of {process['planned']} migrations done, "
+            f"{process['failed']} failed, {process['elapsed_ms'] / 1000:.1f} s"
+        )
+    if report.delayed_ms:
+        yield f"lost copies are restored elsewhere in {report.delayed_ms / 1000:.0f} s, unless somebody joins before"
+    waiting = sum(own["partitions"]["waiting_for_copies"] for own in report.own.values())
+    if waiting:
+        yield f"{waiting} partitions have lost every copy, and wait for a member that holds one to return"
+    for member in seen["members"]:
+        why = report.own.get(member["uuid"], {}).get("why_kept")
+        if why:
+            yield f"{member['name']} cannot leave yet: {why}"
 
 
 @click.command(short_help="Show members, partitions and safety.")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import select
 import socket
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -89,11 +91,7 @@ class Connection:
     def collect(self, number: int, kind: type[AnswerType]) -> AnswerType:
         """Wait for the answer to question `number`."""
         while number not in self._answers:
-            answer = own.read_answer(self._read_frame())
-            if isinstance(answer, own.Fault) and answer.id == 0:
-                self.close()
-                raise error_of_fault(answer)
-            self._answers[answer.id] = answer
+            self._read_answer()
         answer = self._answers.pop(number)
         if isinstance(answer, own.Fault):
             raise error_of_fault(answer)
@@ -103,6 +101,27 @@ class Connection:
                 f"{self.address} answered with {type(answer).__name__} instead of {kind.__name__}"
             )
         return answer
+
+    def has_answer(self, number: int) -> bool:
+        """Whether the answer to question `number` has come, and can be collected."""
+        return number in self._answers
+
+    def wait(self, number: int, timeout_s: float) -> bool:
+        """Wait a while for the answer to question `number`, which may be long in coming. Answers whether it is here."""
+        deadline = time.monotonic() + timeout_s
+        while number not in self._answers:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 or not select.select([self._socket], [], [], left_s)[0]:
+                return False
+            self._read_answer()
+        return True
+
+    def _read_answer(self) -> None:
+        answer = own.read_answer(self._read_frame())
+        if isinstance(answer, own.Fault) and answer.id == 0:
+            self.close()
+            raise error_of_fault(answer)
+        self._answers[answer.id] = answer
 
     def close(self) -> None:
         """End the connection."""

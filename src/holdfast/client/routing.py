@@ -147,6 +147,7 @@ _FAULTS: dict[own.FaultKind, type[errors.HoldfastError]] = {
     own.FaultKind.UNSUPPORTED: errors.Unsupported,
     own.FaultKind.MALFORMED: errors.ProtocolError,
     own.FaultKind.UNKNOWN: errors.Unknown,
+    own.FaultKind.PASSIVE: errors.Passive,
 }
 
 _STATUSES: dict[Status, type[errors.RequestError]] = {

@@ -21,10 +21,10 @@ BACKUPS_MAX: Final = 6
 PREFIX: Final = "HOLDFAST_"
 
 DEFAULT_MAP: Final = "default"
+"""The entry of `maps` from which every other map takes the keys it does not set itself."""
 
 INTERNAL: Final = "__"
 """Names of maps that Holdfast keeps for itself begin so."""
-"""The entry of `maps` from which every other map takes the keys it does not set itself."""
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Text = Annotated[str, Meta(max_length=256)]

@@ -12,7 +12,8 @@ from typing import assert_never
 
 from holdfast.config import Settings
 from holdfast.core import messages as m
-from holdfast.core.cluster.membership import Identity, Membership, Timing
+from holdfast.core.cluster.identity import Identity, Timing
+from holdfast.core.cluster.membership import Membership
 from holdfast.core.listeners import Listeners
 from holdfast.core.machine import (
     MILLISECOND,
@@ -432,3 +433,9 @@ class Member:
     def why_unsafe(self) -> str:
         """Why a crash could cost something now; empty when the cluster, as far as this member knows, is safe."""
         return self.safety.why_unsafe()
+
+    def why_kept(self) -> str:
+        """What has to happen before this member, which wants to leave, may go; empty when nothing has."""
+        if self.membership.state != "member":
+            return ""
+        return self.safety.why_silent() or self.migrations.why_kept(self.me)

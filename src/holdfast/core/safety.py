@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from holdfast.config import Settings
 from holdfast.core.cluster.membership import Membership
-from holdfast.core.machine import SECOND, Outbox
+from holdfast.core.machine import MILLISECOND, SECOND, Outbox
 from holdfast.core.migration.master import Migrations
 from holdfast.core.placement.ledger import Ledger
 from holdfast.core.replication.activation import Activation
@@ -16,6 +16,9 @@ from holdfast.core.replication.lane import Lane
 
 LATE_NS = 2 * SECOND
 """Records that their backups have not acknowledged for so long are worth a word."""
+
+BEATS_MISSED = 3
+"""What a member has said counts until so many of its heartbeats should have come after it."""
 
 
 class Safety:
@@ -50,12 +53,9 @@ class Safety:
         membership = self._membership
         if membership.state != "member":
             return f"this member is {membership.state}"
-        suspects = membership.detector.suspects(self._out.now_ns)
-        if suspects:
-            here = {info.uuid for info in membership.members()} - set(suspects)
-            alone = not membership.is_quorum(here)
-            lasting = "; the rest is no majority and cannot go on without them" if alone else ""
-            return f"{len(suspects)} of {len(membership.members())} members are silent{lasting}"
+        silent = self.why_silent()
+        if silent:
+            return silent
         if not self._ledger.table.assigned:
             return "" if self.waits_for_members else "partitions are not assigned yet"
         if self._copies is None:
@@ -76,25 +76,38 @@ class Safety:
             return 0
         return max(0, self._settings.cluster.initial_members - len(self._membership.data_members()))
 
+    def why_silent(self) -> str:
+        """Whom this member does not hear, and what that means for what is to be decided; empty when it hears all."""
+        membership = self._membership
+        suspects = membership.detector.suspects(self._out.now_ns)
+        if not suspects:
+            return ""
+        here = {info.uuid for info in membership.members()} - set(suspects)
+        alone = not membership.is_quorum(here)
+        lasting = "; the rest is no majority and cannot go on without them" if alone else ""
+        return f"{len(suspects)} of {len(membership.members())} members are silent{lasting}"
+
     def why_cluster_unsafe(self) -> str:
         """The same for the whole cluster, from what the members have said with their last heartbeats in this view."""
         why = self.why_unsafe()
         if why:
             return why
-        unsafe = [
-            info.name
-            for info in self._membership.members()
-            if info.uuid != self._membership.me and info.uuid not in self._membership.wishes.safe
-        ]
+        membership = self._membership
+        others = [info for info in membership.members() if info.uuid != membership.me]
+        limit_ns = BEATS_MISSED * self._settings.cluster.heartbeat_ms * MILLISECOND
+        unheard = set(membership.detector.unheard(self._out.now_ns - limit_ns))
+        if unheard:
+            names = ", ".join(info.name for info in others if info.uuid in unheard)
+            return f"nothing was heard for {limit_ns / SECOND:g} s of: {names}"
+        unsafe = [info.name for info in others if info.uuid not in membership.wishes.safe]
         return f"not said to be safe: {', '.join(unsafe)}" if unsafe else ""
 
     def _missing_copies(self) -> str:
         members = self._membership.members()
-        view = self._membership.view
-        assert view is not None
         present = {info.uuid for info in members}
-        # While the table is frozen, a copy is restored only when its member comes back.
-        groups = {info.group or info.uuid for info in (*members, *view.missing) if not info.lite}
+        # Who is missing while the table is frozen keeps its slots: they count as wanted, and not as there.
+        expected = [*members, *self._membership.missing()]
+        groups = {info.group or info.uuid for info in expected if not info.lite}
         wanted = max(1, min(1 + self._settings.replica_backups(), len(groups)))
         lacking = 0
         first = ""
@@ -109,7 +122,8 @@ class Safety:
     def _why_not_restored(self) -> str:
         state = self._membership.cluster_state
         if not state.migrates:
-            return f"; the cluster is {state}"
+            missing = ", ".join(info.name for info in self._membership.missing())
+            return f"; the cluster is {state}{f' and without {missing}' if missing else ''}"
         delayed_ms = self._migrations.delayed_ms
         return f"; restoring waits {delayed_ms / 1000:.1f} s for members to return" if delayed_ms else ""
 

@@ -16,6 +16,7 @@ from holdfast.server.session import OwnSession
 log = logging.getLogger("holdfast")
 
 PREAMBLE_BYTES = 3
+LAST_WORDS_S, LAST_WORDS_LOOK_S = 0.5, 0.01
 LOOKS = 10
 """How often within `limits.silent_ms` a connection is looked at."""
 
@@ -44,11 +45,18 @@ class Door:
     """What all client connections share."""
 
     def __init__(
-        self, grid: Grid, limits: LimitSettings, enter: Callable[[], None], leave: Callable[[], None]
+        self,
+        grid: Grid,
+        limits: LimitSettings,
+        enter: Callable[[], None],
+        leave: Callable[[], None],
+        failed: Callable[[Exception], None],
     ) -> None:
+        """`failed` hears of errors that are ours: whatever a client sends raises none."""
         self.limits = limits
         self.enter = enter
         self.leave = leave
+        self.failed = failed
         self.connections: set[Connection] = set()
         self._unwritten: list[Connection] = []
         self.sessions: dict[bytes, Make] = {
@@ -71,10 +79,16 @@ class Door:
         for connection in connections:
             connection.write()
 
-    def close_all(self) -> None:
-        """End every connection."""
+    async def close_all(self) -> None:
+        """End every connection, and give what was answered a moment to leave."""
         for connection in list(self.connections):
             connection.close("the member is shutting down")
+        for _ in range(round(LAST_WORDS_S / LAST_WORDS_LOOK_S)):
+            if not self.connections:
+                return
+            await asyncio.sleep(LAST_WORDS_LOOK_S)
+        for connection in list(self.connections):
+            connection.abort()
 
 
 class Connection(asyncio.Protocol):
@@ -131,9 +145,12 @@ class Connection(asyncio.Protocol):
         self._timeout = asyncio.get_running_loop().call_later(silent_ms / LOOKS / 1000, self._look)
 
     def data_received(self, data: bytes) -> None:
-        self._enter()
-        self._receive(data)
-        self._leave()
+        try:
+            self._enter()
+            self._receive(data)
+            self._leave()
+        except Exception as error:  # noqa: BLE001  (the member stops, whatever it is)
+            self._door.failed(error)
 
     def _begin(self, data: bytes) -> None:
         self._first += data
@@ -182,13 +199,21 @@ class Connection(asyncio.Protocol):
             self.write()
             self._transport.close()
 
+    def abort(self) -> None:
+        """End this connection now."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._door.connections.discard(self)
         self._answers.clear()
         if self._timeout is not None:
             self._timeout.cancel()
         if self._session is not None:
-            self._door.enter()
-            self._session.closed()
-            self._door.leave()
+            try:
+                self._door.enter()
+                self._session.closed()
+                self._door.leave()
+            except Exception as error:  # noqa: BLE001  (the member stops, whatever it is)
+                self._door.failed(error)
             self._session = None

@@ -11,10 +11,10 @@ import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from holdfast.config import Settings, load
-from holdfast.core.cluster.state import ClusterState, Wish
+from holdfast.core.cluster.state import ClusterState
 from holdfast.core.machine import MemberId
 from holdfast.core.migration.news import Kind, Loss, News
 from holdfast.core.placement.key import partition_of
@@ -22,6 +22,8 @@ from holdfast.core.store.operations import DEFAULT_TTL, EntryEvent, Op, Outcome,
 from holdfast.errors import Closing, Moved, NotReady, Passive, Refused, RequestError, TooLarge, Unknown
 from holdfast.runtime.node import Node
 from holdfast.wire.values import from_stored, to_stored
+
+Heard = TypeVar("Heard")
 
 REFUSALS: dict[Status, type[RequestError]] = {
     Status.UNKNOWN: Unknown,
@@ -69,29 +71,39 @@ class Member:
         await self.leave()
 
     async def start(self) -> None:
-        """Open the doors and join the cluster. Raises ConfigError when refused, TimeoutError when none is found."""
+        """Open the doors and join the cluster; returns when this member can serve, or waits for others to come.
+
+        Before the first assignment of partitions (`cluster.initial_members`; lite members have none) requests wait.
+        Raises Refused when the cluster does not take this member, ConfigError when a port is taken, TimeoutError when
+        no cluster is found.
+        """
         await self._node.start()
         try:
             async with asyncio.timeout(self.settings.cluster.join_timeout_ms / 1000):
-                while not self._node.joined:
+                while not (self._node.joined or self._node.waits_for_others):
                     refusal = self._node.member.membership.refusal
                     if refusal:
                         raise Closing(f"the cluster refuses this member: {refusal}")
                     await asyncio.sleep(0.02)
+        except TimeoutError:
+            await self._node.stop()
+            seeds = ", ".join(self.settings.cluster.seeds)
+            wait_s = self.settings.cluster.join_timeout_ms / 1000
+            raise TimeoutError(
+                f"in no cluster after {wait_s:g} s; cluster.seeds: {seeds or 'none'}"
+            ) from None
         except BaseException:
             await self._node.stop()
             raise
 
     async def leave(self) -> None:
         """Drain and stop. Gives up after `partitions.drain_timeout_s`, with TimeoutError; the member then
-        stops anyway.
+        stops anyway. Raises InvariantBroken when an error inside the member has stopped it before.
         """
         if self._crashed:
             return
         try:
-            self._node.leave()
-            async with asyncio.timeout(self.settings.partitions.drain_timeout_s):
-                await self._node.ended.wait()
+            await self._node.control.leave(self.settings.partitions.drain_timeout_s)
         finally:
             await self._node.stop()
 
@@ -101,6 +113,14 @@ class Member:
         """
         self._crashed = True
         await self._node.stop()
+
+    async def wait_ended(self) -> str:
+        """Wait until this member has ended, and answer why: it left, the cluster was shut down, or an error inside it.
+
+        A program that only runs a member waits here; the member may be told to leave from outside.
+        """
+        await self._node.ended.wait()
+        return self._node.ended_because or "it was stopped"
 
     @property
     def uuid(self) -> str:
@@ -119,7 +139,12 @@ class Member:
         return f"{info.host}:{info.port}"
 
     def status(self) -> dict[str, object]:
-        """What this member knows of itself and the cluster; the same data as `holdfast status --json`."""
+        """What this member knows of itself and the cluster; the same data as `holdfast status --json`.
+
+        Raises InvariantBroken when an error inside the member has stopped it.
+        """
+        if self._node.broken is not None:
+            self._node.check()
         return self._node.status()
 
     # -- is it safe?
@@ -133,27 +158,24 @@ class Member:
 
     def why_unsafe(self) -> str:
         """Why `safe` is False; empty when it is True."""
-        return self._node.member.safety.why_unsafe()
+        return self._why_stopped() or self._node.member.safety.why_unsafe()
 
     @property
     def cluster_safe(self) -> bool:
-        """Whether all members say so. What the others say is at most as old as `cluster.heartbeat_ms`."""
+        """Whether all members say so. What the others say is at most as old as three times `cluster.heartbeat_ms`."""
         return not self.why_cluster_unsafe()
 
     def why_cluster_unsafe(self) -> str:
         """Why `cluster_safe` is False; empty when it is True."""
-        return self._node.member.safety.why_cluster_unsafe()
+        return self._why_stopped() or self._node.member.safety.why_cluster_unsafe()
+
+    def _why_stopped(self) -> str:
+        node = self._node
+        return f"this member has stopped: {node.ended_because or 'at once'}" if node.ended.is_set() else ""
 
     async def wait_safe(self, timeout_s: float = 60.0) -> None:
         """Wait until the whole cluster is safe. Raises TimeoutError, which says why it is not."""
-        await self._until(lambda: self.cluster_safe, timeout_s, self.why_cluster_unsafe)
-
-    async def _until(self, reached: Callable[[], bool], timeout_s: float, why: Callable[[], str]) -> None:
-        deadline = asyncio.get_running_loop().time() + timeout_s
-        while not reached():
-            if asyncio.get_running_loop().time() >= deadline:
-                raise TimeoutError(f"not within {timeout_s:g} s: {why()}")
-            await asyncio.sleep(0.02)
+        await self._node.control.until(lambda: self.cluster_safe, timeout_s, self.why_cluster_unsafe)
 
     # -- control
 
@@ -163,27 +185,19 @@ class Member:
         return self._node.member.membership.cluster_state
 
     async def change_cluster_state(self, state: ClusterState, timeout_s: float = 60.0) -> None:
-        """Put the whole cluster into this state; answers when this member has it. Raises TimeoutError.
+        """Put the whole cluster into this state; answers when every member has said that it is in it.
 
-        After a TimeoutError the order stands as long as this member is not removed: it is carried out as soon as a
-        majority of the members can agree. Raises Refused when this member is in no cluster now.
+        Raises TimeoutError, after which the order stands: it is carried out as soon as a majority of the members can
+        agree. Raises Refused when it was not taken: this member is in no cluster, or the cluster is being shut down.
         """
-        self._in_cluster()
-        self._node.driver.change_state(ClusterState(state))
-        await self._until(
-            lambda: self.cluster_state is state, timeout_s, lambda: f"the cluster is {self.cluster_state}"
-        )
+        await self._node.control.change_state(ClusterState(state), timeout_s)
 
     async def shut_down_cluster(self, timeout_s: float = 60.0) -> None:
-        """Make the cluster passive and let every member leave. Raises TimeoutError and Refused."""
-        self._in_cluster()
-        self._node.driver.change_state(ClusterState.PASSIVE, ending=True)
-        await self._until(self._node.ended.is_set, timeout_s, self.why_unsafe)
+        """Make the cluster passive and let every member leave; answers when this one has. What it held is gone then.
 
-    def _in_cluster(self) -> None:
-        state = self._node.member.membership.state
-        if state != "member":
-            raise Refused(f"this member is {state}: ask one that is in the cluster")
+        Raises TimeoutError, after which the order stands.
+        """
+        await self._node.control.shut_down_cluster(timeout_s)
 
     @property
     def lite(self) -> bool:
@@ -191,24 +205,15 @@ class Member:
         return self._node.member.membership.info.lite
 
     async def promote(self, timeout_s: float = 60.0) -> None:
-        """Let this lite member own partitions. Raises TimeoutError."""
-        self._node.driver.become(Wish.DATA)
-        await self._until(lambda: not self.lite, timeout_s, lambda: "it is still a lite member")
+        """Let this lite member own partitions. Raises TimeoutError, after which the order stands."""
+        await self._node.control.promote(timeout_s)
 
     async def demote(self, timeout_s: float = 600.0) -> None:
         """Make this member a lite one when its partitions are safe elsewhere.
 
         Raises Refused when it is the last one with data, and TimeoutError (then it stays a data member).
         """
-        membership = self._node.member.membership
-        if [info.uuid for info in membership.data_members()] == [self.uuid]:
-            raise Refused("this is the last data member: without it nobody would hold the partitions")
-        self._node.driver.become(Wish.LITE)
-        try:
-            await self._until(lambda: self.lite, timeout_s, self.why_unsafe)
-        except TimeoutError:
-            self._node.driver.become(Wish.NONE)
-            raise
+        await self._node.control.demote(timeout_s)
 
     def declare_dead(self, *uuids: str) -> None:
         """Vouch that these members have ended, when the rest is no majority and waits for them.
@@ -227,20 +232,24 @@ class Member:
 
     # -- listeners
 
-    def on_migration(self, heard: Callable[[News], None]) -> Callable[[], None]:
+    def on_migration(self, heard: Callable[[News], None]) -> Callable[[], bool]:
         """Call `heard` with the start, each migration and the end of every rebalance, on any member; in order, each
-        once. Answers the function that ends it.
-        """
-        return self._listen(lambda news: heard(news) if news.kind is not Kind.LOST else None)
+        once, and as often as it was registered. Answers the function that ends it, which says whether it has.
 
-    def on_partition_lost(self, heard: Callable[[Loss], None]) -> Callable[[], None]:
+        An error in `heard` goes to the event loop's exception handler. Raises TypeError when it cannot be called.
+        """
+        told = self._careful(heard)
+        return self._node.on_news(lambda news: told(news) if news.kind is not Kind.LOST else None)
+
+    def on_partition_lost(self, heard: Callable[[Loss], None]) -> Callable[[], bool]:
         """Call `heard` when copies of a partition are gone with their members: how many, and which maps have lost
-        entries. Answers the function that ends it.
+        entries. The same rules as for `on_migration`.
         """
-        return self._listen(lambda news: heard(news.loss) if news.loss is not None else None)
+        told = self._careful(heard)
+        return self._node.on_news(lambda news: told(news.loss) if news.loss is not None else None)
 
-    def _listen(self, heard: Callable[[News], None]) -> Callable[[], None]:
-        return self._node.member.ledger.chronicle.listen(heard)
+    def _careful(self, heard: Callable[[Heard], None]) -> Callable[[Heard], None]:
+        return careful(self._node, heard)
 
     def map(self, name: str) -> Map:
         """The map of this name; it comes into being with its first entry."""
@@ -259,14 +268,20 @@ class Map:
         self.name = name
 
     async def _ask(self, request: Request) -> Value:
+        node = self._node
+        node.check()
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
         def done(outcome: Outcome) -> None:
             if not future.done():
                 future.set_result(outcome)
 
-        self._node.execute(request, done)
-        outcome = await future
+        node.calls.add(future)
+        try:
+            node.guard(lambda: node.execute(request, done))
+            outcome = await future
+        finally:
+            node.calls.discard(future)
         if outcome.status is not Status.OK:
             raise REFUSALS[outcome.status](outcome.detail)
         return outcome.value
@@ -405,10 +420,26 @@ class Map:
 
         Keys and values of events are in stored form: see `wire.values.from_stored`.
         """
+        self._node.check()
         raw = None if key is None else to_stored(key)
-        end = self._node.listen(self.name, key=raw, local_only=False, heard=heard)
+        end = self._node.listen(self.name, key=raw, local_only=False, heard=careful(self._node, heard))
         self._node.driver.leave_lane()
         return end
+
+
+def careful(node: Node, heard: Callable[[Heard], None]) -> Callable[[Heard], None]:
+    """The program's own function, so that an error in it is told to the program, and does not stop the member."""
+    if not callable(heard):
+        raise TypeError(f"a listener must be callable, not {heard!r}")
+
+    def told(what: Heard) -> None:
+        try:
+            heard(what)
+        except Exception as error:  # noqa: BLE001  (it is the program's, whatever it is)
+            context = {"message": "a listener of a Holdfast member has failed", "exception": error}
+            node.loop.call_exception_handler(context)
+
+    return told
 
 
 def _given(value: object) -> object:

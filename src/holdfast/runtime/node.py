@@ -8,22 +8,25 @@ import logging
 import random
 import time
 import uuid as uuids
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from holdfast.config import Settings
-from holdfast.core.cluster.membership import Identity
+from holdfast.core.cluster.identity import Identity
 from holdfast.core.machine import Address, MemberId, Note
 from holdfast.core.member import Member
 from holdfast.core.messages import MemberInfo
+from holdfast.core.migration.news import News, Number
 from holdfast.core.rules import Rules
-from holdfast.core.store.operations import Done, EntryEvent, Request
+from holdfast.core.store.operations import Done, EntryEvent, Outcome, Request
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.engine.driver import Driver
-from holdfast.errors import ConfigError
+from holdfast.errors import Closing, ConfigError, InvariantBroken, Unknown
 from holdfast.observe.status import status_of
 from holdfast.runtime.clients import Connection, Door
+from holdfast.runtime.control import Control
 from holdfast.runtime.peers import Incoming, Network
 from holdfast.server.grid import ClusterCard, MemberCard
+from holdfast.wire import own
 
 log = logging.getLogger("holdfast")
 
@@ -58,6 +61,12 @@ class Node:
         self.partition_count = settings.partitions.count
         self.ended: asyncio.Event = asyncio.Event()
         self.ended_because = ""
+        self.broken: BaseException | None = None
+        """The error inside the member that has stopped it, if any."""
+        self.calls: set[asyncio.Future[Outcome]] = set()
+        """Requests of the in-process API that wait for their answer."""
+        self.control: Control
+        self._stopping: asyncio.Task[None] | None = None
         self.driver: Driver
         self.member: Member
         self._network: Network
@@ -65,13 +74,13 @@ class Node:
         self._client_server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ns = 0
-        self._loop: asyncio.AbstractEventLoop
+        self.loop: asyncio.AbstractEventLoop
 
     # -- start and stop
 
     async def start(self) -> None:
         """Open both doors and look for the cluster. Raises ConfigError when a port is taken."""
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         settings = self.settings
         chosen = settings.member
         network = self._network = Network(settings, self.member_uuid, Address(chosen.host, 0))
@@ -100,7 +109,9 @@ class Node:
         self.member = Member(self._identity(public, member_port, client_port), settings, Rules())
         self.lane = self.member.lane
         self.driver = network.driver = Driver(self.member, self)
-        self._door = Door(self, settings.limits, self.driver.enter, self.driver.leave_lane)
+        self.control = Control(self)
+        network.failed = self.failed
+        self._door = Door(self, settings.limits, self.driver.enter, self.driver.leave_lane, self.failed)
         self.driver.start()
 
     def _identity(self, host: str, member_port: int, client_port: int) -> Identity:
@@ -138,12 +149,44 @@ class Node:
             self._timer.cancel()
         if self._client_server is not None:
             self._client_server.close()
-        self._door.close_all()
+        await self.control.stop()
+        self.ended.set()
+        for call in list(self.calls):
+            if not call.done():
+                call.set_exception(Unknown("this member has stopped before the answer came"))
         await self._network.stop()
+        await self._door.close_all()
+
+    def failed(self, error: BaseException) -> None:
+        """Something went wrong inside the member: it stops rather than guess. To the cluster this is a crash."""
+        if self.broken is not None:
+            return
+        log.critical("this member stops, because of an error inside it: %s", error, exc_info=error)
+        self.broken = error
+        self.ended_because = f"an error inside it: {type(error).__name__}: {error}"
+        self.driver.stopped = True
+        self.ended.set()
+        self._stopping = self.loop.create_task(self.stop())
+
+    def guard(self, deed: Callable[[], None]) -> None:
+        """Let the member act; an error inside it stops it."""
+        try:
+            deed()
+        except Exception as error:  # noqa: BLE001  (whatever it is)
+            self.failed(error)
+
+    def check(self) -> None:
+        """Raises InvariantBroken when an error has stopped this member, Closing when it has ended otherwise."""
+        if self.broken is not None:
+            raise InvariantBroken(
+                f"this member has stopped, because of {self.ended_because}"
+            ) from self.broken
+        if self.ended.is_set():
+            raise Closing(f"this member has ended: {self.ended_because or 'it was stopped'}")
 
     def leave(self) -> None:
         """Drain: `ended` is set when every partition is safe elsewhere."""
-        self.driver.leave()
+        self.guard(self.driver.leave)
 
     # -- the engine's doors
 
@@ -176,7 +219,7 @@ class Node:
         self.ended.set()
 
     def soon(self, deed: Callable[[], None]) -> None:
-        self._loop.call_soon(deed)
+        self.loop.call_soon(self.guard, deed)
 
     def wake_at(self, deadline_ns: int) -> None:
         if self._timer is not None:
@@ -184,11 +227,11 @@ class Node:
                 return
             self._timer.cancel()
         self._timer_at_ns = deadline_ns
-        self._timer = self._loop.call_later(max(0, deadline_ns - time.monotonic_ns()) / 1e9, self._tick)
+        self._timer = self.loop.call_later(max(0, deadline_ns - time.monotonic_ns()) / 1e9, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
-        self.driver.tick()
+        self.guard(self.driver.tick)
 
     # -- what sessions see
 
@@ -259,6 +302,37 @@ class Node:
     def local_copy(self, partition: int) -> PartitionCopy | None:
         return self.member.copies.held.get(partition)
 
+    @property
+    def passive(self) -> bool:
+        return self.member.router.passive
+
+    @property
+    def configured_maps(self) -> Container[str]:
+        return self.settings.maps
+
+    @property
+    def master(self) -> str:
+        return self.member.membership.master or ""
+
+    def owner(self, partition: int) -> str | None:
+        found = self.member.table.rows[partition].owner
+        return found if self.member.membership.member(found) is not None else None
+
+    # -- what an operator wants, and hears
+
+    def order(self, order: own.Order, done: Callable[[own.Fate, str], None]) -> None:
+        self.control.take(order, done)
+
+    @property
+    def last_news(self) -> Number:
+        return self.member.ledger.chronicle.told
+
+    def news_since(self, number: Number) -> tuple[list[News], bool]:
+        return self.member.ledger.chronicle.since(number)
+
+    def on_news(self, heard: Callable[[News], None]) -> Callable[[], bool]:
+        return self.member.ledger.chronicle.listen(heard)
+
     def status(self) -> dict[str, object]:
         return status_of(self.member)
 
@@ -267,3 +341,10 @@ class Node:
         """Whether this member is in the cluster and knows the newest table."""
         member = self.member
         return member.membership.state == "member" and member.table.assigned
+
+    @property
+    def waits_for_others(self) -> bool:
+        """Whether this member is in the cluster, and too few data members are for the first assignment."""
+        membership = self.member.membership
+        few = len(membership.data_members()) < self.settings.cluster.initial_members
+        return membership.state == "member" and not self.member.table.assigned and few

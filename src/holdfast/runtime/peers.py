@@ -12,6 +12,8 @@ import logging
 import os
 import socket
 import struct
+from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 import msgspec
@@ -251,6 +253,8 @@ class Network:
         self.uuid = uuid
         self.address = address
         self.driver: Driver
+        self.failed: Callable[[Exception], None]
+        """Hears of errors inside the member, which stop it; what is wrong with a peer's bytes ends the connection."""
         self.incoming: set[Incoming] = set()
         self._outgoing: dict[Address, Outgoing] = {}
         self._peers: dict[MemberId, Address] = {}
@@ -305,15 +309,23 @@ class Network:
         if self._stopped:
             return
         if kind == WHISPER:
-            self.driver.whispered(Address(greeting.host, greeting.port), body)
+            self._tell(partial(self.driver.whispered, Address(greeting.host, greeting.port), body))
         else:
-            self.driver.packet(MemberId(greeting.uuid), body)
+            self._tell(partial(self.driver.packet, MemberId(greeting.uuid), body))
+
+    def _tell(self, deed: Callable[[], None]) -> None:
+        try:
+            deed()
+        except (ProtocolError, msgspec.DecodeError):
+            raise
+        except Exception as error:  # noqa: BLE001  (the member stops, whatever it is)
+            self.failed(error)
 
     def connected(self, address: Address) -> None:
         """A new connection: what went into the old one may be lost."""
         for member, home in list(self._peers.items()):
             if home == address:
-                self.driver.reconnected(member)
+                self._tell(partial(self.driver.reconnected, member))
 
     def refused(self, address: Address, times: int) -> None:
         """Nothing listens there."""
@@ -321,7 +333,7 @@ class Network:
         if times >= REFUSALS_TO_SILENCE:
             for member, home in list(self._peers.items()):
                 if home == address:
-                    self.driver.peer_silent(member)
+                    self._tell(partial(self.driver.peer_silent, member))
 
     async def stop(self) -> None:
         """Close everything."""

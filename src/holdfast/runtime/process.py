@@ -1,7 +1,15 @@
 """One member as a process: logs on standard output, signals, exit status.
 
 SIGTERM and SIGINT drain: the member leaves when its partitions are safe elsewhere. A second one, or the end of
-`partitions.drain_timeout_s`, ends it at once. Exit status 0 after a clean leave, 1 otherwise.
+`partitions.drain_timeout_s` after the first, ends it at once. It also ends when an operator lets it leave or shuts down
+the whole cluster.
+
+| status | meaning |
+|--------|---------|
+| 0      | it has left the cluster, alone or with all others |
+| 1      | it ended before everything it held was safe elsewhere |
+| 2      | nothing was started: a setting is wrong, a port is taken, or the cluster refuses this member |
+| 70     | an error inside the member has stopped it |
 """
 
 from __future__ import annotations
@@ -23,7 +31,7 @@ log = logging.getLogger("holdfast")
 
 BROKEN = 70
 """Exit status after an error inside the member (EX_SOFTWARE)."""
-PROGRESS_S = 1.0
+LOOK_S = 0.1
 FREEZE_S = 2.0
 
 
@@ -37,16 +45,14 @@ def main(settings: Settings) -> int:
 async def _run(settings: Settings) -> int:
     node = Node(settings)
     loop = asyncio.get_running_loop()
-    broken: list[BaseException] = []
 
     def failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         # Whatever went wrong in a callback went wrong inside the member: stop rather than guess.
         loop.default_exception_handler(context)
-        broken.append(context.get("exception") or InvariantBroken(str(context.get("message"))))
-        node.ended.set()
+        node.failed(context.get("exception") or InvariantBroken(str(context.get("message"))))
 
-    loop.set_exception_handler(failed)
     await node.start()
+    loop.set_exception_handler(failed)
     leaving = asyncio.Event()
     at_once = asyncio.Event()
 
@@ -64,6 +70,7 @@ async def _run(settings: Settings) -> int:
         node.member.membership.info.host + ":" + str(node.member.membership.info.port),
     )
     frozen = asyncio.create_task(_freeze())
+    told = asyncio.create_task(_tell_leaving(node))
     ready = asyncio.create_task(_announce(node))
     waits = {ready, asyncio.create_task(leaving.wait()), asyncio.create_task(node.ended.wait())}
     try:
@@ -72,13 +79,17 @@ async def _run(settings: Settings) -> int:
             if ready in waits and ready.done():
                 waits.discard(ready)
                 ready.result()
-        status = 0 if node.ended.is_set() else await _drain(node, at_once)
-        if broken:
-            log.error("this member stops, because of an error inside it: %s", broken[0])
+        if not node.ended.is_set():
+            node.leave()
+            await _drained(node, at_once)
+        if node.broken is not None:
             return BROKEN
-        return status
+        if not node.ended.is_set():
+            return 1
+        log.info("%s", node.ended_because)
+        return 0
     finally:
-        for task in (frozen, ready, *waits):
+        for task in (frozen, told, ready, *waits):
             task.cancel()
         await node.stop()
 
@@ -94,7 +105,10 @@ async def _announce(node: Node) -> None:
         refusal = node.member.membership.refusal
         if refusal and refusal != told:
             raise ConfigError(f"the cluster refuses this member: {refusal}")
-        if waited >= limit_s:
+        if node.waits_for_others and told != "waiting":
+            told = "waiting"
+            log.info("in the cluster; %s", node.member.why_unsafe())
+        if waited >= limit_s and not told:
             seeds = ", ".join(node.settings.cluster.seeds) or "none"
             log.warning(
                 "not in a cluster after %.0f s; seeds: %s. Start the first seed, or start one member with --bootstrap",
@@ -123,32 +137,44 @@ async def _freeze() -> None:
     gc.freeze()
 
 
-async def _drain(node: Node, at_once: asyncio.Event) -> int:
-    """Leave, with progress in the log."""
-    log.info("draining: leaving when every partition is safe elsewhere (a second signal ends at once)")
-    node.leave()
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + node.settings.partitions.drain_timeout_s
-    told = -1
-    while not node.ended.is_set():
-        if at_once.is_set():
-            log.warning("ending at once, before the drain is complete")
-            return 1
-        if loop.time() > deadline:
-            log.error(
-                "not drained within partitions.drain_timeout_s = %d", node.settings.partitions.drain_timeout_s
-            )
-            return 1
-        left = sum(1 for row in node.member.table.rows if node.member.me in row.replicas)
-        if left != told:
-            told = left
-            log.info("draining: %d partition replicas still here", left)
-        _, pending = await asyncio.wait(
-            {asyncio.create_task(node.ended.wait()), asyncio.create_task(at_once.wait())},
-            timeout=PROGRESS_S / 4,
-            return_when=asyncio.FIRST_COMPLETED,
-        )
-        for task in pending:
-            task.cancel()
-    log.info("%s", node.ended_because)
-    return 0
+async def _tell_leaving(node: Node) -> None:
+    """Say that the member is leaving, for whatever reason, how far that is, and what it waits for."""
+    membership = node.member.membership
+    told = ""
+    while True:
+        if membership.leaving and not node.ended.is_set():
+            if not told and membership.ending:
+                log.info("the cluster is being shut down: leaving with all other members")
+            elif not told:
+                log.info(
+                    "draining: leaving when every partition is safe elsewhere (a second signal ends at once)"
+                )
+            state = _progress(node)
+            if state != told:
+                told = state
+                log.info("draining: %s", state)
+        await asyncio.sleep(LOOK_S)
+
+
+def _progress(node: Node) -> str:
+    left = sum(1 for row in node.member.table.rows if node.member.me in row.replicas)
+    why = "" if node.member.membership.cluster_state.migrates else node.member.why_kept()
+    return (
+        f"{why}, or stop it at once with a second signal" if why else f"{left} partition replicas still here"
+    )
+
+
+async def _drained(node: Node, at_once: asyncio.Event) -> None:
+    """Wait until the member has left, is told to end at once, or has taken too long."""
+    limit_s = node.settings.partitions.drain_timeout_s
+    waits = {asyncio.create_task(node.ended.wait()), asyncio.create_task(at_once.wait())}
+    _, pending = await asyncio.wait(waits, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+    if node.ended.is_set():
+        return
+    if at_once.is_set():
+        log.warning("ending at once, before the drain is complete")
+    else:
+        why = node.member.why_kept() or "the others have not agreed that it may go"
+        log.error("not drained within partitions.drain_timeout_s = %d: %s", limit_s, why)

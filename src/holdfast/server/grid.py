@@ -5,12 +5,14 @@ The member implements this; sessions of every protocol use nothing else. All cal
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from holdfast.core.migration.news import News, Number
 from holdfast.core.store.operations import Done, EntryEvent, Request
 from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.wire import own
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class Lane(Protocol):
     """
 
     serving: list[PartitionCopy | None]
+    in_office: list[PartitionCopy | None]
+    """The same, also while the cluster is passive, when nothing may be written: for reading alone."""
     listening: dict[str, int]
     """Map name -> how many entry listeners want its events. Absent when none: then no event is built."""
 
@@ -131,6 +135,36 @@ class Grid(Protocol):
 
     def local_copy(self, partition: int) -> PartitionCopy | None:
         """Whatever copy this member holds of a partition, primary or backup; for audits."""
+
+    @property
+    def passive(self) -> bool:
+        """Whether the operator has made the cluster passive: nothing may be changed."""
+
+    @property
+    def configured_maps(self) -> Container[str]:
+        """Maps that have settings of their own."""
+
+    @property
+    def master(self) -> str:
+        """UUID of the master; empty before this member is in a cluster."""
+
+    def owner(self, partition: int) -> str | None:
+        """UUID of the partition's primary by the table, if that is a member."""
+
+    # -- what an operator wants, and hears
+
+    def order(self, order: own.Order, done: Callable[[own.Fate, str], None]) -> None:
+        """Let it become so; `done` is called once: when it is, or with the reason why not within the order's time."""
+
+    @property
+    def last_news(self) -> Number:
+        """Number of the newest news that this member has told."""
+
+    def news_since(self, number: Number) -> tuple[list[News], bool]:
+        """News after this number; and whether these are all that there were."""
+
+    def on_news(self, heard: Callable[[News], None]) -> Callable[[], bool]:
+        """Call `heard` with news of partitions from now on; answers the function that ends it."""
 
     def status(self) -> dict[str, object]:
         """What this member knows of itself and the cluster, as plain data (see observe.status)."""

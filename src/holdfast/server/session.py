@@ -13,6 +13,8 @@ from itertools import accumulate
 from typing import assert_never
 
 from holdfast.config import LimitSettings
+from holdfast.core.cluster.state import ClusterState
+from holdfast.core.migration.news import News
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import DEFAULT_TTL, WHOLE, Op, Outcome, Request
 from holdfast.core.store.partition import MapPartition, PartitionCopy
@@ -52,6 +54,8 @@ class OwnSession:
         self._gone = False
         self._waiting = 0
         self._scan: _Scanned | None = None
+        self._watching: own.Watch | None = None
+        self._end_watch: Callable[[], object] = _nothing
 
     def receive(self, data: bytes) -> None:
         """Take one read buffer. Never raises for what is in it."""
@@ -70,6 +74,8 @@ class OwnSession:
         """The connection is gone; answers that come later are dropped."""
         self._gone = True
         self._scan = None
+        self._watching = None
+        self._end_watch()
         self._frames = own.Frames(0)
 
     @property
@@ -105,6 +111,10 @@ class OwnSession:
                 self._put_columns(question)
             case own.AskDigests():
                 self._digests(question)
+            case own.Order():
+                self._order(question)
+            case own.Watch():
+                self._watch(question)
             case _:
                 assert_never(question)
 
@@ -174,11 +184,58 @@ class OwnSession:
                     partition,
                     copy.epoch,
                     row.index(me) if me in row else -1,
-                    self._lane.serving[partition] is copy,
+                    self._lane.in_office[partition] is copy,
                     digests,
                 )
             )
         self._say(own.Digests(question.id, self._grid.table_version(), answered, held))
+
+    # -- what an operator wants, and hears
+
+    def _order(self, order: own.Order) -> None:
+        if not 0 <= order.timeout_ms <= own.ORDER_MS_MAX:
+            detail = f"an order is waited for between 0 and {own.ORDER_MS_MAX} milliseconds"
+            self._fault(order.id, own.FaultKind.MALFORMED, detail)
+            return
+        if order.want is own.Want.STATE and order.state not in set(ClusterState):
+            detail = f"a cluster is {', '.join(ClusterState)}; not {order.state!r}"
+            self._fault(order.id, own.FaultKind.MALFORMED, detail)
+            return
+        if not self._may_wait(order.id):
+            return
+
+        def done(fate: own.Fate, why: str) -> None:
+            self._waiting -= 1
+            self._say(own.Ordered(order.id, fate, why))
+
+        self._grid.order(order, done)
+
+    def _watch(self, watch: own.Watch) -> None:
+        last = self._grid.last_news
+        if watch.after is None:
+            self._say(own.Heard(watch.id, [], last, complete=True))
+            return
+        self._stop_watching()
+        news, complete = self._grid.news_since(watch.after)
+        if news or not complete:
+            news = news[: own.NEWS_MAX]
+            self._say(own.Heard(watch.id, news, news[-1].number if news else last, complete))
+            return
+        self._watching = watch
+        self._end_watch = self._grid.on_news(self._heard)
+
+    def _heard(self, news: News) -> None:
+        watch = self._watching
+        if watch is not None and watch.after is not None and news.number > watch.after:
+            self._watching = None
+            self._end_watch()
+            self._say(own.Heard(watch.id, [news], news.number, complete=True))
+
+    def _stop_watching(self) -> None:
+        watch, self._watching = self._watching, None
+        self._end_watch()
+        if watch is not None and watch.after is not None:
+            self._say(own.Heard(watch.id, [], watch.after, complete=True))
 
     # -- single operations
 
@@ -238,7 +295,7 @@ class OwnSession:
         partition = question.partition
         if not self._in_range(question.id, [partition]):
             return
-        copy: PartitionCopy | None = self._lane.serving[partition]
+        copy: PartitionCopy | None = self._lane.in_office[partition]
         if copy is None and question.any_copy:
             copy = self._grid.local_copy(partition)
         if copy is None:
@@ -265,6 +322,11 @@ class OwnSession:
             self._fault(put.id, own.FaultKind.MALFORMED, refused)
             return
         if not self._in_range(put.id, put.partitions) or not self._may_wait(put.id, count=False):
+            return
+        if self._grid.passive:
+            self._fault(
+                put.id, own.FaultKind.PASSIVE, "the cluster is passive: entries can be read, not changed"
+            )
             return
         keys, values = put.columns.split()
         if (
@@ -377,6 +439,10 @@ class _Scanned:
         rows = bisect_left(list(accumulate(sizes)), self.bytes_max) + 1
         self._at += min(rows, len(keys))
         return own.ColumnBatch.of(keys[:rows], values[:rows])
+
+
+def _nothing() -> None:
+    return None
 
 
 def _why_malformed(name: str, lifetime_ms: int) -> str | None:

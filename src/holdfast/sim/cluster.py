@@ -8,7 +8,7 @@ from functools import partial
 from holdfast.check import convergence, leftovers
 from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Settings
 from holdfast.core.cluster.agreement import is_quorum
-from holdfast.core.cluster.membership import Identity
+from holdfast.core.cluster.identity import Identity
 from holdfast.core.machine import MILLISECOND, Address, MemberId
 from holdfast.core.member import Member
 from holdfast.core.messages import MemberInfo, View

@@ -127,6 +127,7 @@ class Process:
         self.dead = False
         self.left = False
         """Whether it ended by itself, after leaving the cluster."""
+        self.ended_because = ""
         self.awake_at_ns = 0
         self.driver: Driver
         self._random = random.Random(f"{world.random.random()}/{name}")
@@ -183,6 +184,7 @@ class Process:
 
     def stopped(self, why: str) -> None:
         self.world.tell(f"{self.name}: ends: {why}")
+        self.ended_because = why
         self.dead = self.left = True
 
     def soon(self, deed: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Holdfast's own client protocol: what `holdfast status`, the Spark pipeline and the audits speak.
+"""Holdfast's own client protocol: what the commands of an operator, the Spark pipeline and the audits speak.
 
 A client sends the three bytes `HF1` once. Then both sides send frames: a little-endian uint32 length and so
 many bytes of MessagePack, one question or answer each. A question begins with its tag and a number that the
@@ -17,6 +17,7 @@ from itertools import accumulate, pairwise
 
 import msgspec
 
+from holdfast.core.migration.news import News, Number
 from holdfast.core.store.operations import DEFAULT_TTL, Outcome, Request
 from holdfast.errors import ProtocolError, TooLarge
 
@@ -32,6 +33,12 @@ GREETING_BYTES_MAX = 4096
 PAGE_ROWS_MAX = 65_536
 PAGE_BYTES_MAX = 4 << 20
 """A page of a scan ends with the row that reaches this size."""
+
+NEWS_MAX = 500
+"""News in one answer to a `Watch`; the next question brings the next ones."""
+
+ORDER_MS_MAX = 24 * 3600 * 1000
+"""The longest that an order may be waited for."""
 
 _LENGTH = struct.Struct("<I")
 LENGTH_BYTES = _LENGTH.size
@@ -168,7 +175,46 @@ class AskDigests(msgspec.Struct, frozen=True, array_like=True, tag=8):
     """One map only; None: all."""
 
 
-Question = Hello | AskStatus | AskTable | Execute | Scan | NextPage | PutColumns | AskDigests
+@unique
+class Want(IntEnum):
+    """What an operator may want of a member, or of the cluster through it."""
+
+    STATE = 1
+    """The cluster in another state."""
+    END = 2
+    """The cluster passive, and then every member gone: answered when this one is."""
+    LEAVE = 3
+    """This member gone, when everything it holds is safe elsewhere."""
+    LITE = 4
+    """This member without partitions."""
+    DATA = 5
+    """This member, a lite one, with partitions."""
+
+
+class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """Let this become so. Answered when it is, or when it is not so in time; other questions are answered meanwhile."""
+
+    id: int
+    want: Want
+    timeout_ms: int
+    """How long to wait for it, at most `ORDER_MS_MAX`."""
+    state: str = ""
+    """For `STATE`: which one (`active`, `no-migration`, `frozen`, `passive`)."""
+
+
+class Watch(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """What has happened to partitions after the news `after`? Answered as soon as there is something.
+
+    With None the answer comes at once, without news: it says from where to go on. A connection has one watch at a
+    time: a new one ends the one before, which is then answered without news. Numbers are the same on all members, so a
+    client may go on at another one.
+    """
+
+    id: int
+    after: Number | None = None
+
+
+Question = Hello | AskStatus | AskTable | Execute | Scan | NextPage | PutColumns | AskDigests | Order | Watch
 
 # -- answers -------------------------------------------------------------------------------------------------
 
@@ -186,6 +232,8 @@ class FaultKind(IntEnum):
     MALFORMED = 7
     UNKNOWN = 8
     """It may or may not have been done."""
+    PASSIVE = 9
+    """The operator has made the cluster passive: nothing may be changed."""
 
 
 class Fault(msgspec.Struct, frozen=True, array_like=True, tag=64):
@@ -308,7 +356,38 @@ class Digests(msgspec.Struct, frozen=True, array_like=True, tag=71):
     held: list[PartitionDigest]
 
 
-Answer = Fault | HelloOk | StatusIs | TableIs | Executed | Page | PutDone | Digests
+@unique
+class Fate(IntEnum):
+    """What has become of an order."""
+
+    DONE = 1
+    REFUSED = 2
+    """It was not taken, or taken back: nothing of it will happen later."""
+    STANDS = 3
+    """It is not so yet, and the order stands: it is carried out as soon as that is possible."""
+
+
+class Ordered(msgspec.Struct, frozen=True, array_like=True, tag=72):
+    """The answer to an `Order`."""
+
+    id: int
+    fate: Fate
+    why: str
+    """Why it is not so, and what helps; or how the member has ended."""
+
+
+class Heard(msgspec.Struct, frozen=True, array_like=True, tag=73):
+    """News, in order."""
+
+    id: int
+    news: list[News]
+    last: Number
+    """What to say as `after` in the next question."""
+    complete: bool
+    """Whether nothing was left out between `after` and these news; this member may not have been there."""
+
+
+Answer = Fault | HelloOk | StatusIs | TableIs | Executed | Page | PutDone | Digests | Ordered | Heard
 
 # -- frames --------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.core.machine import MILLISECOND
+from holdfast.core.migration.news import News, Number
 from holdfast.core.store.operations import (
     DEFAULT_TTL,
     WHOLE,
@@ -24,6 +25,7 @@ from holdfast.core.store.operations import (
 )
 from holdfast.core.store.partition import MapPartition, PartitionCopy
 from holdfast.server.grid import ClusterCard, MemberCard
+from holdfast.wire import own
 
 ME = "0000000a-0000-000b-0000-00000000000c"
 CLUSTER = "00000001-0002-0003-0004-000000000005"
@@ -35,8 +37,17 @@ class OneLane:
     def __init__(self, grid: OneMemberGrid) -> None:
         self.grid = grid
         self.serving: list[PartitionCopy | None] = list(grid.copies)
+        self._in_office: list[PartitionCopy | None] | None = None
         self.listening: dict[str, int] = {}
         self.seals: list[Callable[[bool], None]] = []
+
+    @property
+    def in_office(self) -> list[PartitionCopy | None]:
+        return self.serving if self._in_office is None else self._in_office
+
+    @in_office.setter
+    def in_office(self, copies: list[PartitionCopy | None]) -> None:
+        self._in_office = copies
 
     def read(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
         held = copy.open(name)
@@ -97,6 +108,28 @@ class OneMemberGrid:
             {ME: list(range(partition_count))},
         )
         self.lane = OneLane(self)
+        self.passive = False
+        self.configured_maps: set[str] = set()
+        self.master = ME
+        self.owners: dict[int, str | None] = {}
+        """Partitions whose owner is not this member."""
+        self.told: list[News] = []
+        self.complete = True
+        self.news_listeners: list[Callable[[News], None]] = []
+        self.orders: list[tuple[own.Order, Callable[[own.Fate, str], None]]] = []
+
+    def tell_news(self, news: News) -> None:
+        """This has happened to a partition."""
+        self.told.append(news)
+        for heard in list(self.news_listeners):
+            heard(news)
+
+    def be_passive(self) -> None:
+        """Let nothing be written any more, as the member does."""
+        self.passive = True
+        self.lane.in_office = list(self.lane.serving)
+        self.lane.serving = [None] * self.partition_count
+        self.answer_with = Outcome(Status.PASSIVE, None, "the cluster is passive")
 
     def away(self, partition: int) -> None:
         """Let the data lane not serve this partition any more."""
@@ -148,6 +181,30 @@ class OneMemberGrid:
 
     def status(self) -> dict[str, object]:
         return {}
+
+    def owner(self, partition: int) -> str | None:
+        return self.owners.get(partition, ME)
+
+    def order(self, order: own.Order, done: Callable[[own.Fate, str], None]) -> None:
+        self.orders.append((order, done))
+
+    @property
+    def last_news(self) -> Number:
+        return self.told[-1].number if self.told else (1, 0)
+
+    def news_since(self, number: Number) -> tuple[list[News], bool]:
+        return [news for news in self.told if news.number > number], self.complete
+
+    def on_news(self, heard: Callable[[News], None]) -> Callable[[], bool]:
+        self.news_listeners.append(heard)
+
+        def remove() -> bool:
+            if heard in self.news_listeners:
+                self.news_listeners.remove(heard)
+                return True
+            return False
+
+        return remove
 
     def execute(self, request: Request, done: Done) -> None:
         self.requests.append(request)

@@ -26,11 +26,15 @@ def refusal(
     if cluster_id and request.cluster_id not in ("", cluster_id):
         return f"you hold data of another cluster (id {request.cluster_id}); this one is {cluster_id}"
     if view is not None and view.ending:
-        return "the cluster is being shut down"
+        return "the cluster is being shut down; start this member again when all others have ended"
     if view is not None and view.state.frozen:
         known = {home(info) for info in (*view.missing, *view.members)}
         if home(request.info) not in known:
-            return f"the cluster is {view.state}: only members that have gone since then may come back"
+            gone = ", ".join(str(home(info)) for info in view.missing)
+            return (
+                f"the cluster is {view.state}: only members that have gone since then may come back"
+                f"{f' (at {gone})' if gone else ''}; set its state to active first: holdfast cluster state active"
+            )
     for key, value in sorted(shared.items()):
         theirs = request.shared.get(key, "")
         if theirs != value:

@@ -39,6 +39,10 @@ class Detector:
         if member in self._heard_ns:
             self._silent.add(member)
 
+    def unheard(self, since_ns: int) -> list[MemberId]:
+        """Of whom nothing has been heard since then, in the order of the view."""
+        return [member for member, heard in self._heard_ns.items() if heard < since_ns]
+
     def suspects(self, now_ns: int) -> list[MemberId]:
         """Whom to suspect now, in the order of the view."""
         limit = now_ns - self._suspect_after_ns

@@ -15,7 +15,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -23,6 +22,7 @@ from holdfast.core.cluster import admission
 from holdfast.core.cluster.admission import Candidates
 from holdfast.core.cluster.agreement import Agreement, is_quorum
 from holdfast.core.cluster.detector import Detector
+from holdfast.core.cluster.identity import Identity, Timing
 from holdfast.core.cluster.state import ClusterState, Wish
 from holdfast.core.cluster.wishes import Wishes
 from holdfast.core.machine import MILLISECOND, Address, CloseLink, MemberId, OpenLink, Outbox, Stop
@@ -43,27 +43,6 @@ RETURN_FACTOR = 3
 """For how many times of suspicion a removed member may still come back."""
 LAST_WORDS_NS = 1000 * MILLISECOND
 """When all leave together, how long the word of it has to reach the others."""
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """What this process is and which cluster it wants to be in."""
-
-    info: MemberInfo
-    cluster: str
-    shared: dict[str, str]
-    seeds: tuple[Address, ...]
-    bootstrap: bool
-    new_cluster_id: str
-    """The id to give to the cluster if this member forms it (drawn outside: the core has no randomness)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """How often and how long, in nanoseconds."""
-
-    heartbeat_ns: int
-    suspect_after_ns: int
 
 
 class Membership:
@@ -145,6 +124,22 @@ class Membership:
     def members(self) -> list[MemberInfo]:
         """The members of the view, oldest first; none before admission."""
         return list(self.view.members) if self.view else []
+
+    def missing(self) -> list[MemberInfo]:
+        """Who has gone while the table is frozen, and keeps its slots."""
+        return self.view.missing if self.view else []
+
+    @property
+    def ending(self) -> bool:
+        """Whether the cluster is being shut down."""
+        return self.view is not None and self.view.ending
+
+    @property
+    def known_by_all(self) -> bool:
+        """Whether every member has said that it has the present view, and so the state of the cluster."""
+        return self.state == "member" and self.wishes.heard_from.issuperset(
+            info.uuid for info in self.members()
+        )
 
     def is_quorum(self, members: set[MemberId]) -> bool:
         """Whether these members can decide for the view."""
@@ -251,7 +246,8 @@ class Membership:
         if self.view is None or not self.is_master or order.view < self.view.number:
             return
         if self.view.ending:
-            self._out.note("the cluster is ending: its state stays", level="warning", wanted=order.state)
+            if not order.ending:
+                self._out.note("the cluster is ending: its state stays", level="warning", wanted=order.state)
             return
         self.wishes.ordered(order)
         self.consider()
@@ -595,4 +591,6 @@ class Membership:
 
     def _depart(self) -> None:
         self.state = "gone"
-        self._out.effects.append(Stop("left the cluster; every partition is safe elsewhere"))
+        whole = "left the cluster, which was shut down as a whole"
+        rest = "left the cluster; everything it held is on other members"
+        self._out.effects.append(Stop(whole if self.ending else rest))

@@ -27,6 +27,8 @@ class Wishes:
         self._of: dict[MemberId, tuple[int, Wish]] = {}
         self.safe: set[MemberId] = set()
         """Who has said in this view that it sees nothing unsafe, and not taken it back."""
+        self.heard_from: set[MemberId] = {me}
+        """Who has said that it has this view."""
         self._order: StateWanted | None = None
         """What was ordered here, and is not so yet."""
         self._ordered: StateWanted | None = None
@@ -46,6 +48,7 @@ class Wishes:
         if beat.wish_number > self._of.get(beat.uuid, (0, Wish.NONE))[0]:
             self._of[beat.uuid] = (beat.wish_number, beat.wish)
         if beat.view == view:
+            self.heard_from.add(beat.uuid)
             self.note_safe(beat.uuid, safe=beat.safe)
 
     def note_safe(self, member: MemberId, *, safe: bool) -> None:
@@ -117,6 +120,7 @@ class Wishes:
         here = {info.uuid for info in view.members}
         self._of = {uuid: wish for uuid, wish in self._of.items() if uuid in here}
         self.safe = set()
+        self.heard_from = {self._me}
         if view.ending:
             self.become(Wish.LEAVE)
         elif self.mine is (Wish.LITE if mine.lite else Wish.DATA):

@@ -40,12 +40,13 @@ PAUSE_NS = 300 * MILLISECOND
 class Running:
     """A migration that was requested from its primary, or waits to be committed."""
 
-    __slots__ = ("committing", "migration", "owner", "version")
+    __slots__ = ("began_ns", "committing", "migration", "owner", "version")
 
-    def __init__(self, migration: Migration, version: int, owner: MemberId) -> None:
+    def __init__(self, migration: Migration, version: int, owner: MemberId, began_ns: int) -> None:
         self.migration = migration
         self.version = version
         self.owner = owner
+        self.began_ns = began_ns
         self.committing = False
 
 
@@ -142,13 +143,13 @@ class Migrations:
         else:
             self._repair(present)
 
-    def _ended(self, migration: Migration, version: int, *, well: bool) -> None:
+    def _ended(self, migration: Migration, version: int, *, well: bool, began_ns: int | None = None) -> None:
         if not well:
             self.failed += 1
             self._out.note(
                 "migration failed", partition=migration.partition, version=version, level="warning"
             )
-        self.ledger.reporter.ended(migration, version, well=well)
+        self.ledger.reporter.ended(migration, version, well=well, began_ns=began_ns)
 
     def _raise(self, migration: Migration) -> None:
         """M-4."""
@@ -318,7 +319,7 @@ class Migrations:
             if self._membership.member(owner) is None or self._membership.member(destination) is None:
                 self._replan()
                 return
-            self.running[partition] = Running(migration, row.version, owner)
+            self.running[partition] = Running(migration, row.version, owner, self._out.now_ns)
             self._load[owner] += 1
             self._load[destination] += 1
             view = self._membership.view
@@ -365,7 +366,7 @@ class Migrations:
         migration = running.migration
         replicas = migration.apply_to(head.replicas)
         row = Row(head.version + migration.increment, replicas, head.epoch)  # type: ignore[arg-type]
-        self._ended(migration, row.version, well=True)
+        self._ended(migration, row.version, well=True, began_ns=running.began_ns)
         self.ledger.propose({message.partition: row})
 
     def on_refused(self, sender: MemberId, message: MigrationRefused) -> None:
@@ -374,7 +375,7 @@ class Migrations:
             return
         self._forget(message.partition)
         self._out.note("migration refused", level="debug", partition=message.partition, why=message.why)
-        self.ledger.reporter.ended(running.migration, running.version, well=False)
+        self.ledger.reporter.ended(running.migration, running.version, well=False, began_ns=running.began_ns)
         self.ledger.tell()
         self._replan()
 
@@ -394,8 +395,9 @@ class Migrations:
             self.ledger.tell()
 
     def departures_known(self) -> None:
-        """Who wants to leave, or to be lite, has changed: plan anew, and do not let them wait for who has crashed."""
-        self._resume_ns = 0
+        """Who wants to leave, or to be lite, has changed: plan anew. Whoever wants that does not wait for a delay."""
+        if self._membership.departing:
+            self._resume_ns = 0
         self.planned = False
         self._queue.clear()
         self.control()
@@ -404,32 +406,49 @@ class Migrations:
         """Whether this member may leave: it holds nothing, and everyone has stored every round (A-2)."""
         if not self._rules.holds("drain-waits"):
             return True
-        if not self.ledger.ready or not self.ledger.settled:
-            return False
+        return self.ledger.ready and self.ledger.settled and not self.why_kept(member)
+
+    def why_kept(self, member: MemberId) -> str:
+        """What has to happen before this member may leave, in words that say what helps; empty when nothing has.
+
+        Every member can say it of itself, as far as it knows.
+        """
         rows = self.ledger.table.rows
         members = self._membership.members()
         present = {info.uuid for info in members}
         going = {m for m in present if self._membership.wishes.of(m) is Wish.LEAVE}
+        state = self._membership.cluster_state
         if any(not info.lite and info.uuid not in going for info in members):
-            if self._membership.cluster_state.migrates:
-                return not any(member in row.replicas for row in rows)
-            return self._can_be_spared(member, present - going)
+            if state.migrates:
+                left = sum(member in row.replicas for row in rows)
+                return f"{left} partition replicas are still here" if left else ""
+            only = self._only_here(member, present - going)
+            return (
+                f"the cluster is {state}: this member holds the only copy of {only} partitions; "
+                "set the state to active, so that they can move"
+                if only
+                else ""
+            )
         # Everyone who holds data leaves: the cluster ends, unless somebody who is missing holds what nobody here does.
         # By order it ends all the same.
-        view = self._membership.view
-        if view is not None and view.ending:
-            return True
-        return not self._membership.may_be_missed and all(
-            present.intersection(row.replicas) for row in rows if row.version
+        if self._membership.ending:
+            return ""
+        if self._membership.may_be_missed:
+            return "all data members leave, and one that was just removed may be about to return"
+        gone = sum(not present.intersection(row.replicas) for row in rows if row.version)
+        return (
+            f"all data members leave, and {gone} partitions are held by nobody here; "
+            "start again who holds them, or stop this member at once"
+            if gone
+            else ""
         )
 
-    def _can_be_spared(self, member: MemberId, staying: set[MemberId]) -> bool:
-        """M-6: nothing may move; it may go if of all it holds somebody who stays has every map."""
+    def _only_here(self, member: MemberId, staying: set[MemberId]) -> int:
+        """M-6: nothing may move; of so many partitions that it holds nobody who stays has every map."""
         holders = self._settings.complete()
-        return all(
-            staying.intersection(filter(None, row.holding[:holders]))
+        return sum(
+            member in row.replicas and not staying.intersection(filter(None, row.holding[:holders]))
             for row in self.ledger.table.rows
-            if member in row.replicas
         )
 
     def may_demote(self, member: MemberId) -> bool:

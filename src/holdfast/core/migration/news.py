@@ -7,16 +7,23 @@ keeps them until all have acknowledged, so that a new master can pass them on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Container, Iterable
 from enum import StrEnum, unique
 
 import msgspec
 
+from holdfast.config.schema import DEFAULT_MAP
 from holdfast.core.machine import MILLISECOND, Outbox
 from holdfast.core.placement.migration import Migration
 from holdfast.core.placement.table import Row
 
-NO_PROCESS = (0, 0)
+RECENT = 2000
+"""News that a member can tell again to whoever was not there."""
+
+Number = tuple[int, int]
+"""Of a piece of news: the view in which it happened, and the how manieth in it."""
+NO_PROCESS: Number = (0, 0)
 
 
 @unique
@@ -42,20 +49,24 @@ class Loss(msgspec.Struct, frozen=True, array_like=True):
     lost_backups: int
     """How many backups are gone besides the owner: 0 means that the first backup has become the owner."""
     all_lost: bool
-    """Whether no copy is left among the members."""
+    """Whether no copy that holds every map is left among the members."""
     maps: list[str]
     """Configured maps whose entries of this partition are gone; `default` stands for all that are not named."""
     begun_anew: bool = False
     """Whether the partition goes on empty, because `partitions.lost` is `accept`; else it waits for a copy."""
 
+    def concerns(self, name: str, configured: Container[str]) -> bool:
+        """Whether entries of this map are gone; `configured` are the maps that have settings of their own."""
+        return (name if name in configured else DEFAULT_MAP) in self.maps
+
 
 class News(msgspec.Struct, frozen=True, array_like=True):
     """One piece of news. Numbers of a process count migrations; `elapsed_ms` is the master's clock since its start."""
 
-    number: tuple[int, int]
-    """View in which it happened, and the how manieth in it; later news have greater numbers."""
+    number: Number
+    """Later news have greater numbers."""
     kind: Kind
-    process: tuple[int, int] = NO_PROCESS
+    process: Number = NO_PROCESS
     """The process it belongs to: the number of its STARTED."""
     planned: int = 0
     completed: int = 0
@@ -65,6 +76,8 @@ class News(msgspec.Struct, frozen=True, array_like=True):
     version: int = 0
     """Version of the partition's row after the migration, or its failure."""
     loss: Loss | None = None
+    took_ms: int = 0
+    """How long this one migration took, by the clock of the master that had asked for it; 0 when nobody knows."""
 
     @property
     def remaining(self) -> int:
@@ -88,24 +101,38 @@ class Chronicle:
     """The news of one member: told to its listeners once each, kept until everyone has them."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[int, int], tuple[int, News]] = {}
+        self._kept: dict[Number, tuple[int, News]] = {}
         """Number -> the round that brought it, and the news."""
-        self.told_until = (0, 0)
-        """Number of the last that was told here."""
-        self._since = (0, 0)
+        self.told: Number = (0, 0)
+        """The newest that was told."""
+        self._since: Number = (0, 0)
+        self._recent: deque[News] = deque(maxlen=RECENT)
+        self._whole_after: Number = (0, 0)
+        """All that was told after this one is in `recent`."""
         self.open: News | None = None
         """The last that is known of a process that is not over."""
-        self._listeners: list[Told] = []
+        self._listeners: list[list[Told]] = []
+        """Each in a list of its own, which is empty when it has been removed."""
 
-    def listen(self, told: Told) -> Callable[[], None]:
-        """Call `told` with each piece of news from now on; answers the function that ends it."""
-        self._listeners.append(told)
+    def listen(self, told: Told) -> Callable[[], bool]:
+        """Call `told` with each piece of news from now on; answers the function that ends it.
 
-        def remove() -> None:
-            if told in self._listeners:
-                self._listeners.remove(told)
+        That function says whether it has ended something: False when called again.
+        """
+        entry = [told]
+        self._listeners.append(entry)
+
+        def remove() -> bool:
+            here = any(other is entry for other in self._listeners)
+            self._listeners = [other for other in self._listeners if other is not entry]
+            entry.clear()
+            return here
 
         return remove
+
+    def since(self, number: Number) -> tuple[list[News], bool]:
+        """What was told after the news of this number, in order; and whether that is all there was."""
+        return [news for news in self._recent if news.number > number], number >= self._whole_after
 
     @property
     def kept(self) -> list[News]:
@@ -119,10 +146,10 @@ class Chronicle:
         hear of the rest of one that began before.
         """
         self._kept.clear()
-        self._since = self.told_until = max(self.told_until, (life, 0))
+        self._since = self.told = self._whole_after = max(self.told, (life, 0))
         if self.open is not None:
             over = msgspec.structs.replace(
-                self.open, number=self.told_until, kind=Kind.FINISHED, migration=None, version=0
+                self.open, number=self.told, kind=Kind.FINISHED, migration=None, version=0
             )
             self.open = None
             self._tell(over)
@@ -133,15 +160,19 @@ class Chronicle:
             self._kept.clear()
         for one in sorted(news, key=lambda one: one.number):
             self._kept[one.number] = (round_number, one)
-            if one.number > self.told_until:
-                self.told_until = one.number
+            if one.number > self.told:
+                self.told = one.number
                 self._follow(one)
                 if one.process > self._since or one.process == NO_PROCESS:
                     self._tell(one)
 
     def _tell(self, news: News) -> None:
-        for told in list(self._listeners):
-            told(news)
+        if len(self._recent) == RECENT:
+            self._whole_after = self._recent[0].number
+        self._recent.append(news)
+        for entry in list(self._listeners):
+            for told in entry:
+                told(news)
 
     def _follow(self, news: News) -> None:
         if news.kind is Kind.FINISHED:
@@ -199,7 +230,7 @@ class Reporter:
         """The view has changed: the process stands where what was told, and what will be, has left it."""
         self._process = chronicle.open
         for news in untold:
-            if news.number > chronicle.told_until and news.kind is not Kind.LOST:
+            if news.number > chronicle.told and news.kind is not Kind.LOST:
                 self._process = None if news.kind is Kind.FINISHED else news
 
     def started(self, planned: int) -> None:
@@ -209,8 +240,8 @@ class Reporter:
         process = self._say(News((0, 0), Kind.STARTED, planned=planned))
         self.pending[-1] = self._process = msgspec.structs.replace(process, process=process.number)
 
-    def ended(self, migration: Migration, version: int, *, well: bool) -> None:
-        """One migration has ended; the partition's row has this version now."""
+    def ended(self, migration: Migration, version: int, *, well: bool, began_ns: int | None = None) -> None:
+        """One migration has ended; the partition's row has this version now. `began_ns`: when it was asked for."""
         before = self._process or News((0, 0), Kind.STARTED)
         after = News(
             (0, 0),
@@ -222,6 +253,7 @@ class Reporter:
             self._elapsed_ms(),
             migration,
             version,
+            took_ms=(self._out.now_ns - began_ns) // MILLISECOND if began_ns is not None else 0,
         )
         said = self._say(after)
         if self._process is not None:

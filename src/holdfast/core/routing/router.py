@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.config import Settings
+from holdfast.config.schema import INTERNAL
 from holdfast.core.machine import MILLISECOND, SECOND, MemberId, Outbox
 from holdfast.core.messages import Answer, Forward
 from holdfast.core.placement.table import Row
@@ -115,7 +116,7 @@ class Router:
         return ""
 
     def _dispatch(self, parked: Parked) -> None:
-        if self.passive and parked.request.op not in READS:
+        if self.passive and _changes(parked.request):
             parked.done(PASSIVE)
             return
         partition = parked.request.partitions[0]
@@ -143,7 +144,7 @@ class Router:
 
     def _gather(self, gathering: Gathering) -> None:
         """Ask every owner for its share of what is missing."""
-        if self.passive and gathering.request.op not in READS:
+        if self.passive and _changes(gathering.request):
             gathering.finish(Outcome(Status.UNKNOWN, None, PARTLY) if gathering.started else PASSIVE)
             return
         shares: dict[MemberId, list[int]] = {}
@@ -224,7 +225,7 @@ class Router:
     def on_forward(self, sender: MemberId, forward: Forward) -> None:
         request = forward.request
         ticket = forward.ticket
-        if self.passive and request.op not in READS:
+        if self.passive and _changes(request):
             self._out.send(sender, Answer(ticket, PASSIVE, []))
             return
         if request.op in WHOLE:
@@ -338,6 +339,14 @@ class Router:
             None,
             f"{where} had no serving primary for {seconds} s; nothing was changed there",
         )
+
+
+def _changes(request: Request) -> bool:
+    """Whether a passive cluster refuses this. What Holdfast keeps for itself may change: names of opened maps, schemas.
+
+    Without that no client could begin to read while the cluster is passive.
+    """
+    return request.op not in READS and not request.map.startswith(INTERNAL)
 
 
 def _told(known: bool, value: Value) -> Outcome:

@@ -34,7 +34,7 @@ class Conversation:
         self.every_partition = list(range(grid.partition_count))
         self._send = send
         self._close = close
-        self._undo: dict[bytes, Callable[[], None]] = {}
+        self._undo: dict[bytes, Callable[[], object]] = {}
         self._registered = 0
         self._waiting = 0
 
@@ -76,7 +76,7 @@ class Conversation:
 
     # -- listeners
 
-    def register(self, listen: Callable[[], Callable[[], None]]) -> bytes:
+    def register(self, listen: Callable[[], Callable[[], object]]) -> bytes:
         """Begin a registration, undone when the connection ends; answers its id as the protocol writes UUIDs.
 
         Ids are unique on this connection, which is all that clients need.

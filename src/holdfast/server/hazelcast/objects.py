@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import cast
 
 from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import EntryEvent, EventKind, Op, Request, Value
+from holdfast.core.store.operations import EntryEvent, EventKind, Op, Outcome, Request, Status, Value
 from holdfast.server.hazelcast.conversation import Conversation, Message
 from holdfast.server.hazelcast.frames import BEGIN, END, event, message, response, text, uuid
 from holdfast.server.hazelcast.layouts import Call, Layout
 from holdfast.server.hazelcast.maps import RESERVED, nothing, reject_reserved, truth
-from holdfast.server.hazelcast.refusals import UNSUPPORTED, CallRefused
+from holdfast.server.hazelcast.refusals import UNSUPPORTED, CallRefused, refusal
 
 OBJECTS_MAP = "__objects"
 MAP_SERVICE = "hz:impl:mapService"
@@ -69,6 +69,8 @@ def _create_all(talk: Conversation, call: Call) -> None:
 
 def _destroy(talk: Conversation, call: Call) -> None:
     _check(call.name, call.service)
+    if talk.grid.passive:
+        raise CallRefused(*refusal(Outcome(Status.PASSIVE)))
     clear = Request(Op.CLEAR, call.name, talk.every_partition)
     talk.execute_all(call, [clear, _on(talk, Op.DELETE, call.name)], lambda _: nothing(call, None))
 

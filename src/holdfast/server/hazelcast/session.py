@@ -12,7 +12,7 @@ from functools import partial
 from holdfast.config import LimitSettings
 from holdfast.errors import ProtocolError, TooLarge
 from holdfast.server.grid import Grid
-from holdfast.server.hazelcast import authentication, listeners, maps, objects, schemas, views
+from holdfast.server.hazelcast import authentication, listeners, maps, objects, partitions, schemas, views
 from holdfast.server.hazelcast.conversation import Conversation, Message
 from holdfast.server.hazelcast.entries_cy import DATA_AT, serve_entries
 from holdfast.server.hazelcast.frames import (
@@ -64,6 +64,7 @@ MESSAGES: dict[int, Message] = {
     **schemas.MESSAGES,
     **maps.MESSAGES,
     **listeners.MESSAGES,
+    **partitions.MESSAGES,
     0x000B00: Message(Layout("|"), _hear),
     0x000C00: Message(Layout("|"), _hear),
     0x000F00: Message(Layout("|"), _backup_listener),

@@ -1,0 +1,169 @@
+"""`holdfast cluster`: its state, its end, whether it is safe, and what happens in it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from functools import partial
+from typing import Any
+
+import click
+
+from holdfast.cli.credentials import Credentials, credentials
+from holdfast.cli.orders import EXIT_FAILED, Give, address_option, timeout_option, together
+from holdfast.cli.watch import watch
+from holdfast.client.blocking import Client
+from holdfast.client.control import Status, order, order_cluster
+from holdfast.client.routing import parse_addresses
+from holdfast.core.cluster.state import ClusterState
+from holdfast.core.machine import Address
+from holdfast.errors import Denied, HoldfastError
+from holdfast.wire import own
+
+ANSWER_S = 5.0
+"""How long the members may take, together, to say whether the cluster is safe."""
+LOOK_S = 0.1
+
+
+@click.group(short_help="State, shutdown, safety and news of the cluster.")
+def cluster() -> None:
+    r"""What concerns the whole cluster, through any of its members.
+
+    \b
+      holdfast cluster state                   which state is it in?
+      holdfast cluster state no-migration      change it
+      holdfast cluster safe --wait 60          wait until a crash would cost nothing
+      holdfast cluster watch                   see partitions move
+      holdfast cluster shutdown                end all members
+
+    Exit status: 0 when it is so; 1 when it is not, was refused, or nobody answers; 2 when the call is wrong; 3 when it
+    is not so in time, and the order stands. Credentials are needed when the members have any configured.
+    """
+
+
+def _client(address: str, credentials: Credentials) -> Client:
+    return Client(
+        address,
+        username=credentials.username,
+        password=credentials.password,
+        token=credentials.token,
+        timeout_s=ANSWER_S,
+    )
+
+
+def _status(address: str, credentials: Credentials) -> dict[str, Any]:
+    with _client(address, credentials) as client:
+        return client.status()
+
+
+@cluster.command(short_help="Show or change the state of the cluster.")
+@click.argument(
+    "wanted", required=False, metavar="[STATE]", type=click.Choice([state.value for state in ClusterState])
+)
+@address_option
+@timeout_option(60)
+@credentials
+def state(wanted: str | None, *, address: str, timeout_s: float, credentials: Credentials) -> None:
+    r"""Show the state of the cluster, or put it into another one: answers when every member is in it.
+
+    \b
+      active         all is allowed
+      no-migration   nothing moves, and lost copies are not restored; backups are promoted
+      frozen         also nothing is promoted, and only who has gone may come back: for restarts
+      passive        also nothing can be written
+
+    \b
+      holdfast cluster state
+      holdfast cluster state frozen -a 127.0.0.1:5702
+    """
+    if wanted is None:
+        print(_status(address, credentials)["cluster_state"])
+        return
+    addresses = parse_addresses(address)
+    order_cluster(addresses, credentials.for_client(), own.Want.STATE, state=wanted, timeout_s=timeout_s)
+    print(f"the cluster is {wanted}")
+
+
+@cluster.command(short_help="End all members. What they hold is gone.")
+@address_option
+@timeout_option(120)
+@click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@credentials
+def shutdown(*, address: str, timeout_s: float, yes: bool, credentials: Credentials) -> None:
+    r"""End the whole cluster: nothing can be written any more, and then every member leaves.
+
+    Data lives in memory alone: with the last member it is gone.
+
+    \b
+      holdfast cluster shutdown --yes
+    """
+    seen = _status(address, credentials)
+    names = {
+        f"{member['name']} ({member['host']}:{member['client_port']})": member for member in seen["members"]
+    }
+    if not yes:
+        click.confirm(
+            f"End all {len(names)} members of cluster {seen['cluster']!r}? Their data is in memory only, and gone then",
+            abort=True,
+            err=True,
+        )
+    known = credentials.for_client()
+    gives: dict[str, Give] = {
+        name: partial(
+            order, Address(member["host"], member["client_port"]), known, own.Want.END, timeout_s=timeout_s
+        )
+        for name, member in names.items()
+    }
+    sys.exit(together(gives, "has ended", _waits))
+
+
+def _waits(status: Status) -> str:
+    why = status.get("why_kept")
+    return f"still there: {why}" if why else "still there"
+
+
+@cluster.command(short_help="Could a crash cost something now? Exit status 0: no.")
+@address_option
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(0, 86_400),
+    default=0.0,
+    metavar="SECONDS",
+    help="Wait until it is safe, at most so long.",
+)
+@credentials
+def safe(*, address: str, wait_s: float, credentials: Credentials) -> None:
+    r"""Say whether the whole cluster is safe: every partition has all its copies, and nothing is moving.
+
+    Exit status 0 when it is; 1, with the reason, when it is not or nobody answers. Cheap enough for every second.
+
+    \b
+      holdfast cluster safe || echo "do not stop anything now"
+      holdfast cluster safe --wait 120 -a 127.0.0.1:5701,127.0.0.1:5702
+    """
+    deadline = time.monotonic() + wait_s
+    with _client(address, credentials) as client:
+        while True:
+            why = _why_unsafe(client)
+            if not why:
+                print("safe")
+                return
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(LOOK_S)
+    print(f"not safe: {why}")
+    sys.exit(EXIT_FAILED)
+
+
+def _why_unsafe(client: Client) -> str:
+    try:
+        status = client.status()
+    except Denied:
+        raise
+    except HoldfastError as failed:
+        return str(failed)
+    return str(status["why_cluster_unsafe"])
+
+
+cluster.add_command(watch)

@@ -1,0 +1,110 @@
+"""What the commands of an operator share: which members to ask, and orders to several of them at once."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from holdfast.client.control import Status
+from holdfast.client.routing import DEFAULT_PORT
+from holdfast.errors import HoldfastError, Standing
+
+EXIT_FAILED = 1
+EXIT_MISUSED = 2
+"""Something about the call or the settings is wrong; nothing was started."""
+EXIT_STANDING = 3
+"""An order was taken, but not carried out in time: it stands."""
+
+TELL_S = 1.0
+"""Between two lines about one member."""
+JOIN_S = 0.1
+
+Give = Callable[..., str]
+"""Gives an order, tells `progress` the member's status meanwhile, and answers how the member ended, if it did."""
+
+address_option = click.option(
+    "-a",
+    "--address",
+    default=f"127.0.0.1:{DEFAULT_PORT}",
+    show_default=True,
+    metavar="HOST:PORT[,...]",
+    help="The client door of any member, or of several: the first that answers is asked.",
+)
+
+
+def timeout_option(default_s: float) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """How long an order is waited for."""
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(0, 86_400),
+        default=default_s,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long to wait. The order stands after that.",
+    )
+
+
+class Progress:
+    """Lines about members on standard error, when there is something new, and not too often."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._told: dict[str, tuple[str, float]] = {}
+
+    def tell(self, member: str, line: str, *, now: bool = False) -> None:
+        """Say this of a member."""
+        with self._lock:
+            before, at_s = self._told.get(member, ("", 0.0))
+            if line != before and (now or time.monotonic() - at_s >= TELL_S):
+                self._told[member] = (line, time.monotonic())
+                print(f"{member}: {line}", file=sys.stderr, flush=True)
+
+
+def still_here(status: Status) -> str:
+    """How far a member is that shall give its partitions away."""
+    partitions: Any = status["partitions"]
+    left = partitions["primaries"] + partitions["backups"]
+    why = status.get("why_kept") or ""
+    return f"{left} partition replicas still here" + (
+        f"; {why}" if why and "still here" not in str(why) else ""
+    )
+
+
+def together(gives: dict[str, Give], done: str, progress: Callable[[Status], str] = still_here) -> int:
+    """Give these orders, by the name of the member, at the same time; answers the exit status.
+
+    `done` is what is said of a member that has carried out its order.
+    """
+    lines = Progress()
+    worst: list[int] = [0]
+
+    def one(member: str, give: Give) -> None:
+        try:
+            how = give(progress=lambda status: lines.tell(member, progress(status)))
+        except Standing as standing:
+            lines.tell(member, str(standing), now=True)
+            worst.append(EXIT_STANDING)
+        except (HoldfastError, OSError) as failed:
+            lines.tell(member, str(failed), now=True)
+            worst.append(EXIT_FAILED)
+        else:
+            print(f"{member}: {how or done}", flush=True)
+
+    threads = [
+        threading.Thread(target=one, args=(member, give), daemon=True) for member, give in gives.items()
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(JOIN_S)
+    except KeyboardInterrupt:
+        raise Standing("no longer waited for; what was ordered stands") from None
+    return EXIT_FAILED if EXIT_FAILED in worst else max(worst)

@@ -1,0 +1,207 @@
+"""An operator's end of the protocol: orders that are waited for, and news as they come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+from holdfast.client.connection import Broken, Connection, Credentials
+from holdfast.client.routing import delays
+from holdfast.core.machine import Address
+from holdfast.core.migration.news import News, Number
+from holdfast.errors import HoldfastError, NotReady, Refused, Standing, Unknown
+from holdfast.wire import own
+
+LOOK_S = 0.25
+"""Between two looks at how far an order is."""
+ANSWER_S = 5.0
+"""A member that answers nothing for so long is given up."""
+PING_S = 2.0
+"""How long a watch is silent before the member is asked whether it is there."""
+LATE_S = 5.0
+"""So much longer than the time of an order is its answer waited for."""
+
+Status = dict[str, object]
+
+
+def order(
+    address: Address,
+    credentials: Credentials,
+    want: own.Want,
+    *,
+    state: str = "",
+    timeout_s: float,
+    progress: Callable[[Status], None] = lambda status: None,
+) -> str:
+    """Give an order to the member at this address and wait until it is carried out; answers how it ended, if it did.
+
+    `progress` hears the member's status meanwhile. Raises Refused when nothing of the order will happen, Standing when
+    it is not carried out in time and stands, Unknown when the member went away before it answered, NotReady when it
+    cannot be reached; and Denied.
+    """
+    try:
+        connection = Connection(address, credentials, ANSWER_S)
+    except Broken as broken:
+        raise NotReady(str(broken)) from broken
+    try:
+        number = connection.next_number()
+        timeout_ms = min(round(timeout_s * 1000), own.ORDER_MS_MAX)
+        connection.post(own.Order(number, want, timeout_ms, state))
+        deadline = time.monotonic() + timeout_s + LATE_S
+        while not connection.has_answer(number) and time.monotonic() < deadline:
+            try:
+                progress(connection.ask(own.AskStatus(connection.next_number()), own.StatusIs).status)
+                connection.wait(number, LOOK_S)
+            except Broken:
+                if not connection.has_answer(number):
+                    raise
+        if not connection.has_answer(number):
+            raise Standing(f"{address} has not answered the order in time; it may stand")
+        answer = connection.collect(number, own.Ordered)
+    except Broken as broken:
+        raise Unknown(
+            f"{broken}; the order was given, but not answered: look at the log of this member"
+        ) from broken
+    finally:
+        connection.close()
+    if answer.fate is own.Fate.REFUSED:
+        raise Refused(answer.why)
+    if answer.fate is own.Fate.STANDS:
+        raise Standing(f"{answer.why}. The order stands, and will be carried out when that is possible")
+    return answer.why
+
+
+def order_cluster(
+    addresses: list[Address], credentials: Credentials, want: own.Want, *, state: str = "", timeout_s: float
+) -> None:
+    """Give an order that concerns the whole cluster through any member; when that goes away, through another one.
+
+    Raises as `order` does.
+    """
+    deadline = time.monotonic() + timeout_s
+    left = list(addresses)
+    asked: list[Address] = []
+    failed: HoldfastError = NotReady("no member was named")
+
+    def learn(status: Status) -> None:
+        left.extend(found for found in _addresses(status) if found not in left and found not in asked)
+
+    while left:
+        address = left.pop(0)
+        asked.append(address)
+        left_s = max(0.0, deadline - time.monotonic())
+        try:
+            order(address, credentials, want, state=state, timeout_s=left_s, progress=learn)
+        except (NotReady, Unknown) as gone:
+            failed = gone
+        else:
+            return
+    raise failed
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """The watch goes on at this member."""
+
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """What happened between the news before and the next ones is not known here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """No member can be asked at the moment."""
+
+    why: str
+
+
+class Watcher:
+    """What happens to partitions, from one member; when that goes away, from another one of the cluster."""
+
+    def __init__(self, addresses: list[Address], credentials: Credentials) -> None:
+        """Nothing is sent yet. Other members are found from these."""
+        self._addresses = addresses
+        self._credentials = credentials
+        self._known: list[Address] = []
+        self._last: Number | None = None
+        self._listened = False
+        self._uuids: set[str] = set()
+        self.status: Status = {}
+        """What the member that is asked has said of itself and the cluster; at most some seconds old."""
+
+    def events(self) -> Iterator[News | Listening | Gap | Silence]:
+        """News from now on, without end, each once, also when the member changes.
+
+        Raises Denied, Unsupported or ProtocolError when a member refuses to be asked.
+        """
+        waits = delays()
+        silent = False
+        while True:
+            self._listened = False
+            failures: list[str] = []
+            for address in dict.fromkeys([*self._known, *self._addresses]):
+                try:
+                    yield from self._at(address)
+                except (Broken, NotReady) as failed:
+                    failures.append(str(failed))
+                if self._listened:
+                    break
+            if self._listened:
+                waits, silent = delays(), False
+                continue
+            if not silent:
+                silent = True
+                yield Silence("; ".join(failures))
+            time.sleep(next(waits))
+
+    def _at(self, address: Address) -> Iterator[News | Listening | Gap]:
+        """What this member tells, until it goes away."""
+        connection = Connection(address, self._credentials, ANSWER_S)
+        try:
+            status = self._look(connection)
+            if self._last is None:
+                self._last = connection.ask(own.Watch(connection.next_number()), own.Heard).last
+            yield Listening(status)
+            while True:
+                number = connection.next_number()
+                connection.post(own.Watch(number, self._last))
+                while not connection.wait(number, PING_S):
+                    self._look(connection)
+                heard = connection.collect(number, own.Heard)
+                self._last = heard.last
+                if not heard.complete:
+                    yield Gap()
+                if any(not self._knows(news) for news in heard.news):
+                    self._look(connection)
+                yield from heard.news
+        finally:
+            connection.close()
+
+    def _knows(self, news: News) -> bool:
+        """Whether the status lists all members that are spoken of."""
+        moved = news.migration
+        return moved is None or {moved.destination, moved.source} - {None} <= self._uuids
+
+    def _look(self, connection: Connection) -> Status:
+        """Its status, which must be that of a member. Raises NotReady, Broken."""
+        status = connection.ask(own.AskStatus(connection.next_number()), own.StatusIs).status
+        if status["state"] != "member":
+            raise NotReady(f"{connection.address} is {status['state']}")
+        self._listened = True
+        self._known = _addresses(status)
+        self.status = status
+        self._uuids.update(str(member["uuid"]) for member in _members(status))
+        return status
+
+
+def _members(status: Status) -> list[dict[str, Any]]:
+    return cast("list[dict[str, Any]]", status["members"])
+
+
+def _addresses(status: Status) -> list[Address]:
+    return [Address(member["host"], member["client_port"]) for member in _members(status)]

@@ -1,0 +1,29 @@
+"""Who is this process, which cluster does it want to be in, and how patient is it?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core.machine import Address
+from holdfast.core.messages import MemberInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What this process is and which cluster it wants to be in."""
+
+    info: MemberInfo
+    cluster: str
+    shared: dict[str, str]
+    seeds: tuple[Address, ...]
+    bootstrap: bool
+    new_cluster_id: str
+    """The id to give to the cluster if this member forms it (drawn outside: the core has no randomness)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How often and how long, in nanoseconds."""
+
+    heartbeat_ns: int
+    suspect_after_ns: int

@@ -1,0 +1,180 @@
+"""What an operator wants of this member, and of the cluster through it: ordered, waited for, answered.
+
+The same for the in-process API and for orders that come over the client door. The core repeats an order until it is so
+(`core.cluster.wishes`); here is only the waiting. After a TimeoutError it stands; only `demote` takes its order back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING
+
+from holdfast.core.cluster.state import ClusterState, Wish
+from holdfast.errors import HoldfastError, NotReady, Refused
+from holdfast.wire import own
+
+if TYPE_CHECKING:
+    from holdfast.runtime.node import Node
+
+POLL_S = 0.02
+LAST_ANSWERS_S = 1.0
+"""How long a member that ends gives its orders to be answered."""
+
+
+class Control:
+    """Orders to one member. Every call raises Refused when it was not taken, TimeoutError when it is not so in time."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._driver = node.driver
+        self._member = node.member
+        self._ended = node.ended
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- orders
+
+    async def change_state(self, state: ClusterState, timeout_s: float) -> None:
+        """Put the whole cluster into this state; returns when every member has said that it is."""
+        membership = self._member.membership
+        self._must_be_member()
+        self._must_go_on()
+        self._node.guard(lambda: self._driver.change_state(state))
+
+        def reached() -> bool:
+            self._must_go_on()
+            return membership.cluster_state is state and membership.known_by_all
+
+        def why() -> str:
+            if membership.cluster_state is state:
+                return "not every member has said that it knows; " + (
+                    self._member.safety.why_silent() or "wait"
+                )
+            return f"the cluster is {membership.cluster_state}" + self._whom_it_waits_for()
+
+        await self.until(reached, timeout_s, why)
+
+    def _must_go_on(self) -> None:
+        if self._member.membership.ending:
+            raise Refused("the cluster is being shut down: its state cannot be changed any more")
+
+    async def shut_down_cluster(self, timeout_s: float) -> None:
+        """Make the cluster passive and let every member leave; returns when this one has."""
+        if not self._ended.is_set():
+            self._must_be_member()
+            self._node.guard(lambda: self._driver.change_state(ClusterState.PASSIVE, ending=True))
+        await self._until_ended(timeout_s)
+
+    async def leave(self, timeout_s: float) -> None:
+        """Let this member go when everything it holds is safe elsewhere; returns when it has."""
+        self._node.leave()
+        await self._until_ended(timeout_s)
+
+    async def promote(self, timeout_s: float) -> None:
+        """Let this lite member own partitions."""
+        self._must_not_leave()
+        self._become(Wish.DATA)
+        membership = self._member.membership
+
+        def why() -> str:
+            return "it is still a lite member" + self._whom_it_waits_for()
+
+        await self.until(lambda: not membership.info.lite, timeout_s, why)
+
+    async def demote(self, timeout_s: float) -> None:
+        """Make this member a lite one when its partitions are safe elsewhere; if that is too late it stays as it is."""
+        membership = self._member.membership
+        self._must_not_leave()
+        if [info.uuid for info in membership.data_members()] == [self._member.me]:
+            raise Refused("this is the last data member: without it nobody would hold the partitions")
+        self._become(Wish.LITE)
+        try:
+            await self.until(lambda: membership.info.lite, timeout_s, self._why_not_lite)
+        except BaseException:
+            self._become(Wish.NONE)
+            raise
+
+    def _become(self, wish: Wish) -> None:
+        self._node.guard(lambda: self._driver.become(wish))
+
+    def _why_not_lite(self) -> str:
+        left = sum(1 for row in self._member.table.rows if self._member.me in row.replicas)
+        state = self._member.membership.cluster_state
+        still = f"{left} partition replicas are still here" if left else "the others have not agreed yet"
+        hint = f"; the cluster is {state}: set the state to active, so that they can move"
+        return still + ("" if state.migrates else hint) + self._whom_it_waits_for()
+
+    # -- waiting
+
+    async def until(self, reached: Callable[[], bool], timeout_s: float, why: Callable[[], str]) -> None:
+        """Wait. Raises TimeoutError, which says `why` it is not so; Closing or InvariantBroken when the member ends."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while not reached():
+            self._node.check()
+            if asyncio.get_running_loop().time() >= deadline:
+                raise TimeoutError(f"not within {timeout_s:g} s: {why()}")
+            await asyncio.sleep(POLL_S)
+
+    async def _until_ended(self, timeout_s: float) -> None:
+        def why() -> str:
+            return self._member.why_kept() or "the others have not agreed yet that it may go"
+
+        await self.until(self._ended.is_set, timeout_s, why)
+        if self._node.broken is not None:
+            self._node.check()
+
+    def _whom_it_waits_for(self) -> str:
+        silent = self._member.safety.why_silent()
+        return f"; {silent}" if silent else ""
+
+    def _must_be_member(self) -> None:
+        self._node.check()
+        state = self._member.membership.state
+        if state != "member":
+            raise NotReady(f"this member is {state}; give the order to one that is in the cluster")
+
+    def _must_not_leave(self) -> None:
+        self._must_be_member()
+        if self._member.membership.leaving:
+            raise Refused("this member is leaving")
+
+    # -- orders from outside
+
+    def take(self, order: own.Order, done: Callable[[own.Fate, str], None]) -> None:
+        """Carry out an order of a client; `done` is called once."""
+        task = asyncio.get_running_loop().create_task(self._answer(order, done))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, order: own.Order, done: Callable[[own.Fate, str], None]) -> None:
+        try:
+            await self._carry_out(order)
+        except HoldfastError as refused:
+            done(own.Fate.REFUSED, str(refused))
+        except TimeoutError as late:
+            fate = own.Fate.REFUSED if order.want is own.Want.LITE else own.Fate.STANDS
+            done(fate, str(late))
+        else:
+            done(own.Fate.DONE, self._node.ended_because if self._ended.is_set() else "")
+
+    def _carry_out(self, order: own.Order) -> Coroutine[None, None, None]:
+        timeout_s = order.timeout_ms / 1000
+        match order.want:
+            case own.Want.STATE:
+                return self.change_state(ClusterState(order.state), timeout_s)
+            case own.Want.END:
+                return self.shut_down_cluster(timeout_s)
+            case own.Want.LEAVE:
+                return self.leave(timeout_s)
+            case own.Want.LITE:
+                return self.demote(timeout_s)
+            case own.Want.DATA:
+                return self.promote(timeout_s)
+
+    async def stop(self) -> None:
+        """The member ends: orders that are fulfilled by that are answered, the others given up."""
+        tasks = list(self._tasks)
+        if tasks and self._ended.is_set():
+            await asyncio.wait(tasks, timeout=LAST_ANSWERS_S)
+        for task in tasks:
+            task.cancel()

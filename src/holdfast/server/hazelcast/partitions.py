@@ -1,0 +1,124 @@
+"""Listeners for what happens to partitions: migrations, and copies that are lost.
+
+With `local_only` a client registers at every member, and each tells only what is its own: of a migration the master, of
+a loss the partition's owner, or the master where there is none. So such a client, too, hears of everything once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+
+from holdfast.core.migration.news import Kind, Loss, News, Number
+from holdfast.server.hazelcast.conversation import Conversation, Message
+from holdfast.server.hazelcast.frames import BEGIN, END, INT, event, frame, message, response, uuid
+from holdfast.server.hazelcast.layouts import Call, Layout
+from holdfast.server.hazelcast.maps import guarded, truth
+
+ADD_LOST, REMOVE_LOST = 0x000600, 0x000700
+ADD_MIGRATION, REMOVE_MIGRATION = 0x001100, 0x001200
+ADD_MAP_LOST, REMOVE_MAP_LOST = 0x011B00, 0x011C00
+
+STARTED, FINISHED = 0, 1
+"""The types of a migration event."""
+
+_STATE = Struct("<qiiq")
+"""Start in milliseconds since 1970, planned, completed, and milliseconds that have passed."""
+_REPLICA = Struct("<ii17s17s?q")
+_LOST = Struct("<ii17s")
+_MAP_LOST = Struct("<i17s")
+
+
+# -- losses
+
+
+def _add_lost(talk: Conversation, call: Call) -> None:
+    def heard(loss: Loss, source: str) -> bytes:
+        fixed = _LOST.pack(loss.partition, loss.lost_backups, uuid(source or None))
+        return message([event(call.kind + 2, call.correlation, fixed)])
+
+    _add_loss_listener(talk, call, heard)
+
+
+def _add_map_lost(talk: Conversation, call: Call) -> None:
+    def heard(loss: Loss, source: str) -> bytes | None:
+        if not loss.concerns(call.name, talk.grid.configured_maps):
+            return None
+        return message(
+            [event(call.kind + 2, call.correlation, _MAP_LOST.pack(loss.partition, uuid(source or None)))]
+        )
+
+    _add_loss_listener(talk, call, heard)
+
+
+def _add_loss_listener(talk: Conversation, call: Call, event_of: Callable[[Loss, str], bytes | None]) -> None:
+    grid = talk.grid
+
+    def heard(news: News) -> None:
+        if news.loss is None:
+            return
+        source = grid.owner(news.loss.partition) or grid.master
+        if not call.local_only or source == grid.member_uuid:
+            told = event_of(news.loss, source)
+            if told is not None:
+                talk.say(told)
+
+    _register(talk, call, heard)
+
+
+# -- migrations
+
+
+def _add_migration(talk: Conversation, call: Call) -> None:
+    grid = talk.grid
+    began: dict[Number, int] = {}
+
+    def heard(news: News) -> None:
+        if news.kind is Kind.LOST or (call.local_only and grid.master != grid.member_uuid):
+            return
+        if news.process not in began:
+            began.clear()
+            began[news.process] = grid.wall_ms() - news.elapsed_ms
+        talk.say(migration_event(call, news, began[news.process]))
+
+    _register(talk, call, heard)
+
+
+def migration_event(call: Call, news: News, began_ms: int) -> bytes:
+    """The event for the client that made the registration `call`; `began_ms`: when the process did, since 1970."""
+    state = [BEGIN, frame(_STATE.pack(began_ms, news.planned, news.completed, news.elapsed_ms)), END]
+    if news.migration is None:
+        kind = STARTED if news.kind is Kind.STARTED else FINISHED
+        return message([event(call.kind + 2, call.correlation, INT.pack(kind)), *state])
+    moved = news.migration
+    fixed = _REPLICA.pack(
+        moved.partition,
+        moved.destination_new,
+        uuid(moved.source),
+        uuid(moved.destination),
+        news.kind is Kind.COMPLETED,
+        news.took_ms,
+    )
+    return message([event(call.kind + 3, call.correlation, fixed), *state])
+
+
+# -- registrations
+
+
+def _register(talk: Conversation, call: Call, heard: Callable[[News], None]) -> None:
+    registration = talk.register(lambda: talk.grid.on_news(heard))
+    talk.say(message([response(call.kind + 1, call.correlation, registration)]))
+
+
+def _remove(talk: Conversation, call: Call) -> None:
+    talk.say(truth(call, talk.unregister(call.registration)))
+
+
+MESSAGES = {
+    ADD_LOST: Message(Layout("local_only |"), _add_lost),
+    REMOVE_LOST: Message(Layout("registration |"), _remove),
+    ADD_MIGRATION: Message(Layout("local_only |"), _add_migration),
+    REMOVE_MIGRATION: Message(Layout("registration |"), _remove),
+    ADD_MAP_LOST: Message(Layout("local_only | name"), guarded(_add_map_lost)),
+    REMOVE_MAP_LOST: Message(Layout("registration | name"), _remove),
+}

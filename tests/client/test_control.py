@@ -1,0 +1,244 @@
+"""An operator's end of the protocol, against members in one process that do as the test says."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.server.memory_cluster import MemoryCluster, MemoryMember
+
+from holdfast.client import control
+from holdfast.client.connection import Credentials
+from holdfast.client.control import Gap, Listening, Silence, Watcher, order, order_cluster
+from holdfast.core.machine import Address
+from holdfast.core.migration.news import Kind, News
+from holdfast.core.placement.migration import NONE, Migration
+from holdfast.errors import Denied, NotReady, Refused, Standing, Unknown
+from holdfast.wire import own
+
+NOBODY = Credentials()
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryCluster]:
+    """Three members that tell of themselves what real ones do."""
+
+    def status(self: MemoryMember) -> dict[str, object]:
+        members = [
+            {
+                "uuid": other.member_uuid,
+                "name": f"m{other.number}",
+                "host": "127.0.0.1",
+                "client_port": other.port,
+            }
+            for other in self.world.members
+            if other.alive
+        ]
+        return {"state": "member", "name": f"m{self.number}", "members": members}
+
+    monkeypatch.setattr(MemoryMember, "status", status)
+    monkeypatch.setattr(control, "LOOK_S", 0.01)
+    monkeypatch.setattr(control, "PING_S", 0.05)
+    with MemoryCluster(3, 7) as running:
+        yield running
+
+
+def door(member: MemoryMember) -> Address:
+    return Address("127.0.0.1", member.port)
+
+
+def when_ordered(
+    cluster: MemoryCluster, member: MemoryMember, deed: Callable[[Any], None]
+) -> threading.Thread:
+    """Do this with the function that answers the member's first order, when it has come."""
+
+    def wait() -> None:
+        while not member.orders:
+            time.sleep(0.005)
+        cluster.do(lambda: deed(member.orders[0][1]))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+# -- orders
+
+
+@pytest.mark.parametrize(
+    ("fate", "error"), [(own.Fate.DONE, None), (own.Fate.REFUSED, Refused), (own.Fate.STANDS, Standing)]
+)
+def test_what_becomes_of_an_order_is_told(
+    cluster: MemoryCluster, fate: own.Fate, error: type[Exception] | None
+) -> None:
+    member = cluster.members[0]
+    seen: list[control.Status] = []
+    # It is answered only after the member was asked how far it is.
+    thread = when_ordered(cluster, member, lambda done: cluster.loop.call_later(0.1, done, fate, "because"))
+    if error is None:
+        told = order(door(member), NOBODY, own.Want.LEAVE, timeout_s=7, progress=seen.append)
+        assert told == "because"
+    else:
+        with pytest.raises(error, match="because"):
+            order(door(member), NOBODY, own.Want.LEAVE, timeout_s=7, progress=seen.append)
+    thread.join()
+    assert [given.want for given, _ in member.orders] == [own.Want.LEAVE]
+    assert member.orders[0][0].timeout_ms == 7000
+    assert seen
+    assert seen[0]["name"] == "m1"
+
+
+def test_a_member_that_goes_away_leaves_the_order_unknown(cluster: MemoryCluster) -> None:
+    member = cluster.members[0]
+    thread = when_ordered(cluster, member, lambda done: cluster.kill(member))
+    with pytest.raises(Unknown, match="the order was given, but not answered"):
+        order(door(member), NOBODY, own.Want.LEAVE, timeout_s=7)
+    thread.join()
+    with pytest.raises(NotReady, match="cannot connect"):
+        order(door(member), NOBODY, own.Want.LEAVE, timeout_s=7)
+
+
+def test_the_last_answer_of_a_member_that_ends_is_heard(cluster: MemoryCluster) -> None:
+    member = cluster.members[0]
+
+    def end(done: Callable[[own.Fate, str], None]) -> None:
+        done(own.Fate.DONE, "left the cluster")
+        for writer in list(member.writers):
+            writer.close()
+
+    thread = when_ordered(cluster, member, end)
+    assert order(door(member), NOBODY, own.Want.LEAVE, timeout_s=7) == "left the cluster"
+    thread.join()
+
+
+def test_an_order_to_the_cluster_goes_on_through_another_member(cluster: MemoryCluster) -> None:
+    first, second, _ = cluster.members
+    threads = [
+        when_ordered(cluster, first, lambda done: cluster.kill(first)),
+        when_ordered(cluster, second, lambda done: done(own.Fate.DONE, "")),
+    ]
+    order_cluster([door(first)], NOBODY, own.Want.STATE, state="frozen", timeout_s=7)
+    for thread in threads:
+        thread.join()
+    given = second.orders[0][0]
+    assert (given.want, given.state) == (own.Want.STATE, "frozen")
+    assert given.timeout_ms <= 7000
+
+
+def test_an_order_to_a_cluster_of_which_nobody_answers(cluster: MemoryCluster) -> None:
+    addresses = [door(member) for member in cluster.members]
+    for member in cluster.members:
+        cluster.do(lambda one=member: cluster.loop.call_soon(one.server.close))
+    cluster.do(lambda: None)
+    with pytest.raises(NotReady, match="cannot connect"):
+        order_cluster(addresses, NOBODY, own.Want.STATE, state="frozen", timeout_s=1)
+
+
+def test_credentials_are_shown_at_the_door(cluster: MemoryCluster) -> None:
+    member = cluster.members[0]
+    member.user = ("ada", "secret", None)
+    with pytest.raises(Denied):
+        order(door(member), NOBODY, own.Want.END, timeout_s=1)
+    with pytest.raises(Denied):
+        next(Watcher([door(member)], NOBODY).events())
+    thread = when_ordered(cluster, member, lambda done: done(own.Fate.DONE, ""))
+    order(door(member), Credentials(None, "ada", "secret"), own.Want.END, timeout_s=1)
+    thread.join()
+
+
+# -- news
+
+
+def news(count: int) -> News:
+    moved = Migration(count, "a", 0, NONE, "b", NONE, 0)
+    return News((1, count), Kind.COMPLETED, (1, 0), 9, count, migration=moved)
+
+
+def tell(cluster: MemoryCluster, count: int, *members: MemoryMember) -> None:
+    """All members hear of this; first those that are named."""
+    for member in members or cluster.members:
+        cluster.do(lambda one=member: one.tell_news(news(count)))
+
+
+def test_news_come_once_each_also_when_the_member_changes(cluster: MemoryCluster) -> None:
+    first, second, _ = cluster.members
+    events = Watcher([door(first)], NOBODY).events()
+    assert isinstance(next(events), Listening)
+    tell(cluster, 1)
+    assert next(events) == news(1)
+    tell(cluster, 2)
+    tell(cluster, 3, second, cluster.members[2])  # the first has not heard of this when it dies
+    assert next(events) == news(2)
+    cluster.do(lambda: cluster.kill(first))
+    listening = next(events)
+    assert isinstance(listening, Listening)
+    assert listening.status["name"] == "m2"
+    assert next(events) == news(3)
+    tell(cluster, 4, second)
+    assert next(events) == news(4)
+    events.close()  # type: ignore[attr-defined]
+
+
+def test_what_was_told_while_nobody_asked_is_heard_later(cluster: MemoryCluster) -> None:
+    events = Watcher([door(cluster.members[0])], NOBODY).events()
+    next(events)
+    for count in (1, 2, 3):
+        tell(cluster, count)
+    assert [next(events) for _ in range(3)] == [news(1), news(2), news(3)]
+    events.close()  # type: ignore[attr-defined]
+
+
+def test_a_gap_is_told(cluster: MemoryCluster) -> None:
+    first, second, _ = cluster.members
+    events = Watcher([door(first)], NOBODY).events()
+    next(events)
+    second.complete = False
+    tell(cluster, 5, second)
+    cluster.do(lambda: cluster.kill(first))
+    assert isinstance(next(events), Listening)
+    assert next(events) == Gap()
+    assert next(events) == news(5)
+    events.close()  # type: ignore[attr-defined]
+
+
+def test_silence_is_told_once_and_ends(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = cluster.members[0]
+    monkeypatch.setattr(MemoryMember, "status", lambda self: {"state": "exiled", "members": []})
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            row = {"uuid": "u", "name": "m1", "host": "127.0.0.1", "client_port": first.port}
+            monkeypatch.setattr(MemoryMember, "status", lambda self: {"state": "member", "members": [row]})
+
+    monkeypatch.setattr(control.time, "sleep", sleep)
+    events = Watcher([door(first)], NOBODY).events()
+    silence = next(events)
+    assert isinstance(silence, Silence)
+    assert "is exiled" in silence.why
+    assert isinstance(next(events), Listening)
+    assert len(pauses) == 3
+    assert pauses == sorted(set(pauses)), "each longer than the one before"
+    events.close()  # type: ignore[attr-defined]
+
+
+def test_a_member_that_leaves_the_cluster_is_watched_no_longer(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It still answers; but what happens now, it is not told."""
+    first, before = cluster.members[0], MemoryMember.status
+    events = Watcher([door(first)], NOBODY).events()
+    next(events)
+
+    def status(self: MemoryMember) -> dict[str, object]:
+        return before(self) | ({"state": "exiled"} if self is first else {})
+
+    monkeypatch.setattr(MemoryMember, "status", status)
+    listening = next(events)
+    assert isinstance(listening, Listening)
+    assert listening.status["name"] == "m2"
+    events.close()  # type: ignore[attr-defined]
