@@ -8,7 +8,7 @@ from importlib.metadata import version
 import click
 
 from holdfast.cli.configuration import config
-from holdfast.cli.pipeline import audit, chaos, demo
+from holdfast.cli.pipeline import audit, chaos, demo, resize
 from holdfast.cli.simulate import simulate
 from holdfast.cli.start import start
 from holdfast.cli.status import status
@@ -42,7 +42,7 @@ def holdfast() -> None:
     """
 
 
-for command in (start, status, simulate, audit, demo, chaos, config):
+for command in (start, status, simulate, audit, demo, chaos, resize, config):
     holdfast.add_command(command)
 
 

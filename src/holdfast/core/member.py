@@ -71,7 +71,9 @@ class Member:
         self.lane = Lane(self.me, settings, self.out, rules)
         self.lane.attach(rows)
         self.copies = Copies(self.me, settings, self.out, rules, rows)
-        self.router = Router(self.me, settings, self.out, rows, self.lane, present=self._present)
+        self.router = Router(
+            self.me, settings, self.out, rows, self.lane, present=self._present, coming=self._coming
+        )
         self.activation = Activation(
             self.me,
             self.out,
@@ -258,6 +260,10 @@ class Member:
             self.router.on_timer()
         elif name == "plan":
             self.migrations.on_timer()
+        elif name == "planning":
+            self.migrations.go_on_planning()
+        elif name == "part-look":
+            self.membership.consider()
         elif name == "sweep":
             self.lane.sweep(SWEEP_LIMIT)
             self.out.timer("sweep", SWEEP_NS)
@@ -292,6 +298,10 @@ class Member:
     def _leavers_changed(self) -> None:
         self._known_leavers = set(self.membership.leavers)
         self.migrations.leaver_known()
+
+    def _coming(self, partition: int) -> bool:
+        stored = self.ledger.stored_row(partition)
+        return stored is not None and stored.owner == self.me
 
     def _present(self, member: MemberId) -> bool:
         return self.membership.member(member) is not None

@@ -35,6 +35,8 @@ GREETING_TIMEOUT_S = 5.0
 WHISPERS_KEPT = 16
 UNREAD_BYTES_MAX = 64 * 1024 * 1024
 """What may wait in the buffer of one connection; above it packets are left to their link to repeat."""
+EARLY_BYTES_MAX = 16 * 1024 * 1024
+"""What may be kept of members that this one has not been told of yet; above it packets are left to their link."""
 SILENT_TCP_MS = 10_000
 """After so long without a TCP acknowledgement a connection is given up, and made anew."""
 
@@ -257,8 +259,19 @@ class Network:
         self.incoming: set[Incoming] = set()
         self._outgoing: dict[Address, Outgoing] = {}
         self._peers: dict[MemberId, tuple[int, Address]] = {}
+        self._early: list[tuple[MemberId, tuple[int, int], bytes]] = []
+        """Packets of lives that begin with a view which has not come here yet: sender, lives of both ends, body."""
+        self._early_bytes = 0
+        self._newest_life = 0
+        """The newest life that this member was ever told of. Lives are numbered by the views that admit them."""
         self._server: asyncio.Server | None = None
-        self._stopped = False
+        self._running = False
+        """Between `begin` and `stop`. The door is open before: what comes then is as good as lost."""
+
+    def begin(self, driver: Driver) -> None:
+        """From now on there is somebody to tell of what arrives."""
+        self.driver = driver
+        self._running = True
 
     async def listen(self, server: asyncio.Server) -> None:
         """Take over the listening socket."""
@@ -269,6 +282,10 @@ class Network:
     def open(self, member: MemberId, life: int, address: Address) -> None:
         """Be ready to carry packets to this life of a member."""
         self._peers[member] = (life, address)
+        self._newest_life = max(self._newest_life, life)
+        if self._early:
+            # Not at once: the engine is in the middle of a step.
+            asyncio.get_running_loop().call_soon(self._look_again)
 
     def close(self, member: MemberId) -> None:
         """Carry nothing more to it."""
@@ -288,7 +305,7 @@ class Network:
 
     def whisper(self, address: Address, data: bytes) -> None:
         """Carry a message that may be lost."""
-        if not self._stopped:
+        if self._running:
             frame = FRAME.pack(FRAME.size - 4 + len(data), WHISPER, 0, 0) + data
             self._to(address).send(frame, whisper=True)
 
@@ -306,15 +323,32 @@ class Network:
 
     def arrived(self, greeting: Greeting, kind: int, lives: tuple[int, int], body: bytes) -> None:
         """A frame: a packet for the present lives of both ends, or a whisper."""
-        if self._stopped:
+        if not self._running:
             return
         if kind == WHISPER:
             self.driver.whispered(Address(greeting.host, greeting.port), body)
             return
-        sender = MemberId(greeting.uuid)
+        self._packet(MemberId(greeting.uuid), lives, body)
+
+    def _packet(self, sender: MemberId, lives: tuple[int, int], body: bytes) -> None:
+        mine = self.own_life()
         peer = self._peers.get(sender)
-        if peer is not None and lives == (peer[0], self.own_life()):
+        if peer is not None and lives == (peer[0], mine):
             self.driver.packet(sender, body)
+            return
+        early = lives[0] > self._newest_life or lives[1] > mine
+        if early and self._early_bytes + len(body) <= EARLY_BYTES_MAX:
+            # Whoever sends has heard of the next view, and this member will in a moment. The link would repeat what
+            # is dropped here only after a second, and a partition may stand still meanwhile.
+            self._early.append((sender, lives, body))
+            self._early_bytes += len(body)
+
+    def _look_again(self) -> None:
+        """Members have come into the view: take what they sent before this one knew."""
+        early, self._early = self._early, []
+        self._early_bytes = 0
+        for sender, lives, body in early:
+            self._packet(sender, lives, body)
 
     def connected(self, address: Address) -> None:
         """A new connection: what went into the old one may be lost."""
@@ -332,7 +366,7 @@ class Network:
 
     async def stop(self) -> None:
         """Close everything."""
-        self._stopped = True
+        self._running = False
         if self._server is not None:
             self._server.close()
         for outgoing in self._outgoing.values():

@@ -24,7 +24,6 @@ log = logging.getLogger("holdfast")
 BROKEN = 70
 """Exit status after an error inside the member (EX_SOFTWARE)."""
 PROGRESS_S = 1.0
-FREEZE_S = 2.0
 
 
 def main(settings: Settings) -> int:
@@ -46,6 +45,10 @@ async def _run(settings: Settings) -> int:
         node.ended.set()
 
     loop.set_exception_handler(failed)
+    # All modules are loaded: keep them out of the collector's sight, for a full collection of them would stop the
+    # member for 30 ms. Now, while nobody waits for it, and once: whatever is frozen is never collected.
+    gc.collect()
+    gc.freeze()
     await node.start()
     leaving = asyncio.Event()
     at_once = asyncio.Event()
@@ -63,7 +66,6 @@ async def _run(settings: Settings) -> int:
         node.client_address,
         node.member.membership.info.host + ":" + str(node.member.membership.info.port),
     )
-    frozen = asyncio.create_task(_freeze())
     ready = asyncio.create_task(_announce(node))
     waits = {ready, asyncio.create_task(leaving.wait()), asyncio.create_task(node.ended.wait())}
     try:
@@ -78,7 +80,7 @@ async def _run(settings: Settings) -> int:
             return BROKEN
         return status
     finally:
-        for task in (frozen, ready, *waits):
+        for task in (ready, *waits):
             task.cancel()
         await node.stop()
 
@@ -111,16 +113,6 @@ async def _announce(node: Node) -> None:
         len(membership.members()),
         membership.master,
     )
-
-
-async def _freeze() -> None:
-    """Keep what lives as long as the member out of the collector's sight: a full collection would stop it for longer.
-
-    Once: whatever is frozen is never collected, and later there would be sessions of clients among it.
-    """
-    await asyncio.sleep(FREEZE_S)
-    gc.collect()
-    gc.freeze()
 
 
 async def _drain(node: Node, at_once: asyncio.Event) -> int:

@@ -16,12 +16,13 @@ members, and may be called at any time.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 
 from holdfast.config import Settings
 from holdfast.core.cluster.membership import Membership
 from holdfast.core.machine import MILLISECOND, MemberId, Outbox
 from holdfast.core.messages import MigrationReady, MigrationRefused, MigrationRequest, View
-from holdfast.core.placement.layout import Candidate, arrange
+from holdfast.core.placement.layout import Candidate, arrange, arranging
 from holdfast.core.placement.ledger import Ledger
 from holdfast.core.placement.migration import Migration
 from holdfast.core.placement.planner import plan
@@ -30,6 +31,13 @@ from holdfast.core.rules import Rules
 
 PAUSE_NS = 300 * MILLISECOND
 """After a refusal or a failure: let the members settle before planning again."""
+PARTING_NS = 250 * MILLISECOND
+"""How long a member that leaves stays when it holds nothing any more: for what clients have sent it before they knew,
+and until they know. They hang up on a member that is not listed any more, and what is under way then is unknown."""
+PIECES = 8
+"""Steps of planning that are done without a look at anything else: a millisecond or two."""
+PLANNED_AT_ONCE = 16
+"""Partitions whose way to the wanted row is one such step."""
 
 
 class Running:
@@ -60,6 +68,10 @@ class Migrations:
         self.running: dict[int, Running] = {}
         self.planned = False
         """Whether the queue is what the present members need; an empty queue then means: balanced."""
+        self._planning: Generator[None] | None = None
+        """The plan in the making: a part at a time, for the master serves requests meanwhile."""
+        self._bare_since: dict[MemberId, int] = {}
+        """Since when members that want to leave hold nothing any more."""
         self._paused = False
         self.completed = 0
         self.failed = 0
@@ -70,8 +82,7 @@ class Migrations:
 
     def view_changed(self, view: View | None) -> None:
         """Plans die with the view they were made for; what runs between living members goes on."""
-        self._queue.clear()
-        self.planned = False
+        self._discard_plan()
         if view is None or not self._membership.is_master:
             self.running.clear()
             self._load.clear()
@@ -164,13 +175,33 @@ class Migrations:
         if not self.ledger.ready or self._paused:
             return
         if not self.planned:
-            self._plan()
+            if self._planning is None:
+                self._planning = self._plan()
+                self.go_on_planning()
+            return
         self._start()
         if not self.running and not self._queue and self.ledger.settled:
             self._membership.consider()
 
-    def _plan(self) -> None:
+    def _discard_plan(self) -> None:
+        self.planned = False
+        self._planning = None
         self._queue.clear()
+
+    def go_on_planning(self) -> None:
+        """Do a part of the plan in the making; when it is made, what it says."""
+        if self._planning is None:
+            return
+        for _ in range(PIECES):
+            try:
+                next(self._planning)
+            except StopIteration:
+                self._planning = None
+                self.control()
+                return
+        self._out.timer("planning", 0)
+
+    def _plan(self) -> Generator[None]:
         candidates = [
             Candidate(info.uuid, info.group or info.uuid)
             for info in self._membership.members()
@@ -186,11 +217,18 @@ class Migrations:
         present = {info.uuid for info in self._membership.members()}
         head = self.ledger.head
         here = [p for p, row in enumerate(head) if any(member in present for member in row.replicas)]
+        before = list(head)
         current = [tuple(m if m in present else None for m in head[p].replicas) for p in here]
-        targets = arrange(current, candidates, self._replicas)
+        targets = yield from arranging(current, candidates, self._replicas)
         cleared: dict[int, Row] = {}
-        for partition, now, target in zip(here, current, targets, strict=True):
-            if tuple(now) == tuple(target) or partition in self.running:
+        for number, (partition, now, target) in enumerate(zip(here, current, targets, strict=True)):
+            if number % PLANNED_AT_ONCE == 0:
+                yield
+            if (
+                tuple(now) == tuple(target)
+                or partition in self.running
+                or head[partition] != before[partition]
+            ):
                 continue
             found = plan(partition, tuple(now), tuple(target))
             if found.migrations:
@@ -198,7 +236,8 @@ class Migrations:
             elif found.cleared:
                 slots = [None if index in found.cleared else member for index, member in enumerate(now)]
                 cleared[partition] = head[partition].changed(tuple(slots))
-        self.planned = True
+        # What was committed while this was planned is looked at once more, in the end (`committed`) or now.
+        self.planned = bool(self._queue or self.running) or head == before
         if self._queue:
             self._out.note("rebalance planned", migrations=sum(len(moves) for moves in self._queue.values()))
         if cleared:
@@ -252,8 +291,7 @@ class Migrations:
         return running
 
     def _replan(self) -> None:
-        self.planned = False
-        self._queue.clear()
+        self._discard_plan()
         if not self._paused:
             self._paused = True
             self._out.timer("plan", PAUSE_NS, PAUSE_NS // 2)
@@ -308,8 +346,7 @@ class Migrations:
 
     def leaver_known(self) -> None:
         """A member has said that it wants to leave: plan without it."""
-        self.planned = False
-        self._queue.clear()
+        self._discard_plan()
         self.control()
 
     def may_part(self, member: MemberId) -> bool:
@@ -321,12 +358,22 @@ class Migrations:
         rows = self.ledger.table.rows
         members = self._membership.members()
         if any(not info.lite and info.uuid not in self._membership.leavers for info in members):
-            return not any(member in row.replicas for row in rows)
+            return self._has_been_bare(member)
         # Everyone who holds data leaves: the cluster ends, unless somebody who is missing holds what nobody here does.
         present = {info.uuid for info in members}
         return not self._membership.may_be_missed and all(
             present.intersection(row.replicas) for row in rows if row.version
         )
+
+    def _has_been_bare(self, member: MemberId) -> bool:
+        if any(member in row.replicas for row in self.ledger.table.rows):
+            self._bare_since.pop(member, None)
+            return False
+        now_ns = self._out.now_ns
+        if member not in self._bare_since:
+            self._bare_since[member] = now_ns
+            self._out.timer("part-look", PARTING_NS)
+        return now_ns - self._bare_since[member] >= PARTING_NS
 
     @property
     def queued(self) -> int:
