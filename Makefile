@@ -11,12 +11,11 @@ NODE_TESTS := tests/interop/node
 
 SEEDS ?= 500
 WORKERS ?= 0
-ROUNDS ?= 20
 ARGS ?=
 # One meaning of text everywhere.
 export PYTHONUTF8 := 1
 
-.PHONY: help demo test check sim bench chaos slow lock clean java node install
+.PHONY: help demo test check sim bench chaos resize slow lock clean java node install
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,7 +41,10 @@ bench: install ## Measure, against redis-server where it is installed; writes do
 	@$(BIN)/python -m bench $(ARGS)
 
 chaos: install ## Kill members of a real cluster under load, again and again (ROUNDS=20)
-	@$(BIN)/holdfast chaos --rounds $(ROUNDS) $(ARGS)
+	@$(BIN)/holdfast chaos --rounds $(or $(ROUNDS),20) $(ARGS)
+
+resize: install ## Grow and shrink a real cluster under load, with crashes, again and again (ROUNDS=10)
+	@$(BIN)/holdfast resize --rounds $(or $(ROUNDS),10) $(ARGS)
 
 slow: install java node ## The tests that take long
 	@$(BIN)/python -m pytest -q -m "slow" $(ARGS)

@@ -198,7 +198,7 @@ def test_secrets_are_never_shown() -> None:
 def test_members_agree_on_what_they_share_and_nothing_else() -> None:
     mine = load("[maps.flights]\nbackups = 2")
     same = load(
-        "[maps.flights]\nbackups = 2\n[member]\nname = 'other'\n[partitions]\nparallel_migrations = 2"
+        "[maps.flights]\nbackups = 2\n[member]\nname = 'other'\n[partitions]\nparallel_migrations = 3"
     )
     other = load("[maps.flights]\nbackups = 1")
     assert mine.digest() == same.digest()

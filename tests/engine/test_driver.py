@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.machine import MILLISECOND, SECOND, Effect, Event, TimerFired
-from holdfast.core.messages import Replicate
+from holdfast.core.machine import (
+    MILLISECOND,
+    SECOND,
+    Address,
+    Effect,
+    Event,
+    MemberId,
+    OpenLink,
+    Received,
+    TimerFired,
+)
+from holdfast.core.messages import Replicate, TableFetch
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import Op, Outcome, Request, Status
+from holdfast.engine import driver as driver_under_test
+from holdfast.engine.link import Link, road_between
 from holdfast.sim.cluster import Cluster, simulated_settings
 from holdfast.sim.world import Process, World
-from holdfast.wire.codec import decode
+from holdfast.wire.codec import decode, encode
 
 LINK_HEADER_BYTES = 24
 
@@ -130,3 +142,63 @@ def test_events_leave_at_the_end_of_the_turn_too(pair: Pair) -> None:
         pair.session(name)
         pair.world.run_until(pair.world.now_ns + 20 * MILLISECOND)
     assert heard == [b"a", b"b", b"c", b"d"]
+
+
+class Stranger:
+    """A member that knows a view which the other one of the pair has not heard of yet."""
+
+    def __init__(self, pair: Pair, life: int) -> None:
+        self.pair = pair
+        self.driver = pair.other.driver
+        self.me = MemberId("stranger")
+        self.life = life
+        member = self.driver.member
+        ends = (self.me, life), (member.me, member.membership.info.life)
+        self.link = Link(road_between(*ends), Rules())
+        self.heard: list[Event] = []
+
+        def handle(event: Event, now_ns: int) -> list[Effect]:
+            if isinstance(event, Received):
+                self.heard.append(event)
+            return []
+
+        member.handle = handle  # type: ignore[method-assign]
+
+    def send(self, number: int) -> None:
+        self.driver.packet(self.me, self.link.send(encode(TableFetch(number)), 0))
+
+    def admitted(self) -> None:
+        self.driver._deed(OpenLink(self.me, self.life, Address("host9", 1)))
+        self.pair.later(0)
+
+    def told(self) -> list[int]:
+        return [event.message.view for event in self.heard if isinstance(event, Received)]  # type: ignore[union-attr]
+
+
+def test_packets_of_a_member_that_is_not_known_yet_wait_until_it_is(pair: Pair) -> None:
+    stranger = Stranger(pair, 4)
+    stranger.send(1)
+    stranger.send(2)
+    assert stranger.told() == []
+    stranger.admitted()
+    stranger.send(3)
+    assert stranger.told() == [1, 2, 3]
+
+
+def test_packets_of_a_life_that_is_over_are_dropped_when_the_next_begins(pair: Pair) -> None:
+    earlier, stranger = Stranger(pair, 3), Stranger(pair, 4)
+    earlier.send(1)
+    stranger.send(2)
+    stranger.admitted()
+    assert stranger.told() == [2]
+    assert stranger.driver._early == {}
+    assert stranger.driver._early_bytes == 0
+
+
+def test_what_waits_is_limited(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    stranger = Stranger(pair, 4)
+    monkeypatch.setattr(driver_under_test, "EARLY_BYTES_MAX", 60)
+    for number in range(3):
+        stranger.send(number)
+    stranger.admitted()
+    assert stranger.told() == [0, 1]

@@ -11,7 +11,7 @@ from holdfast.cli.cluster import cluster
 from holdfast.cli.configuration import config
 from holdfast.cli.member import member
 from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, EXIT_STANDING
-from holdfast.cli.pipeline import audit, chaos, demo
+from holdfast.cli.pipeline import audit, chaos, demo, resize
 from holdfast.cli.plan import plan
 from holdfast.cli.simulate import simulate
 from holdfast.cli.start import start
@@ -44,7 +44,7 @@ def holdfast() -> None:
     """
 
 
-for command in (start, status, cluster, member, plan, simulate, audit, demo, chaos, config):
+for command in (start, status, cluster, member, plan, simulate, audit, demo, chaos, resize, config):
     holdfast.add_command(command)
 
 

@@ -1,8 +1,9 @@
-"""`holdfast audit`, `demo` and `chaos`: jobs around a cluster. What they need is imported when they are asked for."""
+"""`holdfast audit`, `demo`, `chaos`, `resize`: jobs around a cluster. What they need is imported when asked for."""
 
 from __future__ import annotations
 
 import json
+import random
 import sys
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -11,6 +12,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.credentials import Credentials, credentials
+from holdfast.config.schema import BACKUPS_MAX
 from holdfast.errors import ConfigError
 
 SHOWN = 20
@@ -93,6 +95,58 @@ def chaos(rounds: int, members: int, clients: int, seed: int | None) -> None:
     from holdfast.demo.chaos import main
 
     sys.exit(main(rounds, members, clients, seed))
+
+
+@click.command(short_help="Grow and shrink a cluster under load, again and again.")
+@click.option(
+    "--rounds", default=10, show_default=True, type=click.IntRange(1), help="From 3 to 7 members and back."
+)
+@click.option(
+    "--backups",
+    multiple=True,
+    default=(1, 2),
+    show_default="1 and 2",
+    type=click.IntRange(1, BACKUPS_MAX),
+    help="One map for the client with so many sync backups; may be given more than once.",
+)
+@click.option(
+    "--rate", default=400.0, show_default=True, type=click.FloatRange(1), help="Operations a second."
+)
+@click.option(
+    "--megabytes", default=32, show_default=True, type=click.IntRange(0), help="Data to move, in each map."
+)
+@click.option("--kills/--no-kills", default=True, show_default=True, help="Kill one member in each round.")
+@click.option("--seed", type=int, help="Who is killed and who leaves; random if left out.")
+@click.option("--logs", type=click.Path(path_type=Path), help="Folder for the members' logs.")
+@click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
+def resize(
+    rounds: int,
+    backups: tuple[int, ...],
+    rate: float,
+    megabytes: int,
+    seed: int | None,
+    logs: Path | None,
+    *,
+    kills: bool,
+    as_json: bool,
+) -> None:
+    """Grow a real cluster from 3 to 7 members and back under load, again and again, with a crash in each round.
+
+    A Hazelcast client reads and writes all the while. Shows how long it waited at rest, during movement and around
+    crashes. The exit status is 1 if anything that was acknowledged is lost, or copies differ.
+    """
+    from holdfast.demo.resize import Plan, main
+
+    seed = random.randrange(1_000_000) if seed is None else seed  # noqa: S311 - who dies is no secret
+    plan = Plan(
+        rounds=rounds,
+        backups=tuple(dict.fromkeys(backups)),
+        rate=rate,
+        megabytes=megabytes,
+        kills=kills,
+        seed=seed,
+    )
+    sys.exit(main(plan, as_json=as_json, logs=logs))
 
 
 def _need_spark() -> None:

@@ -150,8 +150,14 @@ class PartitionSettings(Section, frozen=True, kw_only=True):
         ),
     ] = "wait"
     parallel_migrations: Annotated[
-        int, Meta(ge=1, le=1024, description="How many partitions one member sends or receives at a time.")
-    ] = 10
+        int,
+        Meta(
+            ge=1,
+            le=1024,
+            description="How many partitions one member sends or receives at a time. More of them are sooner done, and "
+            "requests wait longer meanwhile.",
+        ),
+    ] = 2
     chunk_bytes: Annotated[
         int,
         Meta(
@@ -159,7 +165,7 @@ class PartitionSettings(Section, frozen=True, kw_only=True):
             le=16_777_216,
             description="Size of one piece of a moving partition; one piece of each is under way at a time.",
         ),
-    ] = 262_144
+    ] = 65_536
     rebalance_delay_ms: Annotated[
         int,
         Meta(

@@ -85,7 +85,9 @@ class Member:
         self.lane.attach(rows)
         self.copies = Copies(self.me, settings, self.out, rules, rows, services)
         self.destination = Destination(self.me, self.out, rows, self.copies, stored_row=self._stored_row)
-        self.router = Router(self.me, settings, self.out, rows, self.lane, present=self._present)
+        self.router = Router(
+            self.me, settings, self.out, rows, self.lane, present=self._present, coming=self._coming
+        )
         self.activation = Activation(
             self.me,
             self.out,
@@ -295,6 +297,10 @@ class Member:
             self.router.on_timer()
         elif name in ("plan", "delay"):
             self.migrations.on_timer(name)
+        elif name == "planning":
+            self.migrations.go_on_planning()
+        elif name == "part-look":
+            self.membership.consider()
         elif name == "table":
             self.ledger.on_timer()
         elif name == "sweep":
@@ -344,6 +350,10 @@ class Member:
         if departing != self._known_departing:
             self._known_departing = departing
             self.migrations.departures_known()
+
+    def _coming(self, partition: int) -> bool:
+        stored = self.ledger.stored_row(partition)
+        return stored is not None and stored.owner == self.me
 
     def _present(self, member: MemberId) -> bool:
         return self.membership.member(member) is not None

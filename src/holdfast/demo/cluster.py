@@ -128,6 +128,8 @@ class LocalCluster:
         self._temporary = tempfile.TemporaryDirectory(prefix="holdfast-") if log_dir is None else None
         self.log_dir = Path(self._temporary.name if self._temporary else str(log_dir))
         self._ports: set[int] = set()
+        self.seen_s = 0.0
+        """When, by the monotonic clock, the last wait began to see what it waited for."""
 
     # -- the block
 
@@ -285,18 +287,32 @@ class LocalCluster:
         why = "no member runs"
         seen: list[int] = []
         while time.monotonic() < deadline:
+            looked_s = time.monotonic()
             try:
-                statuses = [self.status(member) for member in self.alive]
+                statuses = self._statuses(why_not)
             except (HoldfastError, OSError) as failure:
                 why = str(failure)
+                seen = []
             else:
                 why = why_not(statuses)
                 version = statuses[0]["table"]["version"] if statuses else 0
                 seen = [] if why else [*(earlier for earlier in seen if earlier == version), version]
+                if len(seen) == 1:
+                    self.seen_s = looked_s
                 if len(seen) == looks:
                     return statuses[0]
             time.sleep(4 * POLL_S)
         raise self._failure(f"not {wanted} after {timeout:g} s: {why}")
+
+    def _statuses(self, why_not: Callable[[list[Status]], str]) -> list[Status]:
+        """What the members say; only the oldest one, the master, when that is enough to know that it is not over."""
+        running = self.alive
+        statuses: list[Status] = []
+        for member in running:
+            statuses.append(self.status(member))
+            if len(statuses) == 1 and why_not(statuses):
+                break
+        return statuses
 
     def _why_unsafe(self, statuses: list[Status]) -> str:
         """What is still missing, in words; empty when every member says that all is safe, of the same cluster."""

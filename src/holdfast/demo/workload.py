@@ -125,7 +125,8 @@ class Writer:
         self.progress.longest_pause_ms = max(self.progress.longest_pause_ms, took_ms)
 
 
-def _connect(addresses: tuple[str, ...], name: str) -> Any:
+def connect(addresses: tuple[str, ...], name: str) -> Any:
+    """The official client, with its own defaults for routing, timeouts and retries."""
     from hazelcast.client import HazelcastClient
 
     return HazelcastClient(
@@ -159,7 +160,7 @@ def write(addresses: tuple[str, ...], name: str, ledger: Path) -> None:
     """Write and read until standard input ends."""
     from hazelcast.errors import HazelcastError
 
-    client = _connect(addresses, "holdfast-demo")
+    client = connect(addresses, "holdfast-demo")
     writer = Writer(client.get_map(name).blocking(), (HazelcastError, OSError, TimeoutError))
     next_report = time.monotonic()
     number = 0
@@ -168,18 +169,19 @@ def write(addresses: tuple[str, ...], name: str, ledger: Path) -> None:
         number += 1
         if time.monotonic() >= next_report:
             next_report = time.monotonic() + REPORT_S
-            _report(writer.progress)
+            report(writer.progress)
             if select.select([sys.stdin], [], [], 0)[0]:
                 break
         time.sleep(STEP_PAUSE_S)
-    _report(writer.progress)
+    report(writer.progress)
     ledger.write_text(
         json.dumps([[record.acknowledged, record.unknown] for record in writer.keys]), encoding="utf-8"
     )
     client.shutdown()
 
 
-def _report(progress: Progress) -> None:
+def report(progress: Progress) -> None:
+    """Say how it fares, as a line of JSON; the period begins anew."""
     progress.at_s = time.monotonic()
     click.echo(json.dumps(asdict(progress)))
     sys.stdout.flush()
@@ -193,7 +195,7 @@ def _report(progress: Progress) -> None:
 def check(addresses: tuple[str, ...], name: str, ledger: Path) -> None:
     """Compare a ledger with what is read back; a line of JSON tells the difference."""
     records = [KeyRecord(*item) for item in json.loads(ledger.read_text(encoding="utf-8"))]
-    client = _connect(addresses, "holdfast-demo-check")
+    client = connect(addresses, "holdfast-demo-check")
     found = dict(client.get_map(name).blocking().entry_set())
     client.shutdown()
     lost = [index for index, record in enumerate(records) if not record.may_be(found.get(index))]
@@ -208,18 +210,16 @@ def check(addresses: tuple[str, ...], name: str, ledger: Path) -> None:
 # -- the demo's side
 
 
-class WorkloadProcess:
-    """The client's process, as the demo sees it. A context manager: the process is gone after the block."""
+class ClientProcess:
+    """A client's process, as whoever started it sees it. A context manager: the process is gone after the block."""
 
-    def __init__(self, addresses: list[str], name: str, ledger: Path, log: Path) -> None:
-        self.name = name
-        self.ledger = ledger
+    def __init__(self, command: list[str], log: Path) -> None:
         self.log = log
         self.history: list[Progress] = []
         """Every report so far, oldest first."""
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
-                _command("write", addresses, name, ledger),
+                command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -274,6 +274,15 @@ class WorkloadProcess:
         status = self._process.poll()
         what = f"ended with status {status}" if status is not None else "does not get on"
         raise DemoError(f"the Hazelcast client {what}:\n{self.log.read_text(errors='replace')[-3000:]}")
+
+
+class WorkloadProcess(ClientProcess):
+    """The demo's client."""
+
+    def __init__(self, addresses: list[str], name: str, ledger: Path, log: Path) -> None:
+        self.name = name
+        self.ledger = ledger
+        super().__init__(_command("write", addresses, name, ledger), log)
 
 
 def read_back(addresses: list[str], name: str, ledger: Path, timeout: float = 120.0) -> dict[str, Any]:

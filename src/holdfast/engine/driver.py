@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from functools import partial
 from typing import assert_never, cast
 
 from holdfast.core.cluster.state import ClusterState, Wish
@@ -34,6 +35,8 @@ from holdfast.engine.doors import World
 from holdfast.engine.link import ACKNOWLEDGE_NS, Link, road_between
 from holdfast.wire.codec import decode, encode
 
+EARLY_BYTES_MAX = 16 * 1024 * 1024
+"""What may be kept of lives that this member has not been told of yet; above it packets are left to their link."""
 LINKS = "links"
 """The driver's own timer, beside those of the member."""
 
@@ -45,6 +48,11 @@ class Driver:
         self.member = member
         self.world = world
         self.links: dict[MemberId, Link] = {}
+        self._early: dict[MemberId, list[bytes]] = {}
+        """Packets of roads that are not open here. Whoever sends them has perhaps heard of a view that this member will
+        hear of in a moment; its link would repeat them only after a second, and a partition may stand still meanwhile.
+        """
+        self._early_bytes = 0
         self._timers: dict[str, int] = {}
         self._inbox: deque[Event] = deque()
         self._busy = False
@@ -69,8 +77,25 @@ class Driver:
     def packet(self, sender: MemberId, packet: bytes) -> None:
         """A packet came from a member; it counts only on the link between the present lives of both."""
         link = self.links.get(sender)
-        if link is None or self.stopped:
+        if self.stopped:
             return
+        if link is None or not link.carries(packet):
+            if self._early_bytes + len(packet) <= EARLY_BYTES_MAX:
+                self._early_bytes += len(packet)
+                self._early.setdefault(sender, []).append(packet)
+            return
+        self._take(sender, link, packet)
+
+    def _look_again(self, sender: MemberId) -> None:
+        """A road to this member has been opened: take what it sent on it before; the rest is of no use any more."""
+        early = self._early.pop(sender, [])
+        self._early_bytes -= sum(map(len, early))
+        for packet in early:
+            link = self.links.get(sender)
+            if link is not None and not self.stopped and link.carries(packet):
+                self._take(sender, link, packet)
+
+    def _take(self, sender: MemberId, link: Link, packet: bytes) -> None:
         for payload in link.receive(packet, self.world.now_ns()):
             self._inbox.append(Received(sender, decode(payload)))
         self._run()
@@ -191,6 +216,9 @@ class Driver:
                 me = (self.member.me, self.member.membership.info.life)
                 self.links[to] = Link(road_between(me, (to, life)), self.member.rules)
                 self.world.open(to, address)
+                if to in self._early:
+                    # Not at once: this is the middle of a step.
+                    self.world.soon(partial(self._look_again, to))
             case CloseLink(to):
                 self.links.pop(to, None)
                 self.world.close(to)

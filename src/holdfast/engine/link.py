@@ -84,6 +84,10 @@ class Link:
         self._owed_bytes = 0
         return HEADER.pack(self._road, number, self._received) + payload
 
+    def carries(self, packet: bytes) -> bool:
+        """Whether the packet is of this road: between these lives of both ends. One without header is not."""
+        return not self._lives or packet[:8] == self._road.to_bytes(8, "little")
+
     def receive(self, packet: bytes, now_ns: int) -> list[bytes]:
         """The payloads that can be handed on now, in order. Raises ProtocolError on a packet without header."""
         if len(packet) < HEADER.size:

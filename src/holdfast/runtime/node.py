@@ -31,6 +31,9 @@ from holdfast.wire import own
 log = logging.getLogger("holdfast")
 
 PORTS_TRIED = 100
+TELL_S = 0.02
+"""Clients are told of changes of members and owners at most this often. They decode the whole table each time, and who
+goes by an old one for so long is forwarded."""
 
 
 async def _listen(
@@ -49,6 +52,35 @@ async def _listen(
             continue
         return server, int(server.sockets[0].getsockname()[1])
     raise ConfigError(f"{key}: none of the ports {port} to {port + PORTS_TRIED - 1} is free on {host}")
+
+
+class Sparing:
+    """Calls a function soon after it is asked to, but never twice within `pause_s`; several wishes make one call."""
+
+    def __init__(self, deed: Callable[[], None], pause_s: float) -> None:
+        self._deed = deed
+        self._pause_s = pause_s
+        self._loop = asyncio.get_running_loop()
+        self._next_s = 0.0
+        self._handle: asyncio.TimerHandle | None = None
+
+    def ask(self) -> None:
+        """The function should be called."""
+        if self._handle is None:
+            self._handle = self._loop.call_at(max(self._loop.time(), self._next_s), self.now)
+
+    def now(self) -> None:
+        """Call it now, if that was asked for."""
+        if self._handle is not None:
+            self.end()
+            self._next_s = self._loop.time() + self._pause_s
+            self._deed()
+
+    def end(self) -> None:
+        """Nobody wants it to be called any more."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
 
 
 class Node:
@@ -75,6 +107,7 @@ class Node:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ns = 0
         self.loop: asyncio.AbstractEventLoop
+        self._watchers: set[Sparing] = set()
 
     # -- start and stop
 
@@ -108,9 +141,10 @@ class Node:
         self.client_address = Address(public, client_port)
         self.member = Member(self._identity(public, member_port, client_port), settings, Rules())
         self.lane = self.member.lane
-        self.driver = network.driver = Driver(self.member, self)
+        self.driver = Driver(self.member, self)
         self.control = Control(self)
         network.failed = self.failed
+        network.begin(self.driver)
         self._door = Door(self, settings.limits, self.driver.enter, self.driver.leave_lane, self.failed)
         self.driver.start()
 
@@ -149,6 +183,9 @@ class Node:
             self._timer.cancel()
         if self._client_server is not None:
             self._client_server.close()
+        for watcher in list(self._watchers):
+            # The last that clients hear of this member is where its partitions are now.
+            watcher.now()
         await self.control.stop()
         self.ended.set()
         for call in list(self.calls):
@@ -272,7 +309,16 @@ class Node:
         return self.member.table.version
 
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
-        return self.member.watch(changed)
+        watcher = Sparing(changed, TELL_S)
+        self._watchers.add(watcher)
+        unwatch = self.member.watch(watcher.ask)
+
+        def end() -> None:
+            unwatch()
+            watcher.end()
+            self._watchers.discard(watcher)
+
+        return end
 
     def listen(
         self, name: str, *, key: bytes | None, local_only: bool, heard: Callable[[EntryEvent], None]

@@ -259,7 +259,13 @@ class Network:
         self._outgoing: dict[Address, Outgoing] = {}
         self._peers: dict[MemberId, Address] = {}
         self._server: asyncio.Server | None = None
-        self._stopped = False
+        self._running = False
+        """Between `begin` and `stop`. The door is open before: what comes then is as good as lost."""
+
+    def begin(self, driver: Driver) -> None:
+        """From now on there is somebody to tell of what arrives."""
+        self.driver = driver
+        self._running = True
 
     async def listen(self, server: asyncio.Server) -> None:
         """Take over the listening socket."""
@@ -288,7 +294,7 @@ class Network:
 
     def whisper(self, address: Address, data: bytes) -> None:
         """Carry a message that may be lost."""
-        if not self._stopped:
+        if self._running:
             frame = FRAME.pack(FRAME.size - 4 + len(data), WHISPER) + data
             self._to(address).send(frame, whisper=True)
 
@@ -306,7 +312,7 @@ class Network:
 
     def arrived(self, greeting: Greeting, kind: int, body: bytes) -> None:
         """A frame: a packet of a link, or a whisper."""
-        if self._stopped:
+        if not self._running:
             return
         if kind == WHISPER:
             self._tell(partial(self.driver.whispered, Address(greeting.host, greeting.port), body))
@@ -337,7 +343,7 @@ class Network:
 
     async def stop(self) -> None:
         """Close everything."""
-        self._stopped = True
+        self._running = False
         if self._server is not None:
             self._server.close()
         for outgoing in self._outgoing.values():

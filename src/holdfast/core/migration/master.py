@@ -19,6 +19,7 @@ members, and may be called at any time.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 
 from holdfast.config import Settings
 from holdfast.core.cluster.membership import Membership
@@ -26,7 +27,7 @@ from holdfast.core.cluster.state import Wish
 from holdfast.core.machine import MILLISECOND, MemberId, Outbox
 from holdfast.core.messages import MigrationReady, MigrationRefused, MigrationRequest, View
 from holdfast.core.migration.news import Loss
-from holdfast.core.placement.layout import Candidate, arrange
+from holdfast.core.placement.layout import Candidate, arrange, arranging
 from holdfast.core.placement.ledger import Ledger
 from holdfast.core.placement.migration import NONE, Migration
 from holdfast.core.placement.planner import plan, plan_carelessly
@@ -35,6 +36,13 @@ from holdfast.core.rules import Rules
 
 PAUSE_NS = 300 * MILLISECOND
 """After a refusal or a failure: let the members settle before planning again."""
+PARTING_NS = 250 * MILLISECOND
+"""How long a member that leaves stays when it holds nothing any more: for what clients have sent it before they knew,
+and until they know. They hang up on a member that is not listed any more, and what is under way then is unknown."""
+PIECES = 8
+"""Steps of planning that are done without a look at anything else: a millisecond or two."""
+PLANNED_AT_ONCE = 16
+"""Partitions whose way to the wanted row is one such step."""
 
 
 class Running:
@@ -66,6 +74,10 @@ class Migrations:
         self.running: dict[int, Running] = {}
         self.planned = False
         """Whether the queue is what the present members need; an empty queue then means: balanced."""
+        self._planning: Generator[None] | None = None
+        """The plan in the making: a part at a time, for the master serves requests meanwhile."""
+        self._free_since: dict[MemberId, int] = {}
+        """Since when members that want to leave might."""
         self._paused = False
         self._resume_ns = 0
         """Not before this time are lost copies restored elsewhere; 0: no wait."""
@@ -78,8 +90,7 @@ class Migrations:
 
     def view_changed(self, old: View | None, view: View | None) -> None:
         """Plans die with the view they were made for; what runs between living members goes on."""
-        self._queue.clear()
-        self.planned = False
+        self._discard_plan()
         if old is not None and view is not None:
             self._delay(old, view)
         if view is None or not self._membership.is_master:
@@ -235,7 +246,10 @@ class Migrations:
                 self._membership.consider()
             return
         if not self.planned:
-            self._plan()
+            if self._planning is None:
+                self._planning = self._plan()
+                self.go_on_planning()
+            return
         self._start()
         if not self.running and not self._queue and self.ledger.settled:
             self._membership.consider()
@@ -245,8 +259,25 @@ class Migrations:
         """How much longer the restoring of copies waits after a crash (`partitions.rebalance_delay_ms`)."""
         return max(0, self._resume_ns - self._out.now_ns) // MILLISECOND
 
-    def _plan(self) -> None:
+    def _discard_plan(self) -> None:
+        self.planned = False
+        self._planning = None
         self._queue.clear()
+
+    def go_on_planning(self) -> None:
+        """Do a part of the plan in the making; when it is made, what it says."""
+        if self._planning is None:
+            return
+        for _ in range(PIECES):
+            try:
+                next(self._planning)
+            except StopIteration:
+                self._planning = None
+                self.control()
+                return
+        self._out.timer("planning", 0)
+
+    def _plan(self) -> Generator[None]:
         candidates = [
             Candidate(info.uuid, info.group or info.uuid) for info in self._membership.data_members()
         ]
@@ -262,12 +293,19 @@ class Migrations:
         head = self.ledger.head
         # A partition that waits for its copies (M-2) keeps its row, even if a colder replica lives.
         here = [p for p, row in enumerate(head) if p not in self.lost and row.owner in present]
+        before = list(head)
         current = [tuple(m if m in present else None for m in head[p].replicas) for p in here]
-        targets = arrange(current, candidates, self._replicas)
+        targets = yield from arranging(current, candidates, self._replicas)
         cleared: dict[int, Row] = {}
         planned = plan if self._rules.holds("plan-keeps-copies") else plan_carelessly
-        for partition, now, target in zip(here, current, targets, strict=True):
-            if tuple(now) == tuple(target) or partition in self.running:
+        for number, (partition, now, target) in enumerate(zip(here, current, targets, strict=True)):
+            if number % PLANNED_AT_ONCE == 0:
+                yield
+            if (
+                tuple(now) == tuple(target)
+                or partition in self.running
+                or head[partition] != before[partition]
+            ):
                 continue
             found = planned(partition, tuple(now), tuple(target))
             if found.migrations:
@@ -275,7 +313,8 @@ class Migrations:
             elif found.cleared:
                 slots = [None if index in found.cleared else member for index, member in enumerate(now)]
                 cleared[partition] = head[partition].changed(tuple(slots))
-        self.planned = True
+        # What was committed while this was planned is looked at once more, in the end (`committed`) or now.
+        self.planned = bool(self._queue or self.running) or head == before
         if self._queue:
             # M-5: what restores a lost copy comes before what only balances.
             urgent = sorted(self._queue, key=lambda p: self._queue[p][0].source is not None)
@@ -334,8 +373,7 @@ class Migrations:
         return running
 
     def _replan(self) -> None:
-        self.planned = False
-        self._queue.clear()
+        self._discard_plan()
         if not self._paused:
             self._paused = True
             self._out.timer("plan", PAUSE_NS, PAUSE_NS // 2)
@@ -398,15 +436,19 @@ class Migrations:
         """Who wants to leave, or to be lite, has changed: plan anew. Whoever wants that does not wait for a delay."""
         if self._membership.departing:
             self._resume_ns = 0
-        self.planned = False
-        self._queue.clear()
+        self._discard_plan()
         self.control()
 
     def may_part(self, member: MemberId) -> bool:
         """Whether this member may leave: it holds nothing, and everyone has stored every round (A-2)."""
         if not self._rules.holds("drain-waits"):
             return True
-        return self.ledger.ready and self.ledger.settled and not self.why_kept(member)
+        if not self.ledger.ready or not self.ledger.settled:
+            return False
+        if self.why_kept(member):
+            self._free_since.pop(member, None)
+            return False
+        return not self._membership.data_members() or self._has_stayed(member)
 
     def why_kept(self, member: MemberId) -> str:
         """What has to happen before this member may leave, in words that say what helps; empty when nothing has.
@@ -466,6 +508,14 @@ class Migrations:
             "migrations": len(self.running) + len(self._queue),
             "members with migrations": sum(1 for count in self._load.values() if count),
         }
+
+    def _has_stayed(self, member: MemberId) -> bool:
+        """Whether it has been free to go for a while: clients hear meanwhile that it owns nothing any more."""
+        now_ns = self._out.now_ns
+        if member not in self._free_since:
+            self._free_since[member] = now_ns
+            self._out.timer("part-look", PARTING_NS)
+        return now_ns - self._free_since[member] >= PARTING_NS
 
     @property
     def queued(self) -> int:

@@ -25,7 +25,7 @@ Arranged again, the result stays as it is; from very lopsided rows it may take t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
@@ -65,6 +65,20 @@ def arrange(rows: Sequence[Slots], candidates: Sequence[Candidate], replicas: in
     order of the candidates does not matter. Without candidates nothing can move and the rows stay as they are.
     Raises ValueError when two candidates have one uuid or `replicas` is less than 1.
     """
+    work = arranging(rows, candidates, replicas)
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            target: list[Slots] = done.value
+            return target
+
+
+Arranging = Generator[None, None, list[Slots]]
+
+
+def arranging(rows: Sequence[Slots], candidates: Sequence[Candidate], replicas: int) -> Arranging:
+    """`arrange` in small pieces of work, for a caller that has other things to do: the target is what it returns."""
     if replicas < 1:
         raise ValueError(f"a partition needs at least 1 replica, not {replicas}")
     if len({candidate.uuid for candidate in candidates}) != len(candidates):
@@ -74,25 +88,27 @@ def arrange(rows: Sequence[Slots], candidates: Sequence[Candidate], replicas: in
     # Members that hold something come first: so the choice among equals does not depend on the UUID of one that joins.
     known = {owner for row in rows for owner in row}
     members = sorted(candidates, key=lambda candidate: (candidate.uuid not in known, candidate.uuid))
-    target, final = _rounds(rows, members, replicas)
+    target, final = yield from _rounds(rows, members, replicas)
     if not final:
         # Another order makes other choices among equals.
-        second, final = _rounds(rows[::-1], members, replicas)
+        second, final = yield from _rounds(rows[::-1], members, replicas)
         if final:
             return second[::-1]
     return target
 
 
-def _rounds(rows: Sequence[Slots], members: Sequence[Candidate], replicas: int) -> tuple[list[Slots], bool]:
+def _rounds(
+    rows: Sequence[Slots], members: Sequence[Candidate], replicas: int
+) -> Generator[None, None, tuple[list[Slots], bool]]:
     """The target rows, and whether arranging them again would change nothing.
 
     One round is enough but for the rare case that a slot, once given up, opens a way that was closed before.
     If no rows are found that stay, the first ones are answered: they are more even than those given, by the
     hottest slot that is uneven, so that carrying them out and arranging again comes to an end.
     """
-    first = target = _without_cycles(rows, _Work(rows, members, replicas).settled())
+    first = target = _without_cycles(rows, (yield from _Work(rows, members, replicas).settled()))
     for _ in range(ROUNDS):
-        further = _Work(target, members, replicas).settled()
+        further = yield from _Work(target, members, replicas).settled()
         if further == target:
             return target, True
         target = _without_cycles(rows, further)
@@ -236,10 +252,10 @@ class _Work:
             for other in here:
                 shared[other] += sign
 
-    def settled(self) -> list[Slots]:
+    def settled(self) -> Arranging:
         """The rows by uuid after settling every slot, hot ones first; as wide as before, or as the replicas need."""
         for slot in range(self.slots):
-            _Level(self, slot).settle()
+            yield from _Level(self, slot).settle()
         return [
             self.named(row) + (None,) * (max(self.width, len(old)) - len(row))
             for row, old in zip(self.rows, self.before, strict=True)
@@ -314,12 +330,13 @@ class _Level:
             else:
                 self.vacant.append(partition)
 
-    def settle(self) -> None:
-        """Fill the slots without a member, then even out."""
+    def settle(self) -> Generator[None]:
+        """Fill the slots without a member, then even out, one at a time."""
         for partition in self.vacant:
             self._fill(partition)
+            yield
         while self._give_on():
-            pass
+            yield
 
     def _fill(self, partition: int) -> None:
         """Give a slot without member to the one that needs it most."""

@@ -378,6 +378,9 @@ class Ledger:
         if self._round is not None and stored.round == self._round.number:
             self._round.stored_by.add(sender)
             self._advance()
+        elif self.settled:
+            # That was the last one: whoever waits for this may leave.
+            self._membership.consider()
 
     def rounds(self) -> tuple[int, int]:
         """For the heartbeat: the last round applied here, and up to which one all have, as the master knows."""

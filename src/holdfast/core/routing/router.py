@@ -71,7 +71,11 @@ class Router:
         lane: Lane,
         *,
         present: Callable[[MemberId], bool],
+        coming: Callable[[int], bool],
     ) -> None:
+        """`present`: whether a member is in the view. `coming`: whether a row that makes this member the primary of a
+        partition is stored here and waits to be committed.
+        """
         self._me = me
         self._settings = settings
         self._out = out
@@ -81,10 +85,11 @@ class Router:
         self._timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
         self.passive = False
         """Whether the cluster is passive: then nothing may be changed."""
+        self._coming = coming
         self._parked: dict[int, list[Parked]] = {}
         self._sent: dict[int, tuple[MemberId, Parked]] = {}
         self._gathered: dict[int, tuple[MemberId, Gathering, list[int]]] = {}
-        self._again: list[Parked | Gathering] = []
+        self._again: list[Gathering] = []
         self._ticket = 0
         self._timer = False
 
@@ -242,7 +247,8 @@ class Router:
         copy = self._lane.in_office[partition]
         if copy is not None:
             self._perform(copy, request, done)
-        elif self._rows[partition].owner == self._me:
+        elif self._rows[partition].owner == self._me or self._coming(partition):
+            # The sender may know of a commit that is still on its way here.
             self._park(partition, Parked(request, done, self._out.now_ns + self._timeout_ns))
         else:
             done(Outcome(Status.MOVED, None, "this member is not the partition's primary"))
@@ -250,17 +256,20 @@ class Router:
     def on_answer(self, sender: MemberId, answer: Answer) -> None:
         sent = self._sent.pop(answer.ticket, None)
         if sent is not None:
-            parked = sent[1]
-            if answer.outcome.status is Status.MOVED:
-                self._again.append(parked)
-                self._wake()
-            else:
+            asked, parked = sent
+            partition = parked.request.partitions[0]
+            if answer.outcome.status is not Status.MOVED:
                 parked.done(answer.outcome)
+            elif self._rows[partition].owner != asked:
+                self._dispatch(parked)
+            else:
+                # To be sent again when this member learns of another owner, or after a moment.
+                self._park(partition, parked)
             return
         gathered = self._gathered.pop(answer.ticket, None)
         if gathered is not None:
-            _, gathering, asked = gathered
-            self._collect(gathering, asked, answer.outcome, answer.missed)
+            _, gathering, share = gathered
+            self._collect(gathering, share, answer.outcome, answer.missed)
 
     @property
     def leftovers(self) -> dict[str, int]:
@@ -301,27 +310,22 @@ class Router:
         self._timer = False
         again, self._again = self._again, []
         now_ns = self._out.now_ns
-        for waiting in again:
-            if isinstance(waiting, Gathering):
-                if waiting.deadline_ns <= now_ns:
-                    waiting.finish(self._gathered_too_late(waiting))
-                else:
-                    self._gather(waiting)
-            elif waiting.deadline_ns <= now_ns:
-                waiting.done(self._timed_out(waiting.request))
+        for gathering in again:
+            if gathering.deadline_ns <= now_ns:
+                gathering.finish(self._gathered_too_late(gathering))
             else:
-                self._dispatch(waiting)
-        for partition in list(self._parked):
-            owner = self._rows[partition].owner
-            if owner is not None and owner != self._me and self._present(owner):
-                # It has come back without a change of the row.
-                self.served(partition)
+                self._gather(gathering)
         for partition, parked in list(self._parked.items()):
             ended = [one for one in parked if one.deadline_ns <= now_ns]
             if ended:
                 self._parked[partition] = [one for one in parked if one.deadline_ns > now_ns]
                 for one in ended:
                     one.done(self._timed_out(one.request))
+        for partition in list(self._parked):
+            owner = self._rows[partition].owner
+            if owner is not None and owner != self._me and self._present(owner):
+                # It has come back without a change of the row, or has by now heard that it is the owner.
+                self.served(partition)
         self._parked = {partition: parked for partition, parked in self._parked.items() if parked}
         if self._parked or self._again:
             self._wake()

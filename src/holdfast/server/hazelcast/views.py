@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from holdfast.server.grid import MemberCard
+from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.server.hazelcast.conversation import Conversation, Message
 from holdfast.server.hazelcast.frames import (
     BEGIN,
@@ -66,16 +66,28 @@ class ViewListener:
         self._correlation = correlation
         self._members_version = -1
         self._owners_version = -1
+        self._told: set[str] = set()
+        """The members that the client knows."""
 
     def push(self) -> None:
-        """Send the members if they are news, then the owners: a client must know a member before it owns
-        anything.
+        """Send the owners and the members, if they are news.
+
+        A client must know a member before it owns anything, and hangs up on a member that is not listed any more. So
+        the owners come first, which makes it turn away from members that leave, unless one of them is new to it.
         """
         card = self._talk.grid.cluster()
+        owners_first = self._told.issuperset(card.owners)
+        if owners_first:
+            self._push_owners(card)
         if card.members_version > self._members_version:
             self._members_version = card.members_version
+            self._told = {member.uuid for member in card.members}
             first = event(MEMBERS_VIEW, self._correlation, INT.pack(card.members_version))
             self._talk.say(message([first, *member_list(card.members)]))
+        if not owners_first:
+            self._push_owners(card)
+
+    def _push_owners(self, card: ClusterCard) -> None:
         if card.owners and card.owners_version > self._owners_version:
             self._owners_version = card.owners_version
             first = event(PARTITIONS_VIEW, self._correlation, INT.pack(card.owners_version))

@@ -1,0 +1,224 @@
+"""How long operations took, by what the cluster was doing meanwhile.
+
+A client notes for each operation when it was due and how long after that it was answered; whoever changes the cluster
+notes the spans of what it did. An operation counts for the gravest of the spans that it touches, so that what was asked
+for at rest and then waited for a crash counts as the crash's.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+REST = "at rest"
+PROCESSES = "processes start and end"
+MOVEMENT = "during movement"
+CRASH = "around crashes"
+PHASES = (REST, PROCESSES, MOVEMENT, CRASH)
+"""From the least grave to the gravest."""
+
+WRITE, OK, MAP_SHIFT = 1, 2, 2
+
+
+class Operation(NamedTuple):
+    """One read or write of the client."""
+
+    due_s: float
+    """When it was to be sent, by the machine's monotonic clock."""
+    took_s: float
+    """From then until it was answered."""
+    writes: bool
+    done: bool
+    """Whether the answer was no error."""
+    map: int
+    """Number of the map, in the order of the client's maps."""
+
+
+class Log:
+    """The operations of one client: seventeen bytes each, and a file of the same."""
+
+    def __init__(self) -> None:
+        self._due = array("d")
+        self._took = array("d")
+        self._flags = array("B")
+
+    def add(self, operation: Operation) -> None:
+        """Note one operation."""
+        self._due.append(operation.due_s)
+        self._took.append(operation.took_s)
+        self._flags.append(
+            (WRITE if operation.writes else 0) | (OK if operation.done else 0) | operation.map << MAP_SHIFT
+        )
+
+    def __len__(self) -> int:
+        return len(self._flags)
+
+    def __iter__(self) -> Iterator[Operation]:
+        for due_s, took_s, flags in zip(self._due, self._took, self._flags, strict=True):
+            yield Operation(due_s, took_s, bool(flags & WRITE), bool(flags & OK), flags >> MAP_SHIFT)
+
+    def save(self, path: Path) -> None:
+        """Write the file."""
+        with path.open("wb") as out:
+            out.write(len(self).to_bytes(8, sys.byteorder))
+            for column in (self._due, self._took, self._flags):
+                column.tofile(out)
+
+    @classmethod
+    def load(cls, path: Path) -> Log:
+        """Read the file. Raises EOFError when it is not whole."""
+        log = cls()
+        with path.open("rb") as file:
+            count = int.from_bytes(file.read(8), sys.byteorder)
+            for column in (log._due, log._took, log._flags):
+                column.fromfile(file, count)
+        return log
+
+
+@dataclass(slots=True)
+class Span:
+    """Something that was done to the cluster, until it was over."""
+
+    phase: str
+    begin_s: float
+    end_s: float
+    what: str = ""
+    """For people: who was killed, joined or left."""
+
+
+@dataclass(slots=True)
+class Summary:
+    """The operations of one phase. Times in milliseconds."""
+
+    operations: int = 0
+    errors: int = 0
+    """Operations that the client was told an error for."""
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+    p999_ms: float = 0.0
+    max_ms: float = 0.0
+
+    @classmethod
+    def of(cls, took_s: Sequence[float], errors: int) -> Summary:
+        """Of these durations."""
+        if not took_s:
+            return cls()
+        ordered = sorted(took_s)
+        points = [1000 * ordered[int(q * (len(ordered) - 1))] for q in (0.5, 0.99, 0.999, 1.0)]
+        return cls(len(ordered), errors, *points)
+
+
+@dataclass(slots=True)
+class Judged:
+    """All operations of a run, by phase."""
+
+    phases: dict[str, Summary]
+    maps: dict[str, dict[str, Summary]]
+    """The same for each map."""
+    slowest: list[dict[str, object]] = field(default_factory=list)
+    """The longest waits outside of crashes, longest first: phase, what was done to the cluster, and when."""
+
+    @property
+    def ratio(self) -> float:
+        """p99 during movement against p99 at rest; 0 when either is unknown."""
+        rest, movement = self.phases[REST].p99_ms, self.phases[MOVEMENT].p99_ms
+        return movement / rest if rest else 0.0
+
+    @property
+    def longest_pause_ms(self) -> float:
+        """The longest wait for one answer outside of crashes."""
+        return max(self.phases[phase].max_ms for phase in PHASES if phase != CRASH)
+
+    @property
+    def errors(self) -> int:
+        """Errors that the client was told outside of crashes."""
+        return sum(self.phases[phase].errors for phase in PHASES if phase != CRASH)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data."""
+        return {
+            "phases": {phase: asdict(found) for phase, found in self.phases.items()},
+            "maps": {
+                name: {phase: asdict(found) for phase, found in phases.items()}
+                for name, phases in self.maps.items()
+            },
+            "p99_ratio": round(self.ratio, 2),
+            "longest_pause_ms": round(self.longest_pause_ms, 1),
+            "errors_outside_crashes": self.errors,
+            "slowest": self.slowest,
+        }
+
+
+class Phases:
+    """The spans of a run, to be asked which phase an operation belongs to."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self.spans = sorted(spans, key=lambda span: span.begin_s)
+        self._of_phase: dict[str, tuple[list[float], list[float], list[Span]]] = {}
+        for phase in PHASES:
+            mine = [span for span in self.spans if span.phase == phase]
+            # The latest end so far grows with the begins, so that both can be searched.
+            ends: list[float] = []
+            for span in mine:
+                ends.append(max(span.end_s, ends[-1]) if ends else span.end_s)
+            self._of_phase[phase] = ([span.begin_s for span in mine], ends, mine)
+
+    def find(self, begin_s: float, end_s: float) -> tuple[str, Span | None]:
+        """The gravest phase that this time touches, and a span of it; at rest, none."""
+        for phase in reversed(PHASES):
+            begins, ends, spans = self._of_phase[phase]
+            first = bisect_left(ends, begin_s)
+            if first < len(spans) and begins[first] <= end_s:
+                return phase, spans[first]
+        return REST, None
+
+
+def judge(logs: Iterable[Log], names: Sequence[str], spans: Iterable[Span], show: int = 10) -> Judged:
+    """Sort the operations by phase, and measure."""
+    phases = Phases(spans)
+    took: dict[tuple[int, str], list[float]] = {
+        (number, phase): [] for number in range(len(names)) for phase in PHASES
+    }
+    errors = dict.fromkeys(took, 0)
+    outside: list[tuple[float, Operation, str, Span | None]] = []
+    for log in logs:
+        for operation in log:
+            phase, span = phases.find(operation.due_s, operation.due_s + operation.took_s)
+            took[operation.map, phase].append(operation.took_s)
+            errors[operation.map, phase] += not operation.done
+            if phase != CRASH and (len(outside) < show or operation.took_s > outside[-1][0]):
+                outside.append((operation.took_s, operation, phase, span))
+                outside.sort(key=lambda item: -item[0])
+                del outside[show:]
+    every = range(len(names))
+    return Judged(
+        phases={
+            phase: Summary.of(
+                [one for number in every for one in took[number, phase]],
+                sum(errors[number, phase] for number in every),
+            )
+            for phase in PHASES
+        },
+        maps={
+            name: {phase: Summary.of(took[number, phase], errors[number, phase]) for phase in PHASES}
+            for number, name in enumerate(names)
+        },
+        slowest=[
+            {
+                "ms": round(1000 * took_s, 1),
+                "phase": phase,
+                "what": span.what if span is not None else "",
+                "after_s": round(operation.due_s - span.begin_s, 3) if span is not None else 0.0,
+                "at_s": round(operation.due_s, 3),
+                "operation": "write" if operation.writes else "read",
+                "map": names[operation.map],
+                "answered": operation.done,
+            }
+            for took_s, operation, phase, span in outside
+        ],
+    )

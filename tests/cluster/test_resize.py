@@ -1,0 +1,57 @@
+"""An official client reads and writes while a cluster grows, loses a member and shrinks. More: `make resize`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from holdfast.client.blocking import Client
+from holdfast.core.placement.key import partition_of
+from holdfast.core.store.operations import Op, Request
+from holdfast.demo.latency import CRASH, MOVEMENT, PROCESSES
+from holdfast.demo.resize import Plan, Resize, ballast_map, client_map
+from holdfast.wire.values import to_stored
+
+CONSOLE = Console(width=140)
+
+
+@pytest.mark.interop
+def test_a_round_with_a_kill_loses_nothing(tmp_path: Path) -> None:
+    plan = Plan(rounds=1, small=3, large=4, megabytes=1, rate=200, rest_s=0.5, seed=2)
+    verdict = Resize(plan, CONSOLE, tmp_path).run()
+    assert (verdict.lost, verdict.diverged, verdict.wrong_reads) == (0, 0, 0)
+    assert verdict.acknowledged > 0
+    assert verdict.migrations > 0
+    assert (verdict.kills, {span.phase for span in verdict.spans}) == (1, {CRASH, MOVEMENT, PROCESSES})
+
+
+class Sabotaged(Resize):
+    """A run in which somebody takes out two entries before they are looked for."""
+
+    def _compare(self, ledgers: dict[str, Path]) -> None:
+        key = to_stored(7)
+        partition = partition_of(key, 0, 271)
+        with Client(self.cluster.client_addresses()) as client:
+            for name in (client_map(1), ballast_map(1)):
+                assert client.execute(Request(Op.DELETE, name, [partition], key=key)) is True
+        super()._compare(ledgers)
+
+
+@pytest.mark.interop
+def test_what_is_lost_is_found(tmp_path: Path) -> None:
+    plan = Plan(rounds=0, backups=(1,), megabytes=1, rest_s=0, seed=2)
+    verdict = Sabotaged(plan, CONSOLE, tmp_path).run()
+    assert verdict.lost == 2
+    assert not verdict.good
+
+
+@pytest.mark.slow
+@pytest.mark.interop
+@pytest.mark.timeout(3600)
+def test_ten_rounds_lose_nothing_and_nobody_but_around_crashes_is_told_an_error() -> None:
+    verdict = Resize(Plan(seed=271), CONSOLE).run()
+    assert verdict.good
+    assert verdict.measured is not None
+    assert verdict.measured.errors == 0

@@ -1,0 +1,89 @@
+"""What a resize run says of what it found."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from holdfast.config import load
+from holdfast.demo import resize
+from holdfast.demo.cluster import ClusterError, ManagedMember
+from holdfast.demo.latency import Log, Operation, judge
+from holdfast.demo.resize import Plan, Verdict
+
+
+class Run:
+    """Stands for a run: finds what it is told to find."""
+
+    found: Verdict | Exception
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def run(self) -> Verdict:
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+
+def measured() -> Verdict:
+    log = Log()
+    log.add(Operation(1.0, 0.002, True, True, 0))
+    return Verdict(acknowledged=1, measured=judge([log], ["client-1"], []))
+
+
+@pytest.mark.parametrize(
+    ("found", "status"),
+    [
+        (measured(), 0),
+        (Verdict(unknown=7), 0),
+        (Verdict(lost=1), 1),
+        (Verdict(diverged=1), 1),
+        (Verdict(wrong_reads=1), 1),
+        (ClusterError("m1 has not left"), 1),
+    ],
+)
+def test_the_exit_status_tells_whether_anything_was_lost(
+    monkeypatch: pytest.MonkeyPatch, found: Verdict | Exception, status: int
+) -> None:
+    monkeypatch.setattr(Run, "found", found, raising=False)
+    monkeypatch.setattr(resize, "Resize", Run)
+    assert resize.main(Plan(), console=Console(quiet=True)) == status
+
+
+def test_json_is_all_that_goes_to_standard_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Run, "found", measured(), raising=False)
+    monkeypatch.setattr(resize, "Resize", Run)
+    assert resize.main(Plan(rounds=3, seed=5), as_json=True) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["plan"]["rounds"] == 3
+    assert told["good"] is True
+    assert told["measured"]["phases"]["at rest"]["operations"] == 1
+    assert told["measured"]["longest_pause_ms"] == 2
+
+
+def test_the_maps_have_the_backups_that_they_are_named_after() -> None:
+    settings = load(Plan(backups=(1, 3)).config)
+    for count in (1, 3):
+        assert settings.map(resize.client_map(count)).backups == count
+        assert settings.map(resize.ballast_map(count)).backups == count
+
+
+def test_when_a_member_said_something_is_read_from_its_log(tmp_path: Path) -> None:
+    member = ManagedMember("m1", subprocess.Popen([sys.executable, "-c", ""]), "", "", tmp_path / "log")
+    member.process.wait()
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() - 100))
+    member.log.write_text(
+        f"{stamp},000 INFO starting\n{stamp},250 INFO view number=3\n{stamp},500 INFO view number=4\n"
+    )
+    said_s = resize.said_s(member, resize.ADMITTED)
+    assert 98 < time.monotonic() - said_s < 130
+    assert time.monotonic() - resize.said_s(member, resize.LEFT) < 30, "never: so it is now"
