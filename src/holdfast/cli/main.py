@@ -8,6 +8,7 @@ from importlib.metadata import version
 import click
 
 from holdfast.cli.configuration import config
+from holdfast.cli.matrix import matrix
 from holdfast.cli.pipeline import audit, chaos, demo
 from holdfast.cli.simulate import simulate
 from holdfast.cli.start import start
@@ -42,7 +43,7 @@ def holdfast() -> None:
     """
 
 
-for command in (start, status, simulate, audit, demo, chaos, config):
+for command in (start, status, simulate, matrix, audit, demo, chaos, config):
     holdfast.add_command(command)
 
 

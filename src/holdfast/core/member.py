@@ -362,6 +362,20 @@ class Member:
 
     # -- for status and tests
 
+    def unfinished(self) -> dict[str, int]:
+        """What is under way here or kept for later, by kind; empty at rest. For judges and tests."""
+        kinds = {
+            "replicas": self.copies.unfinished,
+            "joining destinations": len(self.lane.joining),
+            "batches": self.lane.waiting,
+            "supplies": self.source.unfinished,
+            "rows": self.ledger.unfinished,
+            "migrations": len(self.migrations.running) + self.migrations.queued,
+            "offices": self.activation.pending,
+            "requests": self.router.unfinished,
+        }
+        return {kind: count for kind, count in kinds.items() if count}
+
     def why_unsafe(self) -> str:
         """Why a crash could cost something now; empty when the cluster, as far as this member knows, is safe."""
         if self.membership.state != "member":

@@ -27,14 +27,14 @@ class Cluster:
         self.addresses = [Address(f"host{index}", PORT) for index in range(hosts)]
         self._born = 0
 
-    def start(self, index: int, *, bootstrap: bool = False) -> Process:
-        """Start a process on host `index`."""
+    def start(self, index: int, *, bootstrap: bool = False, lite: bool = False) -> Process:
+        """Start a process on host `index`; a lite one holds no data."""
         address = self.addresses[index]
         self._born += 1
         uuid = MemberId(f"{self.world.random.getrandbits(32):08x}-{self._born:04d}")
         name = f"{address.host}#{self._born}"
         process = Process(self.world, name, address)
-        info = MemberInfo(uuid, 1, address.host, address.port, address.host, 0, name)
+        info = MemberInfo(uuid, 1, address.host, address.port, address.host, 0, name, lite)
         identity = Identity(
             info,
             self.settings.cluster.name,

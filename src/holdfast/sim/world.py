@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from zlib import crc32
 
@@ -16,6 +16,10 @@ from holdfast.core.machine import MILLISECOND, Address, MemberId, Note
 from holdfast.engine.driver import Driver
 
 Story = Callable[[str], None]
+Tap = Callable[["Process", Address, bytes, bool], Sequence[int]]
+"""Told of a packet: who sends it, whereto, its bytes, and whether it travels over a link. Answers by how many
+nanoseconds later than usual each copy of it arrives; no copy: it is lost."""
+STRAIGHT = (0,)
 
 
 class Weather:
@@ -43,6 +47,8 @@ class World:
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self.failures: list[str] = []
+        self.tap: Tap | None = None
+        """For directed faults: told of every packet when it leaves."""
 
     def at(self, time_ns: int, deed: Callable[[], None]) -> None:
         """Do this at that time."""
@@ -77,8 +83,22 @@ class World:
         """Something that belongs to the trace, but is too much for the story."""
         self.hash.update(b"%d %d " % (self.now_ns, crc32(data)) + text.encode())
 
-    def carry(self, source: Process, target: Address, data: bytes, arrive: Callable[[Process], None]) -> None:
+    def carry(
+        self,
+        source: Process,
+        target: Address,
+        data: bytes,
+        arrive: Callable[[Process], None],
+        *,
+        linked: bool,
+    ) -> None:
         """Take a packet on its way; it may be lost, doubled, delayed and overtaken."""
+        for late_ns in STRAIGHT if self.tap is None else self.tap(source, target, data, linked):
+            self._carry(source, target, data, arrive, late_ns)
+
+    def _carry(
+        self, source: Process, target: Address, data: bytes, arrive: Callable[[Process], None], late_ns: int
+    ) -> None:
         weather, draw = self.weather, self.random
         if weather.cut.get((source.host, target.host)) or draw.random() < weather.loss:
             return
@@ -93,7 +113,7 @@ class World:
                     self.trace(process.name, data)
                     process.whenever_awake(lambda: arrive(process))
 
-            self.after(delay, deliver)
+            self.after(late_ns + delay, deliver)
 
 
 class Process:
@@ -143,14 +163,18 @@ class Process:
             if mine.uuid == member and mine.life == life and peer is not None and peer[0] == my_life:
                 process.step(lambda: driver.packet(me, packet))
 
-        self.world.carry(self, address, packet, arrive)
+        self.world.carry(self, address, packet, arrive, linked=True)
 
     def whisper(self, address: Address, data: bytes) -> None:
         if self._counted():
             return
         origin = self.address
         self.world.carry(
-            self, address, data, lambda process: process.step(lambda: process.driver.whispered(origin, data))
+            self,
+            address,
+            data,
+            lambda process: process.step(lambda: process.driver.whispered(origin, data)),
+            linked=False,
         )
 
     def note(self, note: Note) -> None:
@@ -168,13 +192,13 @@ class Process:
     def wake_at(self, deadline_ns: int) -> None:
         if deadline_ns < self._wake_ns or self._wake_ns < self.world.now_ns:
             self._wake_ns = deadline_ns
-            self.world.at(deadline_ns, self._wake)
+            self.world.at(deadline_ns, lambda: self._wake(deadline_ns))
 
     # -- life and death
 
-    def _wake(self) -> None:
-        if self.dead:
-            return
+    def _wake(self, deadline_ns: int) -> None:
+        if self.dead or self._wake_ns != deadline_ns:
+            return  # an earlier time was asked for meanwhile, and what was due has been looked at then
 
         def tick() -> None:
             self._wake_ns = 1 << 62

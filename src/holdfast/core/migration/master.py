@@ -56,6 +56,8 @@ class Migrations:
         self._membership = membership
         self._replicas = replicas
         self.ledger: Ledger
+        self.layout = arrange
+        """Where every replica should live; the crash matrix gives another one, to have just the migration it wants."""
         self._queue: dict[int, list[Migration]] = {}
         self.running: dict[int, Running] = {}
         self.planned = False
@@ -88,17 +90,13 @@ class Migrations:
             self._forget(partition)
             if not running.committing:
                 self._fail(partition, running.migration)
-        for partition, committed in enumerate(self.ledger.table.rows):
-            row = head[partition]
-            if (
-                staying
-                and row.version > committed.version
-                and not staying.issuperset(filter(None, row.replicas))
-            ):
+        for partition, row in enumerate(head):
+            base = self.ledger.base(partition)
+            if staying and row.version > base.version and not staying.issuperset(filter(None, row.replicas)):
                 # L-6: offered, but not committed, and one of those that it names is gone.
                 self._forget(partition)
-                higher = row.version + 1 if self._rules.holds("failed-version") else committed.version
-                head[partition] = Row(higher, committed.replicas, committed.epoch)
+                higher = row.version + 1 if self._rules.holds("failed-version") else base.version
+                head[partition] = Row(higher, base.replicas, base.epoch)
         for migration, version in active:
             # M-4: the old master's migrations; none of them is in a row that anyone knows.
             if head[migration.partition].version == version:
@@ -187,7 +185,7 @@ class Migrations:
         head = self.ledger.head
         here = [p for p, row in enumerate(head) if any(member in present for member in row.replicas)]
         current = [tuple(m if m in present else None for m in head[p].replicas) for p in here]
-        targets = arrange(current, candidates, self._replicas)
+        targets = self.layout(current, candidates, self._replicas)
         cleared: dict[int, Row] = {}
         for partition, now, target in zip(here, current, targets, strict=True):
             if tuple(now) == tuple(target) or partition in self.running:
@@ -206,7 +204,7 @@ class Migrations:
 
     def _first_assignment(self, candidates: list[Candidate]) -> None:
         empty: list[tuple[str | None, ...]] = [(None,) * self._replicas] * len(self.ledger.head)
-        rows = arrange(empty, candidates, self._replicas)
+        rows = self.layout(empty, candidates, self._replicas)
         self.ledger.propose({p: Row().changed(tuple(row)) for p, row in enumerate(rows)})  # type: ignore[arg-type]
         self._out.note("partitions assigned", count=len(rows), members=len(candidates))
 

@@ -319,6 +319,11 @@ class Source:
         self._early.clear()
         self._lane.joining.clear()
 
+    @property
+    def unfinished(self) -> int:
+        """Supplies that run or wait, and requests that came too early."""
+        return len(self._running) + len(self._queue) + len(self._draining) + len(self._early)
+
     def active(self) -> list[tuple[Migration, int]]:
         """The migrations in which this member is the primary, with the version that each starts from."""
         return [(s.migration, s.version) for s in self._running.values() if s.migration is not None]

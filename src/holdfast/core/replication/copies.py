@@ -266,6 +266,11 @@ class Copies:
         for name in [name for name in copy.maps if not self.wanted(name, index)]:
             del copy.maps[name]
 
+    @property
+    def unfinished(self) -> int:
+        """Copies that are being filled, and messages that came too early."""
+        return len(self.shadows) + sum(len(kept) for kept in self._early.values())
+
     def removed(self) -> None:
         """This member was removed from the cluster, though alive: what was half filled is worth nothing.
 

@@ -82,6 +82,12 @@ class Router:
         self._ticket = 0
         self._timer = False
 
+    @property
+    def unfinished(self) -> int:
+        """Requests that have not been answered."""
+        parked = sum(len(waiting) for waiting in self._parked.values())
+        return parked + len(self._sent) + len(self._gathered) + len(self._again)
+
     # -- requests of sessions
 
     def execute(self, request: Request, done: Done) -> None:
