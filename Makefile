@@ -15,7 +15,7 @@ ARGS ?=
 # One meaning of text everywhere.
 export PYTHONUTF8 := 1
 
-.PHONY: help demo test check sim bench chaos resize slow lock clean java node install
+.PHONY: help demo test check sim matrix bench chaos resize slow lock clean java node install
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ check: install java node ## Style, types, layers, house rules, then all tests
 
 sim: install ## A campaign of simulated clusters with faults (SEEDS=500 or SEEDS=100..199, WORKERS=2)
 	@$(BIN)/holdfast simulate --seeds $(SEEDS) --workers $(WORKERS) $(ARGS)
+
+matrix: install ## Every single fault of a migration at every packet (ARGS="--pairs --sample 100" for pairs)
+	@$(BIN)/holdfast matrix --kinds all --workers $(WORKERS) $(ARGS)
 
 bench: install ## Measure, against redis-server where it is installed; writes docs/performance.md
 	@$(BIN)/python -m bench $(ARGS)

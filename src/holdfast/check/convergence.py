@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.core.member import Member
+from holdfast.core.store.partition import MapPartition
 
 
 def judge(members: Sequence[Member]) -> list[str]:
@@ -14,12 +15,15 @@ def judge(members: Sequence[Member]) -> list[str]:
         return problems
     for partition in range(len(members[0].table.rows)):
         problems += _partition(members, partition)
+    if len({member.table.stamp for member in members}) != 1:
+        problems.append("stamps differ")
     for member in members:
         name = member.membership.info.name
-        if member.lane.waiting:
-            problems.append(f"{name}: {member.lane.waiting} batches wait for backups")
-        if member.destination.shadows:
-            problems.append(f"{name}: partitions {sorted(member.destination.shadows)} are still being filled")
+        if unfinished := member.unfinished():
+            told = ", ".join(f"{kind} ({count})" for kind, count in unfinished.items())
+            problems.append(f"{name}: unfinished: {told}")
+        # A judge trusts nothing that the member remembers to have seen.
+        member.safety.changed()
         why = member.why_unsafe()
         if why:
             problems.append(f"{name}: not safe: {why}")
@@ -76,26 +80,38 @@ def _partition(members: Sequence[Member], partition: int) -> list[str]:
     if owner is None:
         return [f"partition {partition}: no living owner in {row}"]
     problems: list[str] = []
+    if gone := [uuid for uuid in row.replicas if uuid is not None and uuid not in by_uuid]:
+        problems.append(f"partition {partition}: {row} names {gone}, who live no more")
     if owner.lane.serving[partition] is None:
         problems.append(f"partition {partition}: its owner does not serve")
+    if partition not in owner.copies.held:
+        return [*problems, f"partition {partition}: its owner holds no copy"]
     for member in members:
         index = row.index_of(member.me)
-        if index >= 0:
+        if index >= 0 and member.me not in row.behind:
             problems += _replica(owner, member, partition, index)
+        elif index < 0 and partition in member.copies.held:
+            name = member.membership.info.name
+            problems.append(f"partition {partition}: {name} keeps a copy that is not its own")
     return problems
 
 
 def _replica(owner: Member, member: Member, partition: int, index: int) -> list[str]:
-    """What the member's copy lacks of its primary's, at this replica index."""
+    """How the member's copy differs from its primary's at this index; a map that is not held there must not be."""
     primary, copy = owner.copies.held[partition], member.copies.held.get(partition)
     if copy is None:
         return [f"partition {partition}: {member.membership.info.name} holds no copy at index {index}"]
-    problems: list[str] = []
+    problems = [f"{name} does not belong" for name in copy.maps if not member.copies.wanted(name, index)]
     if owner.copies.counters(primary, index) != member.copies.counters(copy, index):
-        problems.append(f"partition {partition}: counters differ at index {index}")
+        problems.append("counters differ")
+    if primary.epoch != copy.epoch:
+        problems.append("epochs differ")
     for name, held in primary.maps.items():
-        if owner.copies.wanted(name, index):
-            other = copy.maps.get(name)
-            if held.entries != (other.entries if other is not None else {}):
-                problems.append(f"partition {partition}: entries of {name} differ at index {index}")
-    return problems
+        if not owner.copies.wanted(name, index):
+            continue
+        other = copy.maps.get(name) or MapPartition(name)
+        if held.entries != other.entries:
+            problems.append(f"entries of {name} differ")
+        elif held.hashes != other.hashes or held.expiries.keys() != other.expiries.keys():
+            problems.append(f"what belongs to the entries of {name} differs")
+    return [f"partition {partition}: {what} at index {index}" for what in problems]

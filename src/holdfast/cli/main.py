@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli.cluster import cluster
 from holdfast.cli.configuration import config
+from holdfast.cli.matrix import matrix
 from holdfast.cli.member import member
 from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, EXIT_STANDING
 from holdfast.cli.pipeline import audit, chaos, demo, resize
@@ -44,7 +45,7 @@ def holdfast() -> None:
     """
 
 
-for command in (start, status, cluster, member, plan, simulate, audit, demo, chaos, resize, config):
+for command in (start, status, cluster, member, plan, simulate, matrix, audit, demo, chaos, resize, config):
     holdfast.add_command(command)
 
 

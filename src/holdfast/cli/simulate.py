@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Generator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -18,14 +17,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from holdfast.cli.spread import spread
 from holdfast.core.rules import RULES
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
     from holdfast.sim.run import Verdict
 
-QUEUED_PER_WORKER = 2
-"""Seeds handed out ahead, so that no worker waits and an interrupted campaign ends soon."""
 SHOWN_PROBLEMS = 5
 SHOWN_SEEDS = 20
 
@@ -44,29 +42,7 @@ def parse_seeds(text: str) -> range:
 
 def campaign(seeds: range, without: frozenset[str], workers: int) -> Generator[Verdict, None, None]:
     """The verdict of every seed, as they come. A run that raises counts as a failed one."""
-    if workers == 1:
-        for seed in seeds:
-            yield judged(seed, without)
-        return
-    ahead = iter(seeds)
-    # Spawned workers start from nothing, so that a run sees the same world in a worker as alone.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        running: set[Future[Verdict]] = set()
-        try:
-            while True:
-                while (
-                    len(running) < workers * QUEUED_PER_WORKER
-                    and (following := next(ahead, None)) is not None
-                ):
-                    running.add(pool.submit(judged, following, without))
-                if not running:
-                    return
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    yield future.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    yield from spread(seeds, partial(judged, without=without), workers)
 
 
 def simulate_seed(

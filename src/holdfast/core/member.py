@@ -440,6 +440,13 @@ class Member:
 
     # -- for status and tests
 
+    def unfinished(self) -> dict[str, int]:
+        """What is under way here or kept for later, by kind; empty at rest. For judges and tests."""
+        machines = (self.copies, self.lane, self.source, self.ledger, self.migrations, self.router)
+        kinds = {what: count for machine in machines for what, count in machine.leftovers.items()}
+        kinds["offices to take"] = self.activation.pending
+        return {what: count for what, count in kinds.items() if count}
+
     def why_unsafe(self) -> str:
         """Why a crash could cost something now; empty when the cluster, as far as this member knows, is safe."""
         return self.safety.why_unsafe()

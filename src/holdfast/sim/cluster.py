@@ -40,14 +40,14 @@ class Cluster:
         self._lost: set[MemberId] = set()
         """Who of these has died, or was removed though alive."""
 
-    def start(self, index: int, *, bootstrap: bool = False) -> Process:
-        """Start a process on host `index`."""
+    def start(self, index: int, *, bootstrap: bool = False, lite: bool = False) -> Process:
+        """Start a process on host `index`; a lite one holds no data."""
         address = self.addresses[index]
         born = len(self.everyone) + 1
         uuid = MemberId(f"{self.world.random.getrandbits(32):08x}-{born:04d}")
         name = f"{address.host}#{born}"
         process = Process(self.world, name, address)
-        info = MemberInfo(uuid, 1, address.host, address.port, address.host, 0, name)
+        info = MemberInfo(uuid, 1, address.host, address.port, address.host, 0, name, lite)
         identity = Identity(
             info,
             self.settings.cluster.name,

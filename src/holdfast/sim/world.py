@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from zlib import crc32
@@ -20,6 +20,10 @@ Story = Callable[[str], None]
 Overhear = Callable[["Process", MemberId, bytes], None]
 ECHO_NS = (1000 * MILLISECOND, 12_000 * MILLISECOND)
 """How much later a packet may arrive once more: in another life of its receiver, but before the run is judged."""
+Tap = Callable[["Process", Address, bytes, bool], Sequence[int]]
+"""Told of a packet: who sends it, whereto, its bytes, and whether it travels over a link. Answers by how many
+nanoseconds later than usual each copy of it arrives; no copy: it is lost."""
+STRAIGHT = (0,)
 
 
 class Weather:
@@ -53,6 +57,8 @@ class World:
         self.failures: list[str] = []
         self.overhear: Overhear | None = None
         """Told of every packet before it leaves: sender, receiver, bytes."""
+        self.tap: Tap | None = None
+        """For directed faults: told of every packet when it leaves."""
 
     def at(self, time_ns: int, deed: Callable[[], None]) -> None:
         """Do this at that time."""
@@ -94,8 +100,22 @@ class World:
         data: bytes,
         arrive: Callable[[Process], None],
         refused: Callable[[], None] | None = None,
+        *,
+        linked: bool,
     ) -> None:
         """Take a packet on its way; it may be lost, doubled, delayed, overtaken, and come once more much later."""
+        for late_ns in STRAIGHT if self.tap is None else self.tap(source, target, data, linked):
+            self._carry(source, target, data, arrive, refused, late_ns)
+
+    def _carry(
+        self,
+        source: Process,
+        target: Address,
+        data: bytes,
+        arrive: Callable[[Process], None],
+        refused: Callable[[], None] | None,
+        late_ns: int,
+    ) -> None:
         weather, draw = self.weather, self.random
         if weather.cut.get((source.host, target.host)) or draw.random() < weather.loss:
             return
@@ -111,7 +131,7 @@ class World:
 
         for _ in range(2 if draw.random() < weather.twice else 1):
             delay = draw.randint(low, high) if draw.random() < 0.95 else draw.randint(high, 8 * high)
-            self.after(delay, deliver)
+            self.after(late_ns + delay, deliver)
         if weather.echo and draw.random() < weather.echo:
             self.after(draw.randint(*ECHO_NS), deliver)
 
@@ -167,6 +187,7 @@ class Process:
             packet,
             lambda process: process.step(lambda: process.driver.packet(me, packet)),
             lambda: self.whenever_awake(lambda: self.step(lambda: self.driver.peer_silent(member))),
+            linked=True,
         )
 
     def whisper(self, address: Address, data: bytes) -> None:
@@ -174,7 +195,11 @@ class Process:
             return
         origin = self.address
         self.world.carry(
-            self, address, data, lambda process: process.step(lambda: process.driver.whispered(origin, data))
+            self,
+            address,
+            data,
+            lambda process: process.step(lambda: process.driver.whispered(origin, data)),
+            linked=False,
         )
 
     def note(self, note: Note) -> None:

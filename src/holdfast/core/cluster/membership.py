@@ -325,6 +325,9 @@ class Membership:
     def on_heartbeat(self, sender: Address, beat: Heartbeat) -> None:
         view = self.view
         if view is None:
+            if self._last_view is not None and beat.view < self._last_view.number:
+                # Nobody else may be left who knows of the view that removed this member.
+                self._out.whisper(sender, ViewDecided(self._last_view, self.carried))
             return
         info = self.member(beat.uuid)
         if info is not None and info.life == beat.life:

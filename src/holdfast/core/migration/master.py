@@ -19,7 +19,7 @@ members, and may be called at any time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 
 from holdfast.config import Settings
 from holdfast.core.cluster.membership import Membership
@@ -29,7 +29,7 @@ from holdfast.core.messages import MigrationReady, MigrationRefused, MigrationRe
 from holdfast.core.migration.news import Loss
 from holdfast.core.placement.layout import Candidate, arrange, arranging
 from holdfast.core.placement.ledger import Ledger
-from holdfast.core.placement.migration import NONE, Migration
+from holdfast.core.placement.migration import NONE, Migration, Slots
 from holdfast.core.placement.planner import plan, plan_carelessly
 from holdfast.core.placement.table import Row, survivors
 from holdfast.core.rules import Rules
@@ -43,6 +43,8 @@ PIECES = 8
 """Steps of planning that are done without a look at anything else: a millisecond or two."""
 PLANNED_AT_ONCE = 16
 """Partitions whose way to the wanted row is one such step."""
+
+Layout = Callable[[Sequence[Slots], Sequence[Candidate], int], list[Slots]]
 
 
 class Running:
@@ -70,6 +72,8 @@ class Migrations:
         self._membership = membership
         self._replicas = replicas
         self.ledger: Ledger
+        self.layout: Layout | None = None
+        """Where every replica should live; the crash matrix gives another one, to have just the migration it wants."""
         self._queue: dict[int, list[Migration]] = {}
         self.running: dict[int, Running] = {}
         self.planned = False
@@ -125,17 +129,13 @@ class Migrations:
             if not running.committing:
                 self._raise(running.migration)
                 failures.append(running.migration)
-        for partition, committed in enumerate(self.ledger.table.rows):
-            row = head[partition]
-            if (
-                staying
-                and row.version > committed.version
-                and not staying.issuperset(filter(None, row.replicas))
-            ):
+        for partition, row in enumerate(head):
+            base = self.ledger.base(partition)
+            if staying and row.version > base.version and not staying.issuperset(filter(None, row.replicas)):
                 # L-6: offered, but not committed, and one of those that it names is gone.
                 taken_back = self._forget(partition)
-                higher = row.version + 1 if self._rules.holds("failed-version") else committed.version
-                head[partition] = Row(higher, committed.replicas, committed.epoch, committed.behind)
+                higher = row.version + 1 if self._rules.holds("failed-version") else base.version
+                head[partition] = Row(higher, base.replicas, base.epoch, base.behind)
                 if taken_back is not None:
                     failures.append(taken_back.migration)
         for migration, version in active:
@@ -295,7 +295,10 @@ class Migrations:
         here = [p for p, row in enumerate(head) if p not in self.lost and row.owner in present]
         before = list(head)
         current = [tuple(m if m in present else None for m in head[p].replicas) for p in here]
-        targets = yield from arranging(current, candidates, self._replicas)
+        if self.layout is not None:
+            targets = self.layout(current, candidates, self._replicas)
+        else:
+            targets = yield from arranging(current, candidates, self._replicas)
         cleared: dict[int, Row] = {}
         planned = plan if self._rules.holds("plan-keeps-copies") else plan_carelessly
         for number, (partition, now, target) in enumerate(zip(here, current, targets, strict=True)):
@@ -327,7 +330,7 @@ class Migrations:
 
     def _first_assignment(self, candidates: list[Candidate]) -> None:
         empty: list[tuple[str | None, ...]] = [(None,) * self._replicas] * len(self.ledger.head)
-        rows = arrange(empty, candidates, self._replicas)
+        rows = (self.layout or arrange)(empty, candidates, self._replicas)
         self.ledger.propose({p: Row().changed(tuple(row)) for p, row in enumerate(rows)})  # type: ignore[arg-type]
         self._out.note("partitions assigned", count=len(rows), members=len(candidates))
 

@@ -15,7 +15,7 @@ source, in this order (rule 6).
   brought up to date.
 - L-5: Whoever is removed though alive forgets rows that it stored and that never were committed.
 - L-6: A master that sees a member go takes back, with a higher version, what it had offered and not committed
-  and what names that member.
+  and what names that member; but never what an earlier master has offered, who may have committed it.
 - L-7: News travel in the rounds, and are kept by every member until all have applied the round: what one member may
   have told its listeners, a new master can tell all others.
 - L-8: From time to time the master compares the stamps of all tables; a member whose table differs is sent the whole
@@ -110,6 +110,8 @@ class Ledger:
         """Whether this member is master and knows the newest table (H2)."""
         self.head: list[Row] = list(table.rows)
         """As master: the table with every change that is offered or waits to be."""
+        self._inherited: list[Row] = list(table.rows)
+        """As master: the newest rows that an earlier master has left behind."""
         self._queued: dict[int, Row] = {}
         self._round: Round | None = None
         self._number = 0
@@ -208,6 +210,13 @@ class Ledger:
         """The row above the table that this member has stored for a partition, if any."""
         return self._stored.get(partition)
 
+    def base(self, partition: int) -> Row:
+        """As master: the newest row that may be committed. It is this member's own, or one that an earlier master has
+        left behind, for nobody can know whether that one still committed it.
+        """
+        applied, inherited = self.table.rows[partition], self._inherited[partition]
+        return inherited if inherited.version > applied.version else applied
+
     def known(self) -> list[tuple[int, Row]]:
         """The newest row of each assigned partition, stored or applied."""
         return [(p, self._newest(p)) for p in range(len(self.table.rows)) if self._newest(p).version]
@@ -281,6 +290,7 @@ class Ledger:
             for partition, row in report.rows:
                 if row.version > self.head[partition].version:
                     self.head[partition] = row
+        self._inherited = list(self.head)
         for report in reports.values():
             self._certain.update({news.number: news for news in report.news})
             self._unheard.update({news.number: news for news in report.offered})

@@ -1,0 +1,145 @@
+"""The forms of a migration, each as the smallest cluster that shows it, with the master in every role.
+
+Members are letters: A holds the primary before; the others have their places in the rows. A row is written as in
+the design, `AB-` being owner A, backup B, and an empty slot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core.placement.migration import Kind
+
+PRIMARY = "A"
+LITE = "L"
+"""A member without data; it can be the master."""
+EMPTY = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One migration, and who is there to see it."""
+
+    name: str
+    kind: Kind
+    start: str
+    target: str
+    masters: dict[str, str]
+    """Role -> the member that has it; each of them is the master in one stage."""
+    backups: int = 1
+    """Of the map `ledger`; the map `deep` has one for each colder slot."""
+    leaving: str = ""
+    """The member that leaves gracefully, which is why the migration happens."""
+
+    @property
+    def width(self) -> int:
+        """Slots of a row."""
+        return len(self.start)
+
+    @property
+    def destination(self) -> str:
+        """Who gets a slot."""
+        return self.masters["destination"]
+
+    @property
+    def source(self) -> str:
+        """Who loses a slot; without such a one the primary, from whom the content comes."""
+        return self.masters["source"]
+
+    def hosts(self, master: str) -> list[str]:
+        """The members of the stage, the master first."""
+        first = self.masters[master]
+        here = sorted({*self.start, *self.target, first} - {EMPTY})
+        return [first, *(letter for letter in here if letter != first)]
+
+    def roles(self, master: str) -> dict[str, str]:
+        """Each member of the stage -> the name by which a fault calls it."""
+        names = {letter: "backup" if letter in self.start else "other" for letter in self.hosts(master)}
+        names[self.masters[master]] = "master"
+        names[PRIMARY] = "primary"
+        names[self.source] = "source"
+        names[self.destination] = "destination"
+        return names
+
+
+FORMS: dict[str, Form] = {
+    form.name: form
+    for form in (
+        Form(
+            "move-owner",
+            Kind.MOVE,
+            "AB",
+            "CB",
+            {"source": "A", "destination": "C", "neither": "B", "lite": LITE},
+        ),
+        Form(
+            "move-alone",
+            Kind.MOVE,
+            "A",
+            "C",
+            {"source": "A", "destination": "C", "neither": "N"},
+            backups=0,
+        ),
+        Form(
+            "move-backup",
+            Kind.MOVE,
+            "AB",
+            "AC",
+            {"source": "B", "destination": "C", "primary": "A", "neither": "N"},
+        ),
+        Form("copy-first", Kind.COPY, "A-", "AB", {"source": "A", "destination": "B", "neither": "N"}),
+        Form("copy-backup", Kind.COPY, "AB-", "ABC", {"source": "A", "destination": "C", "neither": "B"}),
+        Form(
+            "shift-down-owner",
+            Kind.SHIFT_DOWN,
+            "AB-",
+            "CBA",
+            {"source": "A", "destination": "C", "neither": "B"},
+        ),
+        Form(
+            "shift-down-backup",
+            Kind.SHIFT_DOWN,
+            "AB-",
+            "ACB",
+            {"source": "B", "destination": "C", "primary": "A", "neither": "N"},
+        ),
+        Form(
+            "shift-up-empty",
+            Kind.SHIFT_UP,
+            "AB-D",
+            "ABD-",
+            {"source": "A", "destination": "D", "neither": "B"},
+            backups=2,
+        ),
+        Form(
+            "shift-up-owner",
+            Kind.SHIFT_UP,
+            "ABC",
+            "CB-",
+            {"source": "A", "destination": "C", "neither": "B"},
+            leaving="A",
+        ),
+        Form(
+            "shift-up-backup",
+            Kind.SHIFT_UP,
+            "ABC",
+            "AC-",
+            {"source": "B", "destination": "C", "primary": "A", "neither": LITE},
+            leaving="B",
+        ),
+        Form(
+            "both-shifts-owner",
+            Kind.SHIFT_UP,
+            "ABC-",
+            "CB-A",
+            {"source": "A", "destination": "C", "neither": "B"},
+        ),
+        Form(
+            "both-shifts-backup",
+            Kind.SHIFT_UP,
+            "ABC-",
+            "AC-B",
+            {"source": "B", "destination": "C", "primary": "A", "neither": LITE},
+        ),
+    )
+}
