@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Settings
 from holdfast.core.cluster.agreement import is_quorum
 from holdfast.core.cluster.membership import Identity
 from holdfast.core.machine import Address, MemberId
 from holdfast.core.member import Member
 from holdfast.core.messages import MemberInfo, View
+from holdfast.core.migration.services import Service, with_services
 from holdfast.core.rules import Rules
 from holdfast.engine.driver import Driver
 from holdfast.sim.world import Process, World
@@ -20,9 +23,18 @@ class Cluster:
     of the old.
     """
 
-    def __init__(self, world: World, settings: Settings, rules: Rules, hosts: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        settings: Settings,
+        rules: Rules,
+        hosts: int,
+        services: Callable[[], Sequence[Service]] = list,
+    ) -> None:
+        """`services` makes those of one member, beside the maps."""
         self.world = world
-        self.settings = settings
+        self.services = services
+        self.settings = with_services(settings, services())
         self.rules = rules
         self.addresses = [Address(f"host{index}", PORT) for index in range(hosts)]
         self._born = 0
@@ -43,7 +55,7 @@ class Cluster:
             bootstrap,
             f"cluster-{self._born}",
         )
-        process.driver = Driver(Member(identity, self.settings, self.rules), process)
+        process.driver = Driver(Member(identity, self.settings, self.rules, self.services()), process)
         self.world.processes[address] = process
         self.world.tell(f"{name}: starts as {uuid}")
         process.step(process.driver.start)
