@@ -10,29 +10,41 @@ from holdfast.errors import ConfigError, HoldfastError, Refused, RequestError, U
 if TYPE_CHECKING:
     from holdfast.core.cluster.state import ClusterState
     from holdfast.core.migration.news import Kind, Loss, News
-    from holdfast.runtime.member import Map, Member
+    from holdfast.core.migration.services import Endpoint, MigrationEvent, Service
+    from holdfast.core.store.partition import Share
+    from holdfast.runtime.member import Map, Member, ServiceHandle
 
 __all__ = [
     "ClusterState",
     "ConfigError",
+    "Endpoint",
     "HoldfastError",
     "Kind",
     "Loss",
     "Map",
     "Member",
+    "MigrationEvent",
     "News",
     "Refused",
     "RequestError",
+    "Service",
+    "ServiceHandle",
+    "Share",
     "Unknown",
 ]
 
 _HOMES = {
     "ClusterState": "holdfast.core.cluster.state",
+    "Endpoint": "holdfast.core.migration.services",
     "Kind": "holdfast.core.migration.news",
     "Loss": "holdfast.core.migration.news",
     "Map": "holdfast.runtime.member",
     "Member": "holdfast.runtime.member",
+    "MigrationEvent": "holdfast.core.migration.services",
     "News": "holdfast.core.migration.news",
+    "Service": "holdfast.core.migration.services",
+    "ServiceHandle": "holdfast.runtime.member",
+    "Share": "holdfast.core.store.partition",
 }
 
 

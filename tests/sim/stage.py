@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ from holdfast.config import Settings
 from holdfast.core.cluster.state import ClusterState
 from holdfast.core.machine import SECOND
 from holdfast.core.messages import View
+from holdfast.core.migration.services import Service
 from holdfast.core.placement.key import partition_of
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import Op, Outcome, Request, Status
@@ -45,13 +47,14 @@ class Stage:
         settings: Settings | None = None,
         spare: int = 0,
         rest: bool = True,
+        services: Callable[[], Sequence[Service]] = list,
     ) -> None:
         """`spare` hosts more have an address, but no process yet."""
         self.world = World(4711, None)
-        self.settings = settings or simulated_settings(backups, 7)
-        self.cluster = Cluster(
-            self.world, self.settings, Rules(frozenset({without} if without else ())), hosts + spare
-        )
+        rules = Rules(frozenset({without} if without else ()))
+        settings = settings or simulated_settings(backups, 7)
+        self.cluster = Cluster(self.world, settings, rules, hosts + spare, services)
+        self.settings = self.cluster.settings
         self.processes = [self.cluster.start(0, bootstrap=True)]
         self.processes += [self.cluster.start(index) for index in range(1, hosts)]
         if rest:

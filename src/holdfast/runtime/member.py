@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -17,6 +17,7 @@ from holdfast.config import Settings, load
 from holdfast.core.cluster.state import ClusterState
 from holdfast.core.machine import MemberId
 from holdfast.core.migration.news import Kind, Loss, News
+from holdfast.core.migration.services import Service
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import DEFAULT_TTL, EntryEvent, Op, Outcome, Request, Status, Value
 from holdfast.errors import Closing, Moved, NotReady, Passive, Refused, RequestError, TooLarge, Unknown
@@ -44,10 +45,13 @@ class Member:
 
     Settings come from `settings`, or from the environment (`HOLDFAST_…`) and the keywords, which are those of
     the sections `cluster` and `member` (`seeds`, `name`, `host`, `member_port`, `client_port`, `lite`, …).
-    Raises ConfigError.
+    `services` have a share in every partition, beside the maps (docs/services.md). Every member of the cluster is given
+    objects of its own, of the same names and backups. Raises ConfigError.
     """
 
-    def __init__(self, settings: Settings | None = None, **keywords: object) -> None:
+    def __init__(
+        self, settings: Settings | None = None, *, services: Sequence[Service] = (), **keywords: object
+    ) -> None:
         if settings is None:
             sections = {"cluster": Settings().cluster, "member": Settings().member}
             overrides: dict[str, object] = {}
@@ -57,8 +61,8 @@ class Member:
             settings = load(None, os.environ, overrides)
         elif keywords:
             raise TypeError("give either settings or keywords")
-        self.settings = settings
-        self._node = Node(settings)
+        self._node = Node(settings, services)
+        self.settings = self._node.settings
         self._crashed = False
 
     async def __aenter__(self) -> Self:
@@ -255,6 +259,81 @@ class Member:
         """The map of this name; it comes into being with its first entry."""
         return Map(self._node, name)
 
+    def service(self, name: str) -> ServiceHandle:
+        """The service of this name, wherever in the cluster its shares are. Raises KeyError if there is none."""
+        names = [service.name for service in self._node.services]
+        if name not in names:
+            raise KeyError(f"no service {name!r} here; there are: {', '.join(names) or 'none'}")
+        return ServiceHandle(self._node, name)
+
+
+async def _ask(node: Node, request: Request) -> Value:
+    """Carry a request out. Raises what its refusal stands for (REFUSALS)."""
+    node.check()
+    future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def done(outcome: Outcome) -> None:
+        if not future.done():
+            future.set_result(outcome)
+
+    node.calls.add(future)
+    try:
+        node.guard(lambda: node.execute(request, done))
+        outcome = await future
+    finally:
+        node.calls.discard(future)
+    if outcome.status is not Status.OK:
+        raise REFUSALS[outcome.status](outcome.detail)
+    return outcome.value
+
+
+class ServiceHandle:
+    """Calls a service: in each call, one share, that of the partition's primary.
+
+    Every call raises `Refused` (or one of its kinds) when it was certainly not applied, and `Unknown` when it
+    may have been.
+    """
+
+    def __init__(self, node: Node, name: str) -> None:
+        self._node = node
+        self.name = name
+
+    @property
+    def partitions(self) -> range:
+        """All partitions: there is one share of each."""
+        return range(self._node.partition_count)
+
+    def partition_of(self, key: object) -> int:
+        """The partition in which an entry with this key would be, of any map. Raises TypeError: see `to_stored`."""
+        return partition_of(to_stored(key), 0, self._node.partition_count)
+
+    async def call(self, key: object, update: bytes) -> bytes:
+        """Have the share of this key's partition apply an update; answers what it answered.
+
+        It answers when every backup of the service, and the destination of a running migration, has applied it too.
+        """
+        return await self.call_partition(self.partition_of(key), update)
+
+    async def call_partition(self, partition: int, update: bytes) -> bytes:
+        """The same for the share of a partition. Raises ValueError when there is no such partition."""
+        return await self._of_share(Op.CALL, partition, update)
+
+    async def ask(self, key: object, question: bytes) -> bytes:
+        """Have the share of this key's partition answer a question; it changes nothing."""
+        return await self.ask_partition(self.partition_of(key), question)
+
+    async def ask_partition(self, partition: int, question: bytes) -> bytes:
+        """The same for the share of a partition. Raises ValueError when there is no such partition."""
+        return await self._of_share(Op.ASK, partition, question)
+
+    async def _of_share(self, op: Op, partition: int, value: bytes) -> bytes:
+        if partition not in self.partitions:
+            raise ValueError(f"no partition {partition}: there are 0 to {self._node.partition_count - 1}")
+        answer = await _ask(self._node, Request(op, self.name, [partition], b"", value))
+        if not isinstance(answer, bytes):
+            raise TypeError(f"service {self.name!r} answered {type(answer).__name__}, not bytes")
+        return answer
+
 
 class Map:
     """A named map, partitioned over the cluster. Keys and values are plain Python data (see `wire.values`).
@@ -268,23 +347,7 @@ class Map:
         self.name = name
 
     async def _ask(self, request: Request) -> Value:
-        node = self._node
-        node.check()
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-        def done(outcome: Outcome) -> None:
-            if not future.done():
-                future.set_result(outcome)
-
-        node.calls.add(future)
-        try:
-            node.guard(lambda: node.execute(request, done))
-            outcome = await future
-        finally:
-            node.calls.discard(future)
-        if outcome.status is not Status.OK:
-            raise REFUSALS[outcome.status](outcome.detail)
-        return outcome.value
+        return await _ask(self._node, request)
 
     async def _on_key(
         self,

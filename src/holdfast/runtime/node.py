@@ -8,7 +8,7 @@ import logging
 import random
 import time
 import uuid as uuids
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 
 from holdfast.config import Settings
 from holdfast.core.cluster.identity import Identity
@@ -16,6 +16,7 @@ from holdfast.core.machine import Address, MemberId, Note
 from holdfast.core.member import Member
 from holdfast.core.messages import MemberInfo
 from holdfast.core.migration.news import News, Number
+from holdfast.core.migration.services import Service, is_service, with_services
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import Done, EntryEvent, Outcome, Request
 from holdfast.core.store.partition import PartitionCopy
@@ -86,8 +87,10 @@ class Sparing:
 class Node:
     """Runs one member. Implements the engine's `World` and the sessions' `Grid`."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings, services: Sequence[Service] = ()) -> None:
+        """Raises ConfigError when the services cannot be told apart, or want what cannot be."""
+        self.settings = settings = with_services(settings, services)
+        self.services = tuple(services)
         self.member_uuid = str(uuids.uuid4())
         self.cluster_name = settings.cluster.name
         self.partition_count = settings.partitions.count
@@ -139,7 +142,9 @@ class Node:
         public = chosen.public_host or chosen.host
         network.address = Address(public, member_port)
         self.client_address = Address(public, client_port)
-        self.member = Member(self._identity(public, member_port, client_port), settings, Rules())
+        self.member = Member(
+            self._identity(public, member_port, client_port), settings, Rules(), self.services
+        )
         self.lane = self.member.lane
         self.driver = Driver(self.member, self)
         self.control = Control(self)
@@ -343,7 +348,8 @@ class Node:
             for name, held in copy.maps.items()
             if held.entries
         }
-        return sorted(names | {name for name in self.settings.maps if name != "default"})
+        configured = {name for name in self.settings.maps if name != "default" and not is_service(name)}
+        return sorted(names | configured)
 
     def local_copy(self, partition: int) -> PartitionCopy | None:
         return self.member.copies.held.get(partition)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from holdfast.check import convergence, leftovers
@@ -12,6 +12,7 @@ from holdfast.core.cluster.identity import Identity
 from holdfast.core.machine import MILLISECOND, Address, MemberId
 from holdfast.core.member import Member
 from holdfast.core.messages import MemberInfo, View
+from holdfast.core.migration.services import Service, with_services
 from holdfast.core.rules import Rules
 from holdfast.engine.driver import Driver
 from holdfast.sim.world import Process, World
@@ -26,9 +27,18 @@ class Cluster:
     of the old.
     """
 
-    def __init__(self, world: World, settings: Settings, rules: Rules, hosts: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        settings: Settings,
+        rules: Rules,
+        hosts: int,
+        services: Callable[[], Sequence[Service]] = list,
+    ) -> None:
+        """`services` makes those of one member, beside the maps."""
         self.world = world
-        self.settings = settings
+        self.services = services
+        self.settings = with_services(settings, services())
         self.rules = rules
         self.addresses = [Address(f"host{index}", PORT) for index in range(hosts)]
         self.everyone: list[Process] = []
@@ -56,7 +66,7 @@ class Cluster:
             bootstrap,
             f"cluster-{born}",
         )
-        member = Member(identity, self.settings, self.rules)
+        member = Member(identity, self.settings, self.rules, self.services())
         process.driver = Driver(member, process)
         member.lane.drained = partial(self._acknowledged, member, member.lane.drained)
         member.watch(partial(self._changed, member))

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
+from holdfast.config import INTERNAL
 from holdfast.core.machine import MILLISECOND, Address, MemberId
 from holdfast.core.messages import JoinRequest, MemberInfo, View
 
+NOT_SET = "not set"
+SERVICE = re.compile(rf"maps\.{INTERNAL}service:(.+)\.\w+$")
+"""A shared setting of a service."""
 CANDIDATE_NS = 2000 * MILLISECOND
 """Whoever has not asked for so long does not want to be admitted any more, or is dead. A few times the interval of
 asking."""
@@ -35,11 +41,25 @@ def refusal(
                 f"the cluster is {view.state}: only members that have gone since then may come back"
                 f"{f' (at {gone})' if gone else ''}; set its state to active first: holdfast cluster state active"
             )
-    for key, value in sorted(shared.items()):
-        theirs = request.shared.get(key, "")
-        if theirs != value:
-            return f"{key} is {value} in this cluster, yours is {theirs or 'not set'}"
+    for key in sorted({*shared, *request.shared}):
+        ours, theirs = shared.get(key, NOT_SET), request.shared.get(key, NOT_SET)
+        if theirs != ours:
+            service = SERVICE.match(key)
+            if service:
+                return _other_service(service[1], shared, request.shared)
+            return f"{key} is {ours} in this cluster, yours is {theirs}"
     return ""
+
+
+def _other_service(name: str, shared: dict[str, str], theirs: dict[str, str]) -> str:
+    key = f"maps.{INTERNAL}service:{name}.backups"
+    if key not in theirs:
+        why = f"this cluster runs the service {name!r}, you do not"
+    elif key not in shared:
+        why = f"you run the service {name!r}, this cluster does not"
+    else:
+        why = f"the service {name!r} has {shared[key]} backups in this cluster, yours has {theirs[key]}"
+    return f"{why}; all members need the same ones"
 
 
 def missing(view: View, members: list[MemberInfo]) -> list[MemberInfo]:
