@@ -40,6 +40,47 @@ def test_every_command_explains_itself() -> None:
         assert len(told.output.splitlines()) > 4
 
 
+def test_examples_stay_one_line_each() -> None:
+    for command, example in (
+        (("start",), "holdfast start --name two --seed 127.0.0.1:5751"),
+        (("cluster",), "holdfast cluster state no-migration      change it"),
+        (("cluster", "safe"), "holdfast cluster safe --wait 120 -a 127.0.0.1:5701,127.0.0.1:5702"),
+        (("member", "drain"), "holdfast member drain 127.0.0.1:5703 127.0.0.1:5704 --timeout 60"),
+    ):
+        told = run(*command, "--help").output
+        assert example in [line.strip() for line in told.splitlines()]
+        assert "\\b" not in told
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["cluster", "state", "asleep"],
+        ["cluster", "safe", "--wait", "-1"],
+        ["cluster", "state", "-a", "127.0.0.1:port"],
+        ["member", "drain"],
+        ["member", "drain", "127.0.0.1:99999999"],
+        ["member", "demote", "a:1", "b:2"],
+    ],
+)
+def test_orders_that_are_wrong_are_refused_before_they_are_given(arguments: list[str]) -> None:
+    told = run(*arguments)
+    assert told.exit_code == 2
+    assert "Traceback" not in told.output
+
+
+def test_orders_to_nobody_fail_in_one_line() -> None:
+    for arguments in (
+        ["cluster", "state", "-a"],
+        ["cluster", "shutdown", "--yes", "-a"],
+        ["member", "demote"],
+    ):
+        told = run(*arguments, "127.0.0.1:1")
+        assert told.exit_code == 1
+        assert "cannot connect to 127.0.0.1:1" in told.output
+        assert len(told.output.splitlines()) == 1
+
+
 @pytest.mark.parametrize("switch", [["-O"], ["-OO"]])
 def test_python_without_assertions_is_refused(switch: list[str]) -> None:
     code = "from holdfast.cli.main import main; main()"

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -138,11 +139,12 @@ def test_the_state_is_shown_and_changed_through_any_member(cluster: LocalCluster
 
 
 def test_members_are_drained_and_the_cluster_is_ended(tmp_path: Path) -> None:
-    with LocalCluster(4, CONFIG, log_dir=tmp_path) as cluster:
+    with LocalCluster(4, CONFIG, log_dir=tmp_path) as cluster, ExitStack() as ends:
         cluster.wait_settled()
         fill(cluster, count=ENTRIES)
         watch = [*COMMAND, "cluster", "watch", "-a", cluster.members[1].client_address]
-        process = subprocess.Popen(watch, stdout=subprocess.PIPE, text=True)
+        process = ends.enter_context(subprocess.Popen(watch, stdout=subprocess.PIPE, text=True))
+        ends.callback(process.kill)
         assert process.stdout is not None
         lines = iter(process.stdout.readline, "")
         assert "watching dev through m2: active" in next(lines)
@@ -170,8 +172,6 @@ def test_members_are_drained_and_the_cluster_is_ended(tmp_path: Path) -> None:
         else:
             process.send_signal(signal.SIGINT)
             assert process.wait(10) == 0, "Ctrl-C is how it ends"
-        process.wait(10)
-        process.stdout.close()
         assert "started: " in seen[0]
         moves = [line for line in seen if " partition " in line]
         assert any("m4 to m" in line or "m1 to m" in line for line in moves)

@@ -37,6 +37,21 @@ def test_an_order_survives_the_master_that_got_it() -> None:
     assert {p.driver.member.membership.cluster_state for p in stage.cluster.living()} == {ClusterState.FROZEN}
 
 
+def test_an_order_that_stands_is_replaced_by_a_later_one_also_by_one_for_the_present_state() -> None:
+    stage = Stage(3)
+    master = stage.processes[0]
+    stage.isolate(master)
+    master.step(lambda: master.driver.change_state(ClusterState.FROZEN))
+    stage.wait(0.3)
+    master.step(lambda: master.driver.change_state(ClusterState.ACTIVE))
+    stage.wait(0.3)
+    stage.heal()
+    stage.wait(10)
+    states = {p.driver.member.membership.cluster_state for p in stage.cluster.living()}
+    assert states == {ClusterState.ACTIVE}
+    assert {p.driver.member.membership.view.number for p in stage.cluster.living()} == {3}  # type: ignore[union-attr]
+
+
 def test_without_migration_a_joiner_gets_nothing_and_a_crash_promotes() -> None:
     stage = Stage(3, spare=1)
     stage.put(stage.processes[0], "k", "v")

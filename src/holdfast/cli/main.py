@@ -45,8 +45,16 @@ def holdfast() -> None:
     """
 
 
+def explained(command: click.Command) -> click.Command:
+    """Let click see where lines must stay as they are: its mark is a character that docstrings cannot have raw."""
+    command.help = (command.help or "").replace("\\b\n", "\b\n")
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        explained(inner)
+    return command
+
+
 for command in (start, status, cluster, member, plan, simulate, matrix, audit, demo, chaos, resize, config):
-    holdfast.add_command(command)
+    holdfast.add_command(explained(command))
 
 
 def main() -> None:

@@ -56,12 +56,12 @@ def drain(addresses: tuple[str, ...], *, timeout_s: float, credentials: Credenti
 
 @member.command(short_help="Let a member hold no partitions any more, and stay.")
 @click.argument("address", metavar="HOST:PORT")
-@timeout_option(600)
+@timeout_option(600, "The order is taken back after that.")
 @credentials
 def demote(address: str, *, timeout_s: float, credentials: Credentials) -> None:
     r"""Make a member a lite one when its partitions are safe elsewhere: it goes on serving clients, and holds nothing.
 
-    The last data member stays one. When the time is over the order is taken back.
+    The last data member stays one.
 
     \b
       holdfast member demote 127.0.0.1:5702

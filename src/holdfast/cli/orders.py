@@ -37,8 +37,10 @@ address_option = click.option(
 )
 
 
-def timeout_option(default_s: float) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """How long an order is waited for."""
+def timeout_option(
+    default_s: float, then: str = "The order stands after that."
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """How long an order is waited for, and what becomes of it then."""
     return click.option(
         "--timeout",
         "timeout_s",
@@ -46,7 +48,7 @@ def timeout_option(default_s: float) -> Callable[[Callable[..., Any]], Callable[
         default=default_s,
         show_default=True,
         metavar="SECONDS",
-        help="How long to wait. The order stands after that.",
+        help=f"How long to wait. {then}",
     )
 
 

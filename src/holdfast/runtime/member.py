@@ -162,6 +162,7 @@ class Member:
 
     def why_unsafe(self) -> str:
         """Why `safe` is False; empty when it is True."""
+        self._node.driver.enter()
         return self._why_stopped() or self._node.member.safety.why_unsafe()
 
     @property
@@ -171,6 +172,7 @@ class Member:
 
     def why_cluster_unsafe(self) -> str:
         """Why `cluster_safe` is False; empty when it is True."""
+        self._node.driver.enter()
         return self._why_stopped() or self._node.member.safety.why_cluster_unsafe()
 
     def _why_stopped(self) -> str:
@@ -188,7 +190,7 @@ class Member:
         """What the operator allows."""
         return self._node.member.membership.cluster_state
 
-    async def change_cluster_state(self, state: ClusterState, timeout_s: float = 60.0) -> None:
+    async def change_cluster_state(self, state: ClusterState | str, timeout_s: float = 60.0) -> None:
         """Put the whole cluster into this state; answers when every member has said that it is in it.
 
         Raises TimeoutError, after which the order stands: it is carried out as soon as a majority of the members can
@@ -242,18 +244,15 @@ class Member:
 
         An error in `heard` goes to the event loop's exception handler. Raises TypeError when it cannot be called.
         """
-        told = self._careful(heard)
+        told = careful(self._node, heard)
         return self._node.on_news(lambda news: told(news) if news.kind is not Kind.LOST else None)
 
     def on_partition_lost(self, heard: Callable[[Loss], None]) -> Callable[[], bool]:
         """Call `heard` when copies of a partition are gone with their members: how many, and which maps have lost
         entries. The same rules as for `on_migration`.
         """
-        told = self._careful(heard)
+        told = careful(self._node, heard)
         return self._node.on_news(lambda news: told(news.loss) if news.loss is not None else None)
-
-    def _careful(self, heard: Callable[[Heard], None]) -> Callable[[Heard], None]:
-        return careful(self._node, heard)
 
     def map(self, name: str) -> Map:
         """The map of this name; it comes into being with its first entry."""

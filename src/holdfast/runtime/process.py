@@ -149,11 +149,12 @@ async def _tell_leaving(node: Node) -> None:
 
 
 def _progress(node: Node) -> str:
+    membership = node.member.membership
     left = sum(1 for row in node.member.table.rows if node.member.me in row.replicas)
-    why = "" if node.member.membership.cluster_state.migrates else node.member.why_kept()
-    return (
-        f"{why}, or stop it at once with a second signal" if why else f"{left} partition replicas still here"
-    )
+    why = "" if membership.cluster_state.migrates else node.member.why_kept()
+    if why:
+        return f"{why}, or stop it at once with a second signal"
+    return "as soon as the others know" if membership.ending else f"{left} partition replicas still here"
 
 
 async def _drained(node: Node, at_once: asyncio.Event) -> None:

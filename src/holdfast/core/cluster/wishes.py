@@ -93,12 +93,13 @@ class Wishes:
     # -- orders of the operator
 
     def order(self, view: View, state: ClusterState, *, ending: bool) -> None:
-        """The cluster shall be in this state; a later order replaces one that is not carried out yet."""
-        self._order = StateWanted(view.number, state, ending)
-        if _fulfilled(self._order, view):
-            self._order = None
-        else:
-            self._out.send(view.members[0].uuid, self._order)
+        """The cluster shall be in this state; a later order replaces one that is not carried out yet.
+
+        Also one for the present state: the master may have taken another one that it could not carry out so far.
+        """
+        order = StateWanted(view.number, state, ending)
+        self._order = None if _fulfilled(order, view) else order
+        self._out.send(view.members[0].uuid, order)
 
     def ordered(self, order: StateWanted) -> None:
         """As master: somebody's operator wants this."""
