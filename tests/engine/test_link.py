@@ -12,12 +12,15 @@ from holdfast.engine.link import ACKNOWLEDGE_NS, RESEND_NS, Link
 STEP_NS = 10_000_000
 
 
-def exchange(seed: int, count: int, loss: float, twice: float) -> tuple[list[bytes], list[bytes], Link, Link]:
+Got = list[bytes | memoryview]
+
+
+def exchange(seed: int, count: int, loss: float, twice: float) -> tuple[Got, Got, Link, Link]:
     """Two links over a network of that kind; answers what each side received."""
     draw = random.Random(seed)
     here, there = Link(), Link()
     wire: list[tuple[int, Link, bytes]] = []
-    got: dict[int, list[bytes]] = {id(here): [], id(there): []}
+    got: dict[int, Got] = {id(here): [], id(there): []}
     now = 0
 
     def put(to: Link, packet: bytes) -> None:

@@ -178,6 +178,15 @@ class PartitionSettings(Section, frozen=True, kw_only=True):
             "one piece may always go.",
         ),
     ] = 16_777_216
+    flight_bytes_total: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            le=2**40,
+            description="The same for all migrations of the cluster together: no more run at a time than may have one "
+            "piece under way each; one may always run.",
+        ),
+    ] = 268_435_456
     drain_timeout_s: Annotated[
         int,
         Meta(

@@ -66,7 +66,7 @@ class Driver:
             self._inbox.append(event)
             self._run()
 
-    def packet(self, sender: MemberId, packet: bytes) -> None:
+    def packet(self, sender: MemberId, packet: bytes | memoryview) -> None:
         """A packet came from a member to whose present life there is a link."""
         link = self.links.get(sender)
         if link is None or self.stopped:
@@ -79,7 +79,7 @@ class Driver:
         else:
             self._arm_links()
 
-    def whispered(self, address: Address, data: bytes) -> None:
+    def whispered(self, address: Address, data: bytes | memoryview) -> None:
         """A message came without a link."""
         self.handle(Heard(address, decode(data)))
 

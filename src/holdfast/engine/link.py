@@ -62,8 +62,11 @@ class Link:
         self._owed_bytes = 0
         return HEADER.pack(number, self._received) + payload
 
-    def receive(self, packet: bytes, now_ns: int) -> list[bytes]:
-        """The payloads that can be handed on now, in order. Raises ProtocolError on a packet without header."""
+    def receive(self, packet: bytes | memoryview, now_ns: int) -> list[bytes | memoryview]:
+        """The payloads that can be handed on now, in order; views of a packet that is one.
+
+        Raises ProtocolError on a packet without header.
+        """
         if len(packet) < HEADER.size:
             raise ProtocolError(f"a packet of {len(packet)} bytes has no header")
         number, acknowledged = HEADER.unpack_from(packet)
@@ -82,7 +85,7 @@ class Link:
             return []
         if number > self._received + 1:
             if len(self._ahead) < AHEAD_PACKETS:
-                self._ahead[number] = packet[HEADER.size :]
+                self._ahead[number] = bytes(packet[HEADER.size :])
             return []
         self._received = number
         ready = [packet[HEADER.size :]]

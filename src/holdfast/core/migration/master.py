@@ -10,15 +10,17 @@ members, and may be called at any time.
 - M-3: A migration is committed, by a round of the ledger, when its primary says that the destination holds everything.
 - M-4: A failed migration raises the version further than its success would have, so that a success of which nobody here
   knows can never be mistaken for the present row.
-- M-5: At most `parallel_migrations` run at once on any member; migrations of one partition run one after another;
-  partitions that lack copies come first.
+- M-5: At most `parallel_migrations` run at once on any member, and on all together as many as may have a chunk under
+  way within `flight_bytes_total`, or one. Migrations of one partition run one after another; what restores a lost copy
+  comes first, then what the least busy members can do.
 - M-6: While the cluster's state forbids it nothing moves; while the table is frozen no slot changes: a missing backup
   is only marked as behind, so that writes go on without it and it is not promoted.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
+from typing import NamedTuple
 
 from holdfast.config import Settings
 from holdfast.core.cluster.membership import Membership
@@ -49,6 +51,14 @@ class Running:
         self.committing = False
 
 
+class Way(NamedTuple):
+    """What decides when a migration may start: whether it only balances, and between whom it goes."""
+
+    balances: bool
+    owner: MemberId
+    destination: MemberId
+
+
 class Migrations:
     """What the master has planned, what runs, what has come of it."""
 
@@ -62,6 +72,8 @@ class Migrations:
         self._replicas = replicas
         self.ledger: Ledger
         self._queue: dict[int, list[Migration]] = {}
+        self._waiting: dict[Way, deque[int]] = {}
+        """Partitions of the queue of which nothing runs, by the way of what comes next; none is empty."""
         self.running: dict[int, Running] = {}
         self.planned = False
         """Whether the queue is what the present members need; an empty queue then means: balanced."""
@@ -72,12 +84,15 @@ class Migrations:
         self.failed = 0
         self.lost: set[int] = set()
         self._load: Counter[MemberId] = Counter()
+        partitions = settings.partitions
+        self._limit = partitions.parallel_migrations
+        self._limit_total = max(1, partitions.flight_bytes_total // partitions.chunk_bytes)
 
     # -- occasions
 
     def view_changed(self, old: View | None, view: View | None) -> None:
         """Plans die with the view they were made for; what runs between living members goes on."""
-        self._queue.clear()
+        self._clear_queue()
         self.planned = False
         if old is not None and view is not None:
             self._delay(old, view)
@@ -250,7 +265,7 @@ class Migrations:
         return max(0, self._resume_ns - self._out.now_ns) // MILLISECOND
 
     def _plan(self) -> None:
-        self._queue.clear()
+        self._clear_queue()
         candidates = [
             Candidate(info.uuid, info.group or info.uuid) for info in self._membership.data_members()
         ]
@@ -279,9 +294,8 @@ class Migrations:
                 cleared[partition] = head[partition].changed(tuple(slots))
         self.planned = True
         if self._queue:
-            # M-5: what restores a lost copy comes before what only balances.
-            urgent = sorted(self._queue, key=lambda p: self._queue[p][0].source is not None)
-            self._queue = {partition: self._queue[partition] for partition in urgent}
+            for partition in self._queue:
+                self._line_up(partition)
             self._out.note("rebalance planned", migrations=self.queued)
             self.ledger.reporter.started(self.queued + len(self.running))
             self.ledger.tell()
@@ -294,39 +308,63 @@ class Migrations:
         self.ledger.propose({p: Row().changed(tuple(row)) for p, row in enumerate(rows)})  # type: ignore[arg-type]
         self._out.note("partitions assigned", count=len(rows), members=len(candidates))
 
+    def _clear_queue(self) -> None:
+        self._queue.clear()
+        self._waiting.clear()
+
+    def _line_up(self, partition: int) -> None:
+        """Of this partition nothing runs, but something is planned."""
+        migration = self._queue[partition][0]
+        owner = self.ledger.head[partition].owner
+        assert owner is not None
+        way = Way(migration.source is not None, owner, MemberId(migration.destination))
+        self._waiting.setdefault(way, deque()).append(partition)
+
     def _start(self) -> None:
-        limit = self._settings.partitions.parallel_migrations
-        committed = self.ledger.table.rows
-        for partition in list(self._queue):
-            if (
-                partition in self.running
-                or self.ledger.head[partition].version != committed[partition].version
-            ):
-                continue
-            migration = self._queue[partition][0]
-            row = committed[partition]
-            owner = row.owner
-            destination = MemberId(migration.destination)
-            assert owner is not None
-            if self._load[owner] >= limit or self._load[destination] >= limit:
-                continue
-            try:
-                migration.apply_to(row.replicas)
-            except ValueError:
+        """M-5."""
+        offered: list[int] = []
+        while len(self.running) < self._limit_total and (way := self._free_way()) is not None:
+            waiting = self._waiting[way]
+            partition = waiting.popleft()
+            if not waiting:
+                del self._waiting[way]
+            row = self.ledger.table.rows[partition]
+            if self.ledger.head[partition].version != row.version:
+                offered.append(partition)
+            elif not self._start_one(partition, row, way):
                 self._replan()
                 return
-            self._queue[partition].pop(0)
-            if not self._queue[partition]:
-                del self._queue[partition]
-            if self._membership.member(owner) is None or self._membership.member(destination) is None:
-                self._replan()
-                return
-            self.running[partition] = Running(migration, row.version, owner)
-            self._load[owner] += 1
-            self._load[destination] += 1
-            view = self._membership.view
-            assert view is not None
-            self._out.send(owner, MigrationRequest(view.number, migration, row.version))
+        for partition in offered:
+            self._line_up(partition)
+
+    def _free_way(self) -> Way | None:
+        """The way that is to be gone next, of those whose ends have room."""
+        load, limit = self._load, self._limit
+        free = (way for way in self._waiting if load[way.owner] < limit and load[way.destination] < limit)
+        return min(
+            free, key=lambda way: (way.balances, load[way.owner] + load[way.destination]), default=None
+        )
+
+    def _start_one(self, partition: int, row: Row, way: Way) -> bool:
+        """Request the next migration of a partition; answers whether the plan still fits."""
+        _, owner, destination = way
+        migration = self._queue[partition].pop(0)
+        if not self._queue[partition]:
+            del self._queue[partition]
+        try:
+            migration.apply_to(row.replicas)
+        except ValueError:
+            return False
+        known = self._membership.member
+        if row.owner != owner or known(owner) is None or known(destination) is None:
+            return False
+        view = self._membership.view
+        assert view is not None
+        self.running[partition] = Running(migration, row.version, owner)
+        self._load[owner] += 1
+        self._load[destination] += 1
+        self._out.send(owner, MigrationRequest(view.number, migration, row.version))
+        return True
 
     def _forget(self, partition: int) -> Running | None:
         running = self.running.pop(partition, None)
@@ -337,7 +375,7 @@ class Migrations:
 
     def _replan(self) -> None:
         self.planned = False
-        self._queue.clear()
+        self._clear_queue()
         if not self._paused:
             self._paused = True
             self._out.timer("plan", PAUSE_NS, PAUSE_NS // 2)
@@ -388,6 +426,8 @@ class Migrations:
             if running is not None and self.ledger.table.rows[partition].version > running.version:
                 self._forget(partition)
                 self.completed += running.committing
+                if partition in self._queue:
+                    self._line_up(partition)
         if partitions and not self.running and not self._queue and not self._paused:
             # Look once more: what is reached must be what the layout wants.
             self.planned = False
@@ -400,7 +440,7 @@ class Migrations:
         """Who wants to leave, or to be lite, has changed: plan anew, and do not let them wait for who has crashed."""
         self._resume_ns = 0
         self.planned = False
-        self._queue.clear()
+        self._clear_queue()
         self.control()
 
     def may_part(self, member: MemberId) -> bool:
