@@ -35,7 +35,7 @@ class System:
 
     def cpu_seconds(self) -> float:
         """Processor time of all its processes so far."""
-        return sum(_cpu_seconds(pid) for pid in self.pids)
+        return sum(process_cpu_seconds(pid) for pid in self.pids)
 
     def resident_bytes(self) -> int:
         """Memory that its processes hold now."""
@@ -192,7 +192,8 @@ def _receive(door: socket.socket, count: int) -> bytes:
     return bytes(data)
 
 
-def _cpu_seconds(pid: int) -> float:
+def process_cpu_seconds(pid: int) -> float:
+    """Processor time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -169,7 +169,7 @@ class Stranger:
 
     def admitted(self) -> None:
         self.driver._deed(OpenLink(self.me, self.life, Address("host9", 1)))
-        self.pair.later(0)
+        self.driver._run()
 
     def told(self) -> list[int]:
         return [event.message.view for event in self.heard if isinstance(event, Received)]  # type: ignore[union-attr]
@@ -191,7 +191,7 @@ def test_packets_of_a_life_that_is_over_are_dropped_when_the_next_begins(pair: P
     stranger.send(2)
     stranger.admitted()
     assert stranger.told() == [2]
-    assert stranger.driver._early == {}
+    assert not stranger.driver._early
     assert stranger.driver._early_bytes == 0
 
 
@@ -202,3 +202,16 @@ def test_what_waits_is_limited(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> N
         stranger.send(number)
     stranger.admitted()
     assert stranger.told() == [0, 1]
+
+
+def test_what_has_waited_for_long_is_dropped(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packets of members that have left would fill what may be kept."""
+    monkeypatch.setattr(driver_under_test, "EARLY_BYTES_MAX", 60)
+    gone, stranger = Stranger(pair, 3), Stranger(pair, 4)
+    gone.me = MemberId("gone")
+    for number in range(3):
+        gone.send(number)
+    pair.later(2)
+    stranger.send(7)
+    stranger.admitted()
+    assert stranger.told() == [7]

@@ -21,12 +21,15 @@ def pair(without: str = "") -> tuple[Link, Link]:
     return Link(road_between(HERE, THERE), rules), Link(road_between(THERE, HERE), rules)
 
 
-def exchange(seed: int, count: int, loss: float, twice: float) -> tuple[list[bytes], list[bytes], Link, Link]:
+Got = list[bytes | memoryview]
+
+
+def exchange(seed: int, count: int, loss: float, twice: float) -> tuple[Got, Got, Link, Link]:
     """Two links over a network of that kind; answers what each side received."""
     draw = random.Random(seed)
     here, there = pair()
     wire: list[tuple[int, Link, bytes]] = []
-    got: dict[int, list[bytes]] = {id(here): [], id(there): []}
+    got: dict[int, Got] = {id(here): [], id(there): []}
     now = 0
 
     def put(to: Link, packet: bytes) -> None:

@@ -1,17 +1,143 @@
-"""What comes from other members before this one is ready for it."""
+"""Frames between members: read in place whatever the pieces in which they come, and answered together."""
 
 from __future__ import annotations
 
-from typing import cast
+import random
+from typing import Any, cast
+
+import msgspec
+import pytest
 
 from holdfast.config import Settings
 from holdfast.core.machine import Address, MemberId
-from holdfast.engine.driver import Driver
-from holdfast.runtime.peers import WHISPER, Greeting, Network
+from holdfast.runtime import peers
+from holdfast.runtime.peers import FRAME, PACKET, WHISPER, Greeting, Incoming, Network, Outgoing, proof_of
 
-HERE = Address("127.0.0.1", 1)
-THERE = Address("127.0.0.1", 2)
-GREETING = Greeting(MemberId("other"), THERE.host, THERE.port, b"")
+PEER = Address("127.0.0.1", 5999)
+SETTINGS = Settings()
+
+
+class Transport:
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.aborted = False
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def writelines(self, parts: list[bytes]) -> None:
+        self.written.append(b"".join(parts))
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class Hearing:
+    """Stands for the driver: keeps what arrives, and answers each packet with two."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.heard: list[bytes] = []
+
+    def packet(self, sender: MemberId, packet: memoryview) -> None:
+        self.heard.append(bytes(packet))
+        self.network.carry(sender, b"one for %d" % len(packet))
+        self.network.carry(sender, b"another " + bytes(packet))
+
+    def whispered(self, address: Address, data: memoryview) -> None:
+        self.heard.append(bytes(data))
+
+
+class Side:
+    """One member's end of a connection that another has opened, and its own connection to that one."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, secret: str = SETTINGS.security.member_secret
+    ) -> None:
+        monkeypatch.setattr(peers, "READ_BYTES", 5000)
+        self.network = Network(SETTINGS, "me", Address("127.0.0.1", 5998))
+        self.driver = Hearing(self.network)
+        self.network.begin(cast("Any", self.driver))
+        self.network.open(MemberId("peer"), PEER)
+        self.back, self.forth = Transport(), Transport()
+        outgoing = Outgoing(self.network, PEER)
+        outgoing._transport = cast("Any", self.forth)
+        self.network._outgoing[PEER] = outgoing
+        self.incoming = Incoming(self.network)
+        self.incoming._transport = cast("Any", self.back)
+        proof = proof_of(secret, self.incoming._challenge, "peer")
+        body = msgspec.msgpack.encode(Greeting("peer", PEER.host, PEER.port, proof))
+        self.greeting = len(body).to_bytes(4, "little") + body
+
+    def feed(self, data: bytes, piece: int) -> None:
+        """As an event loop does: into the room that the connection offers, at most `piece` bytes at a time."""
+        while data and not self.back.aborted:
+            room = self.incoming.get_buffer(-1)
+            assert len(room) > 0
+            count = min(len(room), len(data), piece)
+            room[:count] = data[:count]
+            data = data[count:]
+            self.incoming.buffer_updated(count)
+
+
+def frame(body: bytes, kind: int = PACKET) -> bytes:
+    return FRAME.pack(FRAME.size - 4 + len(body), kind) + body
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_frames_are_whole_and_in_order_whatever_the_pieces(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    draw = random.Random(seed)
+    side = Side(monkeypatch)
+    bodies = [draw.randbytes(draw.choice([0, 1, 100, 4000, 4987, 5000, 70_000])) for _ in range(20)]
+    data = side.greeting + b"".join(frame(body, draw.choice([PACKET, WHISPER])) for body in bodies)
+    side.feed(data, draw.choice([1, 7, 1000, 5000, 1 << 20]) if len(data) < 100_000 else 1000)
+    assert side.driver.heard == bodies
+    assert not side.back.aborted
+
+
+def test_the_room_of_a_long_frame_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    side = Side(monkeypatch)
+    side.feed(side.greeting + frame(b"x" * 70_000), 1 << 20)
+    assert len(side.incoming.get_buffer(-1)) == 5000
+
+
+@pytest.mark.parametrize("small", [True, False], ids=["small", "large"])
+def test_what_arrives_together_is_answered_together(monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
+    side = Side(monkeypatch)
+    if not small:
+        monkeypatch.setattr(peers, "APART_BYTES", 1)
+    side.feed(side.greeting + frame(b"a") + frame(b"bc"), 1 << 20)
+    answers = [b"one for 1", b"another a", b"one for 2", b"another bc"]
+    assert side.forth.written == [b"".join(map(frame, answers))]
+    side.network.carry(MemberId("peer"), b"later")
+    assert side.forth.written[1:] == [frame(b"later")]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [b"\0\0\0\0", b"\xff\xff\xff\xff"],
+    ids=["too short", "too long"],
+)
+def test_a_frame_that_cannot_be_ends_the_connection(monkeypatch: pytest.MonkeyPatch, bad: bytes) -> None:
+    side = Side(monkeypatch)
+    side.feed(side.greeting + frame(b"good") + bad, 1 << 20)
+    assert side.driver.heard == [b"good"]
+    assert side.back.aborted
+
+
+def test_before_the_greeting_nothing_long_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    side = Side(monkeypatch)
+    side.feed((4097).to_bytes(4, "little"), 4)
+    assert side.back.aborted
+    stranger = Side(monkeypatch, secret="another")
+    stranger.feed(stranger.greeting + frame(b"x"), 1 << 20)
+    assert stranger.back.aborted
+    assert stranger.driver.heard == []
 
 
 class Ear:
@@ -21,14 +147,14 @@ class Ear:
         self.whispers: list[bytes] = []
 
     def whispered(self, address: Address, data: bytes) -> None:
-        assert address == THERE
         self.whispers.append(data)
 
 
 def test_what_comes_before_the_member_is_there_is_lost_and_harms_nothing() -> None:
-    made = Network(Settings(), "me", HERE)
-    made.arrived(GREETING, WHISPER, b"anyone?")
+    greeting = Greeting(MemberId("other"), PEER.host, PEER.port, b"")
+    made = Network(SETTINGS, "me", PEER)
+    made.arrived(greeting, WHISPER, b"anyone?")
     ear = Ear()
-    made.begin(cast("Driver", ear))
-    made.arrived(GREETING, WHISPER, b"anyone now?")
+    made.begin(cast("Any", ear))
+    made.arrived(greeting, WHISPER, b"anyone now?")
     assert ear.whispers == [b"anyone now?"]

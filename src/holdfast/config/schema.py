@@ -157,7 +157,7 @@ class PartitionSettings(Section, frozen=True, kw_only=True):
             description="How many partitions one member sends or receives at a time. More of them are sooner done, and "
             "requests wait longer meanwhile.",
         ),
-    ] = 2
+    ] = 10
     chunk_bytes: Annotated[
         int,
         Meta(
@@ -184,6 +184,15 @@ class PartitionSettings(Section, frozen=True, kw_only=True):
             "one piece may always go.",
         ),
     ] = 16_777_216
+    flight_bytes_total: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            le=2**40,
+            description="The same for all migrations of the cluster together: no more run at a time than may have one "
+            "piece under way each; one may always run.",
+        ),
+    ] = 268_435_456
     drain_timeout_s: Annotated[
         int,
         Meta(

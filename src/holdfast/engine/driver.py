@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from functools import partial
 from typing import assert_never, cast
 
 from holdfast.core.cluster.state import ClusterState, Wish
@@ -32,7 +31,7 @@ from holdfast.core.machine import (
 from holdfast.core.member import Member
 from holdfast.core.store.operations import Done, Request
 from holdfast.engine.doors import World
-from holdfast.engine.link import ACKNOWLEDGE_NS, Link, road_between
+from holdfast.engine.link import ACKNOWLEDGE_NS, RESEND_NS, Link, road_between
 from holdfast.wire.codec import decode, encode
 
 EARLY_BYTES_MAX = 16 * 1024 * 1024
@@ -48,10 +47,8 @@ class Driver:
         self.member = member
         self.world = world
         self.links: dict[MemberId, Link] = {}
-        self._early: dict[MemberId, list[bytes]] = {}
-        """Packets of roads that are not open here. Whoever sends them has perhaps heard of a view that this member will
-        hear of in a moment; its link would repeat them only after a second, and a partition may stand still meanwhile.
-        """
+        self._early: deque[tuple[int, MemberId, bytes]] = deque()
+        """Packets that came on no road that is known here, with the time at which they came."""
         self._early_bytes = 0
         self._timers: dict[str, int] = {}
         self._inbox: deque[Event] = deque()
@@ -74,37 +71,53 @@ class Driver:
             self._inbox.append(event)
             self._run()
 
-    def packet(self, sender: MemberId, packet: bytes) -> None:
+    def packet(self, sender: MemberId, packet: bytes | memoryview) -> None:
         """A packet came from a member; it counts only on the link between the present lives of both."""
         link = self.links.get(sender)
         if self.stopped:
             return
         if link is None or not link.carries(packet):
-            if self._early_bytes + len(packet) <= EARLY_BYTES_MAX:
-                self._early_bytes += len(packet)
-                self._early.setdefault(sender, []).append(packet)
+            self._keep(sender, bytes(packet))
             return
-        self._take(sender, link, packet)
-
-    def _look_again(self, sender: MemberId) -> None:
-        """A road to this member has been opened: take what it sent on it before; the rest is of no use any more."""
-        early = self._early.pop(sender, [])
-        self._early_bytes -= sum(map(len, early))
-        for packet in early:
-            link = self.links.get(sender)
-            if link is not None and not self.stopped and link.carries(packet):
-                self._take(sender, link, packet)
-
-    def _take(self, sender: MemberId, link: Link, packet: bytes) -> None:
-        for payload in link.receive(packet, self.world.now_ns()):
-            self._inbox.append(Received(sender, decode(payload)))
+        self._receive(sender, link, packet)
         self._run()
         if link.owes_bytes:
             self._links_due()
         else:
             self._arm_links()
 
-    def whispered(self, address: Address, data: bytes) -> None:
+    def _receive(self, sender: MemberId, link: Link, packet: bytes | memoryview) -> None:
+        for payload in link.receive(packet, self.world.now_ns()):
+            self._inbox.append(Received(sender, decode(payload)))
+
+    def _keep(self, sender: MemberId, packet: bytes) -> None:
+        """Keep a packet for a road that may be opened in a moment: the sender may have heard of the next view first.
+
+        What is dropped here the other side repeats only after a while, in which a partition may stand still.
+        """
+        now_ns = self.world.now_ns()
+        while self._early and self._early[0][0] < now_ns - RESEND_NS:
+            self._early_bytes -= len(self._early.popleft()[2])
+        if self._early_bytes + len(packet) <= EARLY_BYTES_MAX:
+            self._early.append((now_ns, sender, packet))
+            self._early_bytes += len(packet)
+
+    def _open(self, to: MemberId, life: int, address: Address) -> None:
+        """Open a link, and take what has come on it already; what else came of this member is of no use any more."""
+        me = (self.member.me, self.member.membership.info.life)
+        link = self.links[to] = Link(road_between(me, (to, life)), self.member.rules)
+        self.world.open(to, address)
+        early, self._early = self._early, deque()
+        self._early_bytes = 0
+        for came_ns, sender, packet in early:
+            if sender != to:
+                self._early.append((came_ns, sender, packet))
+                self._early_bytes += len(packet)
+            elif link.carries(packet):
+                self._receive(sender, link, packet)
+        self._arm_links()
+
+    def whispered(self, address: Address, data: bytes | memoryview) -> None:
         """A message came without a link."""
         self.handle(Heard(address, decode(data)))
 
@@ -213,12 +226,7 @@ class Driver:
                 self._timers[name] = self.world.now_ns() + after_ns + extra
                 self._wake()
             case OpenLink(to, life, address):
-                me = (self.member.me, self.member.membership.info.life)
-                self.links[to] = Link(road_between(me, (to, life)), self.member.rules)
-                self.world.open(to, address)
-                if to in self._early:
-                    # Not at once: this is the middle of a step.
-                    self.world.soon(partial(self._look_again, to))
+                self._open(to, life, address)
             case CloseLink(to):
                 self.links.pop(to, None)
                 self.world.close(to)

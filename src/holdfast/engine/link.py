@@ -84,12 +84,15 @@ class Link:
         self._owed_bytes = 0
         return HEADER.pack(self._road, number, self._received) + payload
 
-    def carries(self, packet: bytes) -> bool:
+    def carries(self, packet: bytes | memoryview) -> bool:
         """Whether the packet is of this road: between these lives of both ends. One without header is not."""
         return not self._lives or packet[:8] == self._road.to_bytes(8, "little")
 
-    def receive(self, packet: bytes, now_ns: int) -> list[bytes]:
-        """The payloads that can be handed on now, in order. Raises ProtocolError on a packet without header."""
+    def receive(self, packet: bytes | memoryview, now_ns: int) -> list[bytes | memoryview]:
+        """The payloads that can be handed on now, in order; views of a packet that is one.
+
+        Raises ProtocolError on a packet without header.
+        """
         if len(packet) < HEADER.size:
             raise ProtocolError(f"a packet of {len(packet)} bytes has no header")
         road, number, acknowledged = HEADER.unpack_from(packet)
@@ -112,7 +115,7 @@ class Link:
         if number > self._received + 1:
             if len(self._ahead) >= AHEAD_PACKETS or number in self._ahead:
                 return []
-            self._ahead[number] = payload
+            self._ahead[number] = bytes(payload)
             return [] if self._ordered else [payload]
         self._received = number
         ready = [payload]

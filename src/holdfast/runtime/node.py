@@ -38,7 +38,7 @@ goes by an old one for so long is forwarded."""
 
 
 async def _listen(
-    make: Callable[[], asyncio.Protocol], host: str, port: int, *, given: bool, key: str
+    make: Callable[[], asyncio.BaseProtocol], host: str, port: int, *, given: bool, key: str
 ) -> tuple[asyncio.Server, int]:
     """Listen at the port, or, if it was not set by anyone and is taken, at the next free one."""
     loop = asyncio.get_running_loop()

@@ -28,12 +28,17 @@ CHALLENGE_BYTES = 16
 FRAME = struct.Struct("<IB")
 """Length of what follows the length word, kind."""
 PACKET, WHISPER = 0, 1
+LENGTH_BYTES = 4
 GREETING_BYTES_MAX = 4096
 FRAME_BYTES_MAX = 256 * 1024 * 1024
 RETRY_S = (0.05, 0.1, 0.2, 0.4, 0.8)
 REFUSALS_TO_SILENCE = 3
 GREETING_TIMEOUT_S = 5.0
 WHISPERS_KEPT = 16
+READ_BYTES = 1024 * 1024
+"""Room for what has arrived on one connection; a longer frame gets a room of its own size while it comes."""
+APART_BYTES = 16 * 1024
+"""From this size on a packet is not copied behind its header."""
 UNREAD_BYTES_MAX = 64 * 1024 * 1024
 """What may wait in the buffer of one connection; above it packets are left to their link to repeat."""
 SILENT_TCP_MS = 10_000
@@ -56,12 +61,16 @@ def proof_of(secret: str, challenge: bytes, uuid: str) -> bytes:
     return hmac.new(secret.encode(), challenge + uuid.encode(), "sha256").digest()
 
 
-class Incoming(asyncio.Protocol):
-    """A connection that another member has opened."""
+class Incoming(asyncio.BufferedProtocol):
+    """A connection that another member has opened. What arrives is read in place, where the network has put it."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
-        self._buffer = bytearray()
+        self._room = memoryview(bytearray(GREETING_BYTES_MAX + FRAME.size))
+        self._start = self._end = 0
+        """Where in the room that begins and ends what was not read yet."""
+        self._wanted = LENGTH_BYTES
+        """How long the next frame is, as far as known."""
         self._greeting: Greeting | None = None
         self._challenge = os.urandom(CHALLENGE_BYTES)
         self._transport: asyncio.Transport | None = None
@@ -89,39 +98,58 @@ class Incoming(asyncio.Protocol):
         if self._timeout is not None:
             self._timeout.cancel()
 
-    def data_received(self, data: bytes) -> None:
-        buffer = self._buffer
-        buffer += data
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._room[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._end += nbytes
+        self._network.gather()
         try:
-            used = 0
-            while (end := self._frame(buffer, used)) is not None:
-                used = end
-            if used:
-                del buffer[:used]
+            while self._frame():
+                pass
+            self._make_room()
         except (ProtocolError, msgspec.DecodeError) as error:
             log.warning("connection of a member closed: %s", error)
             self.close()
+        finally:
+            self._network.send_gathered()
 
-    def _frame(self, buffer: bytearray, start: int) -> int | None:
-        """Handle the frame at `start`; answers where it ends, None when it is not complete."""
-        if len(buffer) - start < 4:
-            return None
-        length = int.from_bytes(buffer[start : start + 4], "little")
+    def _frame(self) -> bool:
+        """Handle the next frame if all of it is here."""
+        start, here = self._start, self._end - self._start
+        self._wanted = LENGTH_BYTES
+        if here < LENGTH_BYTES:
+            return False
+        length = int.from_bytes(self._room[start : start + LENGTH_BYTES], "little")
         if length > (FRAME_BYTES_MAX if self._greeting else GREETING_BYTES_MAX):
             raise ProtocolError(f"a frame of {length} bytes is too long")
-        end = start + 4 + length
-        if len(buffer) < end:
-            return None
+        self._wanted += length
+        if here < self._wanted:
+            return False
+        frame = self._room[start : start + self._wanted]
+        self._start += self._wanted
         if self._greeting is None:
-            self._greet(bytes(buffer[start + 4 : end]))
-        elif end - start < FRAME.size:
+            self._greet(frame[LENGTH_BYTES:])
+        elif len(frame) < FRAME.size:
             raise ProtocolError(f"a frame of {length} bytes is too short")
         else:
-            _, kind = FRAME.unpack_from(buffer, start)
-            self._network.arrived(self._greeting, kind, bytes(buffer[start + FRAME.size : end]))
-        return end
+            _, kind = FRAME.unpack_from(frame)
+            self._network.arrived(self._greeting, kind, frame[FRAME.size :])
+        return True
 
-    def _greet(self, body: bytes) -> None:
+    def _make_room(self) -> None:
+        """See to it that the rest of the next frame has a place behind what is here of it."""
+        here = self._end - self._start
+        size = max(READ_BYTES, self._wanted) if self._greeting else len(self._room)
+        if here and size == len(self._room) and self._start + self._wanted <= size:
+            return
+        left = self._room[self._start : self._end]
+        if size != len(self._room):
+            self._room = memoryview(bytearray(size))
+        self._room[:here] = left
+        self._start, self._end = 0, here
+
+    def _greet(self, body: memoryview) -> None:
         greeting = msgspec.msgpack.decode(body, type=Greeting)
         expected = proof_of(self._network.secret, self._challenge, greeting.uuid)
         if not hmac.compare_digest(expected, greeting.proof):
@@ -140,21 +168,38 @@ class Outgoing:
         self._transport: asyncio.Transport | None = None
         self._protocol: Handshake | None = None
         self._task: asyncio.Task[None] | None = None
+        self._gathered: list[bytes] = []
         self._whispers: list[bytes] = []
         self._closed = False
         self._refusals = 0
 
-    def send(self, frame: bytes, *, whisper: bool) -> None:
-        """Send it now; without a connection a whisper waits for one, and a packet is left to its link to repeat."""
+    def send(self, frame: bytes, body: bytes = b"", *, whisper: bool) -> None:
+        """Send it, with its body if that is apart, now or with what else is gathered. Without a connection a whisper
+        waits for one, and a packet is left to its link to repeat.
+        """
         transport = self._transport
         if transport is not None:
             if whisper or transport.get_write_buffer_size() < UNREAD_BYTES_MAX:
-                transport.write(frame)
+                self._gathered.append(frame)
+                if body:
+                    self._gathered.append(body)
+                if not self._network.gathers(self):
+                    self.send_gathered()
             # Else the peer does not read: what is left out here is sent again by the link when it does.
             return
         if whisper and len(self._whispers) < WHISPERS_KEPT:
             self._whispers.append(frame)
         self._connect()
+
+    def send_gathered(self) -> None:
+        """Write what is gathered, in one piece."""
+        frames, self._gathered = self._gathered, []
+        if self._transport is None:
+            return  # Lost in between: the links repeat it.
+        if len(frames) == 1:
+            self._transport.write(frames[0])
+        else:
+            self._transport.writelines(frames)
 
     def _connect(self) -> None:
         if self._task is None and not self._closed:
@@ -218,6 +263,7 @@ class Outgoing:
             self._task.cancel()
         if self._transport is not None:
             self._transport.abort()
+            self._transport = None
 
 
 class Handshake(asyncio.Protocol):
@@ -267,6 +313,10 @@ class Network:
         self.driver = driver
         self._running = True
 
+        self._gathering = False
+        """While what has arrived at once is handled: then also the answers leave at once."""
+        self._unsent: list[Outgoing] = []
+
     async def listen(self, server: asyncio.Server) -> None:
         """Take over the listening socket."""
         self._server = server
@@ -289,14 +339,34 @@ class Network:
         """Carry a packet."""
         address = self._peers.get(member)
         if address is not None:
-            frame = FRAME.pack(FRAME.size - 4 + len(packet), PACKET) + packet
-            self._to(address).send(frame, whisper=False)
+            header = FRAME.pack(FRAME.size - LENGTH_BYTES + len(packet), PACKET)
+            if len(packet) < APART_BYTES:
+                self._to(address).send(header + packet, whisper=False)
+            else:
+                self._to(address).send(header, packet, whisper=False)
 
     def whisper(self, address: Address, data: bytes) -> None:
         """Carry a message that may be lost."""
         if self._running:
-            frame = FRAME.pack(FRAME.size - 4 + len(data), WHISPER) + data
+            frame = FRAME.pack(FRAME.size - LENGTH_BYTES + len(data), WHISPER) + data
             self._to(address).send(frame, whisper=True)
+
+    def gather(self) -> None:
+        """What is sent from now on leaves together."""
+        self._gathering = True
+
+    def gathers(self, outgoing: Outgoing) -> bool:
+        """Whether what this connection has to send waits for more."""
+        if self._gathering and outgoing not in self._unsent:
+            self._unsent.append(outgoing)
+        return self._gathering
+
+    def send_gathered(self) -> None:
+        """Send what was gathered, and gather no more."""
+        self._gathering = False
+        unsent, self._unsent = self._unsent, []
+        for outgoing in unsent:
+            outgoing.send_gathered()
 
     def _to(self, address: Address) -> Outgoing:
         outgoing = self._outgoing.get(address)
@@ -310,7 +380,7 @@ class Network:
         """Whether a member of the view lives at this address."""
         return any(home == address for home in self._peers.values())
 
-    def arrived(self, greeting: Greeting, kind: int, body: bytes) -> None:
+    def arrived(self, greeting: Greeting, kind: int, body: bytes | memoryview) -> None:
         """A frame: a packet of a link, or a whisper."""
         if not self._running:
             return

@@ -16,7 +16,7 @@ def encode(message: Message) -> bytes:
     return _encoder.encode(message)
 
 
-def decode(data: bytes) -> Message:
+def decode(data: bytes | memoryview) -> Message:
     """The message in these bytes. Raises ProtocolError when they are none."""
     try:
         return _decoder.decode(data)

@@ -17,7 +17,7 @@ from holdfast.core.store.partition import MapPartition, ServicePartition
 
 ENTRY_OVERHEAD = 8
 """What an entry or a piece costs in a chunk besides its bytes, at about."""
-LOOK_MIN, LOOK_MAX = 64, 4096
+LOOK_MIN, LOOK_MAX = 16, 4096
 """Entries that are measured at a time: about as many as fit."""
 
 
@@ -42,18 +42,16 @@ class Listed:
         self.keys = list(held.entries)
         self.taken = 0
 
-    def look(self, count: int) -> tuple[list[bytes], list[bytes], list[int]]:
-        """The next keys, their values, and for each how many bytes the entries up to it count for."""
+    def look(self, count: int) -> tuple[list[bytes], list[bytes]]:
+        """The next keys and their values; none when all have been taken."""
         entries = self.held.entries
-        keys = self.keys[self.taken : self.taken + count]
-        try:
-            values = list(map(entries.__getitem__, keys))
-        except KeyError:
-            # Some have been removed since.
-            keys = self.keys[self.taken : self.taken + count] = [key for key in keys if key in entries]
-            values = list(map(entries.__getitem__, keys))
-        lengths = map(add, map(len, keys), map(len, values))
-        return keys, values, list(accumulate(map(add, lengths, repeat(ENTRY_OVERHEAD))))
+        while keys := self.keys[self.taken : self.taken + count]:
+            try:
+                return keys, list(map(entries.__getitem__, keys))
+            except KeyError:
+                # Some, or all, have been removed since.
+                self.keys[self.taken : self.taken + count] = [key for key in keys if key in entries]
+        return [], []
 
 
 class Opened:
@@ -95,22 +93,24 @@ class Content:
         part = FillEntries(listed.held.name, listed.held.counter)
         room = True
         while room:
-            keys, values, sizes = listed.look(self._look)
+            keys, values = listed.look(self._look)
             if not keys:
                 self._maps.popleft()
                 break
-            fit = bisect_right(sizes, limit - chunk.size)
-            if not fit and not chunk.size:
-                fit = 1
-            room = fit == len(keys)
-            if not room:
-                del keys[fit:], values[fit:]
-            if keys:
-                part.keys.extend(keys)
-                part.values.extend(values)
-                chunk.size += sizes[fit - 1]
-                listed.taken += fit
-            self._look = min(2 * self._look, LOOK_MAX) if room else max(LOOK_MIN, fit + fit // 4)
+            left = limit - chunk.size
+            size = sum(map(len, keys)) + sum(map(len, values)) + ENTRY_OVERHEAD * len(keys)
+            average = size / len(keys)
+            if size > left:
+                room = False
+                size = _cut(keys, values, left, at_least=0 if chunk.size else 1)
+            part.keys.extend(keys)
+            part.values.extend(values)
+            chunk.size += size
+            listed.taken += len(keys)
+            # A chunk that is nearly full may go.
+            room = room and limit - chunk.size > limit // 8
+            left = limit - chunk.size if room else limit
+            self._look = max(LOOK_MIN, min(LOOK_MAX, int(left / average)))
         if part.keys:
             _add_columns(part, listed.held, now_ns)
             chunk.maps.append(part)
@@ -134,6 +134,15 @@ class Content:
         chunk.shares.append(FillShare(opened.name, opened.counter, pieces, True))
         self._opened = None
         return True
+
+
+def _cut(keys: list[bytes], values: list[bytes], left: int, *, at_least: int) -> int:
+    """Keep the first entries, as many as fit into `left` bytes; answers what they count for."""
+    lengths = map(add, map(len, keys), map(len, values))
+    sizes = list(accumulate(map(add, lengths, repeat(ENTRY_OVERHEAD))))
+    fit = max(at_least, bisect_right(sizes, left))
+    del keys[fit:], values[fit:]
+    return sizes[fit - 1] if fit else 0
 
 
 def _add_columns(part: FillEntries, held: MapPartition, now_ns: int) -> None:

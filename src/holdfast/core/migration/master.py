@@ -10,16 +10,18 @@ members, and may be called at any time.
 - M-3: A migration is committed, by a round of the ledger, when its primary says that the destination holds everything.
 - M-4: A failed migration raises the version further than its success would have, so that a success of which nobody here
   knows can never be mistaken for the present row.
-- M-5: At most `parallel_migrations` run at once on any member; migrations of one partition run one after another;
-  partitions that lack copies come first.
+- M-5: At most `parallel_migrations` run at once on any member, and on all together as many as may have a chunk under
+  way within `flight_bytes_total`, or one. Migrations of one partition run one after another; what restores a lost copy
+  comes first, then what the least busy members can do.
 - M-6: While the cluster's state forbids it nothing moves; while the table is frozen no slot changes: a missing backup
   is only marked as behind, so that writes go on without it and it is not promoted.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Sequence
+from typing import NamedTuple
 
 from holdfast.config import Settings
 from holdfast.core.cluster.membership import Membership
@@ -60,6 +62,14 @@ class Running:
         self.committing = False
 
 
+class Way(NamedTuple):
+    """What decides when a migration may start: whether it only balances, and between whom it goes."""
+
+    balances: bool
+    owner: MemberId
+    destination: MemberId
+
+
 class Migrations:
     """What the master has planned, what runs, what has come of it."""
 
@@ -75,6 +85,8 @@ class Migrations:
         self.layout: Layout | None = None
         """Where every replica should live; the crash matrix gives another one, to have just the migration it wants."""
         self._queue: dict[int, list[Migration]] = {}
+        self._waiting: dict[Way, deque[int]] = {}
+        """Partitions of the queue of which nothing runs, by the way of what comes next; none is empty."""
         self.running: dict[int, Running] = {}
         self.planned = False
         """Whether the queue is what the present members need; an empty queue then means: balanced."""
@@ -89,6 +101,9 @@ class Migrations:
         self.failed = 0
         self.lost: set[int] = set()
         self._load: Counter[MemberId] = Counter()
+        partitions = settings.partitions
+        self._limit = partitions.parallel_migrations
+        self._limit_total = max(1, partitions.flight_bytes_total // partitions.chunk_bytes)
 
     # -- occasions
 
@@ -262,7 +277,7 @@ class Migrations:
     def _discard_plan(self) -> None:
         self.planned = False
         self._planning = None
-        self._queue.clear()
+        self._clear_queue()
 
     def go_on_planning(self) -> None:
         """Do a part of the plan in the making; when it is made, what it says."""
@@ -319,9 +334,9 @@ class Migrations:
         # What was committed while this was planned is looked at once more, in the end (`committed`) or now.
         self.planned = bool(self._queue or self.running) or head == before
         if self._queue:
-            # M-5: what restores a lost copy comes before what only balances.
-            urgent = sorted(self._queue, key=lambda p: self._queue[p][0].source is not None)
-            self._queue = {partition: self._queue[partition] for partition in urgent}
+            self._waiting.clear()
+            for partition in self._queue:
+                self._line_up(partition)
             self._out.note("rebalance planned", migrations=self.queued)
             self.ledger.reporter.started(self.queued + len(self.running))
             self.ledger.tell()
@@ -334,39 +349,63 @@ class Migrations:
         self.ledger.propose({p: Row().changed(tuple(row)) for p, row in enumerate(rows)})  # type: ignore[arg-type]
         self._out.note("partitions assigned", count=len(rows), members=len(candidates))
 
+    def _clear_queue(self) -> None:
+        self._queue.clear()
+        self._waiting.clear()
+
+    def _line_up(self, partition: int) -> None:
+        """Of this partition nothing runs, but something is planned."""
+        migration = self._queue[partition][0]
+        owner = self.ledger.head[partition].owner
+        assert owner is not None
+        way = Way(migration.source is not None, owner, MemberId(migration.destination))
+        self._waiting.setdefault(way, deque()).append(partition)
+
     def _start(self) -> None:
-        limit = self._settings.partitions.parallel_migrations
-        committed = self.ledger.table.rows
-        for partition in list(self._queue):
-            if (
-                partition in self.running
-                or self.ledger.head[partition].version != committed[partition].version
-            ):
-                continue
-            migration = self._queue[partition][0]
-            row = committed[partition]
-            owner = row.owner
-            destination = MemberId(migration.destination)
-            assert owner is not None
-            if self._load[owner] >= limit or self._load[destination] >= limit:
-                continue
-            try:
-                migration.apply_to(row.replicas)
-            except ValueError:
+        """M-5."""
+        offered: list[int] = []
+        while len(self.running) < self._limit_total and (way := self._free_way()) is not None:
+            waiting = self._waiting[way]
+            partition = waiting.popleft()
+            if not waiting:
+                del self._waiting[way]
+            row = self.ledger.table.rows[partition]
+            if self.ledger.head[partition].version != row.version:
+                offered.append(partition)
+            elif not self._start_one(partition, row, way):
                 self._replan()
                 return
-            self._queue[partition].pop(0)
-            if not self._queue[partition]:
-                del self._queue[partition]
-            if self._membership.member(owner) is None or self._membership.member(destination) is None:
-                self._replan()
-                return
-            self.running[partition] = Running(migration, row.version, owner, self._out.now_ns)
-            self._load[owner] += 1
-            self._load[destination] += 1
-            view = self._membership.view
-            assert view is not None
-            self._out.send(owner, MigrationRequest(view.number, migration, row.version))
+        for partition in offered:
+            self._line_up(partition)
+
+    def _free_way(self) -> Way | None:
+        """The way that is to be gone next, of those whose ends have room."""
+        load, limit = self._load, self._limit
+        free = (way for way in self._waiting if load[way.owner] < limit and load[way.destination] < limit)
+        return min(
+            free, key=lambda way: (way.balances, load[way.owner] + load[way.destination]), default=None
+        )
+
+    def _start_one(self, partition: int, row: Row, way: Way) -> bool:
+        """Request the next migration of a partition; answers whether the plan still fits."""
+        _, owner, destination = way
+        migration = self._queue[partition].pop(0)
+        if not self._queue[partition]:
+            del self._queue[partition]
+        try:
+            migration.apply_to(row.replicas)
+        except ValueError:
+            return False
+        known = self._membership.member
+        if row.owner != owner or known(owner) is None or known(destination) is None:
+            return False
+        view = self._membership.view
+        assert view is not None
+        self.running[partition] = Running(migration, row.version, owner, self._out.now_ns)
+        self._load[owner] += 1
+        self._load[destination] += 1
+        self._out.send(owner, MigrationRequest(view.number, migration, row.version))
+        return True
 
     def _forget(self, partition: int) -> Running | None:
         running = self.running.pop(partition, None)
@@ -427,6 +466,8 @@ class Migrations:
             if running is not None and self.ledger.table.rows[partition].version > running.version:
                 self._forget(partition)
                 self.completed += running.committing
+                if partition in self._queue and self.planned:
+                    self._line_up(partition)
         if partitions and not self.running and not self._queue and not self._paused:
             # Look once more: what is reached must be what the layout wants.
             self.planned = False

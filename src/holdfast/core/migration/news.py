@@ -262,18 +262,22 @@ class Reporter:
     def finished(self) -> None:
         """The process is over, if one was under way."""
         last, self._process = self._process, None
-        if last is not None:
-            self._say(
-                News(
-                    (0, 0),
-                    Kind.FINISHED,
-                    last.process,
-                    last.planned,
-                    last.completed,
-                    last.failed,
-                    self._elapsed_ms() if self._began_ns else last.elapsed_ms,
-                )
+        if last is None:
+            return
+        over = self._say(
+            News(
+                (0, 0),
+                Kind.FINISHED,
+                last.process,
+                last.planned,
+                last.completed,
+                last.failed,
+                self._elapsed_ms() if self._began_ns else last.elapsed_ms,
             )
+        )
+        self._out.note(
+            "rebalance finished", completed=over.completed, failed=over.failed, elapsed_ms=over.elapsed_ms
+        )
 
     def _elapsed_ms(self) -> int:
         return (self._out.now_ns - self._began_ns) // MILLISECOND if self._began_ns else 0

@@ -1,0 +1,74 @@
+"""Chunks hold what the partition holds, each entry once, none larger than allowed; whatever goes or comes meanwhile."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from holdfast.core.migration.content import ENTRY_OVERHEAD, Chunk, Content
+from holdfast.core.store.partition import MapPartition
+
+
+def filled(sizes: list[int]) -> MapPartition:
+    held = MapPartition("m")
+    for number, size in enumerate(sizes):
+        held.entries[b"%06d" % number] = b"v" * size
+    return held
+
+
+def entries_of(chunk: Chunk) -> dict[bytes, bytes]:
+    return {key: value for part in chunk.maps for key, value in zip(part.keys, part.values, strict=True)}
+
+
+def cost(entries: dict[bytes, bytes]) -> int:
+    return sum(len(key) + len(value) + ENTRY_OVERHEAD for key, value in entries.items())
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_entry_is_in_one_chunk_and_no_chunk_is_too_large(seed: int) -> None:
+    draw = random.Random(seed)
+    largest = draw.choice([0, 10, 300, 3000])
+    maps = [filled([draw.randint(0, largest) for _ in range(draw.choice([0, 1, 700]))]) for _ in range(3)]
+    limit = draw.choice([1024, 5000, 100_000])
+    content = Content(maps, [])
+    supplied: list[tuple[bytes, bytes]] = []
+    chunks = 0
+    while (chunk := content.chunk(limit, 0)) is not None:
+        found = [pair for part in chunk.maps for pair in zip(part.keys, part.values, strict=True)]
+        assert found
+        assert chunk.size == sum(len(key) + len(value) + ENTRY_OVERHEAD for key, value in found)
+        assert chunk.size <= limit or len(found) == 1
+        supplied += found
+        chunks += 1
+    assert supplied == [pair for held in maps for pair in held.entries.items()]
+    # They are well filled, too.
+    assert chunks <= 3 + 2 * sum(cost(held.entries) for held in maps) / (limit - min(largest, limit // 2))
+
+
+@pytest.mark.parametrize("gone", [1, 16, 64, 300])
+def test_what_is_removed_meanwhile_takes_nothing_else_with_it(gone: int) -> None:
+    """The oldest entries go in the order in which they came, as in a queue."""
+    held = filled([100] * 500)
+    content = Content([held], [])
+    first = content.chunk(1024, 0)
+    assert first is not None
+    supplied = entries_of(first)
+    for key in [key for key in held.entries if key not in supplied][:gone]:
+        held.drop(key)
+    while (chunk := content.chunk(1024, 0)) is not None:
+        supplied |= entries_of(chunk)
+    assert supplied.keys() == held.entries.keys()
+
+
+def test_a_chunk_has_the_values_of_its_moment() -> None:
+    held = filled([100] * 50)
+    content = Content([held], [])
+    content.chunk(1024, 0)
+    held.counter = 7
+    for key in held.entries:
+        held.entries[key] = b"new"
+    chunk = content.chunk(1024, 0)
+    assert chunk is not None
+    assert chunk.maps[0].counter == 7
+    assert set(chunk.maps[0].values) == {b"new"}
