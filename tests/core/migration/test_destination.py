@@ -68,6 +68,18 @@ def chunk(
     return Fill(0, version, ticket, sequence, last, 0, joining, 1, content)
 
 
+def test_what_was_written_before_the_content_was_taken_does_not_come_back() -> None:
+    """The primary sends the write at counter 2 again, when its entry was removed at counter 3 and the content taken."""
+    told = [message(1, put(2, b"two")), chunk(1, 3, (b"other", b"x")), message(2, put(4, b"y", key=b"later"))]
+    for order in permutations(told):
+        side = Side(OWNER, OTHER)
+        side.tell(chunk(0))
+        for item in order:
+            side.tell(item)
+        side.tell(chunk(2, 4, last=True))
+        assert side.filling().entries == {b"other": b"x", b"later": b"y"}
+
+
 def test_a_shadow_ends_the_same_in_whatever_order_it_is_told() -> None:
     """The last chunk says counter 3; the records up to it may come before or after it."""
     told = [

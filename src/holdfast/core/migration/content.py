@@ -69,10 +69,12 @@ class Opened:
 class Content:
     """What is still to be supplied of the shares of one partition."""
 
-    __slots__ = ("_look", "_maps", "_opened", "_services")
+    __slots__ = ("_begins", "_look", "_maps", "_opened", "_services")
 
     def __init__(self, maps: list[MapPartition], services: list[ServicePartition]) -> None:
         self._maps = deque(Listed(held) for held in maps if held.entries)
+        self._begins = [FillEntries(held.name, held.counter) for held in maps if held.counter]
+        """For the first chunk: at which update counter the content of each map is taken (S-6)."""
         self._services = deque(services)
         self._opened: Opened | None = None
         self._look = LOOK_MIN
@@ -80,6 +82,7 @@ class Content:
     def chunk(self, limit: int, now_ns: int) -> Chunk | None:
         """The next chunk, of at most `limit` bytes or one entry or piece; None when all have been sent."""
         chunk = Chunk()
+        chunk.maps, self._begins = self._begins, []
         room = True
         while room and self._maps:
             room = self._add_entries(chunk, limit, now_ns)

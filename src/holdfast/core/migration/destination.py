@@ -36,7 +36,7 @@ class FilledMap:
     every chunk; so a chunk costs little more than the update of a dictionary.
     """
 
-    __slots__ = ("_chunks", "_cleared", "_newest", "_told", "held")
+    __slots__ = ("_begins", "_chunks", "_cleared", "_newest", "_told", "held")
 
     def __init__(self, held: MapPartition) -> None:
         self.held = held
@@ -45,6 +45,15 @@ class FilledMap:
         self._newest = 0
         """The highest update counter of any chunk."""
         self._cleared = 0
+        self._begins = 0
+        """The map's update counter when the content was taken."""
+
+    def begin(self, counter: int) -> None:
+        """The content is taken at this counter: what was recorded up to it is in the content, or over (S-6)."""
+        self._begins = counter
+        for key in [key for key, at in self._told.items() if at <= counter]:
+            del self._told[key]
+            self.held.drop(key)
 
     def pour(self, part: FillEntries, now_ns: int) -> None:
         """Take entries as they were when the map's counter stood where the chunk says."""
@@ -73,6 +82,8 @@ class FilledMap:
     def take(self, record: Record, now_ns: int) -> None:
         """Take a live record."""
         held, counter = self.held, self.held.counter
+        if record.counter <= self._begins:
+            return
         if record.change is Change.CLEAR:
             self._clear(record.counter)
         elif self._is_new(record.key, record.counter):
@@ -165,6 +176,8 @@ class Shadow:
         """Take a chunk."""
         for part in fill.maps:
             filled = self._map(part.map)
+            if fill.sequence == 1 and not fill.last:
+                filled.begin(part.counter)
             filled.pour(part, now_ns)
             if fill.last:
                 filled.held.counter = max(filled.held.counter, part.counter)
