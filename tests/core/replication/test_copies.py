@@ -111,6 +111,22 @@ def test_a_shadow_ends_the_same_in_whatever_order_it_is_told() -> None:
         assert shadow.copy.maps["m"].counter == 3
 
 
+def test_what_was_written_before_the_content_was_taken_does_not_come_back() -> None:
+    """The primary sends the write at counter 2 again, when its entry was removed at counter 3 and the content taken."""
+    told = [message(1, put(2, b"two")), chunk(1, 3, (b"other", b"x")), message(2, put(4, b"y", key=b"later"))]
+    for order in permutations(told):
+        copies, _, _ = backup(row=(OWNER, OTHER))
+        del copies.held[0]
+        copies.on_fill(OWNER, chunk(0, 0))
+        for item in order:
+            if isinstance(item, Fill):
+                copies.on_fill(OWNER, item)
+            else:
+                copies.on_replicate(OWNER, item)
+        copies.on_fill(OWNER, chunk(2, 4, last=True))
+        assert copies.shadows[0].copy.maps["m"].entries == {b"other": b"x", b"later": b"y"}
+
+
 def test_a_record_that_comes_after_the_last_chunk_counted_it_is_still_taken() -> None:
     copies, out, _ = backup(row=(OWNER, OTHER))
     del copies.held[0]

@@ -9,6 +9,9 @@ The content always comes from the primary, also when a backup moves. Writes go o
 - S-3: The source keeps everything until a committed row says otherwise (rule 6).
 - S-4: One chunk of at most `partitions.chunk_bytes` is under way for each supply, and at most `parallel`
   supplies at once.
+- S-5: The receiver may hear once more of writes that were made before the content was taken, and not of what has
+  undone them since. The first chunk says at which update counters the content begins: what was recorded up to them
+  is in the content, or over.
 """
 
 from __future__ import annotations
@@ -201,9 +204,13 @@ class Source:
         if supply.migration is not None:
             self._lane.joining[supply.partition] = (supply.to, supply.index)
             self._lane.retarget(copy)
-        wanted = [held for held in copy if self._copies.wanted(held.name, supply.index)]
-        keys = [(held, list(held.entries)) for held in wanted]
+        keys = [(held, list(held.entries)) for held in self._wanted(supply)]
         supply.keys = ((held, key) for held, names in keys for key in names)
+
+    def _wanted(self, supply: Supply) -> list[MapPartition]:
+        """The maps that the receiver is to hold."""
+        copy = self._copies.held[supply.partition]
+        return [held for held in copy if self._copies.wanted(held.name, supply.index)]
 
     def _next(self, supply: Supply) -> None:
         maps = self._chunk(supply)
@@ -220,9 +227,8 @@ class Source:
 
     def _finish(self, supply: Supply) -> None:
         """The last chunk: no entries, but the update counters that the content stands at."""
-        copy = self._copies.held[supply.partition]
-        wanted = [held for held in copy if self._copies.wanted(held.name, supply.index)]
-        self._send(supply, [FillEntries(held.name, held.counter, []) for held in wanted], last=True)
+        counters = [FillEntries(held.name, held.counter, []) for held in self._wanted(supply)]
+        self._send(supply, counters, last=True)
 
     def _on_drained(self, partition: int) -> None:
         supply = self._draining.pop(partition, None)
@@ -230,9 +236,15 @@ class Source:
             self._finish(supply)
 
     def _chunk(self, supply: Supply) -> list[FillEntries]:
-        """The next entries, up to the size of a chunk; nothing when all have been sent."""
+        """The next entries, up to the size of a chunk; nothing when all have been sent.
+
+        The first chunk names every map, with the update counter at which its content is taken (S-5).
+        """
         now_ns = self._out.now_ns
         gathered: dict[str, FillEntries] = {}
+        if supply.sequence == 1:
+            for held in self._wanted(supply):
+                gathered[held.name] = FillEntries(held.name, held.counter, [])
         size = 0
         for held, key in supply.keys:
             value = held.entries.get(key)

@@ -28,6 +28,7 @@ class Shadow:
     """
 
     __slots__ = (
+        "_begins",
         "_cleared",
         "_told",
         "complete",
@@ -47,6 +48,8 @@ class Shadow:
         self.copy = PartitionCopy(fill.partition, fill.epoch)
         self.sequence = -1
         self.complete = False
+        self._begins: dict[str, int] = {}
+        """Update counter of each map when the first piece of its content was taken."""
         self._told: dict[tuple[str, bytes], int] = {}
         self._cleared: dict[str, int] = {}
 
@@ -61,6 +64,8 @@ class Shadow:
         """Take a chunk: entries as they were when the counter of their map stood where the chunk says."""
         for part in fill.maps:
             held = self.copy.open(part.map)
+            if fill.sequence == 1 and not fill.last:
+                self._begin(held, part.counter)
             for key, value, ttl_ms, max_idle_ms, key_hash in part.entries:
                 if self._newer(part.map, key, part.counter):
                     held.store(key, value, ttl_ms, max_idle_ms, key_hash, now_ns)
@@ -68,10 +73,19 @@ class Shadow:
                 held.counter = max(held.counter, part.counter)
         self.complete = fill.last
 
+    def _begin(self, held: MapPartition, counter: int) -> None:
+        """The content is taken at this counter: what was recorded up to it is in the content, or over (S-5)."""
+        self._begins[held.name] = counter
+        for told in [told for told, at in self._told.items() if told[0] == held.name and at <= counter]:
+            del self._told[told]
+            held.drop(told[1])
+
     def take(self, record: Record, now_ns: int) -> None:
         """Take a live record."""
         held = self.copy.open(record.map)
         counter = held.counter
+        if record.counter <= self._begins.get(record.map, 0):
+            return
         if record.change is Change.CLEAR:
             self._clear(held, record.counter)
         elif self._newer(record.map, record.key, record.counter):
