@@ -15,7 +15,7 @@ from holdfast.sim.cluster import Cluster
 from holdfast.sim.world import Process, World
 from holdfast.wire.codec import decode
 
-PATIENCE_NS = 8 * SECOND
+PATIENCE_NS = 15 * SECOND
 """How long an ambush waits."""
 
 OCCASIONS: tuple[type[m.Message], ...] = (
@@ -68,12 +68,12 @@ class Ambush:
         self._passing = passing
         self._wanted = wanted
         self._strike = strike
-        world.overhear = self._overhear
+        world.overhearing.append(self._overhear)
         world.after(PATIENCE_NS, self._give_up)
 
     def _give_up(self) -> None:
-        if self._world.overhear == self._overhear:
-            self._world.overhear = None
+        if self._overhear in self._world.overhearing:
+            self._world.overhearing.remove(self._overhear)
 
     def _overhear(self, sender: Process, to: MemberId, packet: bytes) -> None:
         # The second byte of a message is its number, for there are few messages and few fields.
@@ -85,7 +85,7 @@ class Ambush:
         if self._passing:
             self._passing -= 1
             return
-        self._world.overhear = None
+        self._give_up()
         self._strike(moment)
 
     def _moment(self, sender: Process, to: MemberId, message: m.Message) -> Moment:
@@ -100,28 +100,35 @@ class Ambush:
         return Moment(message, sender, by_uuid.get(to), concerned)
 
 
-def to_next_primary(moment: Moment) -> bool:
-    """Whether a write goes to a member that is to become the primary of its partition."""
-    message, receiver = moment.message, moment.receiver
-    if not isinstance(message, m.Replicate) or receiver is None:
+def fills_next_primary(moment: Moment) -> bool:
+    """Whether a younger member, which is to become the primary of a partition, has taken in some of its content."""
+    message, source = moment.message, moment.receiver
+    if not isinstance(message, m.Filled) or source is None or not message.sequence:
         return False
-    written = {section.partition for section in message.sections}
-    return any(
-        migration.partition in written
-        and migration.changes_primary
-        and migration.destination == receiver.driver.member.me
-        for migration, _ in moment.sender.driver.member.source.active()
-    )
+    moving = source.driver.member.source.active()
+    here = any(move.partition == message.partition and move.changes_primary for move, _ in moving)
+    return here and _younger(moment.sender, source)
 
 
 def backups_beside(moment: Moment, cluster: Cluster) -> list[Process]:
-    """When the primary of a partition is asked to move it to another: its backups, but for that other."""
+    """When the primary of a partition is asked to move it to another: its younger backups, but for that other."""
     message, source = moment.message, moment.receiver
     if not isinstance(message, m.MigrationRequest) or source is None or not message.migration.changes_primary:
         return []
     row = source.driver.member.table.rows[message.migration.partition]
     backups = {*row.replicas[1:]} - {message.migration.destination}
-    return [process for process in cluster.living() if process.driver.member.me in backups]
+    return [
+        process
+        for process in cluster.living()
+        if process.driver.member.me in backups and _younger(process, source)
+    ]
+
+
+def _younger(one: Process, other: Process) -> bool:
+    """Whether, of two members that do not hear each other, this one will be removed."""
+    order = [info.uuid for info in other.driver.member.membership.members()]
+    both = one.driver.member.me, other.driver.member.me
+    return all(uuid in order for uuid in both) and order.index(both[0]) > order.index(both[1])
 
 
 def outvoted(moment: Moment) -> bool:
@@ -130,5 +137,18 @@ def outvoted(moment: Moment) -> bool:
     message, view = moment.message, member.membership.view
     if not isinstance(message, m.TableOffer) or view is None:
         return False
-    changed = any(row.version > member.table.rows[partition].version for partition, row in message.rows)
-    return changed and not is_quorum(view, {process.driver.member.me for process in moment.concerned})
+    concerned = {process.driver.member.me for process in moment.concerned}
+    return bool(new_owners(moment)) and not is_quorum(view, concerned)
+
+
+def new_owners(moment: Moment) -> list[tuple[int, Process]]:
+    """Each partition whose row is to change, with its primary after that, if it lives."""
+    if not isinstance(moment.message, m.TableOffer):
+        return []
+    rows = moment.sender.driver.member.table.rows
+    by_uuid = {process.driver.member.me: process for process in moment.concerned}
+    return [
+        (partition, by_uuid[row.owner])
+        for partition, row in moment.message.rows
+        if row.version > rows[partition].version and row.owner in by_uuid
+    ]

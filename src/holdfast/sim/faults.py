@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 from holdfast.core.machine import MILLISECOND, SECOND
-from holdfast.core.messages import Message, MigrationRequest, Replicate, TableOffer
-from holdfast.sim.ambush import OCCASIONS, Ambush, Moment, backups_beside, outvoted, to_next_primary
+from holdfast.core.messages import Filled, Message, MigrationRequest, TableOffer
+from holdfast.sim.ambush import (
+    OCCASIONS,
+    Ambush,
+    Moment,
+    backups_beside,
+    fills_next_primary,
+    new_owners,
+    outvoted,
+)
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.world import Process, World
 
@@ -24,9 +33,6 @@ class Faults:
         "crash-torn",
         "crash-cut",
         "replace",
-        "ambush",
-        "coup",
-        "starve",
         "isolate",
         "halves",
         "one-way",
@@ -39,14 +45,21 @@ class Faults:
         "slow",
         "echo",
     )
+    AIMED = ("ambush", "coup", "starve")
+    """Those that wait for their moment: every seed has one of them beside the others, twice as often."""
 
-    def __init__(self, seed: int, world: World, cluster: Cluster, until_ns: int) -> None:
+    def __init__(
+        self, seed: int, world: World, cluster: Cluster, until_ns: int, surge: Callable[[Process, int], None]
+    ) -> None:
         self.random = random.Random(f"{seed}/faults")
+        self.surge = surge
+        """Lets clients write to one partition, all at once, through a process."""
         self.world = world
         self.cluster = cluster
         self.until_ns = until_ns
         count = self.random.randint(2, len(self.KINDS))
-        self.kinds = self.random.sample(self.KINDS, count)
+        aimed = self.random.choice(self.AIMED)
+        self.kinds = [*self.random.sample(self.KINDS, count), aimed, aimed]
         self.pause_ns = self.random.choice([1, 2, 5]) * SECOND
         self.counts: dict[str, int] = {}
         self._migrations_before: int | None = None
@@ -70,6 +83,7 @@ class Faults:
     def _next(self) -> None:
         if self.world.now_ns >= self.until_ns:
             return
+        # Never less than one process lives: the last ones may neither die nor leave.
         kind = self.random.choice(self.kinds)
         getattr(self, "_" + kind.replace("-", "_"))()
         self.world.after(self.random.randint(self.pause_ns // 2, 2 * self.pause_ns), self._next)
@@ -97,7 +111,6 @@ class Faults:
     def _restart_later(self, process: Process, delay_ns: int | None = None) -> None:
         if delay_ns is None:
             delay_ns = self.random.randint(200 * MILLISECOND, 6 * SECOND)
-
         index = self.cluster.addresses.index(process.address)
 
         def again() -> None:
@@ -137,7 +150,6 @@ class Faults:
         if process is None:
             return
         count = self.random.randint(1, 60)
-
         process.crash_armed(count, lambda: self._kill(process, "crash-midstep"))
 
     def _crash_torn(self) -> None:
@@ -145,10 +157,9 @@ class Faults:
         process = self._victim()
         if process is None:
             return
-        _, *hosts = [process.host, *(host for host in self._hosts() if host != process.host)]
+        hosts = [host for host in self._hosts() if host != process.host]
         deaf = hosts[: self.random.randint(1, max(1, len(hosts) - 1))]
-        self._cut("crash-torn", [(process.host, host) for host in deaf])
-
+        self._cut("torn", [(process.host, host) for host in deaf])
         delay_ns = self.random.choice([50, 200, 800]) * MILLISECOND
         self.world.after(delay_ns, lambda: self._kill(process, "crash-torn"))
 
@@ -200,16 +211,20 @@ class Faults:
     def _lie_in_wait(
         self, occasion: type[Message], wanted: Callable[[Moment], bool], strike: Callable[[Moment], None]
     ) -> None:
-        if self.world.overhear is None:
-            passing = self.random.choice([0, 0, 1, 2])
-            Ambush(self.world, self.cluster, occasion, passing=passing, wanted=wanted, strike=strike)
+        passing = self.random.choice([0, 0, 1, 2])
+        Ambush(self.world, self.cluster, occasion, passing=passing, wanted=wanted, strike=strike)
 
     def _coup(self) -> None:
-        """The master, and those whom its new rows name, are cut off when it offers them: they alone may not decide."""
+        """The master, and those whom its new rows name, are cut off when it offers them: they alone may not decide.
+        Clients try to write there meanwhile.
+        """
 
         def strike(moment: Moment) -> None:
             hosts = [process.host for process in moment.concerned]
             self._separate("coup", hosts, [host for host in self._hosts() if host not in hosts], 8 * SECOND)
+            for seconds in (1, 2, 3):
+                partition, owner = self.random.choice(new_owners(moment))
+                self.world.after(seconds * SECOND, partial(self.surge, owner, partition))
 
         self._lie_in_wait(TableOffer, outvoted, strike)
         self._churn()
@@ -219,22 +234,29 @@ class Faults:
         not arrive: writes stand still, some unfinished, others waiting, when the migration is given up.
         """
 
+        def starve(source: Process, deaf: Process, partition: int) -> None:
+            self._cut("starve", [(source.host, deaf.host)], 8 * SECOND)
+            self.surge(source, partition)
+            self.world.after(2 * SECOND, partial(self.surge, source, partition))
+
+        def several(moment: Moment) -> bool:
+            return len(backups_beside(moment, self.cluster)) > 1
+
         def next_primary(moment: Moment) -> None:
+            assert isinstance(moment.message, Filled)
             assert moment.receiver is not None
-            self._cut("starve", [(moment.sender.host, moment.receiver.host)], 8 * SECOND)
+            starve(moment.receiver, moment.sender, moment.message.partition)
 
         def backup(moment: Moment) -> None:
+            assert isinstance(moment.message, MigrationRequest)
             assert moment.receiver is not None
             deaf = self.random.choice(backups_beside(moment, self.cluster))
-            self._cut("starve", [(moment.receiver.host, deaf.host)], 8 * SECOND)
+            starve(moment.receiver, deaf, moment.message.migration.partition)
 
-        self._slow()
         if self.cluster.settings.replica_backups() < 2 or self.random.random() < 0.3:
-            self._lie_in_wait(Replicate, to_next_primary, next_primary)
+            self._lie_in_wait(Filled, fills_next_primary, next_primary)
         else:
-            self._lie_in_wait(
-                MigrationRequest, lambda moment: len(backups_beside(moment, self.cluster)) > 1, backup
-            )
+            self._lie_in_wait(MigrationRequest, several, backup)
         self._churn()
 
     def _strike(self, moment: Moment) -> None:
@@ -282,7 +304,8 @@ class Faults:
         self._for_a_while(heal, length_ns)
 
     def _hosts(self) -> list[str]:
-        hosts = [address.host for address in self.cluster.addresses]
+        """Where somebody lives, in any order."""
+        hosts = [process.host for process in self.cluster.living()]
         self.random.shuffle(hosts)
         return hosts
 
@@ -344,7 +367,7 @@ class Faults:
         weather = self.world.weather
         weather.cut.clear()
         self._migrations_after = self.cluster.migrations()
-        self.world.overhear = None
+        self.world.overhearing.clear()
         weather.loss = weather.twice = weather.echo = 0.0
         weather.delay_ns = (200_000, 2 * MILLISECOND)
         for process in self.cluster.living():

@@ -56,16 +56,18 @@ def simulate(
         world.after(draw.randint(0, 2 * SECOND), partial(_start, cluster, index))
     end_ns = draw.choice([15, 25, 40]) * SECOND
     clients = [Client(f"c{n}", world, cluster, Habits.drawn(draw)) for n in range(CLIENTS)]
-    faults = Faults(seed, world, cluster, end_ns)
     for client in clients:
         client.start()
+    crowd = Client("crowd", world, cluster, Habits.drawn(draw))
+    crowd.running = False
+    faults = Faults(seed, world, cluster, end_ns, crowd.surge)
     ear = Ear(world, cluster)
     ear.start()
     faults.start()
     world.run_until(end_ns)
     faults.end()
     ear.running = False
-    return _judged(seed, world, cluster, clients, faults)
+    return _judged(seed, world, cluster, [*clients, crowd], faults)
 
 
 def _start(cluster: Cluster, index: int) -> None:

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 
 from holdfast.check.durability import Read, Touch, Write
 from holdfast.config import Settings
@@ -66,6 +67,19 @@ def map_of(key: str, settings: Settings) -> str:
     return DEEP if DEEP in settings.maps and int(key[1:]) % 2 else MAP
 
 
+def universe(settings: Settings) -> dict[int, list[str]]:
+    """Every key that is ever written, by partition: those of all clients, and one at least for each partition."""
+    keys: dict[int, list[str]] = {partition: [] for partition in range(settings.partitions.count)}
+    for number in count():
+        key = f"k{number}"
+        here = keys[partition_of(wire_key(key), 0, settings.partitions.count)]
+        if number < MOST_KEYS or not here:
+            here.append(key)
+        elif all(keys.values()):
+            break
+    return keys
+
+
 def wire_key(key: str) -> bytes:
     """The key as a client would send it: a serialised string."""
     text = key.encode()
@@ -105,7 +119,7 @@ class Client:
         key = self.random.choice(self.keys)
         dice = self.random.random()
         if self.random.random() < self.habits.bursts:
-            self._burst(process)
+            self._burst(process, self.keys[:BURST_KEYS])
         elif LOOSE in self.cluster.settings.maps and self.random.random() < 0.2:
             self._loose(process, key)
         elif self.random.random() < self.habits.clears:
@@ -173,8 +187,8 @@ class Client:
         """Clear a map: a removal of each of its keys, whoever writes it."""
         settings = self.cluster.settings
         name = map_of(self.random.choice(self.keys), settings)
-        keys = [f"k{index}" for index in range(MOST_KEYS) if map_of(f"k{index}", settings) == name]
-        removals = [Write(key, None, self.world.now_ns) for key in keys]
+        keys = [key for here in universe(settings).values() for key in here]
+        removals = [Write(key, None, self.world.now_ns) for key in keys if map_of(key, settings) == name]
         self.writes += removals
 
         def told(outcome: Outcome) -> None:
@@ -210,12 +224,16 @@ class Client:
 
         self._converse(process, 1, lambda answer: act(partial(answer, told)))
 
-    def _burst(self, process: Process) -> None:
+    def surge(self, process: Process, partition: int) -> None:
+        """At once, writes to one partition; whatever is still waited for becomes unknown."""
+        self._burst(process, universe(self.cluster.settings)[partition], at_once=True)
+
+    def _burst(self, process: Process, keys: list[str], *, at_once: bool = False) -> None:
         """Several writes that reach the member in one read buffer, some of the same key."""
         writes = []
         for _ in range(self.random.randint(2, self.habits.burst_writes)):
             op = Op.SET if self.random.random() < 0.9 else Op.DELETE
-            writes.append((op, *self._new_write(op, self.random.choice(self.keys[:BURST_KEYS]))))
+            writes.append((op, *self._new_write(op, self.random.choice(keys))))
 
         def told(op: Op, write: Write, outcome: Outcome) -> None:
             write.end = self.world.now_ns
@@ -227,7 +245,7 @@ class Client:
                 [(request, partial(answer, partial(told, op, write))) for op, write, request in writes],
             )
 
-        self._converse(process, len(writes), act)
+        self._converse(process, len(writes), act, at_once=at_once)
 
     # -- connections
 
@@ -272,6 +290,8 @@ class Client:
         process: Process,
         missing: int,
         act: Callable[[Callable[[Callable[[Outcome], None], Outcome], None]], None],
+        *,
+        at_once: bool = False,
     ) -> None:
         """Send over a client's connection, which is as slow as the network but does not lose, and wait for so many
         answers. `act` is done on the member; it answers through the function that it is given.
@@ -305,7 +325,7 @@ class Client:
         def arrive() -> None:
             process.whenever_awake(lambda: process.step(lambda: act(answer)))
 
-        self.world.after(self.random.randint(low, high), arrive)
+        self.world.after(0 if at_once else self.random.randint(low, high), arrive)
         # A client gives up at last: what it asked for is unknown to it.
         self.world.after(self.habits.patience_ns, finish)
 

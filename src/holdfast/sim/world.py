@@ -55,7 +55,7 @@ class World:
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self.failures: list[str] = []
-        self.overhear: Overhear | None = None
+        self.overhearing: list[Overhear] = []
         """Told of every packet before it leaves: sender, receiver, bytes."""
         self.tap: Tap | None = None
         """For directed faults: told of every packet when it leaves."""
@@ -176,8 +176,9 @@ class Process:
     def carry(self, member: MemberId, packet: bytes) -> None:
         if self._counted():
             return
-        if self.world.overhear is not None:
-            self.world.overhear(self, member, packet)
+        if self.world.overhearing:
+            for overhear in list(self.world.overhearing):
+                overhear(self, member, packet)
             if self.dead:
                 return
         me = self.driver.member.me
