@@ -25,7 +25,9 @@ def test_a_sweep_tells_what_was_played_and_fails_with_its_cases() -> None:
 
 
 def test_a_sweep_for_scripts_is_json() -> None:
-    told = run("--form", "copy-first", "--kinds", "lost", "--workers", "1", "--without", "copy-complete", "--json")
+    told = run(
+        "--form", "copy-first", "--kinds", "lost", "--workers", "1", "--without", "copy-complete", "--json"
+    )
     *failures, figures = map(json.loads, told.output.splitlines())
     assert figures["failed"] == len(failures) > 0
     assert all(failure["key"].startswith("copy-first/") and failure["problems"] for failure in failures)

@@ -25,7 +25,7 @@ from holdfast.sim.matrix.sweep import (
     sweep,
 )
 
-STAGES = [stage for stage in stages(1)]
+STAGES = list(stages(1))
 
 
 # -- the stages
@@ -55,7 +55,15 @@ def test_the_protocol_goes_through_the_tap(form: str) -> None:
     """What the faults strike at is the real protocol, and data of clients on its way."""
     master = "neither"
     seen = {message for _, _, message in play(Case(form, master, 0)).boundaries}
-    steps = {"MigrationRequest", "Fill", "Filled", "MigrationReady", "TableOffer", "TableStored", "TableCommit"}
+    steps = {
+        "MigrationRequest",
+        "Fill",
+        "Filled",
+        "MigrationReady",
+        "TableOffer",
+        "TableStored",
+        "TableCommit",
+    }
     assert steps <= seen
     assert FORMS[form].backups == 0 or {"Replicate", "Replicated"} <= seen
 
@@ -192,7 +200,9 @@ def test_every_fault_of_every_packet_is_played_once() -> None:
     assert len(faults) == len(set(faults))
     victims = 3
     of_the_fill = victims * 2 + 2 + len(MESSAGES)
-    assert len(faults) == of_the_fill + victims * 2 + 2, "a client's request is not lost, but processes die at it"
+    assert len(faults) == of_the_fill + victims * 2 + 2, (
+        "a client's request is not lost, but processes die at it"
+    )
     assert {fault.partition("@")[0].partition(":")[0] for fault in faults} == set(CRASHES) | set(MESSAGES)
 
 

@@ -67,9 +67,7 @@ class Scene:
 
     def start(self, *hosts: int, lite: bool = False) -> list[Process]:
         """Start processes; the very first one of a scene forms the cluster."""
-        return [
-            self.cluster.start(host, bootstrap=not self.world.processes, lite=lite) for host in hosts
-        ]
+        return [self.cluster.start(host, bootstrap=not self.world.processes, lite=lite) for host in hosts]
 
     def process(self, host: int) -> Process:
         return self.world.processes[self.cluster.addresses[host]]
@@ -203,7 +201,9 @@ class Scene:
         self.taps.append(tap)
         return lambda: self.taps.remove(tap)
 
-    def when(self, met: Callable[[Packet], bool], deed: Callable[[Packet], Sequence[int] | None]) -> list[Packet]:
+    def when(
+        self, met: Callable[[Packet], bool], deed: Callable[[Packet], Sequence[int] | None]
+    ) -> list[Packet]:
         """Do this once, when the first such packet leaves; the packet comes into the list."""
         found: list[Packet] = []
 

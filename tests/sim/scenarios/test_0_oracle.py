@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable
 
 import pytest
+from tests.sim.scenarios.scene import Scene
 
 from holdfast.check.convergence import judge
 from holdfast.core.member import Member
 from holdfast.core.placement.table import Row
 from holdfast.core.store.partition import Expiry, PartitionCopy
-from tests.sim.scenarios.scene import Scene
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +200,5 @@ def test_stamps_are_compared_too(quiet: Scene) -> None:
 def test_every_partition_has_as_many_copies_as_it_should(quiet: Scene) -> None:
     """Stored copies: partitions x (backups + 1) of each map, no more and no less."""
     for name, backups in (("ledger", 1), ("deep", 2)):
-        stored = sum(
-            name in copy.maps for member in quiet.members() for copy in member.copies.held.values()
-        )
+        stored = sum(name in copy.maps for member in quiet.members() for copy in member.copies.held.values())
         assert stored == 3 * (backups + 1)

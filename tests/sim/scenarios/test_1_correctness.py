@@ -9,10 +9,10 @@ waiting. `backups` members at once are terminated only where the rest is a major
 from __future__ import annotations
 
 import pytest
+from tests.sim.scenarios.scene import Packet, Scene
 
 from holdfast.core.messages import Enlisted, MigrationReady, MigrationRequest, TableCommit, TableOffer
 from holdfast.core.store.operations import Op, Outcome, Status
-from tests.sim.scenarios.scene import Packet, Scene
 
 BACKUPS = [1, 2, 3]
 NODES = 7
@@ -107,8 +107,14 @@ def test_what_sources_begin_destinations_and_master_end() -> None:
     migrations = scene.member(0).migrations
     assert migrations.failed == migrations.queued == len(migrations.running) == 0
     # What the master asks of itself needs no packet: only those of other primaries are seen.
-    began = [(p.message.migration.partition, p.message.version) for p in asked if isinstance(p.message, MigrationRequest)]
-    ended = [(p.message.partition, p.message.version) for p in reported if isinstance(p.message, MigrationReady)]
+    began = [
+        (p.message.migration.partition, p.message.version)
+        for p in asked
+        if isinstance(p.message, MigrationRequest)
+    ]
+    ended = [
+        (p.message.partition, p.message.version) for p in reported if isinstance(p.message, MigrationReady)
+    ]
     assert sorted(began) == sorted(ended)
     assert len(set(began)) == len(began)
     assert migrations.completed >= len(began)
@@ -136,7 +142,10 @@ def in_the_pause(op: Op) -> tuple[list[list[Outcome]], list[list[Outcome]], str]
     unblock = scene.block(lambda packet: isinstance(packet.message, TableOffer) and bool(keys))
     source, (destination,) = scene.process(1), scene.start(2)
     scene.until(lambda: bool(keys))
-    assert all(process.driver.member.lane.serving[scene.partition(keys[0])] is None for process in (source, destination))
+    assert all(
+        process.driver.member.lane.serving[scene.partition(keys[0])] is None
+        for process in (source, destination)
+    )
     answers = [scene.ask(process, op, keys[0], "in the pause") for process in (source, destination)]
     scene.wait(1)
     early = [list(each) for each in answers]

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from tests.sim.scenarios.scene import Packet, Scene, row_history
+
 from holdfast.core.machine import Received
 from holdfast.core.messages import (
     Filled,
@@ -26,7 +28,6 @@ from holdfast.core.messages import (
 )
 from holdfast.core.placement.migration import NONE, Migration
 from holdfast.core.store.operations import Op, Status
-from tests.sim.scenarios.scene import Packet, Scene, row_history
 
 MASTER, NEXT, SOURCE, DESTINATION = range(4)
 
@@ -159,9 +160,11 @@ def test_the_master_dies_when_only_the_destination_knows_of_the_commit() -> None
         return ()
 
     struck = scene.when(
-        lambda packet: isinstance(packet.message, TableStored)
-        and packet.sender is scene.process(DESTINATION)
-        and move.moved >= 0,
+        lambda packet: (
+            isinstance(packet.message, TableStored)
+            and packet.sender is scene.process(DESTINATION)
+            and move.moved >= 0
+        ),
         strike,
     )
     move.join()
@@ -192,7 +195,9 @@ def test_the_source_dies_when_the_copy_is_complete_and_the_commit_is_pending() -
     scene.rest()
     assert set(scene.owners().values()) == {f"host{DESTINATION}"}
     version = move.before[move.moved].version
-    assert history[move.moved][-1] == (version + 1, (scene.member(DESTINATION).me,)), "committed, nothing else after"
+    assert history[move.moved][-1] == (version + 1, (scene.member(DESTINATION).me,)), (
+        "committed, nothing else after"
+    )
     assert scene.member(MASTER).migrations.failed == 0
     # It alone had the other partition, which began anew; of the one that moved, nothing is lost.
     for (_, key), value in scene.expected.items():
@@ -211,9 +216,11 @@ def test_the_destination_dies_within_its_commit() -> None:
         return ()
 
     struck = scene.when(
-        lambda packet: isinstance(packet.message, TableStored)
-        and packet.sender is scene.process(DESTINATION)
-        and move.moved >= 0,
+        lambda packet: (
+            isinstance(packet.message, TableStored)
+            and packet.sender is scene.process(DESTINATION)
+            and move.moved >= 0
+        ),
         strike,
     )
     move.join()
