@@ -43,6 +43,8 @@ class Cluster:
         self.addresses = [Address(f"host{index}", PORT) for index in range(hosts)]
         self.everyone: list[Process] = []
         """Every process that ever was, also the dead ones."""
+        self.counts_copies = True
+        """Whether every partition is to have as many copies as its maps want; not where a layout is made by hand."""
         self._calm: set[MemberId] = set()
         """Who was there when all partitions had all their copies last."""
         self._seen: set[MemberId] = set()
@@ -118,7 +120,7 @@ class Cluster:
         """Rows or members have changed: on the master, look whether every partition could still lose as many members as
         is promised (rule 7).
         """
-        if not member.membership.is_master:
+        if not self.counts_copies or not member.membership.is_master:
             return
         self._note_losses()
         spare, holders = self._spare(), self.settings.holders()
@@ -177,7 +179,8 @@ class Cluster:
         everyone = [process.driver.member for process in self.living()]
         alive = {member.me for member in rest}
         self._look()
-        if self._spare() < 1 and not self._copies_elsewhere(everyone, alive):
+        promised = self.counts_copies and self._spare() >= 1
+        if not promised and not self._copies_elsewhere(everyone, alive):
             return False
         if any(member.membership.agreement.proposing for member in everyone):
             return False

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
@@ -75,7 +76,7 @@ def answers_everywhere(stage: Stage) -> None:
     living = stage.cluster.living()
     request = Request(Op.GET, LEDGER, [0], wire_key("k0"))
     for process in living:
-        process.step(lambda process=process: process.driver.execute(request, found.append))  # type: ignore[misc]
+        process.step(partial(process.driver.execute, request, found.append))
     stage.world.run_until(stage.world.now_ns + 60 * SECOND, stop=lambda: len(found) == len(living))
     assert [outcome.status for outcome in found] == [Status.OK] * len(living)
 

@@ -83,6 +83,7 @@ class Stage:
         """The members by age: the first is the master."""
         self.settings = settings_of(form)
         self.cluster = Cluster(self.world, self.settings, Rules(without), len(self.letters))
+        self.cluster.counts_copies = False
         self.wanted = form.start
         """The row that the layout asks for."""
         self.strike: Deed = lambda boundary: STRAIGHT
