@@ -196,6 +196,15 @@ class Cluster:
         staying = len(self._calm - self._gone() - leaving)
         return min(self.settings.holders(), staying) - 1 - len(self._lost)
 
+    def could_end_without(self, leaver: Process) -> bool:
+        """Whether those that are leaving already, with this one, could decide alone: cut off from the others, they
+        would remove these, and end the cluster.
+        """
+        members = self.members()
+        views = [view for member in members if (view := member.membership.view) is not None]
+        leaving = {member.me for member in members if member.membership.leaving} | {leaver.driver.member.me}
+        return bool(views) and is_quorum(max(views, key=lambda view: view.number), leaving)
+
     def _copies_elsewhere(self, everyone: list[Member], alive: set[MemberId]) -> bool:
         # A colder replica holds nothing of the maps that have fewer backups.
         holders = self.settings.holders()

@@ -83,9 +83,9 @@ class Faults:
     def _next(self) -> None:
         if self.world.now_ns >= self.until_ns:
             return
-        # Never less than one process lives: the last ones may neither die nor leave.
-        kind = self.random.choice(self.kinds)
-        getattr(self, "_" + kind.replace("-", "_"))()
+        if len(self.cluster.living()) > 1:
+            kind = self.random.choice(self.kinds)
+            getattr(self, "_" + kind.replace("-", "_"))()
         self.world.after(self.random.randint(self.pause_ns // 2, 2 * self.pause_ns), self._next)
 
     def _did(self, kind: str, what: str) -> None:
@@ -188,9 +188,10 @@ class Faults:
         staying = [p for p in self.cluster.living() if not p.driver.member.membership.leaving]
         admitted = [p for p in staying if p.driver.member.membership.state == "member"]
         if len(admitted) < 3:
-            # Nobody drains the last members of a cluster that others are to come back to.
             return
         process = self.random.choice(admitted if self.random.random() < 0.9 else staying)
+        if self.cluster.could_end_without(process):
+            return
         self._did("drain", process.name)
         process.step(process.driver.leave)
 

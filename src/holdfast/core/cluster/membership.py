@@ -185,7 +185,7 @@ class Membership:
 
     @property
     def may_be_missed(self) -> bool:
-        """Whether somebody was removed so short a time ago that he may be alive, and about to come back.
+        """Whether somebody was removed, or heard though removed, so short a time ago that he may be about to come back.
 
         Only whether the last member may take everything with it depends on this time; no safety rule does.
         """
@@ -341,6 +341,9 @@ class Membership:
             else:
                 self._sealed_since.pop(beat.uuid, None)
         if beat.view < view.number:
+            if info is None and self._evicted_at_ns is not None:
+                # Alive, and removed perhaps: it will hear of that now, and ask to return.
+                self._evicted_at_ns = self._out.now_ns
             self._out.whisper(sender, ViewDecided(view, self.carried))
         elif self.state == "member" and (
             beat.view > view.number or (info is None and beat.view == view.number)
