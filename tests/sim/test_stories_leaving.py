@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.core.machine import SECOND
 from tests.sim.test_scenarios import Stage
+
+from holdfast.core.machine import SECOND
 
 
 def test_the_last_ones_do_not_take_everything_with_them_while_removed_members_are_heard() -> None:
