@@ -137,9 +137,8 @@ class Membership:
     @property
     def known_by_all(self) -> bool:
         """Whether every member has said that it has the present view, and so the state of the cluster."""
-        return self.state == "member" and self.wishes.heard_from.issuperset(
-            info.uuid for info in self.members()
-        )
+        here = {info.uuid for info in self.members()}
+        return self.state == "member" and self.wishes.heard_from >= here
 
     def is_quorum(self, members: set[MemberId]) -> bool:
         """Whether these members can decide for the view."""
@@ -371,8 +370,7 @@ class Membership:
         here = self._last_view.cluster_id if self._last_view is not None else ""
         why = admission.refusal(request, self.identity.cluster, self.identity.shared, here, self.view)
         if why:
-            ending = self.view is not None and self.view.ending
-            answer = JoinAnswer(self.me, False, why, self.info.host, self.info.port, ending)
+            answer = JoinAnswer(self.me, False, why, self.info.host, self.info.port, self.ending)
             self._out.whisper(home, answer)
             return
         if self.view is None or self.state != "member":
