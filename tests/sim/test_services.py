@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 
 import msgspec
@@ -73,7 +73,7 @@ class Play(Stage):
     ) -> None:
         base = settings(map_backups, partitions={"chunk_bytes": 64})
         self.wished: Slots = ()
-        monkeypatch.setattr(master_module, "arrange", self.arranged)
+        monkeypatch.setattr(master_module, "arranging", self.arranging)
         super().__init__(5, settings=base, rest=False, services=lambda: [Tally(backups)])
         self.form = form
         self.backups = backups
@@ -89,6 +89,13 @@ class Play(Stage):
         assert self.acknowledged() > 200, "there is to be something to hand over"
         for process in self.processes:
             tally_of(process.driver.member).heard.clear()
+
+    def arranging(
+        self, current: Sequence[Slots], candidates: Sequence[Candidate], replicas: int
+    ) -> Generator[None, None, list[Slots]]:
+        """As the master asks for it: in pieces, of which this is one."""
+        yield
+        return self.arranged(current, candidates, replicas)
 
     def arranged(
         self, current: Sequence[Slots], candidates: Sequence[Candidate], replicas: int
@@ -379,7 +386,7 @@ def test_nothing_of_it_is_lost_or_doubled_whatever_fails(seed: int) -> None:
     assert campaign(seed) == []
 
 
-@pytest.mark.parametrize(("rule", "seed"), [("all-ack", 40_002), ("record-order", 40_000)])
+@pytest.mark.parametrize(("rule", "seed"), [("all-ack", 40_001), ("record-order", 40_000)])
 def test_without_a_rule_the_judges_of_the_tally_find_the_harm(rule: str, seed: int) -> None:
     assert any(problem.startswith("partition ") for problem in campaign(seed, frozenset({rule})))
 

@@ -181,6 +181,9 @@ def _under_way(report: Report) -> Iterator[str]:
         )
     if report.delayed_ms:
         yield f"lost copies are restored elsewhere in {report.delayed_ms / 1000:.0f} s, unless somebody joins before"
+    missing = max((own["partitions"].get("waits_for_members", 0) for own in report.own.values()), default=0)
+    if missing:
+        yield f"partitions are assigned when {missing} more data members are here (cluster.initial_members)"
     waiting = sum(own["partitions"]["waiting_for_copies"] for own in report.own.values())
     if waiting:
         yield f"{waiting} partitions have lost every copy, and wait for a member that holds one to return"

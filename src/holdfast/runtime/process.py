@@ -109,7 +109,9 @@ async def _announce(node: Node) -> None:
             raise ConfigError(f"the cluster refuses this member: {refusal}")
         if node.waits_for_others and told != "waiting":
             told = "waiting"
-            log.info("in the cluster; %s", node.member.why_unsafe())
+            missing = node.member.safety.waits_for_members
+            why = f"partitions are not assigned yet, for {missing} more data members" if missing else ""
+            log.info("in the cluster; %s", why or node.member.why_unsafe())
         if waited >= limit_s and not told:
             seeds = ", ".join(node.settings.cluster.seeds) or "none"
             log.warning(

@@ -49,7 +49,12 @@ class Faults:
     """Those that wait for their moment: every seed has one of them beside the others, twice as often."""
 
     def __init__(
-        self, seed: int, world: World, cluster: Cluster, until_ns: int, surge: Callable[[Process, int], None]
+        self,
+        seed: int,
+        world: World,
+        cluster: Cluster,
+        until_ns: int,
+        surge: Callable[[Process, int], None] = lambda process, partition: None,
     ) -> None:
         self.random = random.Random(f"{seed}/faults")
         self.surge = surge

@@ -489,7 +489,7 @@ class Migrations:
             return True
         if not self.ledger.ready or not self.ledger.settled:
             return False
-        if self.why_kept(member):
+        if self.why_kept(member) or self._moves(member):
             self._free_since.pop(member, None)
             return False
         return not self._membership.data_members() or self._has_stayed(member)
@@ -541,7 +541,7 @@ class Migrations:
         """Whether this member may become lite: it holds nothing, and another data member remains."""
         if not self.ledger.ready or not self.ledger.settled:
             return False
-        if all(info.uuid == member for info in self._membership.data_members()):
+        if self._moves(member) or all(info.uuid == member for info in self._membership.data_members()):
             return False
         return not any(member in row.replicas for row in self.ledger.table.rows)
 
@@ -552,6 +552,13 @@ class Migrations:
             "migrations": len(self.running) + len(self._queue),
             "members with migrations": sum(1 for count in self._load.values() if count),
         }
+
+    def _moves(self, member: MemberId) -> bool:
+        """Whether a migration that was begun before its wish was known brings something to this member, or takes it."""
+        return any(
+            member in (running.owner, running.migration.source, running.migration.destination)
+            for running in self.running.values()
+        )
 
     def _has_stayed(self, member: MemberId) -> bool:
         """Whether it has been free to go for a while: clients hear meanwhile that it owns nothing any more."""
