@@ -23,6 +23,7 @@ FOUND = {
     1262: "everyone who held data left, and took along what a removed member held alone",
     106: "a view was decided by members that it left out, and kept two that had just died",
     5501: "a colder replica, which does not hold every map, was promoted while one that does was only cut off",
+    377: "records sent again to a destination that is a backup too were kept for a gap in a map it does not hold",
     220: "a member that joined and left at once took a copy with it, which a migration had just brought",
     1439: "the same, with a member of an older view",
 }

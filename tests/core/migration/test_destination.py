@@ -113,10 +113,10 @@ def test_a_colder_replica_that_becomes_hotter_takes_maps_it_did_not_hold_into_it
     side = Side(OWNER, OTHER, ME, holds=True)
     side.tell(chunk(0))
     side.answers()
-    side.tell(message(1, put(7, b"seven"), put(1, b"d", name="deep")))
+    side.tell(message(1, put(7, b"seven"), put(1, b"d", name="deep"), put(9, b"nine")))
     assert side.answers() == [Replicated([1], [0])], "the map that index 2 does not hold has no gap there"
     assert set(side.copies.held[0].maps) == {"deep"}
-    assert side.filling().entries == {b"key": b"seven"}
+    assert side.filling().entries == {b"key": b"nine"}
 
 
 def test_a_replica_of_the_row_that_is_refilled_takes_the_new_copy_when_it_is_whole() -> None:

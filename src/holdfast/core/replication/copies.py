@@ -25,6 +25,9 @@ from holdfast.errors import InvariantBroken
 if TYPE_CHECKING:
     from holdfast.core.migration.destination import Shadow
 
+NEVER = 1 << 62
+"""An update counter that no map reaches."""
+
 
 class Copies:
     """What this member holds of each partition, as backup or primary."""
@@ -108,8 +111,9 @@ class Copies:
                 held = copy.find(record)
                 before = held.counter if held is not None else 0
                 if held is None and not self.wanted(name, index):
-                    # The destination of a migration to a hotter index: this map is its shadow's affair alone.
-                    before = counter
+                    # The destination of a migration to a hotter index: this map is its shadow's affair alone. What is
+                    # sent again to it leaves out what all others have acknowledged: there may be jumps.
+                    before = NEVER
             if counter > before + 1:
                 return True
             reached[name] = max(before, counter)
