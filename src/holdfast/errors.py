@@ -8,7 +8,9 @@
     │   ├── Unknown              it may or may not have been applied
     │   └── Standing             an order that was taken, and is not carried out yet
     ├── ProtocolError            bytes from a peer or client that break the protocol
+    ├── JournalBroken            the disk failed, or its files cannot be believed; the member stops
     └── InvariantBroken          a bug in Holdfast; the member stops
+        └── CounterBroken        numbers of updates that cannot be
 
 The three answers of a request (done, refused, unknown) are never mixed up: rule 11 of the design.
 """
@@ -72,3 +74,11 @@ class ProtocolError(HoldfastError):
 
 class InvariantBroken(HoldfastError):
     """A promise of the code to itself is broken: a bug in Holdfast. The member stops rather than guess."""
+
+
+class CounterBroken(InvariantBroken):
+    """An update counter was told what cannot be: a range that is known in part, or more gaps than there may be."""
+
+
+class JournalBroken(HoldfastError):
+    """The journal cannot be written (a failed write or fsync), or its files cannot be believed. The member stops."""

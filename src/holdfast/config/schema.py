@@ -85,6 +85,13 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
     join_timeout_ms: Annotated[
         Milliseconds, Meta(description="How long a starting member looks for a cluster before it gives up.")
     ] = 60_000
+    missing_stores: Annotated[
+        Literal["wait", "accept"],
+        Meta(
+            description="After the whole cluster was stopped: wait for every member whose files may hold "
+            "acknowledged writes, or go on with those that are here and accept the loss."
+        ),
+    ] = "wait"
 
 
 class MemberSettings(Section, frozen=True, kw_only=True):
@@ -219,10 +226,115 @@ class MapSettings(Section, frozen=True, kw_only=True):
         LifetimeMilliseconds, Meta(description="An entry ends so long after its last use; 0: it stays.")
     ] = 0
 
+    journal: Annotated[
+        Literal["off", "sync", "lazy"],
+        Meta(
+            description="Whether writes survive a power cut: not; all that were acknowledged; or all but those of the "
+            "last persistence.sync_interval_ms. Needs persistence.directory."
+        ),
+    ] = "off"
+    read_backups: Annotated[
+        bool,
+        Meta(
+            description="Whether a member answers reads from a backup that it holds: sooner, perhaps an older value, "
+            "but never older than the last one it answered."
+        ),
+    ] = False
+
     @property
     def copies(self) -> int:
         """How many members hold an entry of this map: the owner and all backups."""
         return 1 + self.backups + self.async_backups
+
+
+class PersistenceSettings(Section, frozen=True, kw_only=True):
+    """Where this member keeps journal and checkpoints, and how much of them."""
+
+    directory: Annotated[
+        str,
+        Meta(
+            max_length=4096,
+            description="Directory of this member alone for its journal and checkpoints; empty: nothing is kept.",
+        ),
+    ] = ""
+    sync_interval_ms: Annotated[
+        Milliseconds,
+        Meta(description="What maps with journal = 'lazy' wrote for so long a power cut may lose."),
+    ] = 1000
+    segment_bytes: Annotated[
+        int, Meta(ge=65_536, le=2**31, description="Size of one file of the journal, reserved beforehand.")
+    ] = 67_108_864
+    checkpoint_bytes: Annotated[
+        int,
+        Meta(
+            ge=65_536,
+            le=2**40,
+            description="A partition is written out as a checkpoint when the journal has grown by so much since its "
+            "last one; after a crash at most about so much is replayed.",
+        ),
+    ] = 268_435_456
+    history_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=2**44,
+            description="How much journal is kept beyond what a restart needs, so that a member that was away gets "
+            "only what it has missed.",
+        ),
+    ] = 1_073_741_824
+    history_age_s: Annotated[
+        int, Meta(ge=0, le=31_536_000, description="Journal beyond what a restart needs is kept for so long.")
+    ] = 86_400
+
+
+class ReplicationSettings(Section, frozen=True, kw_only=True):
+    """How writes reach backups, and how copies that differ are found and mended."""
+
+    backup_timeout_ms: Annotated[
+        Milliseconds,
+        Meta(
+            description="How long a write waits for its sync backups; then its outcome is unknown, and the "
+            "caller is told."
+        ),
+    ] = 5000
+    on_unknown: Annotated[
+        Literal["retry", "fail"],
+        Meta(
+            description="When the member that was asked to write has left before it answered: ask the next primary (a "
+            "request that is known there is not applied again), or tell the caller that the outcome is unknown."
+        ),
+    ] = "retry"
+    backup_acks: Annotated[
+        Literal["owner", "client"],
+        Meta(
+            description="Who waits for sync backups: the owner, or a client that can. Clients that stop waiting may "
+            "take silence for success."
+        ),
+    ] = "owner"
+    request_ids: Annotated[
+        int,
+        Meta(ge=0, le=1_000_000, description="How many requests a partition remembers, to apply each once."),
+    ] = 1000
+    tail_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=2**30,
+            description="Bytes of the last updates that each copy of each map and partition keeps in memory, for "
+            "replicas that have missed just these.",
+        ),
+    ] = 65_536
+    anti_entropy_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=86_400_000,
+            description="How often primaries tell their backups what these should hold; 0: never.",
+        ),
+    ] = 30_000
+    parallel_repairs: Annotated[
+        int, Meta(ge=1, le=1024, description="How many copies that differ one member mends at a time.")
+    ] = 4
 
 
 Password = Annotated[str, Meta(max_length=1024, extra={"secret": True})]
@@ -297,6 +409,8 @@ SECTIONS: Final[dict[str, type[Section]]] = {
     "cluster": ClusterSettings,
     "member": MemberSettings,
     "partitions": PartitionSettings,
+    "persistence": PersistenceSettings,
+    "replication": ReplicationSettings,
     "security": SecuritySettings,
     "limits": LimitSettings,
 }
@@ -308,6 +422,8 @@ SHARED: Final = (
     "partitions.count",
     "partitions.group_by",
     "partitions.lost",
+    "replication.on_unknown",
+    "replication.request_ids",
 )
 """Keys that all members of a cluster must agree on, besides those of `maps`."""
 
@@ -318,6 +434,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cluster: ClusterSettings = ClusterSettings()
     member: MemberSettings = MemberSettings()
     partitions: PartitionSettings = PartitionSettings()
+    persistence: PersistenceSettings = PersistenceSettings()
+    replication: ReplicationSettings = ReplicationSettings()
     security: SecuritySettings = SecuritySettings()
     limits: LimitSettings = LimitSettings()
     maps: dict[str, MapSettings] = {}

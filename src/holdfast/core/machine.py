@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, NewType
 
 if TYPE_CHECKING:
     from holdfast.core.cluster.state import ClusterState, Wish
+    from holdfast.core.journal.entries import Entry, Snapshot
     from holdfast.core.messages import Message
+    from holdfast.core.store.partition import Record
 
 MemberId = NewType("MemberId", str)
 """A member's UUID as text: who it is, for one life of its process. Its address is only where it is."""
@@ -101,7 +103,37 @@ class Stop:
     why: str
 
 
-Effect = Send | Whisper | SetTimer | OpenLink | CloseLink | Note | Stop
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Write these entries down, as one group of the journal. `Durable` tells when they, and all before, are durable;
+    what is not urgent may wait for `persistence.sync_interval_ms`.
+    """
+
+    number: int
+    entries: list[Entry]
+    urgent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Write this content out as a checkpoint; `Checkpointed` tells when it is durable."""
+
+    ticket: int
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class ReadHistory:
+    """Read what the journal holds of a map in a partition: the records after the counter `after` up to `upto`."""
+
+    ticket: int
+    partition: PartitionId
+    map: str
+    after: int
+    upto: int
+
+
+Effect = Send | Whisper | SetTimer | OpenLink | CloseLink | Note | Stop | Append | Checkpoint | ReadHistory
 
 # -- events -----------------------------------------------------------------------------------------------------------
 
@@ -163,7 +195,61 @@ class DeadDeclared:
     members: tuple[MemberId, ...]
 
 
-Event = Received | Heard | TimerFired | PeerSilent | LeaveRequested | Become | ChangeState | DeadDeclared
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """Every append up to this number is durable."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointDone:
+    """The checkpoint with this ticket is durable; or, when it is not `well`, there was no room for it."""
+
+    ticket: int
+    well: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointWanted:
+    """The journal has grown so much since the last checkpoints of these partitions that it should have new ones."""
+
+    partitions: tuple[PartitionId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRead:
+    """What `ReadHistory` asked for: (term, record), in the order of the counter, without gaps; None when the journal
+    does not hold all of it, and then `since` says from which counter on it does (-1: nothing at all).
+    """
+
+    ticket: int
+    records: list[tuple[int, Record]] | None
+    since: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class DiskRoom:
+    """Whether there is room for the journal to go on. Without, what is under way still fits."""
+
+    full: bool
+
+
+Event = (
+    Received
+    | Heard
+    | TimerFired
+    | PeerSilent
+    | LeaveRequested
+    | Become
+    | ChangeState
+    | DeadDeclared
+    | Durable
+    | CheckpointDone
+    | CheckpointWanted
+    | HistoryRead
+    | DiskRoom
+)
 
 
 class Outbox:

@@ -14,16 +14,22 @@ from holdfast.config import Settings
 from holdfast.core import messages as m
 from holdfast.core.cluster.identity import Identity, Timing
 from holdfast.core.cluster.membership import Membership
+from holdfast.core.journal.log import Log
 from holdfast.core.listeners import Listeners
 from holdfast.core.machine import (
     MILLISECOND,
     Address,
     Become,
     ChangeState,
+    CheckpointDone,
+    CheckpointWanted,
     DeadDeclared,
+    DiskRoom,
+    Durable,
     Effect,
     Event,
     Heard,
+    HistoryRead,
     LeaveRequested,
     MemberId,
     Outbox,
@@ -60,6 +66,7 @@ class Member:
         self.settings = settings
         self.rules = rules
         self.out = Outbox()
+        self.log = Log(self.out, on=bool(settings.persistence.directory))
         self.table = Table(settings.partitions.count)
         rows = self.table.rows
         timing = Timing(
@@ -169,8 +176,21 @@ class Member:
             case DeadDeclared(members):
                 self.membership.declare_dead(set(members))
             case _:
-                assert_never(event)
+                self._disk(event)
         return self._end_of_step()
+
+    def _disk(self, event: Durable | CheckpointDone | CheckpointWanted | HistoryRead | DiskRoom) -> None:
+        match event:
+            case Durable(number):
+                self.log.on_durable(number)
+            case CheckpointDone(ticket, well):
+                self.log.on_checkpoint(ticket, well=well)
+            case CheckpointWanted() | HistoryRead():
+                pass
+            case DiskRoom(full):
+                self.log.full = full
+            case _:
+                assert_never(event)
 
     def execute(self, request: Request, done: Done, now_ns: int) -> list[Effect]:
         """A request of a session of this member."""
@@ -187,6 +207,7 @@ class Member:
 
     def _end_of_step(self) -> list[Effect]:
         self.lane.flush()
+        self.log.flush()
         self.activation.flush()
         self.listeners.flush()
         if self._changed:
@@ -394,6 +415,8 @@ class Member:
             self._close(partition)
             self.activation.cancel(partition)
             self.lane.abandon(partition)
+        for copy in self.copies.held.values():
+            copy.term = 0
         self.source.reset()
         self.copies.services.removed()
         self.destination.removed()
@@ -407,6 +430,11 @@ class Member:
 
     def _take_office(self, partition: int) -> None:
         self._close(partition)
+        copy = self.copies.held[partition]
+        if not copy.term:
+            copy.term = self.table.rows[partition].version
+            for held in copy:
+                held.enter(copy.term)
         self.activation.begin(partition)
 
     def _row_changed(self, partition: int, old: Row, new: Row) -> None:
@@ -415,6 +443,8 @@ class Member:
         copy = self.copies.row_changed(partition, old, new, self.destination.row_changed(partition, old))
         self.source.row_changed(partition)
         if new.owner != self.me:
+            if copy is not None:
+                copy.term = 0
             self._close(partition)
             self.activation.cancel(partition)
             self.lane.abandon(partition)

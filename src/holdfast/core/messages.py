@@ -239,11 +239,12 @@ class MigrationRefused(msgspec.Struct, frozen=True, array_like=True, tag=22):
 
 
 class Section(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Records of one partition at one version."""
+    """Records of one partition at one version, all made by the primary of one term."""
 
     partition: int
     version: int
     records: list[Record]
+    term: int = 0
 
 
 class Replicate(msgspec.Struct, frozen=True, array_like=True, tag=30):
@@ -261,9 +262,9 @@ class Replicated(msgspec.Struct, frozen=True, array_like=True, tag=31):
 
 
 class Enlist(msgspec.Struct, frozen=True, array_like=True, tag=32):
-    """A primary that wants to serve: partition, version, update counters per map."""
+    """A primary that wants to serve: partition, version, and of each map the low watermark and its term."""
 
-    partitions: list[tuple[int, int, list[tuple[str, int]]]]
+    partitions: list[tuple[int, int, list[tuple[str, int, int]]]]
 
 
 class Enlisted(msgspec.Struct, frozen=True, array_like=True, tag=33):
@@ -284,6 +285,8 @@ class FillEntries(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What is left of their times to live."""
     max_idles_ms: list[int] = []
     key_hashes: list[int] = []
+    lineage: list[tuple[int, int]] = []
+    """In the last chunk: the terms of the map's updates."""
 
 
 class FillShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -295,6 +298,8 @@ class FillShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
     pieces: list[bytes]
     whole: bool
     """Whether these are the last pieces of the share."""
+    lineage: list[tuple[int, int]] = []
+    """With the last pieces: the terms of the share's updates."""
 
 
 class Fill(msgspec.Struct, frozen=True, array_like=True, tag=34):

@@ -4,10 +4,11 @@ have the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.core.machine import Address, MemberId, Note
+from holdfast.core.machine import Address, Append, Checkpoint, MemberId, Note, ReadHistory
 
 
 class World(Protocol):
@@ -45,3 +46,100 @@ class World(Protocol):
 
     def wake_at(self, deadline_ns: int) -> None:
         """Call `Driver.tick` at this time at the latest."""
+
+
+class Writer(Protocol):
+    """Who writes down what a member wants to be written: the journal (`engine.journal`)."""
+
+    def carry_out(self, effect: Append | Checkpoint | ReadHistory) -> None:
+        """Begin to do this; the member hears of its end as an event, never before this call returns."""
+
+
+# -- the disk ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make a file of so many bytes, all zero, reserved on the disk, durable with its name. It must not be there."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Write bytes at an offset of a file that is there. Not durable before a `Sync` of it."""
+
+    name: str
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """What was written to the file is durable after this."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """A whole small or large file at once: durable under its name, or not there at all (temporary name, sync, rename).
+
+    `make` is called when its turn comes, perhaps on another thread; it answers the name and the bytes.
+    """
+
+    make: Callable[[], tuple[str, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Take a file away; no error when it is not there."""
+
+    name: str
+
+
+Deed = Create | Write | Sync | Put | Remove
+
+
+class DiskFull(Exception):
+    """There was no room. The deed that failed has changed nothing."""
+
+
+class DiskFailed(Exception):
+    """A write or sync failed otherwise: what is on the disk is not known. It is never tried again."""
+
+
+Done = Callable[[Exception | None], None]
+"""Called once, in the member's own thread and in a turn of its own: with None, DiskFull or DiskFailed. After a failure
+the rest of the deeds that were submitted together is not done."""
+
+
+class Disk(Protocol):
+    """One directory of files, of this process alone.
+
+    Deeds of one `line` are carried out one after the other, in the order of `submit`; `done` is called in that order
+    too. There are two lines, so that a checkpoint does not hold up the journal. Reading is at once, and sees what was
+    submitted and done.
+    """
+
+    def names(self) -> list[str]:
+        """The names of all files, sorted."""
+
+    def size(self, name: str) -> int:
+        """The bytes of a file."""
+
+    def read(self, name: str, offset: int = 0, size: int = -1) -> bytes:
+        """Bytes of a file; fewer at its end. Raises FileNotFoundError, or DiskFailed when the disk cannot read them."""
+
+    def submit(self, deeds: Sequence[Deed], done: Done, *, line: str = "journal") -> None:
+        """Carry these out, in this order; `line` is "journal" or "checkpoint"."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970, for the age of history; no safety rule uses it."""
+
+    def after(self, delay_ns: int, deed: Callable[[], None]) -> None:
+        """Call this after a while, in the member's own thread: for the journal's own pace."""
+
+    def close(self) -> None:
+        """Wait for what was submitted, and let go of the files."""

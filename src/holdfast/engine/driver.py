@@ -9,8 +9,10 @@ from typing import assert_never, cast
 from holdfast.core.cluster.state import ClusterState, Wish
 from holdfast.core.machine import (
     Address,
+    Append,
     Become,
     ChangeState,
+    Checkpoint,
     CloseLink,
     DeadDeclared,
     Effect,
@@ -21,6 +23,7 @@ from holdfast.core.machine import (
     Note,
     OpenLink,
     PeerSilent,
+    ReadHistory,
     Received,
     Send,
     SetTimer,
@@ -30,7 +33,7 @@ from holdfast.core.machine import (
 )
 from holdfast.core.member import Member
 from holdfast.core.store.operations import Done, Request
-from holdfast.engine.doors import World
+from holdfast.engine.doors import World, Writer
 from holdfast.engine.link import ACKNOWLEDGE_NS, RESEND_NS, Link, road_between
 from holdfast.wire.codec import decode, encode
 
@@ -50,6 +53,8 @@ class Driver:
         self._early: deque[tuple[int, MemberId, bytes]] = deque()
         """Packets that came on no road that is known here, with the time at which they came."""
         self._early_bytes = 0
+        self.journal: Writer | None = None
+        """Who writes down what the member wants to be written; None: nothing is kept."""
         self._timers: dict[str, int] = {}
         self._inbox: deque[Event] = deque()
         self._busy = False
@@ -232,6 +237,9 @@ class Driver:
                 self.world.close(to)
             case Note():
                 self.world.note(effect)
+            case Append() | Checkpoint() | ReadHistory():
+                if self.journal is not None:
+                    self.journal.carry_out(effect)
             case Stop(why):
                 self.stopped = True
                 self.world.stopped(why)

@@ -65,7 +65,7 @@ def test_a_chunk_has_the_values_of_its_moment() -> None:
     held = filled([100] * 50)
     content = Content([held], [])
     content.chunk(1024, 0)
-    held.counter = 7
+    held.updates.set_absolute(7)
     for key in held.entries:
         held.entries[key] = b"new"
     chunk = content.chunk(1024, 0)

@@ -57,11 +57,12 @@ class Listed:
 class Opened:
     """The pieces of one share, of which one is known, and the update counter that they tell of."""
 
-    __slots__ = ("counter", "name", "next", "pieces")
+    __slots__ = ("counter", "lineage", "name", "next", "pieces")
 
     def __init__(self, held: ServicePartition) -> None:
         self.name = held.name
         self.counter = held.counter
+        self.lineage = held.proven_lineage()
         self.pieces: Iterator[bytes] = iter(held.share.supply())
         self.next = next(self.pieces, None)
 
@@ -134,7 +135,7 @@ class Content:
             pieces.append(opened.next)
             chunk.size += size
             opened.next = next(opened.pieces, None)
-        chunk.shares.append(FillShare(opened.name, opened.counter, pieces, True))
+        chunk.shares.append(FillShare(opened.name, opened.counter, pieces, True, opened.lineage))
         self._opened = None
         return True
 

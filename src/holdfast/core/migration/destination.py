@@ -25,6 +25,7 @@ from holdfast.core.messages import Fill, Filled, FillEntries, FillRefused, FillS
 from holdfast.core.migration.services import Endpoint, MigrationEvent
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.copies import Copies
+from holdfast.core.replication.counter import UpdateCounter
 from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record, ServicePartition
 
 
@@ -81,7 +82,7 @@ class FilledMap:
 
     def take(self, record: Record, now_ns: int) -> None:
         """Take a live record."""
-        held, counter = self.held, self.held.counter
+        held = self.held
         if record.counter <= self._begins:
             return
         if record.change is Change.CLEAR:
@@ -89,7 +90,13 @@ class FilledMap:
         elif self._is_new(record.key, record.counter):
             self._told[record.key] = record.counter
             held.apply(record, now_ns)
-        held.counter = max(counter, record.counter)
+        held.updates.update(record.counter - 1)
+
+    def stands_at(self, part: FillEntries) -> None:
+        """The content has come whole, and stands where the last chunk says, or where live records have brought it."""
+        held = self.held
+        held.updates = UpdateCounter(max(held.updates.highest_applied, part.counter))
+        held.lineage = list(part.lineage)
 
     def _is_new(self, key: bytes, counter: int) -> bool:
         """Whether what is said of a key at this counter is not older than what is known."""
@@ -123,7 +130,8 @@ class FilledShare:
             self.held.share.receive(piece)
         if part.whole:
             self._whole = True
-            self.held.counter = part.counter
+            self.held.updates = UpdateCounter(part.counter)
+            self.held.lineage = list(part.lineage)
             self._go_on(now_ns)
 
     def take(self, record: Record, now_ns: int) -> None:
@@ -180,7 +188,7 @@ class Shadow:
                 filled.begin(part.counter)
             filled.pour(part, now_ns)
             if fill.last:
-                filled.held.counter = max(filled.held.counter, part.counter)
+                filled.stands_at(part)
         for share in fill.shares:
             self._shares[share.service].pour(share, now_ns)
         self.complete = fill.last

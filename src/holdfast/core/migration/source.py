@@ -316,7 +316,9 @@ class Source:
     def _finish(self, supply: Supply) -> None:
         """The last chunk: no entries, but the update counters that the content stands at."""
         last = Chunk()
-        last.maps = [FillEntries(held.name, held.counter) for held in self._maps(supply)]
+        last.maps = [
+            FillEntries(held.name, held.counter, lineage=held.lineage) for held in self._maps(supply)
+        ]
         self._send(supply, last, last=True)
 
     def _on_drained(self, partition: int) -> None:

@@ -42,7 +42,7 @@ class Activation:
         self.active: set[int] = set()
         """Partitions in which this member has taken office (it may be pausing)."""
         self._waiting: dict[int, set[MemberId]] = {}
-        self._calls: dict[MemberId, list[tuple[int, int, list[tuple[str, int]]]]] = {}
+        self._calls: dict[MemberId, list[tuple[int, int, list[tuple[str, int, int]]]]] = {}
 
     def begin(self, partition: int) -> None:
         """Take office in this partition; `serve` is called when that has succeeded."""

@@ -128,8 +128,9 @@ class Copies:
                 if record.change is Change.CALL or not self.wanted(record.map, index):
                     continue
                 held = copy.open(record.map)
-            if self._ordered and record.counter <= held.counter:
+            if self._ordered and record.counter <= held.updates.lwm:
                 continue
+            held.enter(section.term)
             held.apply(record, now_ns)
 
     def _keep(self, sender: MemberId, partition: int, message: Replicate | Enlist) -> None:
@@ -155,13 +156,13 @@ class Copies:
             elif row.version == version and row.owner == sender:
                 copy = self.held.get(partition)
                 mine = self.counters(copy, row.index_of(self._me)) if copy is not None else None
-                answers.append((partition, version, mine == [(name, count) for name, count in counters]))
+                answers.append((partition, version, mine == [tuple(one) for one in counters]))
         if answers:
             self._out.send(sender, Enlisted(answers))
 
-    def counters(self, copy: PartitionCopy, index: int) -> list[tuple[str, int]]:
-        """Update counters of the maps that a replica with this index holds."""
-        return [(name, count) for name, count in copy.counters() if self.wanted(name, index)]
+    def counters(self, copy: PartitionCopy, index: int) -> list[tuple[str, int, int]]:
+        """Low watermarks, and their terms, of the maps that a replica with this index holds."""
+        return [one for one in copy.counters() if self.wanted(one[0], index)]
 
     def wanted(self, name: str, index: int) -> bool:
         """Whether a replica with this index holds data of the map."""

@@ -98,6 +98,8 @@ class Lane:
         self._waiting: dict[int, Batch] = {}
         self._of_partition: dict[int, dict[int, Batch]] = {}
         self._rows: list[Row] = []
+        self._terms = [0] * settings.partitions.count
+        """Of each partition that is served here: the version of the row with which this member took office."""
 
     def attach(self, rows: list[Row]) -> None:
         """Use these rows (the member's table) to know the backups of a partition."""
@@ -140,9 +142,9 @@ class Lane:
             held.store(key, value, ttl_ms, max_idle_ms, key_hash, self._out.now_ns)
         else:
             held.entries[key] = value
-        held.counter += 1
+        number = held.updates.next()
         if held.targets:
-            record = Record(name, held.counter, Change.SET, key, value, ttl_ms, max_idle_ms, key_hash)
+            record = Record(name, number, Change.SET, key, value, ttl_ms, max_idle_ms, key_hash)
             self._open.append((copy.partition, held, record))
         if self.listening:
             kind = EventKind.ADDED if old is None else EventKind.UPDATED
@@ -184,9 +186,9 @@ class Lane:
         max_idle_ms: int = 0,
     ) -> None:
         """Count a change other than a store, and queue its record."""
-        held.counter += 1
+        number = held.updates.next()
         if held.targets:
-            record = Record(held.name, held.counter, change, key, b"", ttl_ms, max_idle_ms)
+            record = Record(held.name, number, change, key, b"", ttl_ms, max_idle_ms)
             self._open.append((copy.partition, held, record))
 
     def call(self, copy: PartitionCopy, name: str, update: bytes) -> bytes | None:
@@ -195,9 +197,9 @@ class Lane:
         if held is None:
             return None
         answer = held.share.apply(update)
-        held.counter += 1
+        number = held.updates.next()
         if held.targets:
-            self._open.append((copy.partition, held, Record(name, held.counter, Change.CALL, b"", update)))
+            self._open.append((copy.partition, held, Record(name, number, Change.CALL, b"", update)))
         return answer
 
     def emit(
@@ -219,6 +221,7 @@ class Lane:
     def open(self, copy: PartitionCopy, name: str) -> MapPartition:
         """The map's share of a partition, with its backups known."""
         held = copy.open(name)
+        held.enter(copy.term)
         self._aim(copy.partition, held)
         return held
 
@@ -297,7 +300,8 @@ class Lane:
         rows = self._rows
         for target, parts in outgoing.items():
             sections = [
-                Section(partition, rows[partition].version, part) for partition, part in parts.items()
+                Section(partition, rows[partition].version, part, self._terms[partition])
+                for partition, part in parts.items()
             ]
             self._out.send(MemberId(target), Replicate(numbers, sections))
 
@@ -387,6 +391,7 @@ class Lane:
     def retarget(self, copy: PartitionCopy) -> None:
         """The row or the destination changed while this member is primary: P-1 and P-2."""
         partition = copy.partition
+        self._terms[partition] = copy.term
         for held in copy:
             self._aim(partition, held)
         batches = list(self._of_partition.get(partition, {}).values())
@@ -404,7 +409,10 @@ class Lane:
         version = self._rows[partition].version
         numbers = [batch.number for batch in batches]
         for target, records in again.items():
-            self._out.send(MemberId(target), Replicate(numbers, [Section(partition, version, records)]))
+            self._out.send(
+                MemberId(target),
+                Replicate(numbers, [Section(partition, version, records, self._terms[partition])]),
+            )
         for batch in batches:
             self._look(batch)
 

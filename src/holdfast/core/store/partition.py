@@ -14,14 +14,16 @@ from collections.abc import Iterable, Iterator
 from enum import IntEnum, unique
 from heapq import heappop, heappush, heapreplace
 from itertools import chain
-from typing import Protocol
+from typing import Literal, Protocol
 
 import mmh3
 import msgspec
 
 from holdfast.core.machine import MILLISECOND
+from holdfast.core.replication.counter import UpdateCounter
 
 FOREVER = 0
+JournalMode = Literal["off", "sync", "lazy"]
 
 
 @unique
@@ -81,7 +83,18 @@ class Expiry:
 class MapPartition:
     """The entries of one map in one partition, on one member."""
 
-    __slots__ = ("counter", "deadlines", "entries", "expiries", "hashes", "name", "sync", "targets")
+    __slots__ = (
+        "deadlines",
+        "entries",
+        "expiries",
+        "hashes",
+        "journal",
+        "lineage",
+        "name",
+        "sync",
+        "targets",
+        "updates",
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -90,12 +103,41 @@ class MapPartition:
         self.hashes: dict[bytes, int] = {}
         """Partition-hash words of the few keys that carry one."""
         self.deadlines: list[tuple[int, bytes]] = []
-        self.counter = 0
-        """The update counter: how many updates this copy has applied (the low watermark; no gaps arise here)."""
+        self.updates = UpdateCounter()
+        """Which updates this copy holds. Gaps are only in a copy that is being filled, or was read from a disk."""
+        self.lineage: list[tuple[int, int]] = []
+        """Which history they are of: from the counter start + 1 on, those of the primary of this term; ascending."""
+        self.journal: JournalMode = "off"
+        """Whether this map's updates are written down on this member before they count as held."""
         self.targets: tuple[str, ...] = ()
         """On a primary: the members that each record of this map goes to."""
         self.sync: frozenset[str] = frozenset()
         """On a primary: those of them that must have it before the caller is answered."""
+
+    @property
+    def counter(self) -> int:
+        """The low watermark of the updates."""
+        return self.updates.lwm
+
+    @property
+    def term(self) -> int:
+        """The term of the last update; 0 before the first."""
+        proven = self.proven_lineage()
+        return proven[-1][0] if proven else 0
+
+    def proven_lineage(self) -> list[tuple[int, int]]:
+        """The lineage up to the low watermark: without terms of which nothing is held yet."""
+        return [(term, start) for term, start in self.lineage if start < self.updates.lwm]
+
+    def enter(self, term: int) -> None:
+        """What comes now is of this term. A term without any update leaves no trace."""
+        lineage = self.lineage
+        if lineage and lineage[-1][0] >= term:
+            return
+        reached = self.updates.highest_applied
+        while lineage and lineage[-1][1] >= reached:
+            lineage.pop()
+        lineage.append((term, reached))
 
     # -- what both primary and backup do
 
@@ -137,14 +179,14 @@ class MapPartition:
         return value
 
     def wipe(self) -> None:
-        """Take every entry out; the counter stays."""
+        """Take every entry out; the update counter stays."""
         self.entries.clear()
         self.expiries.clear()
         self.hashes.clear()
         self.deadlines.clear()
 
     def apply(self, record: Record, now_ns: int) -> None:
-        """Do as a primary's record says, and take over its counter."""
+        """Do as a primary's record says, and note that its update is held."""
         change = record.change
         if change is Change.SET:
             self.store(record.key, record.value, record.ttl_ms, record.max_idle_ms, record.key_hash, now_ns)
@@ -155,7 +197,7 @@ class MapPartition:
                 self.schedule(record.key, record.ttl_ms, record.max_idle_ms, now_ns)
         else:
             self.wipe()
-        self.counter = record.counter
+        self.updates.update(record.counter - 1)
 
     # -- expiry, on the primary
 
@@ -242,9 +284,9 @@ class ServicePartition(MapPartition):
         self.share = share
 
     def apply(self, record: Record, now_ns: int) -> None:
-        """Do as a primary's record says, and take over its counter."""
+        """Do as a primary's record says, and note that its update is held."""
         self.share.apply(record.value)
-        self.counter = record.counter
+        self.updates.update(record.counter - 1)
 
     def digest(self) -> int:
         """64 bits over the pieces of the share, the same for equal content."""
@@ -255,12 +297,14 @@ class ServicePartition(MapPartition):
 class PartitionCopy:
     """Everything one member holds of one partition."""
 
-    __slots__ = ("epoch", "maps", "partition", "services")
+    __slots__ = ("epoch", "maps", "partition", "services", "term")
 
     def __init__(self, partition: int, epoch: int) -> None:
         self.partition = partition
         self.epoch = epoch
         """Which history the content belongs to: a partition that was declared lost and began anew has a higher one."""
+        self.term = 0
+        """On a primary: the version of the row with which it took office."""
         self.maps: dict[str, MapPartition] = {}
         self.services: dict[str, ServicePartition] = {}
         """Apart from the maps, so that no client's map can have the name of a service."""
@@ -277,9 +321,9 @@ class PartitionCopy:
             found = self.maps[name] = MapPartition(name)
         return found
 
-    def counters(self) -> list[tuple[str, int]]:
-        """Update counter of each map and service that was ever written here, sorted by name."""
-        return sorted((held.name, held.counter) for held in self if held.counter)
+    def counters(self) -> list[tuple[str, int, int]]:
+        """Low watermark and its term, of each map and service that was ever written here, sorted by name."""
+        return sorted((held.name, held.counter, held.term) for held in self if held.counter)
 
     def entry_count(self) -> int:
         """Entries of all maps together."""

@@ -1,0 +1,91 @@
+"""What a member writes down: the closed set of entries of its journal, and what a checkpoint of a partition holds.
+
+The journal is one sequence of groups of entries, shared by all partitions of the member. A group is one *block*; its
+place in the sequence (1, 2, 3…) is its *lsn*. What was written before something else is durable before it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core.messages import View
+from holdfast.core.placement.table import Row
+from holdfast.core.store.partition import Record
+
+
+class Wrote(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
+    """This member's copy of the partition has applied these records, of the primary of this term, in this order."""
+
+    partition: int
+    term: int
+    records: list[Record]
+
+
+class Rows(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """These rows of the table are applied here."""
+
+    rows: list[tuple[int, Row]]
+
+
+class Seen(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """This view is installed here: who the members in the rows are."""
+
+    view: View
+
+
+class Began(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """An empty copy of the partition begins here; what was held of it before is void."""
+
+    partition: int
+    epoch: int
+
+
+class Dropped(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """This member holds the partition (or, if named, this map of it) no more."""
+
+    partition: int
+    map: str = ""
+
+
+class Checkpointed(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """The content of the partition, with every record of the blocks up to `lsn`, is in this file."""
+
+    partition: int
+    lsn: int
+    file: str
+
+
+class Meta(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """Whose journal this is. The first entry of each segment, followed by the newest rows and view."""
+
+    store: str
+    incarnation: int
+    cluster_id: str
+
+
+Entry = Wrote | Rows | Seen | Began | Dropped | Checkpointed | Meta
+
+
+class MapSnapshot(msgspec.Struct, frozen=True, array_like=True):
+    """One map's share of a partition at one moment. Columns of one length; the last three are empty when all zero."""
+
+    name: str
+    lineage: list[tuple[int, int]]
+    counter: bytes
+    """`UpdateCounter.encode`: with its gaps, if there are any."""
+    keys: list[bytes]
+    values: list[bytes]
+    ttls_ms: list[int] = []
+    """What was left of the times to live."""
+    max_idles_ms: list[int] = []
+    key_hashes: list[int] = []
+
+
+class Snapshot(msgspec.Struct, frozen=True, array_like=True):
+    """The journalled maps of one partition's copy at one moment."""
+
+    partition: int
+    epoch: int
+    maps: list[MapSnapshot]
+    requests: bytes = b""
+    """The requests that were applied not long ago, as the copy keeps them."""

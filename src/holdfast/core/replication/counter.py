@@ -1,0 +1,211 @@
+"""Which updates does a copy hold? The update counter of one map in one partition (I2; 004 "Update counter structure").
+
+Updates are numbered 1, 2, 3… A range `(start, count)` means the numbers start + 1 … start + count.
+
+- K-1: Every number up to the low watermark is applied; it never moves backwards.
+- K-2: What is applied above it is kept as ranges, merged where they touch; each begins above the low watermark + 1.
+- K-3: The high watermark is the highest number that was handed out or applied: never below either.
+- K-4: A range that is known in part is an error, not a choice.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import msgspec
+
+from holdfast.errors import CounterBroken
+
+GAPS_MAX = 10_000
+"""More separate ranges than this mean that something is wrong."""
+VERSION = 1
+
+
+class UpdateCounter:
+    """The update counter of one map in one partition, on one member."""
+
+    __slots__ = ("_counts", "_starts", "hwm", "lwm")
+
+    def __init__(self, lwm: int = 0) -> None:
+        self.lwm = lwm
+        """Low watermark: every update up to this number is applied."""
+        self.hwm = lwm
+        """High watermark: no number above it was handed out or applied."""
+        self._starts: list[int] = []
+        self._counts: list[int] = []
+
+    # -- the primary
+
+    def next(self) -> int:
+        """Hand out the next number for an update that is applied in the same breath. Nothing else may be pending."""
+        number = self.hwm + 1
+        if number != self.lwm + 1:
+            raise CounterBroken(f"number {number} cannot be applied before those after {self.lwm}")
+        self.lwm = self.hwm = number
+        return number
+
+    def reserve(self, count: int) -> int:
+        """Hand out `count` numbers for updates that will be applied, or not; answers the start of their range."""
+        if count < 1:
+            raise ValueError(f"{count} numbers cannot be reserved")
+        start = self.hwm
+        self.hwm += count
+        return start
+
+    # -- every copy
+
+    def update(self, start: int, count: int = 1) -> bool:
+        """The updates of this range are applied; False when they were before.
+
+        Raises CounterBroken when only some of them were, and when there are too many gaps.
+        """
+        if count < 1 or start < 0:
+            raise ValueError(f"({start}, {count}) is no range")
+        end = start + count
+        if start == self.lwm and not self._starts:
+            self.lwm = end
+            self.hwm = max(self.hwm, end)
+            return True
+        if start < self.lwm:
+            if end <= self.lwm:
+                return False
+            raise CounterBroken(f"({start}, {count}) is known in part: the low watermark is {self.lwm}")
+        if not self._insert(start, end):
+            return False
+        self.hwm = max(self.hwm, end)
+        if self._starts and self._starts[0] == self.lwm:
+            self.lwm += self._counts[0]
+            del self._starts[0], self._counts[0]
+        return True
+
+    def _insert(self, start: int, end: int) -> bool:
+        """Add a range above the low watermark, merged with those that it touches."""
+        starts, counts = self._starts, self._counts
+        after = bisect_right(starts, start)
+        if after:
+            before_end = starts[after - 1] + counts[after - 1]
+            if end <= before_end:
+                return False
+            if start < before_end:
+                raise CounterBroken(f"({start}, {end - start}) is known in part, up to {before_end}")
+        if after < len(starts) and starts[after] < end:
+            raise CounterBroken(f"({start}, {end - start}) is known in part, from {starts[after]}")
+        joins_before = bool(after) and starts[after - 1] + counts[after - 1] == start
+        joins_after = after < len(starts) and starts[after] == end
+        if joins_before and joins_after:
+            counts[after - 1] += end - start + counts[after]
+            del starts[after], counts[after]
+        elif joins_before:
+            counts[after - 1] += end - start
+        elif joins_after:
+            starts[after] = start
+            counts[after] += end - start
+        else:
+            if len(starts) >= GAPS_MAX:
+                raise CounterBroken(f"more than {GAPS_MAX} gaps after {self.lwm}")
+            starts.insert(after, start)
+            counts.insert(after, end - start)
+        return True
+
+    def set_absolute(self, value: int) -> bool:
+        """Everything up to `value` is held now, says who supplies it; False when that was so already.
+
+        Raises CounterBroken when a range lies across the value: what is above it would be known in part only.
+        """
+        if value <= self.lwm:
+            return False
+        starts, counts = self._starts, self._counts
+        gone = bisect_right(starts, value)
+        if gone and starts[gone - 1] + counts[gone - 1] > value > starts[gone - 1]:
+            raise CounterBroken(f"{value} lies within a range that is held, from {starts[gone - 1]}")
+        del starts[:gone], counts[:gone]
+        self.lwm = value
+        if starts and starts[0] == value:
+            self.lwm += counts[0]
+            del starts[0], counts[0]
+        self.hwm = max(self.hwm, self.lwm)
+        return True
+
+    def finalise(self) -> list[tuple[int, int]]:
+        """Nothing that is missing will ever come: close the gaps. Answers them, as ranges (004 "Crash recovery")."""
+        closed = self.gaps()
+        self.lwm = self.hwm = self.highest_applied
+        self._starts.clear()
+        self._counts.clear()
+        return closed
+
+    # -- what it says
+
+    @property
+    def highest_applied(self) -> int:
+        """The highest number that is applied."""
+        return self._starts[-1] + self._counts[-1] if self._starts else self.lwm
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """What is applied out of order, ascending."""
+        return list(zip(self._starts, self._counts, strict=True))
+
+    @property
+    def sequential(self) -> bool:
+        """Whether there is no gap."""
+        return not self._starts
+
+    def gaps(self) -> list[tuple[int, int]]:
+        """What is missing below the highest number that is applied, as ranges."""
+        found = []
+        reached = self.lwm
+        for start, count in zip(self._starts, self._counts, strict=True):
+            found.append((reached, start - reached))
+            reached = start + count
+        return found
+
+    def holds(self, number: int) -> bool:
+        """Whether this update is applied."""
+        if number <= self.lwm:
+            return True
+        after = bisect_right(self._starts, number - 1)
+        return bool(after) and number <= self._starts[after - 1] + self._counts[after - 1]
+
+    def encode(self) -> bytes:
+        """What is applied, as bytes. The high watermark is not in it: numbers that were only handed out are void."""
+        return msgspec.msgpack.encode((VERSION, self.lwm, self._starts, self._counts))
+
+    @classmethod
+    def decode(cls, data: bytes) -> UpdateCounter:
+        """The counter in these bytes. Raises CounterBroken when they are none."""
+        try:
+            version, lwm, starts, counts = msgspec.msgpack.decode(
+                data, type=tuple[int, int, list[int], list[int]]
+            )
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise CounterBroken(f"not an update counter: {error}") from error
+        if version != VERSION or lwm < 0 or len(starts) != len(counts):
+            raise CounterBroken(f"not an update counter of version {VERSION}")
+        counter = cls(lwm)
+        reached = lwm
+        for start, count in zip(starts, counts, strict=True):
+            if start <= reached or count < 1:
+                raise CounterBroken(f"the ranges of an update counter overlap at {start}")
+            reached = start + count
+        counter._starts, counter._counts = starts, counts
+        counter.hwm = reached
+        return counter
+
+    def copy(self) -> UpdateCounter:
+        """Another one with the same content."""
+        other = UpdateCounter(self.lwm)
+        other._starts, other._counts = list(self._starts), list(self._counts)
+        other.hwm = self.hwm
+        return other
+
+    def __eq__(self, other: object) -> bool:
+        """Whether two copies hold the same updates; what was only handed out does not count."""
+        if not isinstance(other, UpdateCounter):
+            return NotImplemented
+        return (self.lwm, self._starts, self._counts) == (other.lwm, other._starts, other._counts)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"UpdateCounter(lwm={self.lwm}, hwm={self.hwm}, ranges={self.ranges})"
