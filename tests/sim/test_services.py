@@ -13,6 +13,7 @@ from tests.sim.stage import Stage, settings
 from tests.sim.tally import Tally, TallyShare, Teller, share_of, tally_of
 
 from holdfast.check import convergence
+from holdfast.core.journal.log import Log
 from holdfast.core.machine import MILLISECOND, SECOND, MemberId, Outbox
 from holdfast.core.messages import Fill, Replicate, Section
 from holdfast.core.migration import master as master_module
@@ -367,7 +368,9 @@ def test_a_backup_takes_updates_in_their_order_and_each_once() -> None:
     me, owner = MemberId("me"), MemberId("owner")
     services = [Tally(1)]
     rows = [Row(5, (owner, me))]
-    copies = Copies(me, with_services(settings(), services), Outbox(), Rules(), rows, services)
+    copies = Copies(
+        me, with_services(settings(), services), Outbox(), Rules(), rows, Log(Outbox(), on=False), services
+    )
     copy = copies.held[0] = PartitionCopy(0, 0)
     copies.services.furnish(copy, 1)
     held = copy.services[part_name("tally")]

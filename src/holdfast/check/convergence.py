@@ -103,7 +103,9 @@ def _replica(owner: Member, member: Member, partition: int, index: int) -> list[
         return [f"partition {partition}: {member.membership.info.name} holds no copy at index {index}"]
     problems = [f"{name} does not belong" for name in copy.maps if not member.copies.wanted(name, index)]
     if owner.copies.counters(primary, index) != member.copies.counters(copy, index):
-        problems.append("counters differ")
+        mine, theirs = owner.copies.counters(primary, index), member.copies.counters(copy, index)
+        differing = [pair for pair in zip(mine, theirs, strict=False) if pair[0] != pair[1]]
+        problems.append(f"counters and terms differ: {differing or (mine, theirs)}")
     if primary.epoch != copy.epoch:
         problems.append("epochs differ")
     for name, held in primary.maps.items():

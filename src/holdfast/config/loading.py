@@ -227,6 +227,16 @@ def _check_credentials(settings: Settings) -> None:
         )
 
 
+def _check_journal(settings: Settings) -> None:
+    journalled = [name for name, entry in settings.maps.items() if entry.journal != "off"]
+    if journalled and not settings.persistence.directory:
+        name = journalled[0]
+        raise ConfigError(
+            f"persistence.directory must be set, because maps.{name}.journal is {settings.maps[name].journal!r}: "
+            "a directory of this member alone"
+        )
+
+
 def _check_frames(settings: Settings) -> None:
     limits = settings.limits
     least = limits.key_bytes + limits.value_bytes + FRAME_OVERHEAD_BYTES
@@ -238,6 +248,7 @@ def _check_frames(settings: Settings) -> None:
 
 
 CHECKS: Final[tuple[Callable[[Settings], None], ...]] = (
+    _check_journal,
     _check_copies,
     _check_suspicion,
     _check_addresses,

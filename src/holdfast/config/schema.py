@@ -449,8 +449,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Holdfast's own maps (`__schemas`, ...) have as many sync backups as any map has copies; services have their own.
         """
         if name.startswith(INTERNAL) and name not in self.maps:
-            return MapSettings(backups=self.replica_backups())
+            return MapSettings(backups=self.replica_backups(), journal="sync" if self.journalled else "off")
         return self.maps.get(name) or self.maps.get(DEFAULT_MAP) or MapSettings()
+
+    @property
+    def journalled(self) -> bool:
+        """Whether any map has a journal."""
+        return any(entry.journal != "off" for entry in self._all_maps())
 
     def is_given(self, key: str) -> bool:
         """Whether somebody set this key (`member.client_port`), rather than leaving it at its default."""

@@ -14,7 +14,9 @@ from holdfast.config import Settings
 from holdfast.core import messages as m
 from holdfast.core.cluster.identity import Identity, Timing
 from holdfast.core.cluster.membership import Membership
+from holdfast.core.journal.entries import Began, Seen
 from holdfast.core.journal.log import Log
+from holdfast.core.journal.snapshot import snapshot_of
 from holdfast.core.listeners import Listeners
 from holdfast.core.machine import (
     MILLISECOND,
@@ -88,10 +90,12 @@ class Member:
         self.migrations = Migrations(
             settings, self.out, rules, self.membership, 1 + settings.replica_backups()
         )
-        self.lane = Lane(self.me, settings, self.out, rules)
+        self.lane = Lane(self.me, settings, self.out, rules, self.log)
         self.lane.attach(rows)
-        self.copies = Copies(self.me, settings, self.out, rules, rows, services)
-        self.destination = Destination(self.me, self.out, rows, self.copies, stored_row=self._stored_row)
+        self.copies = Copies(self.me, settings, self.out, rules, rows, self.log, services)
+        self.destination = Destination(
+            self.me, self.out, rows, self.copies, self.log, stored_row=self._stored_row
+        )
         self.router = Router(
             self.me, settings, self.out, rows, self.lane, present=self._present, coming=self._coming
         )
@@ -185,7 +189,9 @@ class Member:
                 self.log.on_durable(number)
             case CheckpointDone(ticket, well):
                 self.log.on_checkpoint(ticket, well=well)
-            case CheckpointWanted() | HistoryRead():
+            case CheckpointWanted(partitions):
+                self._write_out(partitions)
+            case HistoryRead():
                 pass
             case DiskRoom(full):
                 self.log.full = full
@@ -333,6 +339,16 @@ class Member:
             if name == "heartbeat" and not self.rules.holds("promotion-by-table"):
                 self._promote_myself()
 
+    def _write_out(self, partitions: tuple[int, ...]) -> None:
+        """Write these partitions out, so that older parts of the journal are not needed any more."""
+        for partition in partitions:
+            copy = self.copies.held.get(partition)
+            taken = snapshot_of(copy, self.out.now_ns) if copy is not None else None
+            if taken is not None:
+                self.log.checkpoint(taken, lambda well: None)
+            elif copy is not None:
+                self.log.note(Began(partition, copy.epoch))
+
     def _promote_myself(self) -> None:
         """What the design forbids, for the simulator to find: take over from a suspected owner without the master."""
         suspects = set(self.membership.detector.suspects(self.out.now_ns))
@@ -382,6 +398,8 @@ class Member:
     def _view_changed(self, old: m.View | None, new: m.View | None) -> None:
         self._changed = True
         self.safety.changed()
+        if new is not None:
+            self.log.note(Seen(new))
         before = {(info.uuid, info.life) for info in old.members} if old else set()
         after = {(info.uuid, info.life) for info in new.members} if new else set()
         gone = {uuid for uuid, _ in before - after} - {self.me}
@@ -440,6 +458,7 @@ class Member:
     def _row_changed(self, partition: int, old: Row, new: Row) -> None:
         self._changed = True
         self.safety.changed()
+        self.log.row(partition, new)
         copy = self.copies.row_changed(partition, old, new, self.destination.row_changed(partition, old))
         self.source.row_changed(partition)
         if new.owner != self.me:

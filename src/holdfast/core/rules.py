@@ -9,6 +9,7 @@ from __future__ import annotations
 RULES: dict[str, str] = {
     "all-ack": "A write is acknowledged only when every sync backup holds it.",
     "destination-acks": "The destination of a running migration takes part in every acknowledgement of its partition.",
+    "durable-ack": "A write of a map with a synchronous journal is acknowledged when it is durable on every holder.",
     "fence": "A replica accepts records only from the primary it knows, at the same partition version.",
     "record-order": "A backup applies records in the order of the update counter, each once.",
     "activate": "A new primary serves only after its replicas know it at the new version and hold what it holds.",

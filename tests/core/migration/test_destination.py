@@ -8,6 +8,7 @@ from itertools import permutations
 import pytest
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.core.journal.log import Log
 from holdfast.core.machine import MemberId, Outbox, Send
 from holdfast.core.messages import Fill, Filled, FillEntries, FillRefused, Replicate, Replicated, Section
 from holdfast.core.migration.destination import Destination
@@ -27,9 +28,14 @@ class Side:
         self.out = Outbox()
         self.rows = [Row(5, row)]
         self.stored: Row | None = None
-        self.copies = Copies(ME, SETTINGS, self.out, Rules(), self.rows)
+        self.copies = Copies(ME, SETTINGS, self.out, Rules(), self.rows, Log(self.out, on=False))
         self.destination = Destination(
-            ME, self.out, self.rows, self.copies, stored_row=lambda partition: self.stored
+            ME,
+            self.out,
+            self.rows,
+            self.copies,
+            Log(self.out, on=False),
+            stored_row=lambda partition: self.stored,
         )
         if holds:
             self.copies.held[0] = PartitionCopy(0, 0)

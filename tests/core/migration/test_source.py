@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.core.journal.log import Log
 from holdfast.core.machine import MemberId, Outbox, Send
 from holdfast.core.messages import (
     Fill,
@@ -39,9 +40,9 @@ class Side:
         self.rows = [Row(5, row or (ME, None))]
         self.stored: Row | None = None
         self.active = True
-        self.copies = Copies(ME, whole, self.out, Rules(), self.rows)
+        self.copies = Copies(ME, whole, self.out, Rules(), self.rows, Log(self.out, on=False))
         self.copies.held[0] = PartitionCopy(0, 0)
-        self.lane = Lane(ME, whole, self.out, Rules())
+        self.lane = Lane(ME, whole, self.out, Rules(), Log(self.out, on=False))
         self.lane.attach(self.rows)
         self.lane.serving[0] = self.copies.held[0]
         self.source = Source(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.core.journal.log import Log
 from holdfast.core.machine import MemberId, Outbox, Send
 from holdfast.core.messages import Replicate, Replicated, Section
 from holdfast.core.placement.table import Row
@@ -17,7 +18,9 @@ SETTINGS = Settings(partitions=PartitionSettings(count=1), maps={"deep": MapSett
 def backup(without: str = "", row: tuple[MemberId, ...] = (OWNER, ME)) -> tuple[Copies, Outbox, list[Row]]:
     out = Outbox()
     rows = [Row(5, row)]
-    copies = Copies(ME, SETTINGS, out, Rules(frozenset({without} if without else ())), rows)
+    copies = Copies(
+        ME, SETTINGS, out, Rules(frozenset({without} if without else ())), rows, Log(out, on=False)
+    )
     copies.held[0] = PartitionCopy(0, 0)
     return copies, out, rows
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.core.journal.log import Log
 from holdfast.core.machine import MemberId, Outbox, Send
 from holdfast.core.messages import Replicate, Replicated
 from holdfast.core.placement.table import Row
@@ -24,7 +25,7 @@ class Primary:
         settings = Settings(
             partitions=PartitionSettings(count=PARTITIONS), maps={"default": MapSettings(backups=1)}
         )
-        self.lane = Lane(ME, settings, self.out, Rules(without))
+        self.lane = Lane(ME, settings, self.out, Rules(without), Log(self.out, on=False))
         self.rows = [Row(1, (ME, CAL if partition % 2 else BEN)) for partition in range(PARTITIONS)]
         self.copies = [PartitionCopy(partition, 0) for partition in range(PARTITIONS)]
         self.lane.attach(self.rows)

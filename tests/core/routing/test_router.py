@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.config import Settings
+from holdfast.core.journal.log import Log
 from holdfast.core.machine import SECOND, MemberId, Outbox, Send
 from holdfast.core.messages import Answer, Forward
 from holdfast.core.placement.table import Row
@@ -22,7 +23,7 @@ class Desk:
         self.out = Outbox()
         self.rows = [Row(1, (OLD,))]
         self.coming = False
-        lane = Lane(ME, Settings(), self.out, Rules())
+        lane = Lane(ME, Settings(), self.out, Rules(), Log(self.out, on=False))
         lane.attach(self.rows)
         self.router = Router(
             ME, Settings(), self.out, self.rows, lane, present=lambda _: True, coming=lambda _: self.coming

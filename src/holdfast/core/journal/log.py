@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from holdfast.core.journal.entries import Began, Dropped, Entry, Rows, Seen, Snapshot, Wrote
 from holdfast.core.machine import Append, Checkpoint, Outbox
+from holdfast.core.placement.table import Row
 from holdfast.core.store.partition import Record
 
 
@@ -37,7 +38,17 @@ class Log:
         self._entries.append(Wrote(partition, term, records))
         self._urgent = self._urgent or urgent
 
-    def note(self, entry: Rows | Seen | Began | Dropped) -> None:
+    def row(self, partition: int, row: Row) -> None:
+        """This row is applied."""
+        if not self.on:
+            return
+        last = self._entries[-1] if self._entries else None
+        if isinstance(last, Rows):
+            last.rows.append((partition, row))
+        else:
+            self._entries.append(Rows([(partition, row)]))
+
+    def note(self, entry: Seen | Began | Dropped) -> None:
         """Something that a restart must know of, but nobody waits for."""
         if self.on:
             self._entries.append(entry)

@@ -13,6 +13,9 @@
       not its first chunk, and no shadow    refused: what came before is not held here
       of an earlier supply than the shadow  refused
       a chunk that is held already          answered again, without effect
+
+- D-4: The last chunk is answered when the journalled maps of the copy are durable, as a checkpoint. What comes after it
+  is written to the journal like that of every copy.
 """
 
 from __future__ import annotations
@@ -20,6 +23,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import repeat
 
+from holdfast.core.journal.entries import Began, Dropped
+from holdfast.core.journal.log import Log
+from holdfast.core.journal.snapshot import snapshot_of
 from holdfast.core.machine import MemberId, Outbox
 from holdfast.core.messages import Fill, Filled, FillEntries, FillRefused, FillShare
 from holdfast.core.migration.services import Endpoint, MigrationEvent
@@ -80,9 +86,10 @@ class FilledMap:
             if key not in newer:
                 held.store(key, value, ttl_ms, max_idle_ms, key_hash, now_ns)
 
-    def take(self, record: Record, now_ns: int) -> None:
-        """Take a live record."""
+    def take(self, record: Record, term: int, now_ns: int) -> None:
+        """Take a live record of this term."""
         held = self.held
+        held.enter(term)
         if record.counter <= self._begins:
             return
         if record.change is Change.CLEAR:
@@ -117,11 +124,12 @@ class FilledMap:
 class FilledShare:
     """A service's share that is being filled: what comes after the moment its pieces tell of waits for the last."""
 
-    __slots__ = ("_early", "_whole", "held")
+    __slots__ = ("_early", "_term", "_whole", "held")
 
     def __init__(self, held: ServicePartition) -> None:
         self.held = held
         self._early: dict[int, Record] = {}
+        self._term = 0
         self._whole = False
 
     def pour(self, part: FillShare, now_ns: int) -> None:
@@ -132,12 +140,16 @@ class FilledShare:
             self._whole = True
             self.held.updates = UpdateCounter(part.counter)
             self.held.lineage = list(part.lineage)
+            if self._early:
+                self.held.enter(self._term)
             self._go_on(now_ns)
 
-    def take(self, record: Record, now_ns: int) -> None:
-        """Take a live record: in its turn, and once."""
+    def take(self, record: Record, term: int, now_ns: int) -> None:
+        """Take a live record of this term: in its turn, and once."""
         self._early[record.counter] = record
+        self._term = term
         if self._whole:
+            self.held.enter(term)
             self._go_on(now_ns)
 
     def _go_on(self, now_ns: int) -> None:
@@ -153,6 +165,7 @@ class Shadow:
 
     __slots__ = (
         "_maps",
+        "_open",
         "_shares",
         "complete",
         "copy",
@@ -163,7 +176,14 @@ class Shadow:
         "version",
     )
 
-    def __init__(self, source: MemberId, fill: Fill, copy: PartitionCopy) -> None:
+    def __init__(
+        self,
+        source: MemberId,
+        fill: Fill,
+        copy: PartitionCopy,
+        open_map: Callable[[PartitionCopy, str], MapPartition],
+    ) -> None:
+        self._open = open_map
         self.source = source
         self.ticket = fill.ticket
         self.version = fill.version
@@ -177,7 +197,7 @@ class Shadow:
     def _map(self, name: str) -> FilledMap:
         found = self._maps.get(name)
         if found is None:
-            found = self._maps[name] = FilledMap(self.copy.open(name))
+            found = self._maps[name] = FilledMap(self._open(self.copy, name))
         return found
 
     def pour(self, fill: Fill, now_ns: int) -> None:
@@ -193,12 +213,12 @@ class Shadow:
             self._shares[share.service].pour(share, now_ns)
         self.complete = fill.last
 
-    def take(self, record: Record, now_ns: int) -> None:
-        """Take a live record."""
+    def take(self, record: Record, term: int, now_ns: int) -> None:
+        """Take a live record of this term."""
         if record.change is not Change.CALL:
-            self._map(record.map).take(record, now_ns)
+            self._map(record.map).take(record, term, now_ns)
         elif record.map in self._shares:
-            self._shares[record.map].take(record, now_ns)
+            self._shares[record.map].take(record, term, now_ns)
 
 
 class Destination:
@@ -210,11 +230,13 @@ class Destination:
         out: Outbox,
         rows: list[Row],
         copies: Copies,
+        log: Log,
         *,
         stored_row: Callable[[int], Row | None],
     ) -> None:
         self._me = me
         self._out = out
+        self._log = log
         self._rows = rows
         self._copies = copies
         self._services = copies.services
@@ -240,12 +262,28 @@ class Destination:
         if fill.sequence == shadow.sequence + 1:
             shadow.sequence = fill.sequence
             shadow.pour(fill, self._out.now_ns)
-        self._out.send(sender, Filled(partition, fill.version, fill.ticket, fill.sequence))
+        self._answer(sender, fill, shadow)
         if shadow.complete and not shadow.joining:
             # A replica of the row that is brought up to date: from now on this is its copy (D-1).
             self._copies.held[partition] = shadow.copy
             del self.shadows[partition]
         self._copies.retry(partition)
+
+    def _answer(self, sender: MemberId, fill: Fill, shadow: Shadow) -> None:
+        """Say that the chunk is held; of the last one only when the whole copy is durable, if it is to be (D-4)."""
+        answer = Filled(fill.partition, fill.version, fill.ticket, fill.sequence)
+        taken = snapshot_of(shadow.copy, self._out.now_ns) if shadow.complete and self._log.on else None
+        if taken is None:
+            if shadow.complete:
+                self._log.note(Began(fill.partition, fill.epoch))
+            self._out.send(sender, answer)
+            return
+        refused = FillRefused(fill.partition, fill.version, fill.ticket, "its disk is full")
+
+        def written(well: bool) -> None:
+            self._out.send(sender, answer if well else refused)
+
+        self._log.checkpoint(taken, written)
 
     def _begin(self, sender: MemberId, fill: Fill) -> Shadow:
         """Begin a new copy, in the place of one that is not wanted any more."""
@@ -256,7 +294,7 @@ class Destination:
             self._services.begin(MigrationEvent(partition, Endpoint.DESTINATION, current, fill.index))
         copy = PartitionCopy(partition, fill.epoch)
         self._services.furnish(copy, fill.index)
-        shadow = self.shadows[partition] = Shadow(sender, fill, copy)
+        shadow = self.shadows[partition] = Shadow(sender, fill, copy, self._copies.open)
         return shadow
 
     def _why_not(self, sender: MemberId, fill: Fill) -> str:
@@ -282,9 +320,17 @@ class Destination:
     def row_changed(self, partition: int, old: Row) -> PartitionCopy | None:
         """A committed row ends whatever was under way; answers the content that has come whole."""
         shadow = self.shadows.pop(partition, None)
-        if shadow is not None and shadow.complete and shadow.version >= old.version:
+        if shadow is None or not shadow.complete:
+            return None
+        if shadow.version >= old.version:
             return shadow.copy
+        self._forget_on_disk(partition)
         return None
+
+    def _forget_on_disk(self, partition: int) -> None:
+        """What was complete and is not wanted any more was written down, in the place of nothing or of the copy."""
+        if self._log.on and partition not in self._copies.held:
+            self._log.note(Dropped(partition))
 
     def retry(self, partition: int) -> None:
         """Look again at the chunks that came before their row."""

@@ -14,12 +14,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.config import Settings
+from holdfast.core.journal.entries import Began, Dropped
+from holdfast.core.journal.log import Log
 from holdfast.core.machine import MemberId, Outbox
 from holdfast.core.messages import Enlist, Enlisted, Replicate, Replicated, Section
 from holdfast.core.migration.services import Endpoint, MigrationEvent, Service, Services
 from holdfast.core.placement.table import Row
 from holdfast.core.rules import Rules
-from holdfast.core.store.partition import Change, PartitionCopy
+from holdfast.core.store.partition import Change, JournalMode, MapPartition, PartitionCopy, Record
 from holdfast.errors import InvariantBroken
 
 if TYPE_CHECKING:
@@ -39,9 +41,14 @@ class Copies:
         out: Outbox,
         rules: Rules,
         rows: list[Row],
+        log: Log,
         services: Sequence[Service] = (),
     ) -> None:
         self._me = me
+        self._log = log
+        self._disk_acks = rules.holds("durable-ack")
+        self._awaits_disk = False
+        """Whether something of the message that is being taken has to be durable before it is acknowledged."""
         self._settings = settings
         self._out = out
         self._fence = rules.holds("fence")
@@ -57,9 +64,14 @@ class Copies:
 
     def on_replicate(self, sender: MemberId, message: Replicate) -> None:
         """Take the records that may be taken now; acknowledge these, keep the early ones."""
+        self._awaits_disk = False
         taken = [section.partition for section in message.sections if self._take(sender, message, section)]
         if taken:
-            self._out.send(sender, Replicated(message.batches, taken))
+            answer = Replicated(message.batches, taken)
+            if self._awaits_disk and self._disk_acks:
+                self._log.when_durable(lambda: self._out.send(sender, answer))
+            else:
+                self._out.send(sender, answer)
             for partition in taken:
                 if partition in self._early:
                     self.retry(partition)
@@ -87,10 +99,27 @@ class Copies:
                 self._keep(sender, partition, Replicate(message.batches, [section]))
                 return False
             for record in section.records:
-                shadow.take(record, self._out.now_ns)
+                shadow.take(record, section.term, self._out.now_ns)
+            if shadow.complete:
+                self._write_down(shadow.copy, section, section.records)
         if copy is not None:
             self._write(copy, section)
         return True
+
+    def _write_down(self, copy: PartitionCopy, section: Section, applied: list[Record]) -> None:
+        """Write the records of journalled maps down; those that were applied before may not be durable yet."""
+        if not self._log.on:
+            return
+        modes = {record.map: self.mode(record) for record in section.records}
+        if "sync" in modes.values():
+            self._awaits_disk = True
+        written = [record for record in applied if modes[record.map] != "off"]
+        if written:
+            self._log.wrote(copy.partition, section.term, written, urgent=self._awaits_disk)
+
+    def mode(self, record: Record) -> JournalMode:
+        """Whether a record is written down."""
+        return "off" if record.change is Change.CALL else self._settings.map(record.map).journal
 
     def _gap(self, copy: PartitionCopy, section: Section) -> bool:
         """Whether a record of the section comes before one that this copy has not seen."""
@@ -122,16 +151,25 @@ class Copies:
     def _write(self, copy: PartitionCopy, section: Section) -> None:
         now_ns = self._out.now_ns
         index = self._rows[section.partition].index_of(self._me)
+        applied: list[Record] = []
         for record in section.records:
             held = copy.find(record)
             if held is None:
                 if record.change is Change.CALL or not self.wanted(record.map, index):
                     continue
-                held = copy.open(record.map)
+                held = self.open(copy, record.map)
             if self._ordered and record.counter <= held.updates.lwm:
                 continue
             held.enter(section.term)
             held.apply(record, now_ns)
+            applied.append(record)
+        self._write_down(copy, section, applied)
+
+    def open(self, copy: PartitionCopy, name: str) -> MapPartition:
+        """The map's share of a copy, made empty on first touch."""
+        held = copy.open(name)
+        held.journal = self._settings.map(name).journal if self._log.on else "off"
+        return held
 
     def _keep(self, sender: MemberId, partition: int, message: Replicate | Enlist) -> None:
         self._early.setdefault(partition, []).append((sender, message))
@@ -178,13 +216,15 @@ class Copies:
         self.services.row_changed(partition, old, new, arrived)
         index = new.index_of(self._me)
         if index < 0:
-            self.held.pop(partition, None)
+            if self.held.pop(partition, None) is not None:
+                self._log.note(Dropped(partition))
             return None
         copy = self.held.get(partition)
         if copy is None and old.version and new.epoch == old.epoch:
             raise InvariantBroken(f"row {new} of partition {partition} names {self._me}, which holds no copy")
         if copy is None or copy.epoch < new.epoch:
             copy = self.held[partition] = PartitionCopy(partition, new.epoch)
+            self._log.note(Began(partition, new.epoch))
         self.services.furnish(copy, index)
         return copy
 
@@ -208,6 +248,7 @@ class Copies:
         if copy is not None:
             for name in [name for name in copy.maps if not self.wanted(name, index)]:
                 del copy.maps[name]
+                self._log.note(Dropped(partition, name))
 
     # -- from time to time
 

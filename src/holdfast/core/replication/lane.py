@@ -9,6 +9,7 @@ destination of a running migration of those partitions, holds it.
   that it holds it.
 - P-2: When a row changes and this member stays primary, unfinished records are sent again at the new version.
 - P-3: When this member is no longer primary, what is unfinished is unknown, and said to be.
+- P-4: What a map with journal = "sync" has written is durable here, too, before it is acknowledged.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.config import Settings
+from holdfast.core.journal.log import Log
 from holdfast.core.machine import MemberId, Outbox
 from holdfast.core.messages import Replicate, Replicated, Section
 from holdfast.core.placement.table import Row
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import DEFAULT_TTL, EntryEvent, EventKind
-from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record
+from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record, ServicePartition
 
 Told = Callable[[bool], None]
 Written = tuple[int, MapPartition, Record]
@@ -32,7 +34,7 @@ NOBODY: frozenset[str] = frozenset()
 class Batch:
     """Records that wait for their backups: the callers for the sync ones, the records for all."""
 
-    __slots__ = ("late", "need", "number", "records", "since_ns", "told")
+    __slots__ = ("late", "need", "number", "on_disk", "records", "since_ns", "told")
 
     def __init__(self, number: int, now_ns: int) -> None:
         self.number = number
@@ -43,6 +45,8 @@ class Batch:
         """Member -> partitions that the callers wait for it to hold."""
         self.late: dict[str, set[int]] = {}
         """The same of async backups: nobody waits, but what is lost on the way must be sent again."""
+        self.on_disk = True
+        """Whether all that must survive a power cut is durable on this member."""
 
     def wait_for(self, partition: int, held: MapPartition) -> None:
         """Wait for this map's backups to hold the partition's records."""
@@ -67,8 +71,10 @@ class Batch:
 class Lane:
     """Writes of this member as primary. Implements `server.grid.Lane`."""
 
-    def __init__(self, me: MemberId, settings: Settings, out: Outbox, rules: Rules) -> None:
+    def __init__(self, me: MemberId, settings: Settings, out: Outbox, rules: Rules, log: Log) -> None:
         self._me = me
+        self._log = log
+        self._disk_acks = rules.holds("durable-ack")
         self._settings = settings
         self._out = out
         self._all_ack = rules.holds("all-ack")
@@ -143,7 +149,7 @@ class Lane:
         else:
             held.entries[key] = value
         number = held.updates.next()
-        if held.targets:
+        if held.recorded:
             record = Record(name, number, Change.SET, key, value, ttl_ms, max_idle_ms, key_hash)
             self._open.append((copy.partition, held, record))
         if self.listening:
@@ -187,7 +193,7 @@ class Lane:
     ) -> None:
         """Count a change other than a store, and queue its record."""
         number = held.updates.next()
-        if held.targets:
+        if held.recorded:
             record = Record(held.name, number, change, key, b"", ttl_ms, max_idle_ms)
             self._open.append((copy.partition, held, record))
 
@@ -198,7 +204,7 @@ class Lane:
             return None
         answer = held.share.apply(update)
         number = held.updates.next()
-        if held.targets:
+        if held.recorded:
             self._open.append((copy.partition, held, Record(name, number, Change.CALL, b"", update)))
         return answer
 
@@ -267,7 +273,9 @@ class Lane:
             else:
                 part.append((held, record))
             batch.wait_for(partition, held)
-        if batch.need:
+            if held.journal == "sync" and self._disk_acks:
+                batch.on_disk = False
+        if batch.need or not batch.on_disk:
             batch.told.append(done)
         else:
             done(True)
@@ -287,7 +295,12 @@ class Lane:
         numbers, self._unsent = self._unsent, []
         self._joinable.clear()
         outgoing: dict[str, dict[int, list[Record]]] = {}
+        written: dict[int, list[Record]] = {}
+        urgent = False
         for partition, held, record in records:
+            if held.journal != "off":
+                written.setdefault(partition, []).append(record)
+                urgent = urgent or held.journal == "sync"
             for target in held.targets:
                 parts = outgoing.get(target)
                 if parts is None:
@@ -304,6 +317,19 @@ class Lane:
                 for partition, part in parts.items()
             ]
             self._out.send(MemberId(target), Replicate(numbers, sections))
+        for partition, part in written.items():
+            self._log.wrote(partition, self._terms[partition], part, urgent=urgent)
+        batches = [batch for number in numbers if (batch := self._waiting.get(number)) is not None]
+        if any(not batch.on_disk for batch in batches):
+            self._log.when_durable(lambda: self._on_disk(batches))
+        for batch in batches:
+            self._look(batch)
+
+    def _on_disk(self, batches: list[Batch]) -> None:
+        for batch in batches:
+            batch.on_disk = True
+            if batch.number in self._waiting:
+                self._look(batch)
 
     def on_replicated(self, sender: MemberId, message: Replicated) -> None:
         """A backup holds these partitions' records of these batches."""
@@ -321,7 +347,7 @@ class Lane:
 
     def _look(self, batch: Batch) -> None:
         """Tell the callers when nobody they wait for is missing, and end the batch when nobody at all is."""
-        if batch.need:
+        if batch.need or not batch.on_disk:
             return
         if not batch.late:
             self._finish(batch, known=True)
@@ -387,6 +413,8 @@ class Lane:
             sync.add(destination[0])
         held.targets = tuple(targets)
         held.sync = frozenset(sync)
+        held.journal = chosen.journal if self._log.on and not isinstance(held, ServicePartition) else "off"
+        held.recorded = bool(targets) or held.journal != "off"
 
     def retarget(self, copy: PartitionCopy) -> None:
         """The row or the destination changed while this member is primary: P-1 and P-2."""

@@ -91,6 +91,7 @@ class MapPartition:
         "journal",
         "lineage",
         "name",
+        "recorded",
         "sync",
         "targets",
         "updates",
@@ -109,6 +110,8 @@ class MapPartition:
         """Which history they are of: from the counter start + 1 on, those of the primary of this term; ascending."""
         self.journal: JournalMode = "off"
         """Whether this map's updates are written down on this member before they count as held."""
+        self.recorded = False
+        """On a primary: whether its updates are wanted by anybody: a backup, or the journal."""
         self.targets: tuple[str, ...] = ()
         """On a primary: the members that each record of this map goes to."""
         self.sync: frozenset[str] = frozenset()
