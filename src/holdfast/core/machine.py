@@ -196,6 +196,11 @@ class DeadDeclared:
 
 
 @dataclass(frozen=True, slots=True)
+class LossAccepted:
+    """The operator does not want to wait for members, or parts of files, that are missing."""
+
+
+@dataclass(frozen=True, slots=True)
 class Durable:
     """Every append up to this number is durable."""
 
@@ -244,6 +249,7 @@ Event = (
     | Become
     | ChangeState
     | DeadDeclared
+    | LossAccepted
     | Durable
     | CheckpointDone
     | CheckpointWanted

@@ -16,6 +16,7 @@ from holdfast.core.cluster.identity import Identity, Timing
 from holdfast.core.cluster.membership import Membership
 from holdfast.core.journal.entries import Began, Seen
 from holdfast.core.journal.log import Log
+from holdfast.core.journal.recovery import Recovered
 from holdfast.core.journal.snapshot import snapshot_of
 from holdfast.core.listeners import Listeners
 from holdfast.core.machine import (
@@ -33,6 +34,7 @@ from holdfast.core.machine import (
     Heard,
     HistoryRead,
     LeaveRequested,
+    LossAccepted,
     MemberId,
     Outbox,
     PeerSilent,
@@ -61,9 +63,14 @@ class Member:
     """A whole member, pure. Give it events, carry out its effects."""
 
     def __init__(
-        self, identity: Identity, settings: Settings, rules: Rules, services: Sequence[Service] = ()
+        self,
+        identity: Identity,
+        settings: Settings,
+        rules: Rules,
+        services: Sequence[Service] = (),
+        recovered: Recovered | None = None,
     ) -> None:
-        """`settings` are those `with_services` makes of the services."""
+        """`settings` are those `with_services` makes of the services; `recovered` is what was found in its files."""
         self.me = identity.info.uuid
         self.settings = settings
         self.rules = rules
@@ -93,6 +100,9 @@ class Member:
         self.lane = Lane(self.me, settings, self.out, rules, self.log)
         self.lane.attach(rows)
         self.copies = Copies(self.me, settings, self.out, rules, rows, self.log, services)
+        self.recovered = recovered
+        if recovered is not None:
+            self.copies.stale.update(recovered.copies)
         self.destination = Destination(
             self.me, self.out, rows, self.copies, self.log, stored_row=self._stored_row
         )
@@ -136,6 +146,7 @@ class Member:
             active=self.source.active,
         )
         self.migrations.ledger = self.ledger
+        self.membership.assigned = lambda: self.table.assigned
         self.safety = Safety(
             settings, self.out, self.membership, self.ledger, self.migrations, self.activation, self.lane
         )
@@ -179,6 +190,9 @@ class Member:
                 self.membership.order(state, ending=ending)
             case DeadDeclared(members):
                 self.membership.declare_dead(set(members))
+            case LossAccepted():
+                if self.membership.view is not None and self.membership.master is not None:
+                    self.out.send(self.membership.master, m.AcceptLoss(self.membership.view.number))
             case _:
                 self._disk(event)
         return self._end_of_step()
@@ -286,6 +300,10 @@ class Member:
                 self.ledger.on_differs(sender, message)
             case m.StateWanted():
                 self.membership.on_state_wanted(sender, message)
+            case m.Holdings():
+                self.migrations.returned(sender, message)
+            case m.AcceptLoss():
+                self.migrations.accept_loss()
             case m.DeclareDead():
                 self.membership.on_declare_dead(message)
             case m.Prepare():
@@ -333,6 +351,8 @@ class Member:
         elif name == "sweep":
             self.lane.sweep(SWEEP_LIMIT)
             self.copies.sweep()
+            if self.copies.stale and self.table.assigned and not self.safety.why_cluster_unsafe():
+                self.copies.drop_stale()
             self.out.timer("sweep", SWEEP_NS)
         else:
             self.membership.on_timer(name)
@@ -413,10 +433,36 @@ class Member:
             for partition, row in enumerate(self.table.rows):
                 if row.owner == self.me and came.intersection(row.replicas) and self.ledger.current:
                     self._take_office(partition)
+        self._tell_holdings(old, new)
         self.ledger.view_changed(old, new)
         self.listeners.members_changed(gone, came)
         self.router.members_gone(gone)
         self._known_departing = self.membership.departing
+
+    def _tell_holdings(self, old: m.View | None, new: m.View | None) -> None:
+        """Tell a new master what this member has brought back."""
+        master = self.membership.master
+        if new is None or master is None or self.membership.state != "member":
+            return
+        if old is not None and old.members and old.members[0].uuid == master:
+            return
+        if self.membership.info.returns or self.copies.stale:
+            holdings = self._holdings(new.number)
+            if master == self.me:
+                self.migrations.returns.heard(self.me, holdings)
+            else:
+                self.out.send(master, holdings)
+
+    def _holdings(self, view: int) -> m.Holdings:
+        found = self.recovered
+        uncertain = found.uncertain if found is not None else {}
+        kept = [
+            m.Kept(partition, copy.epoch, copy.counters(), partition not in uncertain)
+            for partition, copy in sorted(self.copies.stale.items())
+        ]
+        if found is None or self.table.assigned:
+            return m.Holdings(view, None, found.stores if found is not None else {}, [], kept)
+        return m.Holdings(view, found.view, found.stores, sorted(found.rows.items()), kept)
 
     def _set_passive(self, *, passive: bool) -> None:
         """While passive, sessions find no copy to work on, and take the way through the router."""

@@ -27,6 +27,12 @@ class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
     lite: bool = False
     group: str = ""
     """Host, zone or own group: two copies of a partition never share one. Empty: the member is its own group."""
+    store: str = ""
+    """The UUID of its files; empty: it keeps none."""
+    incarnation: int = 0
+    """How often its files were opened: of two processes that show the same files only the later one has them."""
+    returns: bool = False
+    """Whether it has found data in its files, and will say what."""
 
 
 class View(msgspec.Struct, frozen=True, array_like=True):
@@ -42,6 +48,10 @@ class View(msgspec.Struct, frozen=True, array_like=True):
     """Whether everybody is to leave: the cluster is being shut down."""
     missing: list[MemberInfo] = []
     """Who has gone while the table was frozen, and has not come back."""
+    stores: dict[str, int] = {}
+    """The highest incarnation of all files that were ever in the cluster."""
+    recovering: bool = False
+    """Whether the cluster was stopped as a whole, and its table is still to be found in the files of its members."""
 
 
 Ballot = tuple[int, str]
@@ -69,6 +79,8 @@ class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
     port: int = 0
     ending: bool = False
     """The cluster is being shut down: who belonged to it may end."""
+    cluster_id: str = ""
+    """If idle: the cluster whose data it has found in its files."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -211,6 +223,36 @@ class DeclareDead(msgspec.Struct, frozen=True, array_like=True, tag=18):
 
     view: int
     members: list[MemberId]
+
+
+class Kept(msgspec.Struct, frozen=True, array_like=True):
+    """A copy that a member has of a partition that no row gives to it (any more)."""
+
+    partition: int
+    epoch: int
+    counters: list[tuple[str, int, int]]
+    """Map, low watermark, and its term."""
+    whole: bool
+    """Whether it is proven that nothing is missing of what the member once held."""
+
+
+class Holdings(msgspec.Struct, frozen=True, array_like=True, tag=19):
+    """To a new master: what this member has kept, and knows, of the time before it came (back)."""
+
+    view: int
+    seen: View | None
+    """The last view that it was in before."""
+    stores: dict[MemberId, str]
+    """Which files the members of its views had."""
+    rows: list[tuple[int, Row]]
+    """The rows that it had applied."""
+    kept: list[Kept]
+
+
+class AcceptLoss(msgspec.Struct, frozen=True, array_like=True, tag=25):
+    """To the master: the operator does not want to wait for members, or parts of files, that are missing."""
+
+    view: int
 
 
 class MigrationRequest(msgspec.Struct, frozen=True, array_like=True, tag=20):
@@ -384,6 +426,8 @@ Message = (
     | TableDiffers
     | StateWanted
     | DeclareDead
+    | Holdings
+    | AcceptLoss
     | MigrationRequest
     | MigrationReady
     | MigrationRefused

@@ -57,6 +57,10 @@ class Safety:
         if silent:
             return silent
         if not self._ledger.table.assigned:
+            if membership.view is not None and membership.view.recovering:
+                return (
+                    f"the table of before is not found yet: waiting {self._migrations.returns.why_waiting()}"
+                )
             return "" if self.waits_for_members else "partitions are not assigned yet"
         if self._copies is None:
             self._copies = self._missing_copies()

@@ -7,6 +7,8 @@ import re
 import msgspec
 
 from holdfast.config import INTERNAL
+from holdfast.core.cluster.detector import Detector
+from holdfast.core.cluster.identity import Timing
 from holdfast.core.machine import MILLISECOND, Address, MemberId
 from holdfast.core.messages import JoinRequest, MemberInfo, View
 
@@ -51,6 +53,15 @@ def refusal(
     return ""
 
 
+def stores(view: View, members: list[MemberInfo]) -> dict[str, int]:
+    """The highest incarnation of all files that were ever in the cluster."""
+    known = dict(view.stores)
+    for info in members:
+        if info.store:
+            known[info.store] = max(info.incarnation, known.get(info.store, 0))
+    return known
+
+
 def _other_service(name: str, shared: dict[str, str], theirs: dict[str, str]) -> str:
     key = f"maps.{INTERNAL}service:{name}.backups"
     if key not in theirs:
@@ -76,6 +87,8 @@ class Candidates:
 
     def __init__(self) -> None:
         self._asked: dict[MemberId, tuple[MemberInfo, int]] = {}
+        self._twins: dict[str, int] = {}
+        """Files that a stranger has shown while a member has the same, and since when."""
 
     def ask(self, info: MemberInfo, now_ns: int) -> None:
         """It asks (again). Of two processes at one address only the newer can be alive."""
@@ -83,10 +96,41 @@ class Candidates:
             del self._asked[uuid]
         self._asked[info.uuid] = (info, now_ns)
 
+    def same_files(
+        self, info: MemberInfo, view: View | None, detector: Detector, now_ns: int, timing: Timing
+    ) -> str:
+        """Why a stranger's files cannot be its own alone; empty when they may be.
+
+        A process that was started again shows the files of the one before it, which is dead but may not be missed yet.
+        If that one is heard after the other has asked, there are two.
+        """
+        if not info.store or view is None:
+            return ""
+        other = next((m for m in view.members if m.store == info.store and m.uuid != info.uuid), None)
+        if info.incarnation < view.stores.get(info.store, 0) or (
+            other is not None and other.incarnation >= info.incarnation
+        ):
+            return (
+                f"these files were opened {info.incarnation} times, and this cluster has seen them opened "
+                f"{view.stores.get(info.store, 0)} times: they are an old copy. Start this member with an empty "
+                "persistence.directory, or with its newest files"
+            )
+        if other is None:
+            self._twins.pop(info.store, None)
+            return ""
+        first_ns = self._twins.setdefault(info.store, now_ns)
+        if detector.heard_since(other.uuid, first_ns + 2 * timing.heartbeat_ns):
+            return (
+                f"member {other.name} is running with the same files: one of the two directories is a copy. Start this "
+                "member with an empty persistence.directory"
+            )
+        return ""
+
     def installed(self, view: View) -> None:
         """Who is in the view asks no more."""
         for info in view.members:
             self._asked.pop(info.uuid, None)
+        self._twins.clear()
 
     def forget(self, now_ns: int) -> None:
         """Who has not asked for long does not want to be admitted any more."""
@@ -107,11 +151,16 @@ class Candidates:
         homes = {home(info) for info in view.missing}
         taken = {home(info) for info in staying}
         here = {info.uuid for info in view.members}
+        files = {info.store for info in staying}
         chosen: list[MemberInfo] = []
         for uuid in sorted(self._asked):
             info, asked_ns = self._asked[uuid]
             if asked_ns < now_ns - CANDIDATE_NS or home(info) in taken or uuid in here:
                 continue
+            if info.store and info.store in files:
+                # The process that had these files before is not missed yet, or runs.
+                continue
+            files.add(info.store)
             if (not view.state.frozen or home(info) in homes) and len(chosen) < len(staying):
                 chosen.append(msgspec.structs.replace(info, life=view.number + 1))
         return chosen

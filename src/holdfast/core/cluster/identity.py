@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.core.machine import Address
-from holdfast.core.messages import MemberInfo
+from holdfast.core.messages import MemberInfo, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,10 @@ class Identity:
     bootstrap: bool
     new_cluster_id: str
     """The id to give to the cluster if this member forms it (drawn outside: the core has no randomness)."""
+    cluster_id: str = ""
+    """The cluster whose data was found in this process's files."""
+    seen: View | None = None
+    """The last view of that cluster that these files know of."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 - V-1: Views are numbered and agreed (`agreement`); nobody shrinks the cluster alone. The oldest member is the master.
 - V-2: A member is a UUID and a life. Removed though alive, it keeps its data, asks to be admitted again as
   its next life, and serves nothing until it is.
-- V-3: A cluster is formed only by the first seed, and only when every other seed is known to be in none; or by order.
 - V-4: A leaving member goes with a view that names it as left, when it holds nothing any more and a majority
   of that view knows it.
 - V-5: The state of the cluster, and who is a lite member, are part of the view: they change for all at once. What the
@@ -22,6 +21,7 @@ from holdfast.core.cluster import admission
 from holdfast.core.cluster.admission import Candidates
 from holdfast.core.cluster.agreement import Agreement, is_quorum
 from holdfast.core.cluster.detector import Detector
+from holdfast.core.cluster.formation import Formation
 from holdfast.core.cluster.identity import Identity, Timing
 from holdfast.core.cluster.state import ClusterState, Wish
 from holdfast.core.cluster.wishes import Wishes
@@ -85,7 +85,11 @@ class Membership:
         """Who is dead, says the operator: the majority of the others decides on the next view."""
         self.wishes = Wishes(self.me, out)
         self._sealed_since: dict[MemberId, int] = {}
-        self._idle_seeds: set[Address] = set()
+        self._formation = Formation(identity)
+        self.numbers_from = 0
+        """As master: the highest number that a view of an earlier time is known to have had."""
+        self.assigned: Callable[[], bool] = lambda: True
+        """Whether the partitions have owners; set by the member."""
         self.carried: list[tuple[int, Row]] = []
         """Rows that members left out of the present view knew (A-2)."""
         self._reached: dict[MemberId, int] = {}
@@ -268,38 +272,26 @@ class Membership:
     def _seek(self) -> None:
         if self.state not in ("joining", "exiled"):
             return
-        if self.state == "joining" and self._may_form():
-            self._form()
+        own = admission.home(self.info)
+        if self.state == "joining" and self._formation.may_form(own):
+            self._out.note("cluster formed", cluster=self.identity.cluster, by=self.me)
+            self.install(self._formation.first_view())
             return
         self._out.timer("join", JOIN_INTERVAL_NS, JOIN_INTERVAL_NS // 4)
-        own = Address(self.info.host, self.info.port)
         targets = [seed for seed in self.identity.seeds if seed != own]
         if self._last_view is not None:
             known = [
                 Address(info.host, info.port) for info in self._last_view.members if info.uuid != self.me
             ]
             targets += [address for address in known if address not in targets]
-        cluster_id = self._last_view.cluster_id if self._last_view else ""
+        cluster_id = self._last_view.cluster_id if self._last_view else self.identity.cluster_id
         request = JoinRequest(self.info, self.identity.cluster, self.identity.shared, cluster_id)
         for address in targets:
             self._out.whisper(address, request)
 
-    def _may_form(self) -> bool:
-        """V-3."""
-        if self.identity.bootstrap or not self.identity.seeds:
-            return True
-        own = Address(self.info.host, self.info.port)
-        if self.identity.seeds[0] != own:
-            return False
-        return all(seed in self._idle_seeds for seed in self.identity.seeds if seed != own)
-
-    def _form(self) -> None:
-        self._out.note("cluster formed", cluster=self.identity.cluster, by=self.me)
-        self.install(View(1, self.identity.new_cluster_id, [self.info]))
-
     def seed_absent(self, address: Address) -> None:
         """Nothing listens at this seed: it is in no cluster."""
-        self._idle_seeds.add(address)
+        self._formation.idle(address)
 
     # -- heartbeats
 
@@ -367,15 +359,19 @@ class Membership:
     def on_join_request(self, sender: Address, request: JoinRequest) -> None:
         info = request.info
         home = admission.home(info)
-        here = self._last_view.cluster_id if self._last_view is not None else ""
+        here = self._last_view.cluster_id if self._last_view is not None else self.identity.cluster_id
         why = admission.refusal(request, self.identity.cluster, self.identity.shared, here, self.view)
+        why = why or self._candidates.same_files(
+            info, self.view, self.detector, self._out.now_ns, self._timing
+        )
         if why:
             answer = JoinAnswer(self.me, False, why, self.info.host, self.info.port, self.ending)
             self._out.whisper(home, answer)
             return
         if self.view is None or self.state != "member":
             idle = self.state == "joining"
-            self._out.whisper(home, JoinAnswer(self.me, idle, "", self.info.host, self.info.port))
+            answer = JoinAnswer(self.me, idle, "", self.info.host, self.info.port)
+            self._out.whisper(home, msgspec.structs.replace(answer, cluster_id=self.identity.cluster_id))
             return
         if self.member(info.uuid) is not None:
             self._out.whisper(home, ViewDecided(self.view, self.carried))
@@ -398,7 +394,7 @@ class Membership:
         if self.state not in ("joining", "exiled"):
             return
         if answer.idle:
-            self._idle_seeds.add(Address(answer.host, answer.port))
+            self._formation.idle(Address(answer.host, answer.port), answer.cluster_id)
         if answer.ending and self.state == "exiled":
             self.state = "gone"
             self._out.effects.append(Stop("the cluster was shut down while this member was away"))
@@ -453,11 +449,15 @@ class Membership:
             self.wishes.granted(info, self._may_demote) for info in members
         ] + self._candidates.admissible(view, members, self._out.now_ns)
         state, ending = self.wishes.wanted(view)
-        same = members == view.members and (state, ending) == (view.state, view.ending)
+        recovering = view.recovering and not self.assigned()
+        now = (view.members, view.state, view.ending, view.recovering)
+        same = (members, state, ending, recovering) == now
         if same and not self._long_sealed():
             return None
         missing = admission.missing(view, members) if state.frozen else []
-        return View(view.number + 1, view.cluster_id, members, left, state, ending, missing)
+        number = max(view.number, self.numbers_from) + 1
+        stores = admission.stores(view, members)
+        return View(number, view.cluster_id, members, left, state, ending, missing, stores, recovering)
 
     def _tell_minority(self, suspects: set[MemberId]) -> None:
         """Say once why nothing can be decided, and what ends that."""

@@ -25,10 +25,11 @@ from typing import NamedTuple
 
 from holdfast.config import Settings
 from holdfast.core.cluster.membership import Membership
-from holdfast.core.cluster.state import Wish
 from holdfast.core.machine import MILLISECOND, MemberId, Outbox
-from holdfast.core.messages import MigrationReady, MigrationRefused, MigrationRequest, View
+from holdfast.core.messages import Holdings, MigrationReady, MigrationRefused, MigrationRequest, View
 from holdfast.core.migration.news import Loss
+from holdfast.core.migration.parting import why_kept
+from holdfast.core.migration.returns import Returns
 from holdfast.core.placement.layout import Candidate, arrange, arranging
 from holdfast.core.placement.ledger import Ledger
 from holdfast.core.placement.migration import NONE, Migration, Slots
@@ -84,6 +85,7 @@ class Migrations:
         self.ledger: Ledger
         self.layout: Layout | None = None
         """Where every replica should live; the crash matrix gives another one, to have just the migration it wants."""
+        self.returns = Returns(settings, out, membership, replicas)
         self._queue: dict[int, list[Migration]] = {}
         self._waiting: dict[Way, deque[int]] = {}
         """Partitions of the queue of which nothing runs, by the way of what comes next; none is empty."""
@@ -110,11 +112,41 @@ class Migrations:
     def view_changed(self, old: View | None, view: View | None) -> None:
         """Plans die with the view they were made for; what runs between living members goes on."""
         self._discard_plan()
+        self.returns.view_changed(old, view)
         if old is not None and view is not None:
             self._delay(old, view)
         if view is None or not self._membership.is_master:
             self.running.clear()
             self._load.clear()
+
+    def returned(self, sender: MemberId, holdings: Holdings) -> None:
+        """A member says what it has brought back: partitions that wait for it go on, and the plan may be another."""
+        self.returns.heard(sender, holdings)
+        if self.ledger.ready:
+            self._revive()
+            self._discard_plan()
+            self.control()
+
+    def accept_loss(self) -> None:
+        """The operator does not wait for what is missing."""
+        if self.ledger.ready:
+            self.returns.accepted = True
+            self._out.note("the operator accepts the loss of what is missing", level="warning")
+            self._revive()
+            if self.lost:
+                self._repair({info.uuid for info in self._membership.members()})
+                rows = {p: row for p, row in enumerate(self.ledger.head) if row != self.ledger.table.rows[p]}
+                self.ledger.publish(rows)
+            self._discard_plan()
+            self.control()
+
+    def _revive(self) -> None:
+        """X-2."""
+        rows = {p: row for p in self.lost if (row := self.returns.revive(p, self.ledger.head[p])) is not None}
+        if rows:
+            self.lost -= rows.keys()
+            self._out.note("partitions are back", partitions=len(rows))
+            self.ledger.propose(rows)
 
     def _delay(self, old: View, view: View) -> None:
         """After a crash wait before copies are restored elsewhere; whoever joins ends the wait."""
@@ -202,6 +234,9 @@ class Migrations:
                     head[partition] = row.changed(row.holding)
                 continue
             slots, survivor = survivors(row.holding, present)
+            if survivor is None and (back := self.returns.revive(partition, row)) is not None:
+                head[partition] = back
+                continue
             if survivor is None or (survivor >= self._settings.holders() and not self._accepts_loss()):
                 self._all_gone(partition, row, present, told=partition in waiting)
                 continue
@@ -245,7 +280,8 @@ class Migrations:
         )
 
     def _accepts_loss(self) -> bool:
-        return self._settings.partitions.lost == "accept" or not self._rules.holds("wait-for-copies")
+        accepts = self._settings.partitions.lost == "accept" or self.returns.accepted
+        return accepts or not self._rules.holds("wait-for-copies")
 
     def _data_members(self, present: set[MemberId]) -> list[MemberId]:
         return [info.uuid for info in self._membership.data_members() if info.uuid in present]
@@ -300,8 +336,15 @@ class Migrations:
             self.planned = True
             return
         if not self.ledger.head[0].version:
-            if len(candidates) >= self._settings.cluster.initial_members:
+            view = self._membership.view
+            if view is not None and view.recovering:
+                self._table_of_before(candidates)
+            elif len(candidates) >= self._settings.cluster.initial_members:
                 self._first_assignment(candidates)
+            self.planned = True
+            return
+        if self.returns.unheard:
+            # What they have kept decides where partitions go; it is on its way.
             self.planned = True
             return
         present = {info.uuid for info in self._membership.members()}
@@ -314,6 +357,7 @@ class Migrations:
             targets = self.layout(current, candidates, self._replicas)
         else:
             targets = yield from arranging(current, candidates, self._replicas)
+            targets = self.returns.preferring(here, current, targets, candidates)
         cleared: dict[int, Row] = {}
         planned = plan if self._rules.holds("plan-keeps-copies") else plan_carelessly
         for number, (partition, now, target) in enumerate(zip(here, current, targets, strict=True)):
@@ -342,6 +386,23 @@ class Migrations:
             self.ledger.tell()
         if cleared:
             self.ledger.propose(cleared)
+
+    def _table_of_before(self, candidates: list[Candidate]) -> None:
+        """X-1: the table of a cluster that was stopped as a whole."""
+        why = self.returns.why_waiting()
+        self.returns.note_waiting(why)
+        if why:
+            return
+        rows, lost = self.returns.table(len(self.ledger.head))
+        if not rows:
+            self._first_assignment(candidates)
+            return
+        self.ledger.propose(rows)
+        self._out.note("the table of before is found", partitions=len(rows), without_a_copy=len(lost))
+        if lost:
+            self._repair({info.uuid for info in self._membership.members()})
+            changed = {p: row for p in lost if (row := self.ledger.head[p]) != rows[p]}
+            self.ledger.publish(changed)
 
     def _first_assignment(self, candidates: list[Candidate]) -> None:
         empty: list[tuple[str | None, ...]] = [(None,) * self._replicas] * len(self.ledger.head)
@@ -424,6 +485,8 @@ class Migrations:
         """The pause after a failure ("plan"), or the delay after a crash ("delay"), is over."""
         if name == "plan":
             self._paused = False
+            if not self.ledger.table.assigned:
+                self._discard_plan()
         self.control()
 
     # -- answers of primaries, and of the ledger
@@ -495,47 +558,8 @@ class Migrations:
         return not self._membership.data_members() or self._has_stayed(member)
 
     def why_kept(self, member: MemberId) -> str:
-        """What has to happen before this member may leave, in words that say what helps; empty when nothing has.
-
-        Every member can say it of itself, as far as it knows.
-        """
-        rows = self.ledger.table.rows
-        members = self._membership.members()
-        present = {info.uuid for info in members}
-        going = {m for m in present if self._membership.wishes.of(m) is Wish.LEAVE}
-        state = self._membership.cluster_state
-        if any(not info.lite and info.uuid not in going for info in members):
-            if state.migrates:
-                left = sum(member in row.replicas for row in rows)
-                return f"{left} partition replicas are still here" if left else ""
-            only = self._only_here(member, present - going)
-            return (
-                f"the cluster is {state}: this member holds the only copy of {only} partitions; "
-                "set the state to active, so that they can move"
-                if only
-                else ""
-            )
-        # Everyone who holds data leaves: the cluster ends, unless somebody who is missing holds what nobody here does.
-        # By order it ends all the same.
-        if self._membership.ending:
-            return ""
-        if self._membership.may_be_missed:
-            return "all data members leave, and one that was just removed may be about to return"
-        gone = sum(not present.intersection(row.replicas) for row in rows if row.version)
-        return (
-            f"all data members leave, and {gone} partitions are held by nobody here; "
-            "start again who holds them, or stop this member at once"
-            if gone
-            else ""
-        )
-
-    def _only_here(self, member: MemberId, staying: set[MemberId]) -> int:
-        """M-6: nothing may move; of so many partitions that it holds nobody who stays has every map."""
-        holders = self._settings.complete()
-        return sum(
-            member in row.replicas and not staying.intersection(filter(None, row.holding[:holders]))
-            for row in self.ledger.table.rows
-        )
+        """What has to happen before this member may leave, in words that say what helps; empty when nothing has."""
+        return why_kept(member, self.ledger.table.rows, self._membership, self._settings.complete())
 
     def may_demote(self, member: MemberId) -> bool:
         """Whether this member may become lite: it holds nothing, and another data member remains."""

@@ -322,6 +322,11 @@ class Ledger:
         self._queued.update(rows)
         self._start_round()
 
+    def publish(self, rows: dict[int, Row]) -> None:
+        """As master: these rows, which are in the head already, are to be offered, and the news be told."""
+        self._queued.update(rows)
+        self._start_round()
+
     def _start_round(self) -> None:
         if self._round is not None or self._membership.agreement.sealed:
             return

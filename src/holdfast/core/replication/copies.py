@@ -55,6 +55,8 @@ class Copies:
         self._ordered = rules.holds("record-order")
         self._rows = rows
         self.held: dict[int, PartitionCopy] = {}
+        self.stale: dict[int, PartitionCopy] = {}
+        """What this member held before it came (back), of partitions that no row of now gives to it."""
         self.shadows: dict[int, Shadow] = {}
         """The copies that are being filled; `migration.destination` makes and ends them."""
         self.services = Services(me, self.held, self, services)
@@ -220,6 +222,8 @@ class Copies:
                 self._log.note(Dropped(partition))
             return None
         copy = self.held.get(partition)
+        if copy is None:
+            copy = self._take_back(partition, new)
         if copy is None and old.version and new.epoch == old.epoch:
             raise InvariantBroken(f"row {new} of partition {partition} names {self._me}, which holds no copy")
         if copy is None or copy.epoch < new.epoch:
@@ -227,6 +231,24 @@ class Copies:
             self._log.note(Began(partition, new.epoch))
         self.services.furnish(copy, index)
         return copy
+
+    def _take_back(self, partition: int, row: Row) -> PartitionCopy | None:
+        """The row gives this member what it has brought back: the master knows what that is (X-1, X-2)."""
+        copy = self.stale.get(partition)
+        if copy is None or copy.epoch != row.epoch:
+            return None
+        del self.stale[partition]
+        self.held[partition] = copy
+        for held in copy.maps.values():
+            held.journal = self._settings.map(held.name).journal if self._log.on else "off"
+        return copy
+
+    def drop_stale(self) -> None:
+        """All is where it belongs: what this member had before is of no use any more."""
+        for partition in self.stale:
+            if partition not in self.held and partition not in self.shadows:
+                self._log.note(Dropped(partition))
+        self.stale.clear()
 
     # -- the record store as a service: what it is told of migrations
 

@@ -1,0 +1,52 @@
+"""Who forms a cluster, and which: a new one, or that whose data is in its files?
+
+- V-3: A cluster is formed only by the first seed, and only when every other seed is known to be in none; or by order.
+- V-7: Who has found data of a cluster in its files forms that one again, and no other. When some seeds have data and
+  others have none, the first of those that have takes the part of the first seed.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.cluster.identity import Identity
+from holdfast.core.machine import Address
+from holdfast.core.messages import View
+
+
+class Formation:
+    """What is known of the seeds of a process that is in no cluster."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
+        self._idle: dict[Address, str] = {}
+        """Seeds that are in no cluster, and the cluster whose data they have, if any."""
+
+    def idle(self, seed: Address, cluster_id: str = "") -> None:
+        """This seed is in no cluster: it says so, or nothing listens there."""
+        self._idle[seed] = cluster_id
+
+    def may_form(self, own: Address) -> bool:
+        """V-3 and V-7."""
+        identity = self._identity
+        if identity.bootstrap or not identity.seeds:
+            return True
+        others = [seed for seed in identity.seeds if seed != own]
+        if own not in identity.seeds or any(seed not in self._idle for seed in others):
+            return False
+        first = identity.seeds[0]
+        if identity.cluster_id:
+            first = next(seed for seed in identity.seeds if seed == own or self._idle[seed])
+        elif any(self._idle[seed] for seed in others):
+            return False
+        return first == own
+
+    def first_view(self) -> View:
+        """The view of one member: of a new cluster, or of the one that was stopped as a whole."""
+        identity = self._identity
+        info = identity.info
+        stores = {info.store: info.incarnation} if info.store else {}
+        if not identity.cluster_id:
+            return View(1, identity.new_cluster_id, [info], stores=stores)
+        seen = identity.seen
+        number = seen.number + 1 if seen is not None else 1
+        known = {**(seen.stores if seen is not None else {}), **stores}
+        return View(number, identity.cluster_id, [info], stores=known, recovering=info.returns)

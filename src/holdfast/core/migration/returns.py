@@ -1,0 +1,178 @@
+"""What members have brought back from before, and what the master makes of it.
+
+A member that starts with data in its files, or that was removed though alive, tells each new master what it holds of
+partitions that no row gives to it.
+
+- X-1: When the whole cluster was stopped nothing is assigned anew: the table is made of what the files prove, and only
+  when every member of the last view that kept files is here, or the operator accepts the loss.
+- X-2: A partition that waits because all its copies are gone goes on when a member that its row names is back with it.
+- X-3: Everywhere else what was kept is only a base: the layout prefers to give the partition to who has one, and it is
+  filled with what it has missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.config import Settings
+from holdfast.core.cluster.membership import Membership
+from holdfast.core.machine import MILLISECOND, MemberId, Outbox
+from holdfast.core.messages import Holdings, Kept, MemberInfo, View
+from holdfast.core.placement.layout import Candidate
+from holdfast.core.placement.migration import Slots
+from holdfast.core.placement.preference import preferring
+from holdfast.core.placement.revival import Claim, next_generation, revived
+from holdfast.core.placement.table import Row
+
+PATIENCE = 3
+"""With missing_stores = "accept": for how many times of suspicion nobody new may have come before that is done."""
+
+
+class Returns:
+    """What is known of what members have kept; the master decides on it."""
+
+    def __init__(self, settings: Settings, out: Outbox, membership: Membership, width: int) -> None:
+        self._out = out
+        self._membership = membership
+        self._width = width
+        self._policy = settings.cluster.missing_stores
+        self._patience_ns = PATIENCE * settings.cluster.suspect_after_ms * MILLISECOND
+        self._holdings: dict[MemberId, Holdings] = {}
+        self._kept: dict[MemberId, dict[int, Kept]] = {}
+        self._since_ns = 0
+        """When somebody new has come last."""
+        self.accepted = False
+        """Whether the operator accepts that what is missing is lost."""
+        self._told = ""
+
+    # -- occasions
+
+    def heard(self, sender: MemberId, holdings: Holdings) -> None:
+        """A member says what it has kept."""
+        view = self._membership.view
+        if view is not None and self._membership.member(sender) is not None:
+            self._holdings[sender] = holdings
+            self._kept[sender] = {kept.partition: kept for kept in holdings.kept}
+            seen = holdings.seen
+            if seen is not None and seen.cluster_id == view.cluster_id:
+                self._membership.numbers_from = max(self._membership.numbers_from, seen.number)
+
+    def view_changed(self, old: View | None, view: View | None) -> None:
+        """Who has gone has taken with it what it had; who comes may bring something."""
+        here = {info.uuid for info in view.members} if view is not None else set()
+        before = {info.uuid for info in old.members} if old is not None else set()
+        self._holdings = {uuid: one for uuid, one in self._holdings.items() if uuid in here}
+        self._kept = {uuid: one for uuid, one in self._kept.items() if uuid in here}
+        if here - before:
+            self._since_ns = self._out.now_ns
+
+    # -- what the master asks
+
+    @property
+    def unheard(self) -> list[str]:
+        """Who has found data in its files, and has not said what yet."""
+        return [
+            info.name
+            for info in self._membership.members()
+            if info.returns and info.uuid not in self._holdings
+        ]
+
+    @property
+    def missing(self) -> list[MemberInfo]:
+        """Members of the last view before the cluster was stopped that kept files, and are not here."""
+        views = [one.seen for one in self._holdings.values() if one.seen is not None]
+        if not views:
+            return []
+        last = max(views, key=lambda view: view.number)
+        here = {info.store for info in self._membership.members()}
+        wanted = [*last.members, *last.missing]
+        return [info for info in wanted if info.store and not info.lite and info.store not in here]
+
+    def why_waiting(self) -> str:
+        """What the table of a stopped cluster waits for (X-1); empty when it can be made."""
+        if self.unheard:
+            return f"to be told what is in the files of: {', '.join(self.unheard)}"
+        missing = self.missing
+        if not missing or self.accepted:
+            return ""
+        if self._policy == "accept":
+            left_ns = self._since_ns + self._patience_ns - self._out.now_ns
+            if left_ns <= 0:
+                return ""
+            self._out.timer("plan", left_ns)
+        names = ", ".join(info.name for info in missing)
+        return (
+            f"for members that were in the cluster last and may hold acknowledged writes: {names}. Start them, or "
+            "accept the loss: holdfast cluster accept-loss"
+        )
+
+    def note_waiting(self, why: str) -> None:
+        """Say once what is waited for."""
+        if why != self._told:
+            self._told = why
+            if why:
+                self._out.note("the table is not made yet: waiting", level="warning", why=why)
+
+    def table(self, partitions: int) -> tuple[dict[int, Row], list[int]]:
+        """X-1: the rows, none if there never were any; and the partitions of which nobody can prove to hold everything:
+        their rows name who is missing.
+        """
+        newest = self._newest_rows()
+        highest = max((row.version for row in newest.values()), default=0)
+        version = next_generation(highest)
+        rows: dict[int, Row] = {}
+        lost: list[int] = []
+        for partition in range(partitions) if newest else ():
+            row = newest.get(partition, Row())
+            made = revived(
+                row, self._claims(partition, row), self._width, version=version, uncertain=self.accepted
+            )
+            if made is None:
+                lost.append(partition)
+                made = Row(version, row.replicas or (None,) * self._width, row.epoch, row.behind)
+            rows[partition] = made
+        return rows, lost
+
+    def revive(self, partition: int, row: Row) -> Row | None:
+        """X-2: the row with those in it who have come back with their copies; None when nobody has."""
+        claims = self._claims(partition, row)
+        version = row.version + self._width + 1
+        return revived(row, claims, self._width, version=version, uncertain=self.accepted) if claims else None
+
+    def preferring(
+        self,
+        here: Sequence[int],
+        now: Sequence[Slots],
+        targets: Sequence[Slots],
+        candidates: Sequence[Candidate],
+    ) -> list[Slots]:
+        """X-3: the target rows of the partitions `here`, exchanged so that members get what they have a base of."""
+        place = {partition: number for number, partition in enumerate(here)}
+        kept = {
+            str(uuid): {place[p] for p, copy in copies.items() if copy.counters and p in place}
+            for uuid, copies in self._kept.items()
+        }
+        group_of = {one.uuid: one.group or one.uuid for one in candidates}
+        return preferring(now, targets, kept, group_of)
+
+    def _newest_rows(self) -> dict[int, Row]:
+        newest: dict[int, Row] = {}
+        for holdings in self._holdings.values():
+            for partition, row in holdings.rows:
+                if row.version > newest.get(partition, Row()).version:
+                    newest[partition] = row
+        return newest
+
+    def _claims(self, partition: int, row: Row) -> list[Claim]:
+        """The copies of this partition that those have brought back whom its row names."""
+        slot_of: dict[str, int] = {}
+        for slot, member in enumerate(row.holding):
+            for holdings in self._holdings.values():
+                store = holdings.stores.get(member) if member is not None else None
+                if store:
+                    slot_of[store] = slot
+        return [
+            Claim(info.uuid, slot_of[info.store], kept)
+            for info in self._membership.members()
+            if info.store in slot_of and (kept := self._kept.get(info.uuid, {}).get(partition)) is not None
+        ]

@@ -1,0 +1,86 @@
+"""Whoever comes back with files gets the partitions that he holds, as far as that changes nothing else.
+
+`core/placement/layout.py` says how many replicas each member is to have, and which; among equal choices these exchange
+places: a partition that a member would have to be sent whole, for one of which it needs only what it has missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+from holdfast.core.placement.migration import Slots
+
+
+def preferring(
+    now: Sequence[Slots],
+    targets: Sequence[Slots],
+    kept: Mapping[str, AbstractSet[int]],
+    group_of: Mapping[str, str],
+) -> list[Slots]:
+    """The target rows, exchanged so that the members in `kept` get more of the rows that these numbers name.
+
+    Every member keeps as many replicas of each index as before, and no more replicas are copied. `now` are the present
+    rows; `group_of` the failure group of each member that may be in a target.
+    """
+    rows = list(targets)
+    for member in sorted(kept):
+        _exchange_whole(now, rows, member, kept[member])
+        _exchange_slots(now, rows, member, kept[member], group_of)
+    return rows
+
+
+def _comes(now: Slots, target: Slots, member: str) -> bool:
+    return member in target and member not in now
+
+
+def _exchange_whole(now: Sequence[Slots], rows: list[Slots], member: str, kept: AbstractSet[int]) -> None:
+    """Exchange the targets of two partitions whose present rows are the same: nothing else can change by that."""
+    wanted: dict[Slots, list[int]] = {}
+    for partition in sorted(kept):
+        if partition < len(rows) and member not in rows[partition] and member not in now[partition]:
+            wanted.setdefault(now[partition], []).append(partition)
+    for partition, row in enumerate(rows):
+        if partition not in kept and _comes(now[partition], row, member):
+            others = wanted.get(now[partition])
+            if others:
+                other = others.pop()
+                rows[partition], rows[other] = rows[other], row
+
+
+def _exchange_slots(
+    now: Sequence[Slots], rows: list[Slots], member: str, kept: AbstractSet[int], group_of: Mapping[str, str]
+) -> None:
+    """Exchange who gets one index of two partitions, if no replica more is copied by that."""
+    wanted = [p for p in sorted(kept) if p < len(rows) and member not in rows[p] and member not in now[p]]
+    for partition in range(len(rows)):
+        if not wanted:
+            return
+        row = rows[partition]
+        if partition in kept or not _comes(now[partition], row, member):
+            continue
+        slot = row.index(member)
+        for place, other in enumerate(wanted):
+            theirs = rows[other]
+            if slot >= len(theirs) or theirs[slot] is None:
+                continue
+            mine, his = _with(row, slot, theirs[slot]), _with(theirs, slot, member)
+            before = _copied(now[partition], row) + _copied(now[other], theirs)
+            after = _copied(now[partition], mine) + _copied(now[other], his)
+            if after <= before and _apart(mine, group_of) and _apart(his, group_of):
+                rows[partition], rows[other] = mine, his
+                del wanted[place]
+                break
+
+
+def _with(row: Slots, slot: int, member: str | None) -> Slots:
+    return (*row[:slot], member, *row[slot + 1 :])
+
+
+def _copied(now: Slots, target: Slots) -> int:
+    return sum(member is not None and member not in now for member in target)
+
+
+def _apart(row: Slots, group_of: Mapping[str, str]) -> bool:
+    groups = [group_of.get(member, member) for member in row if member is not None]
+    return len(set(groups)) == len(groups)

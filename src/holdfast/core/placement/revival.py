@@ -1,0 +1,63 @@
+"""Who owns a partition when its copies come back from disks? Decided by proof, not by position (DESIGN rule 4).
+
+Every member that a committed row names holds what was acknowledged before that row, and acknowledges what comes
+after; so the newest row that anybody has applied says whose copies count. Among these the one that holds the most is
+taken: all hold what was acknowledged, and what more one of them holds may be somebody's unanswered write.
+
+- E-1: Only copies of members that the newest row names as holding, of its epoch, and proven whole, may become owners.
+- E-2: The others of them stay in the row, behind the owner, in their order; they are made equal before it serves.
+- E-3: The version of a revived row is beyond whatever rows a member that is still away may know: so are the terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.core.machine import MemberId
+from holdfast.core.messages import Kept
+from holdfast.core.placement.table import Row
+
+GENERATION = 1 << 20
+"""The table of a cluster that was stopped as a whole goes on at the next multiple of this."""
+
+
+class Claim(NamedTuple):
+    """A copy that a member has brought back."""
+
+    member: MemberId
+    slot: int
+    """Where the newest row names it, under the identity that it had then."""
+    kept: Kept
+
+
+def revived(
+    newest: Row, claims: Sequence[Claim], width: int, *, version: int, uncertain: bool = False
+) -> Row | None:
+    """The row with the claimants in it, `width` slots wide; None when nobody can prove that he holds the partition.
+
+    `uncertain`: the operator accepts copies, too, of which some part may be lost.
+    """
+    proven = [
+        claim
+        for claim in claims
+        if claim.kept.epoch == newest.epoch and (claim.kept.whole or uncertain) and claim.member is not None
+    ]
+    if not proven:
+        return None
+    ranked = sorted(proven, key=_rank)
+    owner = ranked[0]
+    others = sorted((claim for claim in ranked[1:] if claim.kept.whole), key=lambda claim: claim.slot)
+    members: list[MemberId | None] = [owner.member, *(claim.member for claim in others)]
+    members = members[:width] + [None] * (width - len(members))
+    return Row(version, tuple(members), newest.epoch)
+
+
+def _rank(claim: Claim) -> tuple[bool, int, int, int]:
+    counters = claim.kept.counters
+    return not claim.kept.whole, -len(counters), -sum(count for _, count, _ in counters), claim.slot
+
+
+def next_generation(version: int) -> int:
+    """The version of revived rows when `version` is the highest that is known (E-3)."""
+    return (version // GENERATION + 1) * GENERATION
