@@ -35,6 +35,7 @@ def cluster() -> None:
       holdfast cluster safe --wait 60          wait until a crash would cost nothing
       holdfast cluster watch                   see partitions move
       holdfast cluster shutdown                end all members
+      holdfast cluster accept-loss             go on without what is missing
 
     Exit status: 0 when it is so; 1 when it is not, was refused, or nobody answers; 2 when the call is wrong; 3 when it
     is not so in time, and the order stands. Credentials are needed when the members have any configured.
@@ -82,6 +83,33 @@ def state(wanted: str | None, *, address: str, timeout_s: float, credentials: Cr
     addresses = parse_addresses(address)
     order_cluster(addresses, credentials.for_client(), own.Want.STATE, state=wanted, timeout_s=timeout_s)
     print(f"the cluster is {wanted}")
+
+
+@cluster.command("accept-loss", short_help="Go on without what is missing. What only it held is lost.")
+@address_option
+@timeout_option(60)
+@click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@credentials
+def accept_loss(*, address: str, timeout_s: float, yes: bool, credentials: Credentials) -> None:
+    r"""Do not wait any longer for members whose files may hold acknowledged writes, or for damaged parts of files.
+
+    After a stop of the whole cluster the partitions wait until everybody is back who was in it last; a partition whose
+    every copy is gone waits for one of them. This goes on with the copies that are here, and empty where there is none.
+
+    
+      holdfast cluster safe                    what is waited for?
+      holdfast cluster accept-loss --yes
+    """
+    seen = _status(address, credentials)
+    if not yes:
+        click.confirm(
+            f"Go on without what is missing ({seen['why_unsafe']})? Acknowledged writes may be lost",
+            abort=True,
+            err=True,
+        )
+    addresses = parse_addresses(address)
+    order_cluster(addresses, credentials.for_client(), own.Want.ACCEPT_LOSS, timeout_s=timeout_s)
+    print("every partition has an owner")
 
 
 @cluster.command(short_help="End all members. What they hold is gone.")

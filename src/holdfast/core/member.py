@@ -412,7 +412,7 @@ class Member:
         stored = self.ledger.stored_row(partition)
         return stored is not None and stored.owner == self.me
 
-    def _present(self, member: MemberId) -> bool:
+    def _present(self, member: MemberId | None) -> bool:
         return self.membership.member(member) is not None
 
     def _view_changed(self, old: m.View | None, new: m.View | None) -> None:
@@ -545,6 +545,13 @@ class Member:
     def why_unsafe(self) -> str:
         """Why a crash could cost something now; empty when the cluster, as far as this member knows, is safe."""
         return self.safety.why_unsafe()
+
+    def why_unserved(self) -> str:
+        """Which partitions have no owner that is here, and what that waits for; empty when all have one."""
+        if not self.table.assigned:
+            return self.why_unsafe() or "partitions are not assigned yet"
+        ownerless = [p for p, row in enumerate(self.table.rows) if not self._present(row.owner)]
+        return f"{len(ownerless)} partitions have no owner, first {ownerless[0]}" if ownerless else ""
 
     def why_kept(self) -> str:
         """What has to happen before this member, which wants to leave, may go; empty when nothing has."""

@@ -19,6 +19,7 @@ from holdfast.core.machine import (
     Event,
     Heard,
     LeaveRequested,
+    LossAccepted,
     MemberId,
     Note,
     OpenLink,
@@ -148,6 +149,10 @@ class Driver:
     def change_state(self, state: ClusterState, *, ending: bool = False) -> None:
         """The operator wants the cluster in this state; `ending`: and then everybody to leave."""
         self.handle(ChangeState(state, ending))
+
+    def accept_loss(self) -> None:
+        """The operator does not want to wait for members, or parts of files, that are missing."""
+        self.handle(LossAccepted())
 
     def declare_dead(self, members: Iterable[MemberId]) -> None:
         """The operator vouches that these members have ended."""

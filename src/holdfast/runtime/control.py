@@ -58,6 +58,14 @@ class Control:
         if self._member.membership.ending:
             raise Refused("the cluster is being shut down: its state cannot be changed any more")
 
+    async def accept_loss(self, timeout_s: float) -> None:
+        """Go on without members, or parts of files, that are missing; returns when every partition has an owner."""
+        self._must_be_member()
+        if not self._member.why_unserved():
+            raise Refused("every partition has an owner: nothing is waited for")
+        self._node.guard(self._driver.accept_loss)
+        await self.until(lambda: not self._member.why_unserved(), timeout_s, self._member.why_unserved)
+
     async def shut_down_cluster(self, timeout_s: float) -> None:
         """Make the cluster passive and let every member leave; returns when this one has."""
         if not self._ended.is_set():
@@ -162,6 +170,8 @@ class Control:
         match order.want:
             case own.Want.STATE:
                 return self.change_state(ClusterState(order.state), timeout_s)
+            case own.Want.ACCEPT_LOSS:
+                return self.accept_loss(timeout_s)
             case own.Want.END:
                 return self.shut_down_cluster(timeout_s)
             case own.Want.LEAVE:

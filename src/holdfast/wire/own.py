@@ -189,6 +189,8 @@ class Want(IntEnum):
     """This member without partitions."""
     DATA = 5
     """This member, a lite one, with partitions."""
+    ACCEPT_LOSS = 6
+    """The cluster without members, or parts of files, that are missing: every partition with an owner."""
 
 
 class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
