@@ -96,7 +96,7 @@ def accept_loss(*, address: str, timeout_s: float, yes: bool, credentials: Crede
     After a stop of the whole cluster the partitions wait until everybody is back who was in it last; a partition whose
     every copy is gone waits for one of them. This goes on with the copies that are here, and empty where there is none.
 
-    
+    \b
       holdfast cluster safe                    what is waited for?
       holdfast cluster accept-loss --yes
     """
