@@ -42,7 +42,7 @@ def test_a_backup_that_lacks_a_write_is_found_as_soon_as_the_write_is_acknowledg
     assert convergence.unequal(owner, [backup], partition) == [
         f"partition {partition}: entries of {MAP} differ at index 1"
     ]
-    backup.copies.held[partition].maps[MAP].counter = 7
+    backup.copies.held[partition].maps[MAP].updates.lwm = 7
     assert len(convergence.unequal(owner, [backup], partition)) == 2
 
 

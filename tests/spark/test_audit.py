@@ -106,9 +106,9 @@ def test_copies_of_a_partition_that_never_rests_are_busy_and_not_wrong(cluster: 
 
     def write(seconds: float) -> None:
         pauses.append(seconds)
-        owner.counter += 1
+        owner.updates.next()
 
-    owner.counter += 1
+    owner.updates.next()
     with Client(cluster.addresses()) as client:
         findings = audit_partitions(client, range(PARTITIONS), pause=write)
     assert unequal(findings) == [(7, "m", 1, "busy"), (7, "m", 2, "busy")]
@@ -119,12 +119,12 @@ def test_copies_of_a_partition_that_never_rests_are_busy_and_not_wrong(cluster: 
 def test_a_wrong_copy_is_not_hidden_by_another_map_that_never_rests(cluster: MemoryCluster) -> None:
     partition = next(one.partition for one in look(cluster, "n"))
     owner = cluster.owner(partition).held[partition].maps["n"]
-    owner.counter += 1
+    owner.updates.next()
     changed = backup(cluster, partition)
     changed[next(iter(changed))] = b"else"
 
     def write(seconds: float) -> None:
-        owner.counter += 1
+        owner.updates.next()
 
     with Client(cluster.addresses()) as client:
         findings = audit_partitions(client, range(PARTITIONS), pause=write)
