@@ -137,7 +137,11 @@ def test_events_leave_at_the_end_of_the_turn_too(pair: Pair) -> None:
     pair.later()
     assert heard == [b"a"]
     held = pair.lane.serving[0].maps["m"]  # type: ignore[union-attr]
-    held.targets, held.sync, held.recorded = (), frozenset(), False  # as without backups: only the event leaves
+    held.targets, held.sync, held.recorded = (
+        (),
+        frozenset(),
+        False,
+    )  # as without backups: only the event leaves
     for name in ("b", "c", "d"):
         pair.session(name)
         pair.world.run_until(pair.world.now_ns + 20 * MILLISECOND)

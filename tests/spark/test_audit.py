@@ -146,7 +146,7 @@ def test_a_replica_that_a_map_does_not_need_holds_nothing_of_it(cluster: MemoryC
     result = AuditResult(findings, PARTITIONS, 0.0)
     assert (result.copies, result.not_kept) == (1, 1)
     second.open("m").entries[b"left"] = b"over"
-    second.open("m").counter = 1
+    second.open("m").updates.next()
     assert unequal(look(cluster, "m")) == [(partition, "m", 2, "differs")]
 
 

@@ -30,7 +30,7 @@ from holdfast.core.messages import Holdings, MigrationReady, MigrationRefused, M
 from holdfast.core.migration.news import Loss
 from holdfast.core.migration.parting import why_kept
 from holdfast.core.migration.returns import Returns
-from holdfast.core.placement.layout import Candidate, arrange, arranging
+from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.placement.ledger import Ledger
 from holdfast.core.placement.migration import NONE, Migration, Slots
 from holdfast.core.placement.planner import plan, plan_carelessly
@@ -356,8 +356,7 @@ class Migrations:
         if self.layout is not None:
             targets = self.layout(current, candidates, self._replicas)
         else:
-            targets = yield from arranging(current, candidates, self._replicas)
-            targets = self.returns.preferring(here, current, targets, candidates)
+            targets = yield from self.returns.arranging(here, current, candidates, self._replicas)
         cleared: dict[int, Row] = {}
         planned = plan if self._rules.holds("plan-keeps-copies") else plan_carelessly
         for number, (partition, now, target) in enumerate(zip(here, current, targets, strict=True)):

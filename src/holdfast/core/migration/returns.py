@@ -18,9 +18,9 @@ from holdfast.config import Settings
 from holdfast.core.cluster.membership import Membership
 from holdfast.core.machine import MILLISECOND, MemberId, Outbox
 from holdfast.core.messages import Holdings, Kept, MemberInfo, View
-from holdfast.core.placement.layout import Candidate
+from holdfast.core.placement.layout import Arranging, Candidate, arranging
 from holdfast.core.placement.migration import Slots
-from holdfast.core.placement.preference import preferring
+from holdfast.core.placement.preference import kept_first, preferring
 from holdfast.core.placement.revival import Claim, next_generation, revived
 from holdfast.core.placement.table import Row
 
@@ -139,19 +139,18 @@ class Returns:
         version = row.version + self._width + 1
         return revived(row, claims, self._width, version=version, uncertain=self.accepted) if claims else None
 
-    def preferring(
-        self,
-        here: Sequence[int],
-        now: Sequence[Slots],
-        targets: Sequence[Slots],
-        candidates: Sequence[Candidate],
-    ) -> list[Slots]:
-        """X-3: the target rows of the partitions `here`, exchanged so that members get what they have a base of."""
+    def arranging(
+        self, here: Sequence[int], now: Sequence[Slots], candidates: Sequence[Candidate], replicas: int
+    ) -> Arranging:
+        """X-3: the target rows of the partitions `here`, such that members get what they have a base of."""
         place = {partition: number for number, partition in enumerate(here)}
         kept = {
             str(uuid): {place[p] for p, copy in copies.items() if copy.counters and p in place}
             for uuid, copies in self._kept.items()
         }
+        order = kept_first(len(here), kept)
+        arranged = yield from arranging([now[number] for number in order], candidates, replicas)
+        targets = [target for _, target in sorted(zip(order, arranged, strict=True))]
         group_of = {one.uuid: one.group or one.uuid for one in candidates}
         return preferring(now, targets, kept, group_of)
 

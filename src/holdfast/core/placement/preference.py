@@ -12,6 +12,12 @@ from collections.abc import Set as AbstractSet
 from holdfast.core.placement.migration import Slots
 
 
+def kept_first(partitions: int, kept: Mapping[str, AbstractSet[int]]) -> list[int]:
+    """The partitions in the order in which they are to be arranged: among equals the layout takes the first."""
+    wanted = set().union(*kept.values())
+    return sorted(range(partitions), key=lambda partition: (partition not in wanted, partition))
+
+
 def preferring(
     now: Sequence[Slots],
     targets: Sequence[Slots],

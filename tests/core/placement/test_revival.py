@@ -1,0 +1,57 @@
+"""Owners are found by proof."""
+
+from __future__ import annotations
+
+from holdfast.core.machine import MemberId
+from holdfast.core.messages import Kept
+from holdfast.core.placement.revival import GENERATION, Claim, next_generation, revived
+from holdfast.core.placement.table import Row
+
+A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
+OLD = Row(7, (MemberId("x"), MemberId("y"), MemberId("z")))
+
+
+def claim(
+    member: MemberId, slot: int, *counters: tuple[str, int], whole: bool = True, epoch: int = 0
+) -> Claim:
+    return Claim(member, slot, Kept(0, epoch, [(name, count, 3) for name, count in counters], whole))
+
+
+def row_of(*claims: Claim, width: int = 3, uncertain: bool = False) -> tuple[MemberId | None, ...] | None:
+    row = revived(OLD, claims, width, version=GENERATION, uncertain=uncertain)
+    return row.replicas if row is not None else None
+
+
+def test_the_one_that_holds_the_most_becomes_the_owner_and_the_others_keep_their_order() -> None:
+    assert row_of(claim(A, 0, ("m", 8)), claim(B, 1, ("m", 9)), claim(C, 2, ("m", 9))) == (B, A, C)
+
+
+def test_more_maps_count_before_higher_counters() -> None:
+    """A colder replica does not hold the maps with fewer backups, however much of the others it has."""
+    assert row_of(claim(A, 0, ("m", 8), ("n", 1)), claim(B, 1, ("m", 90))) == (A, B, None)
+
+
+def test_a_copy_that_may_lack_something_is_not_believed() -> None:
+    assert row_of(claim(A, 0, ("m", 90), whole=False), claim(B, 1, ("m", 8))) == (B, None, None)
+    assert row_of(claim(A, 0, ("m", 90), whole=False)) is None
+    assert row_of(claim(A, 0, ("m", 90), whole=False), uncertain=True) == (A, None, None)
+
+
+def test_a_whole_copy_goes_before_a_damaged_one_that_claims_more() -> None:
+    claims = (claim(A, 0, ("m", 90), whole=False), claim(B, 1, ("m", 8)))
+    assert row_of(*claims, uncertain=True) == (B, None, None)
+
+
+def test_a_copy_of_another_epoch_is_another_history() -> None:
+    assert row_of(claim(A, 0, ("m", 90), epoch=1)) is None
+
+
+def test_empty_copies_are_copies() -> None:
+    assert row_of(claim(A, 0), claim(B, 1)) == (A, B, None)
+    assert row_of() is None
+
+
+def test_each_table_that_was_found_again_is_beyond_all_before() -> None:
+    assert next_generation(0) == GENERATION
+    assert next_generation(GENERATION - 1) == GENERATION
+    assert next_generation(GENERATION) == 2 * GENERATION
