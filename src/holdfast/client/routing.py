@@ -148,6 +148,7 @@ _FAULTS: dict[own.FaultKind, type[errors.HoldfastError]] = {
     own.FaultKind.MALFORMED: errors.ProtocolError,
     own.FaultKind.UNKNOWN: errors.Unknown,
     own.FaultKind.PASSIVE: errors.Passive,
+    own.FaultKind.NO_ROOM: errors.NoRoom,
 }
 
 _STATUSES: dict[Status, type[errors.RequestError]] = {
@@ -157,6 +158,7 @@ _STATUSES: dict[Status, type[errors.RequestError]] = {
     Status.CLOSING: errors.Closing,
     Status.TOO_LARGE: errors.TooLarge,
     Status.PASSIVE: errors.Passive,
+    Status.NO_ROOM: errors.NoRoom,
 }
 
 PASSING = (errors.Moved, errors.NotReady, errors.Closing)

@@ -208,7 +208,8 @@ class Member:
             case HistoryRead():
                 pass
             case DiskRoom(full):
-                self.log.full = full
+                self.membership.note_full(full=full)
+                self._restrict()
             case _:
                 assert_never(event)
 
@@ -327,6 +328,8 @@ class Member:
                 sender = self.membership.member(message.uuid)
                 if sender is not None and sender.life == message.life:
                     self.ledger.heard(sender.uuid, message.view, message.applied, message.known)
+                if self.router.full != self.membership.wishes.full:
+                    self._restrict()
                 self._wishes_changed()
             case m.JoinRequest():
                 self.membership.on_join_request(address, message)
@@ -425,7 +428,8 @@ class Member:
         gone = {uuid for uuid, _ in before - after} - {self.me}
         came = {uuid for uuid, _ in after - before} - {self.me}
         self.migrations.view_changed(old, new)
-        self._set_passive(passive=new is not None and not new.state.writes)
+        self.router.passive = new is not None and not new.state.writes
+        self._restrict()
         if self.membership.state != "member":
             self._stop_serving()
         else:
@@ -464,11 +468,11 @@ class Member:
             return m.Holdings(view, None, found.stores if found is not None else {}, [], kept)
         return m.Holdings(view, found.view, found.stores, sorted(found.rows.items()), kept)
 
-    def _set_passive(self, *, passive: bool) -> None:
-        """While passive, sessions find no copy to work on, and take the way through the router."""
-        self.router.passive = passive
+    def _restrict(self) -> None:
+        """While not every write may be taken, sessions find no copy to work on, and take the way through the router."""
+        self.router.full = frozenset(self.membership.wishes.full)
         for partition, copy in enumerate(self.lane.in_office):
-            self.lane.serving[partition] = None if passive else copy
+            self.lane.serving[partition] = None if self.router.restricted else copy
 
     def _close(self, partition: int) -> None:
         self.lane.serving[partition] = self.lane.in_office[partition] = None
@@ -525,7 +529,7 @@ class Member:
     def _serve(self, partition: int) -> None:
         copy = self.copies.held[partition]
         self.lane.in_office[partition] = copy
-        self.lane.serving[partition] = None if self.router.passive else copy
+        self.lane.serving[partition] = None if self.router.restricted else copy
         self.lane.retarget(copy)
         self.router.served(partition)
         self.source.took_office()

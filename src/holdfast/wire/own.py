@@ -236,6 +236,8 @@ class FaultKind(IntEnum):
     """It may or may not have been done."""
     PASSIVE = 9
     """The operator has made the cluster passive: nothing may be changed."""
+    NO_ROOM = 10
+    """A disk that would have to keep the write is full."""
 
 
 class Fault(msgspec.Struct, frozen=True, array_like=True, tag=64):

@@ -30,8 +30,6 @@ class Log:
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self._tickets = 0
         self._checkpoints: dict[int, Callable[[bool], None]] = {}
-        self.full = False
-        """Whether there is no room for more: writes to journalled maps are refused."""
 
     def wrote(self, partition: int, term: int, records: list[Record], *, urgent: bool) -> None:
         """A copy that is held here has applied these records. `urgent`: somebody waits for them to be durable."""
