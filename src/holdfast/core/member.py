@@ -104,7 +104,13 @@ class Member:
         if recovered is not None:
             self.copies.stale.update(recovered.copies)
         self.destination = Destination(
-            self.me, self.out, rows, self.copies, self.log, stored_row=self._stored_row
+            self.me,
+            self.out,
+            rows,
+            self.copies,
+            self.log,
+            stored_row=self._stored_row,
+            durable=rules.holds("fill-durable"),
         )
         self.router = Router(
             self.me, settings, self.out, rows, self.lane, present=self._present, coming=self._coming

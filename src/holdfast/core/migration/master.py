@@ -85,7 +85,7 @@ class Migrations:
         self.ledger: Ledger
         self.layout: Layout | None = None
         """Where every replica should live; the crash matrix gives another one, to have just the migration it wants."""
-        self.returns = Returns(settings, out, membership, replicas)
+        self.returns = Returns(settings, out, rules, membership, replicas)
         self._queue: dict[int, list[Migration]] = {}
         self._waiting: dict[Way, deque[int]] = {}
         """Partitions of the queue of which nothing runs, by the way of what comes next; none is empty."""

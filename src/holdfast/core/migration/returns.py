@@ -23,6 +23,7 @@ from holdfast.core.placement.migration import Slots
 from holdfast.core.placement.preference import kept_first, preferring
 from holdfast.core.placement.revival import Claim, next_generation, revived
 from holdfast.core.placement.table import Row
+from holdfast.core.rules import Rules
 
 PATIENCE = 3
 """With missing_stores = "accept": for how many times of suspicion nobody new may have come before that is done."""
@@ -31,8 +32,11 @@ PATIENCE = 3
 class Returns:
     """What is known of what members have kept; the master decides on it."""
 
-    def __init__(self, settings: Settings, out: Outbox, membership: Membership, width: int) -> None:
+    def __init__(
+        self, settings: Settings, out: Outbox, rules: Rules, membership: Membership, width: int
+    ) -> None:
         self._out = out
+        self._rules = rules
         self._membership = membership
         self._width = width
         self._policy = settings.cluster.missing_stores
@@ -93,7 +97,7 @@ class Returns:
         if self.unheard:
             return f"to be told what is in the files of: {', '.join(self.unheard)}"
         missing = self.missing
-        if not missing or self.accepted:
+        if not missing or self.accepted or not self._rules.holds("wait-for-stores"):
             return ""
         if self._policy == "accept":
             left_ns = self._since_ns + self._patience_ns - self._out.now_ns
@@ -164,6 +168,12 @@ class Returns:
 
     def _claims(self, partition: int, row: Row) -> list[Claim]:
         """The copies of this partition that those have brought back whom its row names."""
+        if not self._rules.holds("owner-by-proof"):
+            return [
+                Claim(uuid, 0, Kept(partition, row.epoch, [], True))
+                for uuid, copies in self._kept.items()
+                if partition in copies
+            ]
         slot_of: dict[str, int] = {}
         for slot, member in enumerate(row.holding):
             for holdings in self._holdings.values():
