@@ -99,7 +99,15 @@ class Remove:
     name: str
 
 
-Deed = Create | Write | Sync | Put | Remove
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """Give a file that is durable another name, durably; nothing to do when it has it already. The new name is free."""
+
+    name: str
+    to: str
+
+
+Deed = Create | Write | Sync | Put | Remove | Rename
 
 
 class DiskFull(Exception):
