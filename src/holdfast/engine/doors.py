@@ -54,6 +54,9 @@ class Writer(Protocol):
     def carry_out(self, effect: Append | Checkpoint | ReadHistory) -> None:
         """Begin to do this; the member hears of its end as an event, never before this call returns."""
 
+    def close(self) -> None:
+        """Write what is left, and let go of the files."""
+
 
 # -- the disk ---------------------------------------------------------------------------------------------------------
 

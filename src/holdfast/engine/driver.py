@@ -247,6 +247,8 @@ class Driver:
                     self.journal.carry_out(effect)
             case Stop(why):
                 self.stopped = True
+                if self.journal is not None:
+                    self.journal.close()
                 self.world.stopped(why)
             case _:
                 assert_never(effect)

@@ -49,8 +49,10 @@ from holdfast.wire.journal import HEAD_BYTES, HEADER_BYTES, Chain
 
 IDENTITY = "identity.json"
 FORMAT = 1
-SPARE = "next.seg"
-"""The segment that is reserved, and not begun."""
+SPARE = "next-"
+"""How the name of a segment begins that is reserved, and not begun. Each has another one: the lines of the disk do not
+wait for each other.
+"""
 GATHER_NS = 2 * MILLISECOND
 """What is not urgent waits so long for more."""
 SEAL_NS = 200 * MILLISECOND
@@ -136,6 +138,8 @@ class Journal:
             disk, found.identity.store, self._segments, self._checkpoints, self._answer, self._doubt
         )
         self._current: Segment | None = None
+        self._spare = ""
+        self._reserved = 0
         self._spare_bytes = 0
         """Of the reserved segment; 0: there is none."""
         self._reserving = False
@@ -428,7 +432,7 @@ class Journal:
             return None
         fresh = Segment(chain.segment, chain.first_lsn, chain.seed, self._spare_bytes, wall_ms)
         deeds: list[Deed] = [Sync(segment.name)] if segment is not None else []
-        deeds += [Rename(SPARE, fresh.name), Write(fresh.name, 0, header), Sync(fresh.name)]
+        deeds += [Rename(self._spare, fresh.name), Write(fresh.name, 0, header), Sync(fresh.name)]
         deeds.append(Write(fresh.name, HEADER_BYTES, first + data))
         self._segments.all.append(fresh)
         self._current = fresh
@@ -506,7 +510,9 @@ class Journal:
                 self._prune()
                 self._go_on()
 
-        self._disk.submit([Remove(SPARE), Create(SPARE, size)], done, line="checkpoint")
+        self._reserved += 1
+        self._spare = f"{SPARE}{self.identity.incarnation}-{self._reserved}.seg"
+        self._disk.submit([Create(self._spare, size)], done, line="checkpoint")
 
     def _no_room(self) -> None:
         """The next segment cannot be reserved. Journal that no restart needs makes room; else wait."""

@@ -263,7 +263,7 @@ def restore(
     )
     if opening.doubtful:
         opening.checkpoints.want_all()
-    void = [SPARE, *opening.void]
+    void = [*(name for name in names if name.startswith(SPARE)), *opening.void]
     found = Found(
         identity,
         lsn,
