@@ -208,8 +208,10 @@ class _Opening:
             next_lsn = self.newest_lsn + 1
             self._damaged(True, next_lsn + (not names), why)
         self.void += reading.void
-        last = reading.end.segment if reading.end.segment not in reading.void else ""
-        return next_lsn, reading.end.checksum, last
+        # A segment that was begun, and has no block: the next one gets its name.
+        self.void += [one.name for one in reading.segments if not one.blocks and one.first_lsn == next_lsn]
+        written = [one.name for one in reading.segments if one.blocks and one.name not in self.void]
+        return next_lsn, reading.end.checksum, written[-1] if written else ""
 
     def _needed(self) -> int:
         """The first block that any partition needs, or else the first after all that is known."""

@@ -115,7 +115,7 @@ class Returns:
         if why != self._told:
             self._told = why
             if why:
-                self._out.note("the table is not made yet: waiting", level="warning", why=why)
+                self._out.note("the table is not made yet: waiting", why=why)
 
     def table(self, partitions: int) -> tuple[dict[int, Row], list[int]]:
         """X-1: the rows, none if there never were any; and the partitions of which nobody can prove to hold everything:
