@@ -43,6 +43,8 @@ class Returns:
         self._patience_ns = PATIENCE * settings.cluster.suspect_after_ms * MILLISECOND
         self._holdings: dict[MemberId, Holdings] = {}
         self._kept: dict[MemberId, dict[int, Kept]] = {}
+        self._stores: dict[MemberId, str] = {}
+        """Which files those had whom rows may name."""
         self._since_ns = 0
         """When somebody new has come last."""
         self.accepted = False
@@ -57,12 +59,15 @@ class Returns:
         if view is not None and self._membership.member(sender) is not None:
             self._holdings[sender] = holdings
             self._kept[sender] = {kept.partition: kept for kept in holdings.kept}
+            self._stores.update(holdings.stores)
             seen = holdings.seen
             if seen is not None and seen.cluster_id == view.cluster_id:
                 self._membership.numbers_from = max(self._membership.numbers_from, seen.number)
 
     def view_changed(self, old: View | None, view: View | None) -> None:
         """Who has gone has taken with it what it had; who comes may bring something."""
+        if view is not None:
+            self._stores.update({info.uuid: info.store for info in view.members if info.store})
         here = {info.uuid for info in view.members} if view is not None else set()
         before = {info.uuid for info in old.members} if old is not None else set()
         self._holdings = {uuid: one for uuid, one in self._holdings.items() if uuid in here}
@@ -176,10 +181,9 @@ class Returns:
             ]
         slot_of: dict[str, int] = {}
         for slot, member in enumerate(row.holding):
-            for holdings in self._holdings.values():
-                store = holdings.stores.get(member) if member is not None else None
-                if store:
-                    slot_of[store] = slot
+            store = self._stores.get(member) if member is not None else None
+            if store:
+                slot_of[store] = slot
         return [
             Claim(info.uuid, slot_of[info.store], kept)
             for info in self._membership.members()
