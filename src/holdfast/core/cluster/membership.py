@@ -293,7 +293,7 @@ class Membership:
 
     def seed_absent(self, address: Address) -> None:
         """Nothing listens at this seed: it is in no cluster."""
-        self._formation.idle(address)
+        self._formation.absent(address)
 
     # -- heartbeats
 
