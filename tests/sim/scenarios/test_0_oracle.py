@@ -95,10 +95,11 @@ def a_map_leaked(scene: Scene) -> Callable[[], None]:
 
 def a_counter_differs(scene: Scene) -> Callable[[], None]:
     held = holder(scene, 1).copies.held[0].maps["ledger"]
-    held.counter += 1
+    before = held.updates.copy()
+    held.updates.next()
 
     def mend() -> None:
-        held.counter -= 1
+        held.updates = before
 
     return mend
 

@@ -80,11 +80,12 @@ class FilledMap:
             if key not in newer:
                 held.store(key, value, ttl_ms, max_idle_ms, key_hash, now_ns)
 
-    def take(self, record: Record, now_ns: int) -> None:
-        """Take a live record."""
+    def take(self, record: Record, now_ns: int, term: int = 0) -> None:
+        """Take a live record of this term."""
         held = self.held
         if record.counter <= self._begins:
             return
+        held.enter(term)
         if record.change is Change.CLEAR:
             self._clear(record.counter)
         elif self._is_new(record.key, record.counter):
@@ -193,10 +194,10 @@ class Shadow:
             self._shares[share.service].pour(share, now_ns)
         self.complete = fill.last
 
-    def take(self, record: Record, now_ns: int) -> None:
-        """Take a live record."""
+    def take(self, record: Record, now_ns: int, term: int = 0) -> None:
+        """Take a live record of this term: the first of a map may come after the last chunk."""
         if record.change is not Change.CALL:
-            self._map(record.map).take(record, now_ns)
+            self._map(record.map).take(record, now_ns, term)
         elif record.map in self._shares:
             self._shares[record.map].take(record, now_ns)
 
