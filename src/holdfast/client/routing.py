@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, repeat
 
 from holdfast import errors
 from holdfast.core.machine import Address
@@ -50,6 +50,7 @@ class TableRow:
 
     partition: int
     replicas: tuple[str | None, ...]
+    version: int = 0
 
     @property
     def owner(self) -> str | None:
@@ -62,12 +63,16 @@ class Table:
 
     def __init__(self, told: own.TableIs) -> None:
         self.version = told.version
+        self.stamp = told.stamp
+        """Equal on members whose tables are equal."""
         self.members = {member.uuid: member for member in told.members}
         """By UUID, oldest first."""
         uuids = [member.uuid for member in told.members]
         self.rows = [
-            TableRow(partition, tuple(None if at == own.NOBODY else uuids[at] for at in row))
-            for partition, row in enumerate(told.replicas)
+            TableRow(partition, tuple(None if at == own.NOBODY else uuids[at] for at in row), version)
+            for partition, (row, version) in enumerate(
+                zip(told.replicas, told.versions or repeat(0), strict=False)
+            )
         ]
 
     def __iter__(self) -> Iterator[TableRow]:

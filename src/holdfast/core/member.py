@@ -228,6 +228,14 @@ class Member:
             self.router.execute(request, done)
         return self._end_of_step()
 
+    def refill(
+        self, partition: int, member: MemberId, told: Callable[[str], None], now_ns: int
+    ) -> list[Effect]:
+        """An operator wants a backup of a partition that is served here filled anew: see `Source.refill`."""
+        self.out.now_ns = now_ns
+        self.source.refill(partition, member, told)
+        return self._end_of_step()
+
     def drain(self) -> list[Effect]:
         """The effects that sessions caused through the lane since the last step."""
         return self._end_of_step()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import assert_never, cast
 
 from holdfast.core.cluster.state import ClusterState, Wish
@@ -162,6 +162,15 @@ class Driver:
         """A session's request."""
         self._end_turn()
         self._carry_out(self.member.execute(request, done, self.world.now_ns()))
+        self._run()
+
+    def refill(self, partition: int, member: MemberId, told: Callable[[str], None]) -> None:
+        """The operator wants a backup of a partition filled anew; `told` hears "", or why not."""
+        if self.stopped:
+            told("this member has stopped")
+            return
+        self._end_turn()
+        self._carry_out(self.member.refill(partition, member, told, self.world.now_ns()))
         self._run()
 
     def enter(self) -> None:

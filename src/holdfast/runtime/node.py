@@ -18,6 +18,7 @@ from holdfast.core.member import Member
 from holdfast.core.messages import MemberInfo
 from holdfast.core.migration.news import News, Number
 from holdfast.core.migration.services import Service, is_service, with_services
+from holdfast.core.placement.table import Row
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import Done, EntryEvent, Outcome, Request
 from holdfast.core.store.partition import PartitionCopy
@@ -371,8 +372,17 @@ class Node:
     def rows(self) -> list[list[str | None]]:
         return [list(row.replicas) for row in self.member.table.rows]
 
+    def row(self, partition: int) -> Row:
+        return self.member.table.rows[partition]
+
     def table_version(self) -> int:
         return self.member.table.version
+
+    def table_stamp(self) -> int:
+        return self.member.table.stamp
+
+    def unfinished(self, partition: int) -> bool:
+        return self.member.lane.unfinished(partition)
 
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
         watcher = Sparing(changed, TELL_S)
