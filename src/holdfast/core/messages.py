@@ -48,8 +48,8 @@ class View(msgspec.Struct, frozen=True, array_like=True):
     """Whether everybody is to leave: the cluster is being shut down."""
     missing: list[MemberInfo] = []
     """Who has gone while the table was frozen, and has not come back."""
-    stores: dict[str, int] = {}
-    """The highest incarnation of all files that were ever in the cluster."""
+    stores: dict[str, tuple[int, MemberId]] = {}
+    """Of all files that were ever in the cluster the highest incarnation, and whose it was."""
     recovering: bool = False
     """Whether the cluster was stopped as a whole, and its table is still to be found in the files of its members."""
 

@@ -137,6 +137,7 @@ class Migrations:
                 self._repair({info.uuid for info in self._membership.members()})
                 rows = {p: row for p, row in enumerate(self.ledger.head) if row != self.ledger.table.rows[p]}
                 self.ledger.publish(rows)
+            self.returns.accepted = not self.ledger.table.assigned
             self._discard_plan()
             self.control()
 
@@ -409,9 +410,11 @@ class Migrations:
             return
         rows, lost = self.returns.table(len(self.ledger.head))
         if not rows:
-            self._first_assignment(candidates)
+            if len(candidates) >= self._settings.cluster.initial_members:
+                self._first_assignment(candidates)
             return
         self.ledger.propose(rows)
+        self.returns.accepted = False
         self._out.note("the table of before is found", partitions=len(rows), without_a_copy=len(lost))
         if lost:
             self._repair({info.uuid for info in self._membership.members()})
