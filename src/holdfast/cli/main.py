@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli.cluster import cluster
 from holdfast.cli.configuration import config
+from holdfast.cli.journal import journal
 from holdfast.cli.matrix import matrix
 from holdfast.cli.member import member
 from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, EXIT_STANDING
@@ -53,7 +54,21 @@ def explained(command: click.Command) -> click.Command:
     return command
 
 
-for command in (start, status, cluster, member, plan, simulate, matrix, audit, demo, chaos, resize, config):
+for command in (
+    start,
+    status,
+    cluster,
+    member,
+    journal,
+    plan,
+    simulate,
+    matrix,
+    audit,
+    demo,
+    chaos,
+    resize,
+    config,
+):
     holdfast.add_command(explained(command))
 
 
