@@ -63,7 +63,7 @@ def stores(view: View, members: list[MemberInfo]) -> dict[str, tuple[int, Member
 
 
 def awaited(view: View, members: list[MemberInfo]) -> list[MemberInfo]:
-    """Who may hold acknowledged writes in files, and is not here: while a stopped cluster is made whole, or it stops."""
+    """Who may hold acknowledged writes in files, and is not here: while a cluster comes back, or when it stops."""
     here = {info.store for info in members}
     found = {info.store: info for info in (*view.missing, *view.members) if info.store and not info.lite}
     return [info for store, info in found.items() if store not in here]

@@ -1,6 +1,6 @@
 """What does a member hold after a restart? Made of its checkpoints and of the blocks of its journal, in their order.
 
-- R-1: What a copy holds is what its checkpoint holds, and then every record of the blocks after it, as they were applied.
+- R-1: What a copy holds is what its checkpoint holds, and then every record of the blocks after it, in their order.
 - R-2: A record counts only when it continues the updates of its map: the next number, of a term that is not lower. One
   that is held already changes nothing. Anything else means that something is missing: the map ends before it, and the
   partition is uncertain. Only a checkpoint with gaps in its counter may be filled out of order.
@@ -176,7 +176,7 @@ class Recovery:
         elif type(entry) is Began:
             found = self._held.get(entry.partition)
             if found is None or found.lsn < lsn:
-                self._held[entry.partition] = _Held(PartitionCopy(entry.partition, entry.epoch), lsn)
+                self._held[entry.partition] = _Held(PartitionCopy(entry.partition, entry.epoch), lsn - 1)
                 self._baseless.pop(entry.partition, None)
         elif type(entry) is Dropped:
             self._dropped(lsn, entry)
