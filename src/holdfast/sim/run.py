@@ -150,6 +150,8 @@ def _judge_disks(world: World, cluster: Cluster, clients: list[Client]) -> list[
         world.after(world.random.randint(0, 3 * SECOND), partial(_start, cluster, index))
     world.run_until(world.now_ns + 3 * SECOND)
     world.run_until(world.now_ns + CONVERGE_NS, stop=lambda: _at_rest(cluster, clients))
+    # What is just on its way, such as the last offer of the table, may arrive.
+    world.run_until(world.now_ns + 2 * SECOND)
     if world.failures:
         return list(world.failures)
     problems: list[str] = []
