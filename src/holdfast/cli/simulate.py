@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from holdfast.cli.spread import spread
-from holdfast.core.rules import RULES
+from holdfast.core.rules import DIRECTED, RULES
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -103,7 +103,14 @@ def simulate(
         return
     workers = workers or os.cpu_count() or 1
     if alarm:
-        sys.exit(_alarm(parse_seeds(seeds), without or tuple(RULES), workers, console))
+        sys.exit(
+            _alarm(
+                parse_seeds(seeds),
+                without or tuple(rule for rule in RULES if rule not in DIRECTED),
+                workers,
+                console,
+            )
+        )
     if seed is not None:
         sys.exit(_replay(seed, frozenset(without), console, quiet=quiet, as_json=as_json))
     sys.exit(

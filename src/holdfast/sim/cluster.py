@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from holdfast.check import convergence, leftovers
-from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Settings
+from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, ReplicationSettings, Settings
 from holdfast.core.cluster.agreement import is_quorum
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.machine import MILLISECOND, Address, MemberId
@@ -242,7 +242,13 @@ def _views(member: Member) -> list[View]:
 
 
 def simulated_settings(
-    backups: int, partitions: int, *, chunk_bytes: int = 4096, mixed: bool = False
+    backups: int,
+    partitions: int,
+    *,
+    chunk_bytes: int = 4096,
+    mixed: bool = False,
+    tail_bytes: int = 65_536,
+    anti_entropy_ms: int = 0,
 ) -> Settings:
     """Settings with short times and small chunks, so that a run of seconds holds many changes.
 
@@ -255,5 +261,6 @@ def simulated_settings(
     return Settings(
         cluster=ClusterSettings(name="sim", heartbeat_ms=500, suspect_after_ms=3000),
         partitions=PartitionSettings(count=partitions, chunk_bytes=chunk_bytes, parallel_migrations=3),
+        replication=ReplicationSettings(tail_bytes=tail_bytes, anti_entropy_ms=anti_entropy_ms),
         maps=maps,
     )

@@ -10,6 +10,7 @@ from functools import partial
 from holdfast.check import convergence
 from holdfast.check.durability import judge_final, judge_reads
 from holdfast.core.machine import SECOND
+from holdfast.core.migration.choice import How
 from holdfast.core.placement.key import partition_of
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import Op, Outcome, Request, Status
@@ -21,6 +22,8 @@ from holdfast.sim.world import Process, World
 CONVERGE_NS = 180 * SECOND
 """Simulated time within which everything must be well again after the faults have ended."""
 CLIENTS = 3
+LOOKS = 32
+"""How often a run is looked at for what is left over, before that counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ def simulate(
         draw.choice([3, 7, 13, 31]),
         chunk_bytes=draw.choice([100, 1024]),
         mixed=draw.random() < 0.4,
+        **_replication(seed),
     )
     cluster = Cluster(world, settings, Rules(without), hosts + spare)
     world.tell(f"seed {seed}: {hosts} hosts, {backups} backups, {settings.partitions.count} partitions")
@@ -68,6 +72,15 @@ def simulate(
     faults.end()
     ear.running = False
     return _judged(seed, world, cluster, [*clients, crowd], faults)
+
+
+def _replication(seed: int) -> dict[str, int]:
+    """How much of the past a copy remembers, and how often replicas are compared."""
+    draw = random.Random(f"{seed}/replication")
+    return {
+        "tail_bytes": draw.choice([0, 1000, 65_536]),
+        "anti_entropy_ms": draw.choice([0, 1000, 5000]),
+    }
 
 
 def _start(cluster: Cluster, index: int) -> None:
@@ -108,6 +121,11 @@ def _figures(world: World, cluster: Cluster, clients: list[Client], faults: Faul
         "migrations": sum(master.completed for master in masters),
         "migrations_failed": sum(master.failed for master in masters),
         "migrations_under_faults": faults.migrations,
+        "repairs": sum(process.driver.member.repair.repaired for process in cluster.everyone),
+        **{
+            f"fills_{how.name.lower()}": sum(p.driver.member.source.fills[how] for p in cluster.everyone)
+            for how in How
+        },
         "members": len(cluster.everyone),
         "events": world.events,
         "simulated_s": round(world.now_ns / SECOND, 1),
@@ -136,9 +154,11 @@ def _judge_data(world: World, cluster: Cluster, clients: list[Client]) -> list[s
     touches = [touch for client in clients for touch in client.touches]
     reads = [read for client in clients for read in client.reads]
     problems = judge_final(writes, final, touches, world.now_ns) + judge_reads(writes, reads)
-    if cluster.leftovers():
+    for _ in range(LOOKS):
         # Perhaps something is just on its way, such as a look at the tables, that is always so from time to time.
-        world.run_until(world.now_ns + SECOND)
+        if not cluster.leftovers():
+            break
+        world.run_until(world.now_ns + SECOND // 16)
     return problems + cluster.leftovers() + world.failures
 
 
