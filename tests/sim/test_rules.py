@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from holdfast.core.rules import RULES, Rules
+from holdfast.core.rules import DIRECTED, RULES, Rules
 from holdfast.sim.run import simulate
 
+ROOT = Path(__file__).parent.parent.parent
 SEED = {
     "all-ack": 0,
     "destination-acks": 0,
@@ -32,6 +35,12 @@ SEED = {
 """The first seed of the campaign that shows the harm of each. If the code changes so that it does not any more, others
 are tried.
 """
+SHOWN_BY = {
+    "no-gap": "tests/core/migration/test_destination.py",
+    "newer-wins": "tests/core/migration/test_shadow.py",
+    "term": "tests/sim/test_repair.py",
+}
+"""Where a directed test shows the harm that a campaign has not enough luck for."""
 OTHERS = 250
 
 
@@ -47,7 +56,12 @@ def test_the_campaign_finds_the_rule_that_is_missing(rule: str) -> None:
 
 
 def test_every_rule_is_tried() -> None:
-    assert SEED.keys() == RULES.keys()
+    assert SEED.keys() | DIRECTED == RULES.keys()
+    assert not SEED.keys() & DIRECTED
+    assert SHOWN_BY.keys() == DIRECTED
+    for rule, path in SHOWN_BY.items():
+        test = (ROOT / path).read_text(encoding="utf-8")
+        assert f'without="{rule}"' in test or f"{rule.replace('-', '_')}=False" in test
 
 
 def test_a_rule_that_does_not_exist_cannot_be_switched_off() -> None:

@@ -50,6 +50,7 @@ from holdfast.core.placement.table import Row, Table
 from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
+from holdfast.core.replication.repair import Repair
 from holdfast.core.routing.router import Router
 from holdfast.core.rules import Rules
 from holdfast.core.safety import Safety
@@ -110,7 +111,8 @@ class Member:
             self.copies,
             self.log,
             stored_row=self._stored_row,
-            durable=rules.holds("fill-durable"),
+            rules=rules,
+            tail_bytes=settings.replication.tail_bytes,
         )
         self.router = Router(
             self.me, settings, self.out, rows, self.lane, present=self._present, coming=self._coming
@@ -139,6 +141,19 @@ class Member:
             filled=self.activation.holds,
             master=lambda: self.membership.master,
             view_number=lambda: self.membership.view.number if self.membership.view else 0,
+            journal=self.log.on,
+        )
+        self.repair = Repair(
+            self.me,
+            settings,
+            self.out,
+            rules,
+            rows,
+            self.copies,
+            self.source,
+            self.log,
+            is_active=lambda partition: partition in self.activation.active,
+            may_repair=lambda: self.membership.cluster_state.migrates,
         )
         self.ledger = Ledger(
             self.table,
@@ -152,6 +167,7 @@ class Member:
             active=self.source.active,
         )
         self.migrations.ledger = self.ledger
+        self.destination.full = lambda: self.me in self.membership.wishes.full
         self.membership.assigned = lambda: self.table.assigned
         self.safety = Safety(
             settings, self.out, self.membership, self.ledger, self.migrations, self.activation, self.lane
@@ -171,6 +187,7 @@ class Member:
         self.out.now_ns = now_ns
         self.membership.start()
         self.out.timer("sweep", SWEEP_NS)
+        self.repair.start()
         return self._end_of_step()
 
     def handle(self, event: Event, now_ns: int) -> list[Effect]:
@@ -212,7 +229,7 @@ class Member:
             case CheckpointWanted(partitions):
                 self._write_out(partitions)
             case HistoryRead():
-                pass
+                self.source.on_history(event)
             case DiskRoom(full):
                 self.membership.note_full(full=full)
                 self._restrict()
@@ -241,6 +258,7 @@ class Member:
         return self._end_of_step()
 
     def _end_of_step(self) -> list[Effect]:
+        self.repair.look()
         self.lane.flush()
         self.log.flush()
         self.activation.flush()
@@ -279,6 +297,10 @@ class Member:
                 self.source.on_filled(sender, message)
             case m.FillRefused():
                 self.source.on_fill_refused(sender, message)
+            case m.Summary():
+                self.repair.on_summary(sender, message)
+            case m.RepairWanted():
+                self.repair.on_wanted(sender, message)
             case m.Enlist():
                 self.copies.on_enlist(sender, message)
             case m.Enlisted():
@@ -359,12 +381,16 @@ class Member:
             self.router.on_timer()
         elif name in ("plan", "delay"):
             self.migrations.on_timer(name)
+        elif name == "refill":
+            self.destination.on_timer()
         elif name == "planning":
             self.migrations.go_on_planning()
         elif name == "part-look":
             self.membership.consider()
         elif name == "table":
             self.ledger.on_timer()
+        elif name == "repair":
+            self.repair.on_timer()
         elif name == "sweep":
             self.lane.sweep(SWEEP_LIMIT)
             self.copies.sweep()
@@ -379,7 +405,10 @@ class Member:
     def _write_out(self, partitions: tuple[int, ...]) -> None:
         """Write these partitions out, so that older parts of the journal are not needed any more."""
         for partition in partitions:
-            copy = self.copies.held.get(partition)
+            shadow = self.copies.shadows.get(partition)
+            # What is on the disk is the newer copy, once it is whole.
+            whole = shadow is not None and shadow.complete
+            copy = shadow.copy if shadow is not None and whole else self.copies.held.get(partition)
             taken = snapshot_of(copy, self.out.now_ns) if copy is not None else None
             if taken is not None:
                 self.log.checkpoint(taken, lambda well: None)
@@ -448,6 +477,7 @@ class Member:
             self._stop_serving()
         else:
             self.source.view_changed(gone | came)
+            self.repair.members_changed(gone | came)
             for partition, row in enumerate(self.table.rows):
                 if row.owner == self.me and came.intersection(row.replicas) and self.ledger.current:
                     self._take_office(partition)
@@ -500,12 +530,14 @@ class Member:
         for copy in self.copies.held.values():
             copy.term = 0
         self.source.reset()
+        self.repair.reset()
         self.copies.services.removed()
         self.destination.removed()
         self.copies.removed()
 
     def _became_current(self) -> None:
         """The newest table is here, after coming (back) into the cluster: take office where it says so."""
+        self.copies.returned()
         for partition, row in enumerate(self.table.rows):
             if row.owner == self.me and partition not in self.activation.active:
                 self._take_office(partition)
@@ -525,6 +557,7 @@ class Member:
         self.log.row(partition, new)
         copy = self.copies.row_changed(partition, old, new, self.destination.row_changed(partition, old))
         self.source.row_changed(partition)
+        self.repair.row_changed(partition)
         if new.owner != self.me:
             if copy is not None:
                 copy.term = 0
@@ -555,7 +588,15 @@ class Member:
 
     def unfinished(self) -> dict[str, int]:
         """What is under way here or kept for later, by kind; empty at rest. For judges and tests."""
-        machines = (self.copies, self.lane, self.source, self.ledger, self.migrations, self.router)
+        machines = (
+            self.copies,
+            self.lane,
+            self.source,
+            self.repair,
+            self.ledger,
+            self.migrations,
+            self.router,
+        )
         kinds = {what: count for machine in machines for what, count in machine.leftovers.items()}
         kinds["offices to take"] = self.activation.pending
         return {what: count for what, count in kinds.items() if count}

@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.core.cluster.state import ClusterState, Wish
 from holdfast.core.machine import MemberId
+from holdfast.core.migration.choice import Demand, How
 from holdfast.core.migration.news import News
 from holdfast.core.placement.migration import Migration
 from holdfast.core.placement.table import Row
@@ -346,6 +347,27 @@ class FillShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """With the last pieces: the terms of the share's updates."""
 
 
+class FillPlan(msgspec.Struct, frozen=True, array_like=True):
+    """What a supply sends of one map."""
+
+    map: str
+    how: How
+    counter: int
+    """The update counter at which the content begins: what was recorded up to it is in the content, or over. Without
+    content: the updates up to it are sent, or in the base."""
+    ranges: list[int] = []
+    """Key ranges that are sent whole, when not all are."""
+
+
+class FillRecords(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Updates of one map that the receiver has missed, in the order of the counter."""
+
+    map: str
+    runs: list[tuple[int, int]]
+    """Their terms, each with the number of records that are of it."""
+    records: list[Record]
+
+
 class Fill(msgspec.Struct, frozen=True, array_like=True, tag=34):
     """A chunk of a partition's content, supplied to a replica that is being filled."""
 
@@ -361,6 +383,11 @@ class Fill(msgspec.Struct, frozen=True, array_like=True, tag=34):
     """The replica index that the receiver will have, or has."""
     maps: list[FillEntries]
     shares: list[FillShare] = []
+    plans: list[FillPlan] = []
+    """In the first chunk after the empty one: what is sent of each map. Of a map that is not named: everything."""
+    records: list[FillRecords] = []
+    compare: bool = False
+    """In the empty chunk: whether the receiver is to tell the digests of what it has."""
 
 
 class Filled(msgspec.Struct, frozen=True, array_like=True, tag=35):
@@ -370,6 +397,8 @@ class Filled(msgspec.Struct, frozen=True, array_like=True, tag=35):
     version: int
     ticket: int
     sequence: int
+    demand: Demand | None = None
+    """With the empty chunk: what the receiver has to begin with."""
 
 
 class FillRefused(msgspec.Struct, frozen=True, array_like=True, tag=36):
@@ -379,6 +408,35 @@ class FillRefused(msgspec.Struct, frozen=True, array_like=True, tag=36):
     version: int
     ticket: int
     why: str
+
+
+class Summed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a primary holds of one map or service, in short."""
+
+    name: str
+    counter: int
+    term: int
+    digest: int
+
+
+class Summary(msgspec.Struct, frozen=True, array_like=True, tag=37):
+    """A primary tells a backup what this should hold, when it has taken every record that was sent before."""
+
+    partition: int
+    version: int
+    maps: list[Summed]
+    """Every map that this backup is to hold; what is not named is not there any more."""
+    services: list[Summed] = []
+
+
+class RepairWanted(msgspec.Struct, frozen=True, array_like=True, tag=38):
+    """My copy of this partition is not what it should be, and why."""
+
+    partition: int
+    version: int
+    why: str
+    content: bool = True
+    """Whether its content may be wrong, and not only updates missing."""
 
 
 class Forward(msgspec.Struct, frozen=True, array_like=True, tag=40):
@@ -440,6 +498,8 @@ Message = (
     | Fill
     | Filled
     | FillRefused
+    | Summary
+    | RepairWanted
     | Forward
     | Answer
     | Subscribe

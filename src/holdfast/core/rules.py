@@ -19,6 +19,9 @@ RULES: dict[str, str] = {
     "promotion-by-table": "A backup becomes owner only by a table from the master.",
     "wait-for-copies": "A partition whose in-sync copies are all unreachable waits; it is never silently emptied.",
     "copy-complete": "A destination counts as filled only when it holds the last chunk.",
+    "no-gap": "A copy that is being filled is complete only when no update up to the last chunk is missing.",
+    "newer-wins": "An update that comes late does not undo a newer one of the same key.",
+    "term": "Equal update counters of different terms are different histories.",
     "destination-first": "The master commits a migration only after its destination has stored the new row.",
     "forget-last": "A source forgets only after the master has committed.",
     "newest-table": "A new master learns the newest rows of every member before it publishes anything.",
@@ -32,6 +35,12 @@ RULES: dict[str, str] = {
     "in-order": "A packet that overtook others is handed on only after them.",
     "lives": "A packet counts only between the two members, and the lives of both, that it was sent between.",
 }
+
+DURABLE = frozenset({"durable-ack", "fill-durable", "wait-for-stores", "owner-by-proof"})
+"""Rules that count only when everybody's power fails."""
+
+DIRECTED = frozenset({"no-gap", "newer-wins", "term"})
+"""Those whose harm takes more luck than a campaign has: directed tests show it."""
 
 
 class Rules:

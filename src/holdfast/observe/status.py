@@ -86,6 +86,15 @@ def status_of(member: Member) -> dict[str, object]:
             "process": _process(member),
             "sent_bytes": member.source.bytes_sent,
         },
+        "replicas": {
+            "compared": member.repair.summaries_sent,
+            "differed": member.repair.asked,
+            "repaired": member.repair.repaired,
+            "filled": {how.name.lower(): count for how, count in member.source.fills.items()},
+            "history_bytes": member.source.bytes_history,
+            "ranges_bytes": member.source.bytes_ranges,
+            "full_bytes": member.source.bytes_full,
+        },
         "entries": {
             "primary": sum(copy.entry_count() for copy in member.lane.in_office if copy is not None),
             "all": sum(copy.entry_count() for copy in member.copies.held.values()),

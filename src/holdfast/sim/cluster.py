@@ -7,7 +7,7 @@ from functools import partial
 from typing import Literal
 
 from holdfast.check import convergence, leftovers
-from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Settings
+from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, ReplicationSettings, Settings
 from holdfast.config.schema import PersistenceSettings
 from holdfast.core.cluster.agreement import is_quorum
 from holdfast.core.cluster.identity import Identity
@@ -373,6 +373,8 @@ def simulated_settings(
     mixed: bool = False,
     journal: Journal = "off",
     persistence: PersistenceSettings | None = None,
+    tail_bytes: int = 65_536,
+    anti_entropy_ms: int = 0,
 ) -> Settings:
     """Settings with short times and small chunks, so that a run of seconds holds many changes.
 
@@ -394,5 +396,6 @@ def simulated_settings(
         cluster=ClusterSettings(name="sim", heartbeat_ms=500, suspect_after_ms=3000),
         partitions=PartitionSettings(count=partitions, chunk_bytes=chunk_bytes, parallel_migrations=3),
         persistence=PersistenceSettings() if journal == "off" else files,
+        replication=ReplicationSettings(tail_bytes=tail_bytes, anti_entropy_ms=anti_entropy_ms),
         maps=maps,
     )

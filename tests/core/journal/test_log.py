@@ -49,7 +49,7 @@ class Side:
             self.copies,
             self.log,
             stored_row=lambda partition: None,
-            durable=rules.holds("fill-durable"),
+            rules=rules,
         )
         self.told: list[bool] = []
 

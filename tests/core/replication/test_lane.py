@@ -137,3 +137,22 @@ def test_without_the_rule_nobody_is_waited_for() -> None:
     primary.write("a", 0)
     assert primary.told == {"a": True}
     assert list(primary.sent()) == [BEN]
+
+
+def test_what_a_missing_backup_will_want_is_remembered() -> None:
+    """Ben is gone: nobody is sent anything, and nobody waited for. A map without backups remembers nothing."""
+    primary = Primary()
+    primary.write("a", 0)
+    primary.row(0, ME)
+    primary.write("b", 0)
+    sent = primary.sent()
+    assert primary.told == {"a": True, "b": True}
+    assert sent == {}
+    tail = primary.copies[0].maps["m"].tail
+    assert tail is not None
+    assert [record.key for _, record in tail.since(0)] == [b"a", b"b"]
+    alone = Primary()
+    alone.rows[0] = Row(1, (ME,))
+    alone.write("a", 0)
+    alone.sent()
+    assert alone.copies[0].maps["m"].tail is None

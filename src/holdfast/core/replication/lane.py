@@ -23,7 +23,14 @@ from holdfast.core.messages import Replicate, Replicated, Section
 from holdfast.core.placement.table import Row
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import DEFAULT_TTL, EntryEvent, EventKind
-from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record, ServicePartition
+from holdfast.core.store.partition import (
+    FOLD_AT,
+    Change,
+    MapPartition,
+    PartitionCopy,
+    Record,
+    ServicePartition,
+)
 
 Told = Callable[[bool], None]
 Written = tuple[int, MapPartition, Record]
@@ -103,6 +110,7 @@ class Lane:
         self._number = 0
         self._waiting: dict[int, Batch] = {}
         self._of_partition: dict[int, dict[int, Batch]] = {}
+        self._tail_bytes = settings.replication.tail_bytes
         self._rows: list[Row] = []
         self._terms = [0] * settings.partitions.count
         """Of each partition that is served here: the version of the row with which this member took office."""
@@ -147,6 +155,9 @@ class Lane:
         if ttl_ms or max_idle_ms or key_hash or held.expiries:
             held.store(key, value, ttl_ms, max_idle_ms, key_hash, self._out.now_ns)
         else:
+            touched = held.touched
+            if touched is not None and key not in touched:
+                touched[key] = old
             held.entries[key] = value
         number = held.updates.next()
         if held.recorded:
@@ -297,19 +308,15 @@ class Lane:
         outgoing: dict[str, dict[int, list[Record]]] = {}
         written: dict[int, list[Record]] = {}
         urgent = False
-        for partition, held, record in records:
+        for (partition, held), part in _by_map(records).items():
+            held.keep(self._terms[partition], part, self._tail_bytes)
+            if held.touched is not None and len(held.touched) >= FOLD_AT:
+                held.fold()
             if held.journal != "off":
-                written.setdefault(partition, []).append(record)
+                written.setdefault(partition, []).extend(part)
                 urgent = urgent or held.journal == "sync"
             for target in held.targets:
-                parts = outgoing.get(target)
-                if parts is None:
-                    parts = outgoing[target] = {}
-                part = parts.get(partition)
-                if part is None:
-                    parts[partition] = [record]
-                else:
-                    part.append(record)
+                outgoing.setdefault(target, {}).setdefault(partition, []).extend(part)
         rows = self._rows
         for target, parts in outgoing.items():
             sections = [
@@ -414,7 +421,11 @@ class Lane:
         held.targets = tuple(targets)
         held.sync = frozenset(sync)
         held.journal = chosen.journal if self._log.on and not isinstance(held, ServicePartition) else "off"
-        held.recorded = bool(targets) or held.journal != "off"
+        # A backup that is missing now may come back, and is told then what it has missed.
+        missed = bool(self._tail_bytes) and chosen.copies > 1 and row.version > 1
+        held.recorded = bool(targets) or held.journal != "off" or missed
+        if not held.recorded:
+            held.no_digests()
 
     def retarget(self, copy: PartitionCopy) -> None:
         """The row or the destination changed while this member is primary: P-1 and P-2."""
@@ -448,3 +459,15 @@ class Lane:
         """This member is no longer the partition's primary: P-3."""
         for batch in list(self._of_partition.get(partition, {}).values()):
             self._finish(batch, known=False)
+
+
+def _by_map(records: list[Written]) -> dict[tuple[int, MapPartition], list[Record]]:
+    """The records of each map and partition, in the order of the writes."""
+    found: dict[tuple[int, MapPartition], list[Record]] = {}
+    for partition, held, record in records:
+        part = found.get((partition, held))
+        if part is None:
+            found[partition, held] = [record]
+        else:
+            part.append(record)
+    return found
