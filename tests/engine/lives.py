@@ -26,6 +26,8 @@ SMALL = PersistenceSettings(
     directory="x", segment_bytes=65_536, checkpoint_bytes=262_144, history_bytes=0, sync_interval_ms=50
 )
 TERM = 7
+State = dict[str, tuple[dict[bytes, bytes], int, list[tuple[int, int]]]] | None
+"""What is held of a partition, by map; None: nothing is known of it."""
 
 
 def taken_of(copy: PartitionCopy) -> Snapshot | None:

@@ -230,12 +230,35 @@ def test_a_damaged_checkpoint_is_replaced_by_the_one_before_and_the_journal() ->
     platter.crash(random.Random(5))
     found = reopened(platter)
     assert content(found.copies[0]) == content(life.copies[0])
-    assert found.uncertain == {}
+    # Nobody can say whether the damaged one held something that was never in the journal.
+    assert found.uncertain == {0: "its newest checkpoint is damaged"}
     assert len(found.damage) == 1
     platter.seen[files[0]][100] ^= 1
     found = reopened(platter)
     assert content(found.copies[0]) == content(life.copies[0]), "the journal goes back to the beginning"
     assert len(found.damage) == 2
+
+
+def test_a_missing_checkpoint_is_noticed_until_there_is_a_newer_one() -> None:
+    platter = Platter()
+    chosen = PersistenceSettings(directory="x", segment_bytes=65_536, checkpoint_bytes=2**30)
+    life = Life(platter, chosen).settle()
+    life.begin(0)
+    for index in range(3):
+        life.durably(life.put(0, f"k{index}", b"v"))
+        life.checkpoint(0)
+        life.settle()
+    files = sorted(name for name in platter.files if name.endswith(".parquet"))
+    del platter.files[files[-1]]
+    for _ in range(3):
+        platter.crash(random.Random(5))
+        again = Life(platter, chosen).settle()
+        assert again.recovered.uncertain == {0: "its newest checkpoint is missing"}
+    again.copies[0] = life.copies[0]
+    again.checkpoint(0)
+    again.settle()
+    platter.crash(random.Random(5))
+    assert reopened(platter).uncertain == {}
 
 
 def test_what_no_checkpoint_and_no_journal_holds_any_more_is_uncertain() -> None:

@@ -212,9 +212,8 @@ class Checkpoints:
         """Something of the journal cannot be read: every partition should have a new checkpoint."""
         self._eager = set(self.kept)
         for kept in self.kept.values():
-            if kept.dirty is None:
-                # It must not count as complete before that.
-                kept.dirty = (kept.clean_lsn + 1, 0)
+            # Its news may be in what cannot be read: it must not count as complete before that.
+            kept.dirty = (kept.clean_lsn + 1, 0)
 
     def unanswered(self, partition: int) -> None:
         """The member was asked for a checkpoint of this partition a while ago; perhaps it has not given any."""

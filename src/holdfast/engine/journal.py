@@ -155,6 +155,12 @@ class Journal:
             self.identity = msgspec.structs.replace(self.identity, cluster_id=cluster_id)
             self._submit([self._put_identity()], lambda: None)
 
+    def forgive(self) -> None:
+        """The cluster has made up for whatever was lost here: the next restart need not speak of it any more."""
+        if not self.identity.whole:
+            self.identity = msgspec.structs.replace(self.identity, whole=True)
+            self._submit([self._put_identity()], lambda: None)
+
     def when_ready(self, told: Callable[[], None]) -> None:
         """Call this when the incarnation is durable; never before this call returns."""
         if self.ready:

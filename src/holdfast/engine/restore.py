@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from holdfast.config.schema import PersistenceSettings
-from holdfast.core.journal.entries import Checkpointed, Snapshot
+from holdfast.core.journal.entries import Checkpointed, Entry, Snapshot
 from holdfast.core.journal.recovery import Recovered, Recovery
 from holdfast.core.machine import MemberId
 from holdfast.core.messages import View
@@ -52,6 +52,8 @@ class IdentityFile(msgspec.Struct, frozen=True):
     incarnation: int
     member: str
     cluster_id: str = ""
+    whole: bool = True
+    """Whether nothing was lost that the cluster has not made up for."""
 
 
 @dataclass(slots=True)
@@ -127,6 +129,8 @@ class _Opening:
     newest_lsn: int = 0
     """The newest block that a checkpoint knows of."""
     journal_bytes: int = 0
+    files: frozenset[str] = frozenset()
+    """The names of all files."""
     doubtful: bool = False
     """Whether something was damaged."""
 
@@ -175,6 +179,7 @@ class _Opening:
 
     def read_checkpoints(self, names: list[str]) -> None:
         """Read the newest checkpoint of each partition that is whole."""
+        self.files = frozenset(names)
         by_partition: dict[int, list[tuple[int, str]]] = {}
         for name in names:
             said = parse_name(name)
@@ -184,7 +189,7 @@ class _Opening:
             files = sorted(by_partition[partition], reverse=True)
             self.newest_lsn = max(self.newest_lsn, files[0][0])
             lsn, file = self.table.get(partition, (0, ""))
-            if not file:
+            if partition in self.table and not file:
                 # It was held no more at that time.
                 self.void += [name for of, name in files if of <= lsn]
                 files = [each for each in files if each[0] > lsn]
@@ -193,17 +198,21 @@ class _Opening:
                 continue
             base = self._base(files)
             if base is None:
-                self.recovery.no_base(partition, "its checkpoint is damaged")
+                self.recovery.missing(partition, files[0][0], "its checkpoint is damaged")
                 self.checkpoints.kept[partition] = Kept(files[:1], dirty=(1, 0))
                 continue
+            if base.lsn != files[0][0]:
+                self.recovery.missing(partition, files[0][0], "its newest checkpoint is damaged")
             clean_lsn = max(base.lsn, lsn) if base.files[0][1] == file else base.lsn
             self.recovery.base(base.snapshot, clean_lsn, base.files[0][1])
             self.checkpoints.found(base.files, clean_lsn, base.snapshot)
         for partition, (lsn, file) in sorted(self.table.items()):
             if partition not in by_partition:
                 self.checkpoints.kept[partition] = Kept(dirty=(lsn + 1, 0), clean_lsn=lsn)
-                if file:
-                    self.recovery.no_base(partition, "its checkpoint is missing")
+                if not file:
+                    self.recovery.void(partition, lsn)
+                else:
+                    self.recovery.missing(partition, lsn, "its checkpoint is missing")
 
     def _base(self, files: list[tuple[int, str]]) -> _Base | None:
         for position, (lsn, name) in enumerate(files):
@@ -242,6 +251,7 @@ class _Opening:
             self.journal_bytes += block.size
             self.checkpoints.wrote(block.lsn, self.journal_bytes, block.entries)
             self.recovery.block(block.lsn, block.entries)
+            self._look_for_files(block.entries)
         next_lsn = reading.end.lsn
         for damage in reading.damage[told:]:
             self._damaged(damage.lost, next_lsn, str(damage))
@@ -266,6 +276,16 @@ class _Opening:
         self.segments.all.sort(key=lambda segment: segment.first_lsn)
         last = reading.end.segment if reading.end.segment not in void else ""
         return next_lsn, reading.end.checksum, last
+
+    def _look_for_files(self, entries: list[Entry]) -> None:
+        """A checkpoint that was there once must be there, or a newer one."""
+        for entry in entries:
+            if isinstance(entry, Checkpointed) and entry.file and entry.file not in self.files:
+                said = parse_name(entry.file)
+                kept = self.checkpoints.kept.get(entry.partition)
+                base_lsn = kept.files[0][0] if kept is not None and kept.files else 0
+                if said is not None and said.lsn > base_lsn:
+                    self.recovery.missing(entry.partition, said.lsn, "its newest checkpoint is missing")
 
     def _needed(self) -> list[int]:
         """The first block that each partition needs, if it needs any."""
@@ -314,9 +334,9 @@ def restore(
     opening.read_checkpoints(names)
     lsn, checksum, last = opening.replay(journal, said_lsn)
     opening.recovery.finish(recovered)
-    recovered.whole = recovered.whole and not any(
-        partition not in recovered.copies for partition in recovered.uncertain
-    )
+    baseless = any(partition not in recovered.copies for partition in recovered.uncertain)
+    recovered.whole = recovered.whole and not baseless and identity.whole
+    identity = msgspec.structs.replace(identity, whole=recovered.whole)
     if opening.doubtful:
         opening.checkpoints.want_all()
     found = Found(
