@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from holdfast.cli.spread import spread
-from holdfast.core.rules import RULES
+from holdfast.core.rules import DIRECTED, RULES
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -103,7 +103,8 @@ def simulate(
         return
     workers = workers or os.cpu_count() or 1
     if alarm:
-        sys.exit(_alarm(parse_seeds(seeds), without or tuple(RULES), workers, console))
+        tried = without or tuple(name for name in RULES if name not in DIRECTED)
+        sys.exit(_alarm(parse_seeds(seeds), tried, workers, console))
     if seed is not None:
         sys.exit(_replay(seed, frozenset(without), console, quiet=quiet, as_json=as_json))
     sys.exit(

@@ -11,6 +11,8 @@ RULES: dict[str, str] = {
     "destination-acks": "The destination of a running migration takes part in every acknowledgement of its partition.",
     "durable-ack": "A write of a map with a synchronous journal is acknowledged when it is durable on every holder.",
     "fence": "A replica accepts records only from the primary it knows, at the same partition version.",
+    "monotonic-reads": "A member reads a backup only if it is not older than what the member was answered before.",
+    "apply-once": "A request that was applied and comes again is answered with what it was answered.",
     "record-order": "A backup applies records in the order of the update counter, each once.",
     "activate": "A new primary serves only after its replicas know it at the new version and hold what it holds.",
     "promotion-by-table": "A backup becomes owner only by a table from the master.",
@@ -29,6 +31,11 @@ RULES: dict[str, str] = {
     "in-order": "A packet that overtook others is handed on only after them.",
     "lives": "A packet counts only between the two members, and the lives of both, that it was sent between.",
 }
+
+DIRECTED = frozenset({"monotonic-reads", "apply-once"})
+"""Rules whose absence shows in directed stories only (`tests/sim/test_backup_reads.py`, `test_indeterminate.py`): what
+the campaign's clients remember would be the same.
+"""
 
 
 class Rules:

@@ -211,10 +211,13 @@ class Shadow:
                 filled.stands_at(part)
         for share in fill.shares:
             self._shares[share.service].pour(share, now_ns)
+        if fill.last:
+            self.copy.requests.merge(fill.requests)
         self.complete = fill.last
 
     def take(self, record: Record, term: int, now_ns: int) -> None:
         """Take a live record of this term."""
+        self.copy.requests.note(record.request)
         if record.change is not Change.CALL:
             self._map(record.map).take(record, term, now_ns)
         elif record.map in self._shares:
@@ -292,7 +295,7 @@ class Destination:
         if fill.joining:
             current = self._rows[partition].index_of(self._me)
             self._services.begin(MigrationEvent(partition, Endpoint.DESTINATION, current, fill.index))
-        copy = PartitionCopy(partition, fill.epoch)
+        copy = PartitionCopy(partition, fill.epoch, self._copies.request_ids)
         self._services.furnish(copy, fill.index)
         shadow = self.shadows[partition] = Shadow(sender, fill, copy, self._copies.open)
         return shadow

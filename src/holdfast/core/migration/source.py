@@ -212,6 +212,7 @@ class Source:
         self.bytes_sent += chunk.size
         self.chunks_sent += 1
         joining = supply.migration is not None
+        requests = copy.requests.encode() if last else b""
         self._out.send(
             supply.to,
             Fill(
@@ -225,6 +226,7 @@ class Source:
                 supply.index,
                 chunk.maps,
                 chunk.shares,
+                requests,
             ),
         )
         if joining and not self._rules.holds("copy-complete"):
