@@ -48,6 +48,7 @@ from holdfast.core.migration.source import Source
 from holdfast.core.placement.ledger import Ledger
 from holdfast.core.placement.table import Row, Table
 from holdfast.core.replication.activation import Activation
+from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.repair import Repair
@@ -115,8 +116,20 @@ class Member:
             tail_bytes=settings.replication.tail_bytes,
         )
         self.router = Router(
-            self.me, settings, self.out, rows, self.lane, present=self._present, coming=self._coming
+            self.me,
+            settings,
+            self.out,
+            rows,
+            self.lane,
+            present=self._present,
+            coming=self._coming,
+            held=self.copies.held,
+            heard=self._hears,
+            rules=rules,
         )
+        self.lane.backlog.changed = self._backlog_changed
+        self.backlog_changed: Callable[[], None] = lambda: None
+        """Set by the client door: told when clients should be read no more, or again."""
         self.activation = Activation(
             self.me,
             self.out,
@@ -175,6 +188,10 @@ class Member:
         self.listeners = Listeners(
             self.me, self.out, self.lane, lambda: [info.uuid for info in self.membership.members()]
         )
+        self.collectors = Collectors(self.out, lambda: [info.uuid for info in self.membership.members()])
+        self.copies.collected = self.collectors.tell
+        if settings.replication.backup_acks == "client":
+            self.lane.collectors = self.collectors
         self.router.told_whole = self.listeners.cleared
         self._watchers: list[Callable[[], None]] = []
         self._changed = False
@@ -315,6 +332,8 @@ class Member:
                 self.listeners.on_subscribe(sender, message)
             case m.Events():
                 self.listeners.on_events(message)
+            case m.Collecting():
+                self.collectors.on_collecting(sender, message)
             case _:
                 self._received_control(sender, message)
 
@@ -379,6 +398,8 @@ class Member:
     def _timer(self, name: str) -> None:
         if name == "route":
             self.router.on_timer()
+        elif name == "backups":
+            self.lane.on_timer()
         elif name in ("plan", "delay"):
             self.migrations.on_timer(name)
         elif name == "refill":
@@ -461,6 +482,15 @@ class Member:
     def _present(self, member: MemberId | None) -> bool:
         return self.membership.member(member) is not None
 
+    def _hears(self, member: MemberId) -> bool:
+        """Whether this member is in the cluster, and has heard of that one not long ago."""
+        detector = self.membership.detector
+        return self.membership.state == "member" and member not in detector.suspects(self.out.now_ns)
+
+    def _backlog_changed(self) -> None:
+        self._show()
+        self.backlog_changed()
+
     def _view_changed(self, old: m.View | None, new: m.View | None) -> None:
         self._changed = True
         self.safety.changed()
@@ -484,6 +514,7 @@ class Member:
         self._tell_holdings(old, new)
         self.ledger.view_changed(old, new)
         self.listeners.members_changed(gone, came)
+        self.collectors.members_changed(gone, came)
         self.router.members_gone(gone)
         self._known_departing = self.membership.departing
 
@@ -515,10 +546,22 @@ class Member:
     def _restrict(self) -> None:
         """While not every write may be taken, sessions find no copy to work on, and take the way through the router."""
         self.router.full = frozenset(self.membership.wishes.full)
+        self._show()
+
+    def _show(self) -> None:
+        hidden = self._hides
         for partition, copy in enumerate(self.lane.in_office):
-            self.lane.serving[partition] = None if self.router.restricted else copy
+            self.lane.serving[partition] = None if hidden else copy
+
+    @property
+    def _hides(self) -> bool:
+        """Whether sessions may not write through the data lane, because some writes must not be taken now."""
+        return self.router.restricted or self.lane.backlog.refusing
 
     def _close(self, partition: int) -> None:
+        copy = self.lane.in_office[partition]
+        if copy is not None:
+            self.router.step_down(partition, copy)
         self.lane.serving[partition] = self.lane.in_office[partition] = None
 
     def _stop_serving(self) -> None:
@@ -576,7 +619,7 @@ class Member:
     def _serve(self, partition: int) -> None:
         copy = self.copies.held[partition]
         self.lane.in_office[partition] = copy
-        self.lane.serving[partition] = None if self.router.restricted else copy
+        self.lane.serving[partition] = None if self._hides else copy
         self.lane.retarget(copy)
         self.router.served(partition)
         self.source.took_office()

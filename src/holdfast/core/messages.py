@@ -292,11 +292,21 @@ class Section(msgspec.Struct, frozen=True, array_like=True, gc=False):
     term: int = 0
 
 
+class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A client that wants to be told by the backup itself when it holds the records of these partitions."""
+
+    client: bytes
+    correlations: list[int]
+    """The ids by which the client knows its requests."""
+    partitions: list[int]
+
+
 class Replicate(msgspec.Struct, frozen=True, array_like=True, tag=30):
     """The records of a batch; or, sent again, those of several batches that are not finished yet."""
 
     batches: list[int]
     sections: list[Section]
+    acks: list[Ack] = []
 
 
 class Replicated(msgspec.Struct, frozen=True, array_like=True, tag=31):
@@ -388,6 +398,8 @@ class Fill(msgspec.Struct, frozen=True, array_like=True, tag=34):
     records: list[FillRecords] = []
     compare: bool = False
     """In the empty chunk: whether the receiver is to tell the digests of what it has."""
+    requests: bytes = b""
+    """In the last chunk: the requests that were applied not long ago (`Remembered.encode`)."""
 
 
 class Filled(msgspec.Struct, frozen=True, array_like=True, tag=35):
@@ -467,6 +479,13 @@ class Events(msgspec.Struct, frozen=True, array_like=True, tag=43):
     events: list[EntryEvent]
 
 
+class Collecting(msgspec.Struct, frozen=True, array_like=True, tag=44):
+    """These clients can be told by the sender that it holds their writes, and those not any more."""
+
+    added: list[bytes]
+    removed: list[bytes]
+
+
 Message = (
     JoinRequest
     | JoinAnswer
@@ -504,4 +523,5 @@ Message = (
     | Answer
     | Subscribe
     | Events
+    | Collecting
 )

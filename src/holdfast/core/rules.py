@@ -14,6 +14,8 @@ RULES: dict[str, str] = {
     "wait-for-stores": "A cluster that was stopped waits for everybody who was in it last and may hold writes.",
     "owner-by-proof": "Of copies from disks only those count that the newest row names, and that are proven whole.",
     "fence": "A replica accepts records only from the primary it knows, at the same partition version.",
+    "monotonic-reads": "A member reads a backup only if it is not older than what the member was answered before.",
+    "apply-once": "A request that was applied and comes again is answered with what it was answered.",
     "record-order": "A backup applies records in the order of the update counter, each once.",
     "activate": "A new primary serves only after its replicas know it at the new version and hold what it holds.",
     "promotion-by-table": "A backup becomes owner only by a table from the master.",
@@ -39,8 +41,8 @@ RULES: dict[str, str] = {
 DURABLE = frozenset({"durable-ack", "fill-durable", "wait-for-stores", "owner-by-proof"})
 """Rules that count only when everybody's power fails."""
 
-DIRECTED = frozenset({"no-gap", "newer-wins", "term"})
-"""Those whose harm takes more luck than a campaign has: directed tests show it."""
+DIRECTED = frozenset({"no-gap", "newer-wins", "term", "monotonic-reads", "apply-once"})
+"""Those whose harm takes more luck than a campaign has, or more memory than its clients: directed tests show it."""
 
 
 class Rules:

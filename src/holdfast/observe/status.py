@@ -100,6 +100,11 @@ def status_of(member: Member) -> dict[str, object]:
             "all": sum(copy.entry_count() for copy in member.copies.held.values()),
         },
         "batches_waiting": member.lane.waiting,
+        "backlog": {
+            "bytes": member.lane.backlog.bytes,
+            "crowded": member.lane.backlog.crowded,
+            "refusing": member.lane.backlog.refusing,
+        },
         "safe": not why_unsafe,
         "why_unsafe": why_unsafe,
         "cluster_safe": not why_cluster_unsafe,

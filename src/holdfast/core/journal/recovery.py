@@ -105,6 +105,7 @@ class Recovery:
         copy = PartitionCopy(snapshot.partition, snapshot.epoch)
         for taken in snapshot.maps:
             copy.maps[taken.name] = self._map(taken)
+        copy.requests.merge(snapshot.requests)
         self._held[snapshot.partition] = _Held(copy, lsn, file)
 
     def _map(self, taken: MapSnapshot) -> MapPartition:
@@ -248,6 +249,8 @@ class Recovery:
                     found.stopped[name] = why
                 plain = not why and updates.sequential and not held.expiries and held.lineage[-1:] != []
                 plain = plain and held.lineage[-1][0] == term
+            if record.request:
+                found.copy.requests.note(record.request)
 
     def _take(self, held: MapPartition, record: Record, term: int) -> str:
         """Apply a record if it may follow; else say what is wrong."""

@@ -152,7 +152,7 @@ class Destination:
         if fill.joining:
             current = self._rows[partition].index_of(self._me)
             self._services.begin(MigrationEvent(partition, Endpoint.DESTINATION, current, fill.index))
-        copy = PartitionCopy(partition, fill.epoch)
+        copy = PartitionCopy(partition, fill.epoch, self._copies.request_ids)
         self._services.furnish(copy, fill.index)
         shadow = self.shadows[partition] = Shadow(
             sender,

@@ -363,6 +363,7 @@ class Shadow:
     def _end(self, fill: Fill) -> None:
         """The last chunk: what the maps that are left stand at."""
         self._last = True
+        self.copy.requests.merge(fill.requests)
         for part in fill.maps:
             filled = self._map(part.map)
             filled.stands_at(part)
@@ -372,6 +373,7 @@ class Shadow:
 
     def take(self, record: Record, term: int, now_ns: int) -> None:
         """Take a live record of this term."""
+        self.copy.requests.note(record.request)
         if record.change is not Change.CALL:
             self._map(record.map).take(record, term, now_ns)
         elif record.map in self._shares:

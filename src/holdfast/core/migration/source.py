@@ -238,6 +238,7 @@ class Source:
         supply.bytes += chunk.size
         self.chunks_sent += 1
         joining = supply.migration is not None
+        requests = copy.requests.encode() if last else b""
         self._out.send(
             supply.to,
             Fill(
@@ -254,6 +255,7 @@ class Source:
                 chunk.plans,
                 chunk.records,
                 supply.compare and supply.sequence == 0,
+                requests,
             ),
         )
         if joining and not self._rules.holds("copy-complete"):

@@ -19,7 +19,7 @@ from holdfast.config import Settings
 from holdfast.core.journal.entries import Began, Dropped
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import MemberId, Outbox
-from holdfast.core.messages import Enlist, Enlisted, Replicate, Replicated, Section
+from holdfast.core.messages import Ack, Enlist, Enlisted, Replicate, Replicated, Section
 from holdfast.core.migration.services import Endpoint, MigrationEvent, Service, Services
 from holdfast.core.placement.table import Row
 from holdfast.core.rules import Rules
@@ -52,6 +52,10 @@ class Copies:
         self._awaits_disk = False
         """Whether something of the message that is being taken has to be durable before it is acknowledged."""
         self._settings = settings
+        self.request_ids = settings.replication.request_ids
+        """How many requests a copy remembers."""
+        self.collected: Callable[[list[Ack]], None] = lambda acks: None
+        """Told which clients wait for this member, when it holds what they wait for."""
         self._out = out
         self._fence = rules.holds("fence")
         self._ordered = rules.holds("record-order")
@@ -82,16 +86,42 @@ class Copies:
         taken = [section.partition for section in message.sections if self._take(sender, message, section)]
         if taken:
             answer = Replicated(message.batches, taken)
-            if self._awaits_disk and self._disk_acks:
-                self._log.when_durable(lambda: self._out.send(sender, answer))
-            else:
+            acks = self._acks_of(message, taken) if message.acks else []
+
+            def tell() -> None:
                 self._out.send(sender, answer)
+                if acks:
+                    self.collected(acks)
+
+            if self._awaits_disk and self._disk_acks:
+                self._log.when_durable(tell)
+            else:
+                tell()
             for partition in taken:
                 if partition in self._early:
                     self.retry(partition)
         if self.shadows or self.watched:
             for section in message.sections:
                 self._look_at(section.partition)
+
+    def _acks_of(self, message: Replicate, taken: list[int]) -> list[Ack]:
+        """What clients can be told now. What waits for one partition whose records are kept waits with these; what
+        waits for several is not told at all: the client gives up waiting, and does not know.
+        """
+        sections = {section.partition for section in message.sections}
+        kept = sections.difference(taken)
+        found: list[Ack] = []
+        for ack in message.acks:
+            rest = [partition for partition in ack.partitions if partition in kept]
+            if not sections.issuperset(ack.partitions):
+                continue
+            if not rest:
+                found.append(ack)
+            elif len(rest) == 1 and self._early.get(rest[0]):
+                early = self._early[rest[0]][-1][1]
+                if isinstance(early, Replicate) and early.batches == message.batches:
+                    early.acks.append(Ack(ack.client, ack.correlations, rest))
+        return found
 
     def _take(self, sender: MemberId, message: Replicate, section: Section) -> bool:
         partition = section.partition
@@ -193,6 +223,7 @@ class Copies:
                 continue
             held.enter(section.term)
             held.apply(record, now_ns)
+            copy.requests.note(record.request)
             applied.append(record)
             if record.change is not Change.CALL:
                 by_map.setdefault(held, []).append(record)
@@ -270,7 +301,7 @@ class Copies:
         if copy is None and old.version and new.epoch == old.epoch:
             raise InvariantBroken(f"row {new} of partition {partition} names {self._me}, which holds no copy")
         if copy is None or copy.epoch < new.epoch:
-            copy = self.held[partition] = PartitionCopy(partition, new.epoch)
+            copy = self.held[partition] = PartitionCopy(partition, new.epoch, self.request_ids)
             self._log.note(Began(partition, new.epoch))
         self.services.furnish(copy, index)
         return copy

@@ -22,6 +22,7 @@ import msgspec
 from holdfast.core.machine import MILLISECOND
 from holdfast.core.replication.counter import UpdateCounter
 from holdfast.core.replication.history import Tail
+from holdfast.core.replication.requests import KEPT, Remembered
 from holdfast.core.store.digest import RangeDigests, entry_digest, whole
 
 FOREVER = 0
@@ -54,6 +55,8 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ttl_ms: int = FOREVER
     max_idle_ms: int = FOREVER
     key_hash: int = 0
+    request: bytes = b""
+    """With the last record of a request that has an id: its mark (`core.replication.requests`)."""
 
 
 class Expiry:
@@ -389,9 +392,10 @@ class ServicePartition(MapPartition):
 class PartitionCopy:
     """Everything one member holds of one partition."""
 
-    __slots__ = ("epoch", "maps", "partition", "services", "term")
+    __slots__ = ("epoch", "maps", "partition", "requests", "services", "term")
 
-    def __init__(self, partition: int, epoch: int) -> None:
+    def __init__(self, partition: int, epoch: int, request_ids: int = KEPT) -> None:
+        """`request_ids`: how many of the last requests it remembers."""
         self.partition = partition
         self.epoch = epoch
         """Which history the content belongs to: a partition that was declared lost and began anew has a higher one."""
@@ -400,6 +404,7 @@ class PartitionCopy:
         self.maps: dict[str, MapPartition] = {}
         self.services: dict[str, ServicePartition] = {}
         """Apart from the maps, so that no client's map can have the name of a service."""
+        self.requests = Remembered(request_ids)
 
     def find(self, record: Record) -> MapPartition | None:
         """What the record is of: a map's share of this partition or a service's, if it is held."""
