@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Sequence
-from typing import NamedTuple
 
 from holdfast.config import Settings
 from holdfast.core.cluster.membership import Membership
@@ -30,6 +29,7 @@ from holdfast.core.messages import Holdings, MigrationReady, MigrationRefused, M
 from holdfast.core.migration.news import Loss
 from holdfast.core.migration.parting import why_kept
 from holdfast.core.migration.returns import Returns
+from holdfast.core.migration.running import Running, Way
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.placement.ledger import Ledger
 from holdfast.core.placement.migration import NONE, Migration, Slots
@@ -50,27 +50,6 @@ PLANNED_AT_ONCE = 16
 """Partitions whose way to the wanted row is one such step."""
 
 Layout = Callable[[Sequence[Slots], Sequence[Candidate], int], list[Slots]]
-
-
-class Running:
-    """A migration that was requested from its primary, or waits to be committed."""
-
-    __slots__ = ("began_ns", "committing", "migration", "owner", "version")
-
-    def __init__(self, migration: Migration, version: int, owner: MemberId, began_ns: int) -> None:
-        self.migration = migration
-        self.version = version
-        self.owner = owner
-        self.began_ns = began_ns
-        self.committing = False
-
-
-class Way(NamedTuple):
-    """What decides when a migration may start: whether it only balances, and between whom it goes."""
-
-    balances: bool
-    owner: MemberId
-    destination: MemberId
 
 
 class Migrations:
