@@ -68,7 +68,7 @@ def test_writes_that_backups_do_not_acknowledge_are_not_safe() -> None:
     owner, (backup,) = stage.owner_of("k"), stage.backups_of("k")
     backup.driver.member.copies.on_replicate = lambda sender, message: None  # type: ignore[method-assign]
     answers = stage.ask(owner, Op.SET, "k", "v")
-    stage.wait(5)
+    stage.wait(4)
     assert answers == []
     assert all(p.driver.member.safety.why_cluster_unsafe() for p in stage.processes)
 

@@ -469,6 +469,8 @@ class Member:
     def _restrict(self) -> None:
         """While not every write may be taken, sessions find no copy to work on, and take the way through the router."""
         self.router.full = frozenset(self.membership.wishes.full)
+        if self.router.restricted:
+            self.router.restrict()
         self._show()
 
     def _show(self) -> None:

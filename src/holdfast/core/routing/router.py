@@ -496,6 +496,17 @@ class Router:
         for parked in self._parked.pop(partition, []):
             self._dispatch(parked)
 
+    def restrict(self) -> None:
+        """What must not be taken now is refused now, also what waits for its partition."""
+        for partition, waiting in list(self._parked.items()):
+            for parked in list(waiting):
+                refused = self.why_refused(parked.request)
+                if refused is not None:
+                    waiting.remove(parked)
+                    self._answer(parked, refused)
+            if not waiting:
+                del self._parked[partition]
+
     def members_gone(self, gone: set[MemberId]) -> None:
         """R-2."""
         for ticket, (owner, parked) in list(self._sent.items()):
