@@ -25,6 +25,7 @@ from tests.interop.test_python_client import connected
 import holdfast
 from holdfast.cli.main import holdfast as command
 from holdfast.client.blocking import Client
+from holdfast.client.copies import ask_digests
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import Op, Request, Value
 from holdfast.demo.cluster import LocalCluster
@@ -102,7 +103,8 @@ def held(members: LocalCluster, key: str) -> list[list[tuple[int, int]]]:
     """Counter and digest of each map in each copy of the key's partition."""
     with Client(members.members[0].client_address) as client:
         partition = partition_of(to_stored(key), 0, 31)
-        copies = [client.digests(member.uuid, [partition])[0] for member in members.members]
+        told, _ = ask_digests(client, {member.uuid: [partition] for member in members.members})
+        copies = [told[member.uuid, partition] for member in members.members]
     return [[(one.counter, one.digest) for one in copy.maps] for copy in copies]
 
 

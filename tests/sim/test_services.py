@@ -16,7 +16,7 @@ from holdfast.check import convergence
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import MILLISECOND, SECOND, MemberId, Outbox
 from holdfast.core.messages import Fill, Replicate, Section
-from holdfast.core.migration import master as master_module
+from holdfast.core.migration import returns as returns_module
 from holdfast.core.migration.destination import Shadow
 from holdfast.core.migration.services import Endpoint, MigrationEvent, part_name, with_services
 from holdfast.core.placement.layout import Candidate, arrange
@@ -74,7 +74,7 @@ class Play(Stage):
     ) -> None:
         base = settings(map_backups, partitions={"chunk_bytes": 64})
         self.wished: Slots = ()
-        monkeypatch.setattr(master_module, "arranging", self.arranging)
+        monkeypatch.setattr(returns_module, "arranging", self.arranging)
         super().__init__(5, settings=base, rest=False, services=lambda: [Tally(backups)])
         self.form = form
         self.backups = backups

@@ -20,10 +20,10 @@ from holdfast.core.machine import MemberId
 from holdfast.core.messages import Kept
 from holdfast.core.placement.table import Row
 
-GENERATION = 1 << 50
+GENERATION = 1 << 40
 """The table of a cluster that was stopped as a whole goes on beyond the next multiple of this."""
-SPREAD = 1 << 24
-STEPS = 1 << 24
+SPREAD = 1 << 22
+STEPS = 1 << 16
 """So many versions lie between two places where a generation may begin."""
 
 
