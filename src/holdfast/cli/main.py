@@ -12,7 +12,7 @@ from holdfast.cli.configuration import config
 from holdfast.cli.matrix import matrix
 from holdfast.cli.member import member
 from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, EXIT_STANDING
-from holdfast.cli.pipeline import audit, chaos, demo, resize
+from holdfast.cli.pipeline import audit, chaos, demo, powercut, resize
 from holdfast.cli.plan import plan
 from holdfast.cli.simulate import simulate
 from holdfast.cli.start import start
@@ -53,7 +53,21 @@ def explained(command: click.Command) -> click.Command:
     return command
 
 
-for command in (start, status, cluster, member, plan, simulate, matrix, audit, demo, chaos, resize, config):
+for command in (
+    start,
+    status,
+    cluster,
+    member,
+    plan,
+    simulate,
+    matrix,
+    audit,
+    demo,
+    chaos,
+    powercut,
+    resize,
+    config,
+):
     holdfast.add_command(explained(command))
 
 
