@@ -26,7 +26,7 @@ from bench.run import ROOT
 from holdfast.demo.cluster import LocalCluster, Status
 
 SETTLE_S = 900.0
-KINDS = {"history": "bytes_history", "ranges": "bytes_ranges", "full": "bytes_full"}
+KINDS = {"history": "history_bytes", "ranges": "ranges_bytes", "full": "full_bytes"}
 """How a primary fills a copy: the name here, and that of the counter in the status."""
 MEGABYTE = 1_000_000
 CHECKED = 1_000
@@ -92,13 +92,13 @@ class Sent:
 
 def sent(statuses: list[Status]) -> Sent:
     """The counters of all members together."""
-    rows = [status["migrations"] for status in statuses]
+    rows: list[dict[str, int]] = [status.get("replicas", {}) for status in statuses]
     by_kind = {
         kind: sum(row[counter] for row in rows)
         for kind, counter in KINDS.items()
         if all(counter in row for row in rows)
     }
-    return Sent(sum(row["sent_bytes"] for row in rows), by_kind)
+    return Sent(sum(status["migrations"]["sent_bytes"] for status in statuses), by_kind)
 
 
 def come_back(plan: Plan, *, delay: bool, files: bool, folder: Path) -> Back:

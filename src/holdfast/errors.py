@@ -4,7 +4,7 @@
     ├── ConfigError              a setting is wrong; nothing was started
     ├── RequestError             one request failed
     │   ├── Refused              certainly not applied; safe to try again
-    │   │   └── Moved, NotReady, Denied, TooLarge, Closing, Passive, Unsupported
+    │   │   └── Moved, NotReady, Denied, TooLarge, Closing, Passive, NoRoom, Unsupported
     │   ├── Unknown              it may or may not have been applied
     │   └── Standing             an order that was taken, and is not carried out yet
     ├── ProtocolError            bytes from a peer or client that break the protocol
@@ -54,6 +54,10 @@ class Closing(Refused):
 
 class Passive(Refused):
     """The operator has made the cluster passive: entries can be read, not changed, until it is active again."""
+
+
+class NoRoom(Refused):
+    """A disk that would have to keep the write is full: entries can be read, not changed, until there is room again."""
 
 
 class Unsupported(Refused):

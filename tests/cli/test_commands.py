@@ -15,7 +15,7 @@ from holdfast.cli import simulate as simulation
 from holdfast.cli import status as inspection
 from holdfast.cli.credentials import Credentials
 from holdfast.cli.main import holdfast
-from holdfast.cli.simulate import parse_seeds
+from holdfast.cli.simulate import Terms, parse_seeds
 from holdfast.config import Settings
 from holdfast.core.rules import RULES
 from holdfast.errors import ConfigError
@@ -200,14 +200,17 @@ def test_seeds_are_a_count_or_a_range() -> None:
             parse_seeds(wrong)
 
 
-def fake(seed: int, *, without: frozenset[str] = frozenset(), story: object = None) -> Verdict:
+def fake(seed: int, terms: Terms, *, story: object = None) -> Verdict:
     """Fails on seed 3 always, and on seed 2 when a rule is off, unless that is 'fence'."""
+    without = terms.without
     if callable(story):
         story(f"story of {seed}")
     if seed == 4:
         raise ValueError("a bug")
     bad = seed == 3 or (seed == 2 and bool(without - {"fence"}))
-    return Verdict(seed, not bad, ["lost key 7"] if bad else [], f"{seed:064x}", {"reads": seed})
+    return Verdict(
+        seed, not bad, ["lost key 7"] if bad else [], f"{seed:064x}", {"fault_rot": 1, "reads": seed}
+    )
 
 
 @pytest.fixture
@@ -226,6 +229,47 @@ def test_a_campaign_says_which_seeds_failed_and_how_to_replay_them() -> None:
     assert "lost key 7" in bad.output
     assert "ValueError: a bug" in bad.output
     assert "3 seeds, 2 to 4, 0 migrations under faults: 2 failed" in bad.output
+
+
+@pytest.mark.usefixtures("faked")
+@pytest.mark.parametrize(
+    ("options", "journal", "flags"),
+    [
+        ((), "off", ""),
+        (("--journal", "off"), "off", ""),
+        (("--journal", "lazy"), "lazy", " --journal lazy"),
+        (("--journal", "mixed", "--without", "fence"), "mixed", " --without fence --journal mixed"),
+        (("--power-cuts",), "sync", " --power-cuts"),
+    ],
+)
+def test_how_maps_are_journalled_is_said_to_each_run_and_in_the_replay(
+    monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], journal: str, flags: str
+) -> None:
+    seen: list[Terms] = []
+
+    def noted(seed: int, terms: Terms, *, story: object = None) -> Verdict:
+        seen.append(terms)
+        return fake(seed, terms, story=story)
+
+    monkeypatch.setattr(simulation, "simulate_seed", noted)
+    told = run("simulate", "--seeds", "3..3", "--workers", "1", *options)
+    assert f"holdfast simulate --seed 3{flags}\n" in told.output
+    assert [(terms.journal, terms.power_cuts) for terms in seen] == [(journal, "--power-cuts" in options)]
+
+
+@pytest.mark.usefixtures("faked")
+def test_the_summary_ends_with_the_faults_by_kind() -> None:
+    lines = run("simulate", "--seeds", "3", "--workers", "1").output.splitlines()
+    (reads,) = [at for at, line in enumerate(lines) if "reads" in line]
+    (rot,) = [at for at, line in enumerate(lines) if "fault rot" in line]
+    assert reads < rot
+    assert " 3 " in lines[rot]
+
+
+def test_power_cuts_are_only_for_what_survives_them() -> None:
+    told = run("simulate", "--power-cuts", "--journal", "lazy")
+    assert told.exit_code == 2
+    assert "--power-cuts is not allowed with --journal lazy" in told.output
 
 
 @pytest.mark.usefixtures("faked")

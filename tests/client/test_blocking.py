@@ -266,13 +266,11 @@ def test_a_partition_without_an_owner_is_waited_for_and_then_named(cluster: Memo
         client.scan("m", 5)
 
 
-def test_digests_come_from_the_member_that_is_named(cluster: MemoryCluster, client: Client) -> None:
-    client.put_columns("m", KEYS, VALUES)
+def test_a_connection_is_to_the_member_that_is_named(cluster: MemoryCluster, client: Client) -> None:
     for member in cluster.members:
-        held_ = client.digests(member.member_uuid, range(PARTITIONS))
-        assert {digest.partition for digest in held_} == member.held.keys()
+        assert client.to(member.member_uuid).hello.member == member.member_uuid
     with pytest.raises(errors.NotReady, match="no member"):
-        client.digests("nobody", [1])
+        client.to("nobody")
 
 
 def test_another_process_at_a_members_address_is_not_mistaken_for_it(
@@ -283,7 +281,7 @@ def test_another_process_at_a_members_address_is_not_mistaken_for_it(
     cluster.do(lambda: setattr(first, "port", second.port))
     client.table()
     with pytest.raises(errors.NotReady, match="now, not"):
-        client.digests(first.member_uuid, [0])
+        client.to(first.member_uuid)
 
 
 def test_a_cluster_that_began_anew_is_refused(cluster: MemoryCluster, client: Client) -> None:
@@ -298,4 +296,4 @@ def test_a_broken_connection_is_said_to_be(cluster: MemoryCluster, client: Clien
     dead = cluster.members[2]
     cluster.do(lambda: cluster.kill(dead))
     with pytest.raises((Broken, errors.NotReady)):
-        client.digests(dead.member_uuid, [0])
+        client.to(dead.member_uuid)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.client.blocking import Client
+from holdfast.client.verify import diverged
 from holdfast.core.placement.key import partition_of
 from holdfast.demo.cluster import ClusterError, LocalCluster, free_ports
-from holdfast.demo.copies import diverged
 from holdfast.errors import HoldfastError
 
 CONFIG = "[maps.default]\nbackups = 1\n"

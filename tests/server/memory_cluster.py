@@ -14,6 +14,8 @@ from typing import Any, Self
 
 from tests.server.hazelcast.one_member import OneLane, OneMemberGrid
 
+from holdfast.core.machine import MemberId
+from holdfast.core.placement.table import Row
 from holdfast.core.store.operations import WHOLE, Done, Op, Outcome, Request, Status
 from holdfast.core.store.partition import Change, PartitionCopy, Record
 from holdfast.server.grid import ClusterCard, MemberCard
@@ -70,6 +72,11 @@ class MemoryMember(OneMemberGrid):
         self.held: dict[int, PartitionCopy] = {}
         self.lane = MemoryLane(self)
         self.lane.serving = [None] * world.partition_count
+        self.row_versions: dict[int, int] = {}
+        """Rows that this member knows in another version than 1."""
+        self.behind: list[MemberId] = []
+        self.waiting: set[int] = set()
+        """Partitions with writes that wait for backups."""
         self.port = 0
         self.alive = True
         self.server: asyncio.Server | None = None
@@ -89,8 +96,18 @@ class MemoryMember(OneMemberGrid):
     def rows(self) -> list[list[str | None]]:
         return self.world.rows
 
+    def row(self, partition: int) -> Row:
+        replicas = tuple(None if uuid is None else MemberId(uuid) for uuid in self.rows()[partition])
+        return Row(self.row_versions.get(partition, 1), replicas, 0, tuple(self.behind))
+
     def table_version(self) -> int:
         return self.world.version
+
+    def table_stamp(self) -> int:
+        return hash(tuple(sorted(self.row_versions.items()))) & 0xFFFF_FFFF
+
+    def unfinished(self, partition: int) -> bool:
+        return partition in self.waiting
 
     def local_copy(self, partition: int) -> PartitionCopy | None:
         return self.held.get(partition)

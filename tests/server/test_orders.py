@@ -57,6 +57,8 @@ def test_an_order_is_answered_when_it_is_so_and_not_before(wire: Wire, member: M
         ((own.Want.STATE, 1), "not ''"),
         ((own.Want.LEAVE, -1), "between 0 and"),
         ((own.Want.LEAVE, own.ORDER_MS_MAX + 1), "between 0 and"),
+        ((own.Want.REFILL, 1), "partitions are 0 to 6"),
+        ((own.Want.REFILL, 1, "", COUNT), "partitions are 0 to 6"),
     ],
 )
 def test_orders_that_make_no_sense_are_refused(

@@ -14,6 +14,7 @@ from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
 from holdfast.config import LimitSettings
 from holdfast.core.machine import MILLISECOND
 from holdfast.core.placement.key import partition_of
+from holdfast.core.store.digest import range_of, whole
 from holdfast.core.store.operations import Op, Outcome, Request, Status
 from holdfast.server import session as under_test
 from holdfast.wire import own
@@ -416,6 +417,24 @@ def test_digests_of_one_map_and_of_what_is_held_only(member: MemoryMember, wire:
     answer = wire.ask(own.AskDigests, [mine])
     assert (answer.answered, answer.held) == (1, [])
     assert wire.ask(own.AskDigests, [COUNT]).kind is own.FaultKind.MALFORMED
+
+
+def test_ranges_add_up_to_the_digest_and_can_be_read_alone(member: MemoryMember, wire: Wire) -> None:
+    mine = owned(member)[0]
+    keys = keys_of(mine, 40)
+    put(wire, mine, keys)
+    (held,) = wire.ask(own.AskDigests, [mine]).held
+    ranges = wire.ask(own.AskRanges, mine, "m")
+    assert whole(ranges.digests) == held.maps[0].digest
+    assert (ranges.counter, ranges.version) == (40, held.version)
+    wanted = range_of(keys[0])
+    page = wire.ask(own.Scan, "m", mine, any_copy=True, ranges=[wanted])
+    read, _ = page.columns.split()
+    assert sorted(read) == sorted(key for key in keys if range_of(key) == wanted)
+    assert wire.ask(own.AskRanges, mine, "nothing").digests == [0] * 64
+    del member.held[mine]
+    assert wire.ask(own.AskRanges, mine, "m").digests == []
+    assert wire.ask(own.AskRanges, COUNT, "m").kind is own.FaultKind.MALFORMED
 
 
 def test_an_answer_with_digests_ends_when_it_was_enough_work(

@@ -17,6 +17,7 @@ from holdfast.cli.plan import plan
 from holdfast.cli.simulate import simulate
 from holdfast.cli.start import start
 from holdfast.cli.status import status
+from holdfast.cli.verify import repair_command, verify_command
 from holdfast.errors import ConfigError, HoldfastError, Standing
 
 
@@ -53,11 +54,13 @@ def explained(command: click.Command) -> click.Command:
     return command
 
 
-for command in (
+COMMANDS = (
     start,
     status,
     cluster,
     member,
+    verify_command,
+    repair_command,
     plan,
     simulate,
     matrix,
@@ -67,7 +70,9 @@ for command in (
     powercut,
     resize,
     config,
-):
+)
+
+for command in COMMANDS:
     holdfast.add_command(explained(command))
 
 

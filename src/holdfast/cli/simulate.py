@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 from rich.console import Console
@@ -22,10 +22,28 @@ from holdfast.core.rules import RULES
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from holdfast.sim.run import Verdict
+    from holdfast.sim.run import Journalling, Verdict
 
+JOURNALS = ("off", "sync", "lazy", "mixed")
+FAULT = "fault_"
+"""What the figures of faults begin with; their kind follows."""
 SHOWN_PROBLEMS = 5
 SHOWN_SEEDS = 20
+
+
+class Terms(NamedTuple):
+    """What all runs of a campaign have in common."""
+
+    without: frozenset[str] = frozenset()
+    """Rules that are switched off."""
+    journal: Journalling = "off"
+    power_cuts: bool = False
+
+    def flags(self) -> str:
+        """The same as options of the command."""
+        rules = "".join(f" --without {rule}" for rule in sorted(self.without))
+        cuts = " --power-cuts" if self.power_cuts else ""
+        return rules + (cuts or (f" --journal {self.journal}" if self.journal != "off" else ""))
 
 
 def parse_seeds(text: str) -> range:
@@ -40,26 +58,26 @@ def parse_seeds(text: str) -> range:
     return seeds
 
 
-def campaign(seeds: range, without: frozenset[str], workers: int) -> Generator[Verdict, None, None]:
+def campaign(seeds: range, terms: Terms, workers: int) -> Generator[Verdict, None, None]:
     """The verdict of every seed, as they come. A run that raises counts as a failed one."""
-    yield from spread(seeds, partial(judged, without=without), workers)
+    yield from spread(seeds, partial(judged, terms=terms), workers)
 
 
-def simulate_seed(
-    seed: int, *, without: frozenset[str], story: Callable[[str], None] | None = None
-) -> Verdict:
+def simulate_seed(seed: int, terms: Terms, *, story: Callable[[str], None] | None = None) -> Verdict:
     """One run. The simulator is loaded here, so that no other command pays for it."""
     from holdfast.sim.run import simulate
 
-    return simulate(seed, without=without, story=story)
+    return simulate(
+        seed, without=terms.without, story=story, journal=terms.journal, power_cuts=terms.power_cuts
+    )
 
 
-def judged(seed: int, without: frozenset[str]) -> Verdict:
+def judged(seed: int, terms: Terms) -> Verdict:
     """One run; an error in the member's or the simulator's code is a verdict too."""
     from holdfast.sim.run import Verdict
 
     try:
-        return simulate_seed(seed, without=without)
+        return simulate_seed(seed, terms)
     except Exception as error:  # noqa: BLE001 - whatever goes wrong belongs to this seed
         return Verdict(seed, False, [f"{type(error).__name__}: {error}"], "", {})
 
@@ -74,6 +92,14 @@ def judged(seed: int, without: frozenset[str]) -> Verdict:
 @click.option(
     "--alarm", is_flag=True, help="For each rule (or each --without) find a seed that shows its harm."
 )
+@click.option(
+    "--journal",
+    type=click.Choice(JOURNALS),
+    help="How maps are journalled: off (if nothing is said), as it says, or one of these for each seed.",
+)
+@click.option(
+    "--power-cuts", is_flag=True, help="All members lose power at once, at least twice a seed; journal sync."
+)
 @click.option("--rules", is_flag=True, help="List the rules.")
 @click.option("--quiet", is_flag=True, help="No story with --seed, no progress bar.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each verdict.")
@@ -84,6 +110,8 @@ def simulate(
     workers: int,
     without: tuple[str, ...],
     alarm: bool,
+    journal: Journalling | None,
+    power_cuts: bool,
     rules: bool,
     quiet: bool,
     as_json: bool,
@@ -101,25 +129,28 @@ def simulate(
         for name, meaning in RULES.items():
             click.echo(f"{name:20} {meaning}")
         return
+    if power_cuts and journal not in (None, "sync"):
+        raise ConfigError(
+            f"--power-cuts is not allowed with --journal {journal}: only 'sync' survives them whole"
+        )
     workers = workers or os.cpu_count() or 1
+    terms = Terms(frozenset(without), journal or ("sync" if power_cuts else "off"), power_cuts)
     if alarm:
-        sys.exit(_alarm(parse_seeds(seeds), without or tuple(RULES), workers, console))
+        sys.exit(_alarm(parse_seeds(seeds), terms, workers, console))
     if seed is not None:
-        sys.exit(_replay(seed, frozenset(without), console, quiet=quiet, as_json=as_json))
-    sys.exit(
-        _campaign(parse_seeds(seeds), frozenset(without), workers, console, quiet=quiet, as_json=as_json)
-    )
+        sys.exit(_replay(seed, terms, console, quiet=quiet, as_json=as_json))
+    sys.exit(_campaign(parse_seeds(seeds), terms, workers, console, quiet=quiet, as_json=as_json))
 
 
-def _replay(seed: int, without: frozenset[str], console: Console, *, quiet: bool, as_json: bool) -> int:
-    verdict = simulate_seed(seed, without=without, story=None if quiet or as_json else click.echo)
+def _replay(seed: int, terms: Terms, console: Console, *, quiet: bool, as_json: bool) -> int:
+    verdict = simulate_seed(seed, terms, story=None if quiet or as_json else click.echo)
     if as_json:
         click.echo(_line(verdict))
         return 0 if verdict.ok else 1
     for name, value in verdict.figures.items():
         click.echo(f"  {name:24} {value:>12,}")
     click.echo(f"  {'trace hash':24} {verdict.trace_hash}")
-    _show_problems([verdict], console)
+    _show_problems([verdict], terms, console)
     console.print(
         f"seed {seed}: good" if verdict.ok else f"seed {seed}: FAILED", style="green" if verdict.ok else "red"
     )
@@ -127,13 +158,13 @@ def _replay(seed: int, without: frozenset[str], console: Console, *, quiet: bool
 
 
 def _campaign(
-    seeds: range, without: frozenset[str], workers: int, console: Console, *, quiet: bool, as_json: bool
+    seeds: range, terms: Terms, workers: int, console: Console, *, quiet: bool, as_json: bool
 ) -> int:
     began = time.monotonic()
     verdicts: list[Verdict] = []
     with _progress(disabled=quiet or as_json) as progress:
         task = progress.add_task("0 failed", total=len(seeds))
-        for verdict in campaign(seeds, without, workers):
+        for verdict in campaign(seeds, terms, workers):
             verdicts.append(verdict)
             if as_json:
                 click.echo(_line(verdict))
@@ -144,16 +175,17 @@ def _campaign(
     verdicts.sort(key=lambda verdict: verdict.seed)
     bad = [verdict for verdict in verdicts if not verdict.ok]
     if not as_json:
-        _show_problems(bad[:SHOWN_SEEDS], console)
+        _show_problems(bad[:SHOWN_SEEDS], terms, console)
         _show_figures(verdicts, time.monotonic() - began, console)
     return 1 if bad else 0
 
 
-def _alarm(seeds: range, rules: tuple[str, ...], workers: int, console: Console) -> int:
+def _alarm(seeds: range, terms: Terms, workers: int, console: Console) -> int:
     """Whether the judges notice each rule that is switched off."""
+    rules = [rule for rule in RULES if rule in terms.without or not terms.without]
     idle = []
     for rule in rules:
-        verdicts = campaign(seeds, frozenset({rule}), workers)
+        verdicts = campaign(seeds, terms._replace(without=frozenset({rule})), workers)
         found = next((verdict for verdict in verdicts if not verdict.ok), None)
         verdicts.close()
         if found is None:
@@ -181,11 +213,10 @@ def _progress(*, disabled: bool) -> Progress:
     )
 
 
-def _show_problems(bad: list[Verdict], console: Console) -> None:
+def _show_problems(bad: list[Verdict], terms: Terms, console: Console) -> None:
     for verdict in bad:
-        console.print(
-            f"seed {verdict.seed} failed; replay it: holdfast simulate --seed {verdict.seed}", style="red"
-        )
+        replay = f"holdfast simulate --seed {verdict.seed}{terms.flags()}"
+        console.print(f"seed {verdict.seed} failed; replay it: {replay}", style="red")
         for problem in verdict.problems[:SHOWN_PROBLEMS]:
             console.print(f"  {problem}", markup=False)
 
@@ -195,7 +226,9 @@ def _show_figures(verdicts: list[Verdict], seconds: float, console: Console) -> 
     for verdict in verdicts:
         total.update(verdict.figures)
     table = Table(show_header=False)
-    for name, value in total.items():
+    faults = sorted(name for name in total if name.startswith(FAULT))
+    for name in [name for name in total if name not in faults] + faults:
+        value = total[name]
         table.add_row(name.replace("_", " "), f"{value:,.0f}" if isinstance(value, float) else f"{value:,}")
     # One hash over all: two campaigns agree exactly when each of their runs does.
     whole = hashlib.sha256("".join(verdict.trace_hash for verdict in verdicts).encode()).hexdigest()

@@ -29,7 +29,7 @@ from holdfast.client.routing import (
 from holdfast.core.machine import Address
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import DEFAULT_TTL, READS, Op, Request, Value
-from holdfast.errors import HoldfastError, NotReady, ProtocolError, Refused, Unknown
+from holdfast.errors import HoldfastError, NotReady, Refused, Unknown
 from holdfast.wire import own
 
 PUT_ROWS_MAX = 4096
@@ -116,24 +116,6 @@ class Client:
         self._known = self._of_anyone(ask)
         self._stale = False
         return self._known
-
-    def digests(
-        self, member: str, partitions: Sequence[int], map_name: str | None = None
-    ) -> list[own.PartitionDigest]:
-        """What the member (a UUID) holds of these partitions: see `wire.own.AskDigests`.
-
-        Raises NotReady when it is no member, Broken when it does not answer.
-        """
-        connection = self._to(member)
-        held: list[own.PartitionDigest] = []
-        rest = list(partitions)
-        while rest:
-            answer = connection.ask(own.AskDigests(connection.next_number(), rest, map_name), own.Digests)
-            if not answer.answered:
-                raise ProtocolError(f"{connection.address} answered for no partition")
-            held += answer.held
-            rest = rest[answer.answered :]
-        return held
 
     # -- single operations
 
@@ -344,9 +326,9 @@ class Client:
         owner = table.owner(partition)
         if owner is None:
             raise NotReady(f"partition {partition} has no owner now")
-        return self._to(owner)
+        return self.to(owner)
 
-    def _to(self, member: str) -> Connection:
+    def to(self, member: str) -> Connection:
         """The connection to a member. Raises NotReady when it is none, Broken when it cannot be reached."""
         table = self._table()
         row = table.members.get(member)

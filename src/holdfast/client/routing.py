@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, repeat
 
 from holdfast import errors
 from holdfast.core.machine import Address
@@ -50,6 +50,7 @@ class TableRow:
 
     partition: int
     replicas: tuple[str | None, ...]
+    version: int = 0
 
     @property
     def owner(self) -> str | None:
@@ -62,12 +63,16 @@ class Table:
 
     def __init__(self, told: own.TableIs) -> None:
         self.version = told.version
+        self.stamp = told.stamp
+        """Equal on members whose tables are equal."""
         self.members = {member.uuid: member for member in told.members}
         """By UUID, oldest first."""
         uuids = [member.uuid for member in told.members]
         self.rows = [
-            TableRow(partition, tuple(None if at == own.NOBODY else uuids[at] for at in row))
-            for partition, row in enumerate(told.replicas)
+            TableRow(partition, tuple(None if at == own.NOBODY else uuids[at] for at in row), version)
+            for partition, (row, version) in enumerate(
+                zip(told.replicas, told.versions or repeat(0), strict=False)
+            )
         ]
 
     def __iter__(self) -> Iterator[TableRow]:
@@ -148,6 +153,7 @@ _FAULTS: dict[own.FaultKind, type[errors.HoldfastError]] = {
     own.FaultKind.MALFORMED: errors.ProtocolError,
     own.FaultKind.UNKNOWN: errors.Unknown,
     own.FaultKind.PASSIVE: errors.Passive,
+    own.FaultKind.NO_ROOM: errors.NoRoom,
 }
 
 _STATUSES: dict[Status, type[errors.RequestError]] = {
@@ -157,6 +163,7 @@ _STATUSES: dict[Status, type[errors.RequestError]] = {
     Status.CLOSING: errors.Closing,
     Status.TOO_LARGE: errors.TooLarge,
     Status.PASSIVE: errors.Passive,
+    Status.NO_ROOM: errors.NoRoom,
 }
 
 PASSING = (errors.Moved, errors.NotReady, errors.Closing)

@@ -116,10 +116,12 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Write this content out as a checkpoint; `Checkpointed` tells when it is durable."""
+    """Write this content out as a checkpoint; `CheckpointDone` tells when it is durable."""
 
     ticket: int
     snapshot: Snapshot
+    after: int
+    """What the appends up to this number say is in the content, and nothing of what later ones say (0: before all)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,13 @@ class Member:
         if recovered is not None:
             self.copies.stale.update(recovered.copies)
         self.destination = Destination(
-            self.me, self.out, rows, self.copies, self.log, stored_row=self._stored_row
+            self.me,
+            self.out,
+            rows,
+            self.copies,
+            self.log,
+            stored_row=self._stored_row,
+            durable=rules.holds("fill-durable"),
         )
         self.router = Router(
             self.me, settings, self.out, rows, self.lane, present=self._present, coming=self._coming
@@ -208,7 +214,8 @@ class Member:
             case HistoryRead():
                 pass
             case DiskRoom(full):
-                self.log.full = full
+                self.membership.note_full(full=full)
+                self._restrict()
             case _:
                 assert_never(event)
 
@@ -219,6 +226,14 @@ class Member:
             done(Outcome(Status.CLOSING, None, "this member has left the cluster"))
         else:
             self.router.execute(request, done)
+        return self._end_of_step()
+
+    def refill(
+        self, partition: int, member: MemberId, told: Callable[[str], None], now_ns: int
+    ) -> list[Effect]:
+        """An operator wants a backup of a partition that is served here filled anew: see `Source.refill`."""
+        self.out.now_ns = now_ns
+        self.source.refill(partition, member, told)
         return self._end_of_step()
 
     def drain(self) -> list[Effect]:
@@ -327,6 +342,8 @@ class Member:
                 sender = self.membership.member(message.uuid)
                 if sender is not None and sender.life == message.life:
                     self.ledger.heard(sender.uuid, message.view, message.applied, message.known)
+                if self.router.full != self.membership.wishes.full:
+                    self._restrict()
                 self._wishes_changed()
             case m.JoinRequest():
                 self.membership.on_join_request(address, message)
@@ -425,7 +442,8 @@ class Member:
         gone = {uuid for uuid, _ in before - after} - {self.me}
         came = {uuid for uuid, _ in after - before} - {self.me}
         self.migrations.view_changed(old, new)
-        self._set_passive(passive=new is not None and not new.state.writes)
+        self.router.passive = new is not None and not new.state.writes
+        self._restrict()
         if self.membership.state != "member":
             self._stop_serving()
         else:
@@ -464,11 +482,11 @@ class Member:
             return m.Holdings(view, None, found.stores if found is not None else {}, [], kept)
         return m.Holdings(view, found.view, found.stores, sorted(found.rows.items()), kept)
 
-    def _set_passive(self, *, passive: bool) -> None:
-        """While passive, sessions find no copy to work on, and take the way through the router."""
-        self.router.passive = passive
+    def _restrict(self) -> None:
+        """While not every write may be taken, sessions find no copy to work on, and take the way through the router."""
+        self.router.full = frozenset(self.membership.wishes.full)
         for partition, copy in enumerate(self.lane.in_office):
-            self.lane.serving[partition] = None if passive else copy
+            self.lane.serving[partition] = None if self.router.restricted else copy
 
     def _close(self, partition: int) -> None:
         self.lane.serving[partition] = self.lane.in_office[partition] = None
@@ -525,7 +543,7 @@ class Member:
     def _serve(self, partition: int) -> None:
         copy = self.copies.held[partition]
         self.lane.in_office[partition] = copy
-        self.lane.serving[partition] = None if self.router.passive else copy
+        self.lane.serving[partition] = None if self.router.restricted else copy
         self.lane.retarget(copy)
         self.router.served(partition)
         self.source.took_office()

@@ -100,6 +100,8 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """The last round of this view that the sender has applied."""
     known: int = 0
     """Of the master: every member has applied the rounds up to this one."""
+    full: bool = False
+    """Whether the sender's disk is full: writes that it would have to keep are refused."""
 
 
 class ViewDecided(msgspec.Struct, frozen=True, array_like=True, tag=4):

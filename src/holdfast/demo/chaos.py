@@ -19,8 +19,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from holdfast.client.verify import diverged
 from holdfast.demo.cluster import LocalCluster
-from holdfast.demo.copies import diverged
 from holdfast.demo.workload import WorkloadProcess, read_back
 from holdfast.errors import HoldfastError
 

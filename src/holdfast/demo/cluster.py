@@ -409,9 +409,10 @@ class LocalCluster:
         return ""
 
     def log_tails(self) -> str:
-        """The last lines of every member's log."""
+        """The last lines of every member's log, of its last start."""
+        last = {member.name: member for member in self.members}
         return "\n".join(
-            f"--- {member.name} (pid {member.pid}) ---\n{member.log_tail()}" for member in self.members
+            f"--- {member.name} (pid {member.pid}) ---\n{member.log_tail()}" for member in last.values()
         )
 
     def _oldest(self) -> ManagedMember:

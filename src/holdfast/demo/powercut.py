@@ -24,9 +24,9 @@ from statistics import median
 
 from rich.console import Console
 
+from holdfast.client.verify import diverged
 from holdfast.demo import chaos
 from holdfast.demo.cluster import LocalCluster
-from holdfast.demo.copies import diverged
 from holdfast.demo.witness import History, WitnessProcess, read_all
 from holdfast.errors import HoldfastError
 

@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from holdfast.client.blocking import Client
+from holdfast.client.verify import diverged
 from holdfast.demo.cluster import LocalCluster, ManagedMember
-from holdfast.demo.copies import diverged
 from holdfast.demo.latency import CRASH, MOVEMENT, PHASES, PROCESSES, Judged, Log, Span, judge
 from holdfast.demo.paced import PacedProcess
 from holdfast.demo.workload import read_back

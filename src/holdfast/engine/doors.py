@@ -54,6 +54,9 @@ class Writer(Protocol):
     def carry_out(self, effect: Append | Checkpoint | ReadHistory) -> None:
         """Begin to do this; the member hears of its end as an event, never before this call returns."""
 
+    def close(self) -> None:
+        """Write what is left, and let go of the files."""
+
 
 # -- the disk ---------------------------------------------------------------------------------------------------------
 
@@ -99,7 +102,15 @@ class Remove:
     name: str
 
 
-Deed = Create | Write | Sync | Put | Remove
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """Give a file that is durable another name, durably; nothing to do when it has it already. The new name is free."""
+
+    name: str
+    to: str
+
+
+Deed = Create | Write | Sync | Put | Remove | Rename
 
 
 class DiskFull(Exception):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import assert_never, cast
 
 from holdfast.core.cluster.state import ClusterState, Wish
@@ -164,6 +164,15 @@ class Driver:
         self._carry_out(self.member.execute(request, done, self.world.now_ns()))
         self._run()
 
+    def refill(self, partition: int, member: MemberId, told: Callable[[str], None]) -> None:
+        """The operator wants a backup of a partition filled anew; `told` hears "", or why not."""
+        if self.stopped:
+            told("this member has stopped")
+            return
+        self._end_turn()
+        self._carry_out(self.member.refill(partition, member, told, self.world.now_ns()))
+        self._run()
+
     def enter(self) -> None:
         """A session is about to use the data lane: set the time of the step."""
         self._out.now_ns = self.world.now_ns()
@@ -247,6 +256,8 @@ class Driver:
                     self.journal.carry_out(effect)
             case Stop(why):
                 self.stopped = True
+                if self.journal is not None:
+                    self.journal.close()
                 self.world.stopped(why)
             case _:
                 assert_never(effect)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
 from holdfast.core.cluster.state import ClusterState, Wish
+from holdfast.core.machine import MemberId
 from holdfast.errors import HoldfastError, NotReady, Refused
 from holdfast.wire import own
 
@@ -102,6 +103,26 @@ class Control:
             self._become(Wish.NONE)
             raise
 
+    async def refill(self, partition: int, member: str, timeout_s: float) -> None:
+        """Fill a backup of a partition that is served here anew; returns when it holds what this member holds."""
+        self._must_be_member()
+        ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        def told(why: str) -> None:
+            if not ended.done():
+                ended.set_result(why)
+
+        self._node.guard(lambda: self._driver.refill(partition, MemberId(member), told))
+        try:
+            async with asyncio.timeout(timeout_s):
+                why = await ended
+        except TimeoutError:
+            raise TimeoutError(
+                f"not within {timeout_s:g} s: the copy of partition {partition} on {member} is being filled"
+            ) from None
+        if why:
+            raise Refused(why)
+
     def _become(self, wish: Wish) -> None:
         self._node.guard(lambda: self._driver.become(wish))
 
@@ -180,6 +201,8 @@ class Control:
                 return self.demote(timeout_s)
             case own.Want.DATA:
                 return self.promote(timeout_s)
+            case own.Want.REFILL:
+                return self.refill(order.partition, order.member, timeout_s)
 
     async def stop(self) -> None:
         """The member ends: orders that are fulfilled by that are answered, the others given up."""

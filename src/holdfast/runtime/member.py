@@ -20,7 +20,17 @@ from holdfast.core.migration.news import Kind, Loss, News
 from holdfast.core.migration.services import Service
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import DEFAULT_TTL, EntryEvent, Op, Outcome, Request, Status, Value
-from holdfast.errors import Closing, Moved, NotReady, Passive, Refused, RequestError, TooLarge, Unknown
+from holdfast.errors import (
+    Closing,
+    Moved,
+    NoRoom,
+    NotReady,
+    Passive,
+    Refused,
+    RequestError,
+    TooLarge,
+    Unknown,
+)
 from holdfast.runtime.node import Node
 from holdfast.wire.values import from_stored, to_stored
 
@@ -33,6 +43,7 @@ REFUSALS: dict[Status, type[RequestError]] = {
     Status.CLOSING: Closing,
     Status.TOO_LARGE: TooLarge,
     Status.PASSIVE: Passive,
+    Status.NO_ROOM: NoRoom,
 }
 
 

@@ -9,6 +9,7 @@ import random
 import time
 import uuid as uuids
 from collections.abc import Callable, Container, Sequence
+from pathlib import Path
 
 from holdfast.config import Settings
 from holdfast.core.cluster.identity import Identity
@@ -17,14 +18,17 @@ from holdfast.core.member import Member
 from holdfast.core.messages import MemberInfo
 from holdfast.core.migration.news import News, Number
 from holdfast.core.migration.services import Service, is_service, with_services
+from holdfast.core.placement.table import Row
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import Done, EntryEvent, Outcome, Request
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.engine.driver import Driver
-from holdfast.errors import Closing, ConfigError, InvariantBroken, Unknown
+from holdfast.engine.files import driver_with_files
+from holdfast.errors import Closing, ConfigError, InvariantBroken, JournalBroken, Unknown
 from holdfast.observe.status import status_of
 from holdfast.runtime.clients import Connection, Door
 from holdfast.runtime.control import Control
+from holdfast.runtime.disk import RealDisk, uncollected
 from holdfast.runtime.peers import Incoming, Network
 from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.wire import own
@@ -40,11 +44,11 @@ goes by an old one for so long is forwarded."""
 async def _listen(
     make: Callable[[], asyncio.BaseProtocol], host: str, port: int, *, given: bool, key: str
 ) -> tuple[asyncio.Server, int]:
-    """Listen at the port, or, if it was not set by anyone and is taken, at the next free one."""
+    """Take the port, or, if it was not set by anyone and is taken, the next free one; `start_serving` opens it."""
     loop = asyncio.get_running_loop()
     for candidate in range(port, port + (1 if given or port == 0 else PORTS_TRIED)):
         try:
-            server = await loop.create_server(make, host, candidate, backlog=1024)
+            server = await loop.create_server(make, host, candidate, backlog=1024, start_serving=False)
         except OSError as error:
             if given or port == 0:
                 raise ConfigError(
@@ -104,6 +108,7 @@ class Node:
         self._stopping: asyncio.Task[None] | None = None
         self.driver: Driver
         self.member: Member
+        self._disk: RealDisk | None = None
         self._network: Network
         self._door: Door
         self._client_server: asyncio.Server | None = None
@@ -142,16 +147,70 @@ class Node:
         public = chosen.public_host or chosen.host
         network.address = Address(public, member_port)
         self.client_address = Address(public, client_port)
-        self.member = Member(
-            self._identity(public, member_port, client_port), settings, Rules(), self.services
-        )
+        identity = self._identity(public, member_port, client_port)
+        try:
+            self.driver = await self._open(identity)
+        except BaseException:
+            self._client_server.close()
+            await network.stop()
+            raise
+        self.member = self.driver.member
         self.lane = self.member.lane
-        self.driver = Driver(self.member, self)
         self.control = Control(self)
         network.failed = self.failed
         network.begin(self.driver)
         self._door = Door(self, settings.limits, self.driver.enter, self.driver.leave_lane, self.failed)
+        await member_server.start_serving()
+        await self._client_server.start_serving()
         self.driver.start()
+
+    async def _open(self, identity: Identity) -> Driver:
+        """The member, with what its files hold; returns when it may act."""
+        settings = self.settings
+        if not settings.persistence.directory or settings.member.lite:
+            return Driver(Member(identity, settings, Rules(), self.services), self)
+        directory = Path(settings.persistence.directory)
+        self._disk = RealDisk(directory, self.loop, self.guard)
+        began = time.monotonic()
+        log.info("opening %s", directory)
+        try:
+            with uncollected():
+                driver, journal, recovered = driver_with_files(
+                    self._disk,
+                    self,
+                    identity,
+                    settings,
+                    Rules(),
+                    self.services,
+                    name=settings.member.name,
+                    new_id=lambda: str(uuids.uuid4()),
+                    failed=self.failed,
+                )
+        except BaseException:
+            self._disk.close()
+            raise
+        for what in recovered.damage:
+            log.warning("in %s: %s", directory, what)
+        for partition, why in sorted(recovered.uncertain.items()):
+            log.error("partition %d: it may be that not all of it is here: %s", partition, why)
+        entries = sum(copy.entry_count() for copy in recovered.copies.values())
+        log.info(
+            "files opened for the %d. time: %d entries of %d partitions, in %.1f s",
+            recovered.incarnation,
+            entries,
+            len(recovered.copies),
+            time.monotonic() - began,
+        )
+        ready = asyncio.Event()
+        journal.when_ready(ready.set)
+        broken = asyncio.create_task(self.ended.wait())
+        waits = {asyncio.create_task(ready.wait()), broken}
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        if not ready.is_set():
+            raise JournalBroken(f"{directory} cannot be written: {self.broken}")
+        return driver
 
     def _identity(self, host: str, member_port: int, client_port: int) -> Identity:
         settings = self.settings
@@ -198,6 +257,9 @@ class Node:
                 call.set_exception(Unknown("this member has stopped before the answer came"))
         await self._network.stop()
         await self._door.close_all()
+        if self._disk is not None and self.driver.journal is not None:
+            # What was acknowledged is durable; the rest is worth a moment.
+            self.driver.journal.close()
 
     def failed(self, error: BaseException) -> None:
         """Something went wrong inside the member: it stops rather than guess. To the cluster this is a crash."""
@@ -310,8 +372,17 @@ class Node:
     def rows(self) -> list[list[str | None]]:
         return [list(row.replicas) for row in self.member.table.rows]
 
+    def row(self, partition: int) -> Row:
+        return self.member.table.rows[partition]
+
     def table_version(self) -> int:
         return self.member.table.version
+
+    def table_stamp(self) -> int:
+        return self.member.table.stamp
+
+    def unfinished(self, partition: int) -> bool:
+        return self.member.lane.unfinished(partition)
 
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
         watcher = Sparing(changed, TELL_S)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.core.migration.news import News, Number
+from holdfast.core.placement.table import Row
 from holdfast.core.store.operations import Done, EntryEvent, Request
 from holdfast.core.store.partition import MapPartition, PartitionCopy
 from holdfast.wire import own
@@ -114,8 +115,17 @@ class Grid(Protocol):
         A row is empty before the first assignment; None stands for a replica that nobody holds.
         """
 
+    def row(self, partition: int) -> Row:
+        """One row of it, with its version, and who is behind."""
+
     def table_version(self) -> int:
         """The version of that table; grows with every change."""
+
+    def table_stamp(self) -> int:
+        """64 bits over that table: equal on members whose tables are equal."""
+
+    def unfinished(self, partition: int) -> bool:
+        """Whether some write of a partition that is served here waits for a backup, sync or async."""
 
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
         """Call `changed` after each change of members or owners; answers the function that ends it."""

@@ -14,10 +14,12 @@ from typing import assert_never
 
 from holdfast.config import LimitSettings
 from holdfast.core.cluster.state import ClusterState
+from holdfast.core.machine import MemberId
 from holdfast.core.migration.news import News
 from holdfast.core.placement.key import partition_of
+from holdfast.core.store.digest import RangeDigests, range_of
 from holdfast.core.store.operations import DEFAULT_TTL, WHOLE, Op, Outcome, Request
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.store.partition import Expiry, MapPartition, PartitionCopy
 from holdfast.errors import ProtocolError, TooLarge
 from holdfast.server.grid import Grid
 from holdfast.wire import own
@@ -115,6 +117,8 @@ class OwnSession:
                 self._order(question)
             case own.Watch():
                 self._watch(question)
+            case own.AskRanges():
+                self._ranges(question)
             case _:
                 assert_never(question)
 
@@ -159,13 +163,14 @@ class OwnSession:
                     [own.NOBODY if uuid is None else position.get(uuid, own.NOBODY) for uuid in row]
                     for row in self._grid.rows()
                 ],
+                [self._grid.row(partition).version for partition in range(self._grid.partition_count)],
+                self._grid.table_stamp(),
             )
         )
 
     def _digests(self, question: own.AskDigests) -> None:
         if not self._in_range(question.id, question.partitions):
             return
-        rows = self._grid.rows()
         held: list[own.PartitionDigest] = []
         answered = entries = 0
         for partition in question.partitions:
@@ -177,18 +182,32 @@ class OwnSession:
                 continue
             digests = [_digest(one) for one in copy if question.map is None or one.name == question.map]
             entries += sum(digest.entries for digest in digests)
-            row = rows[partition]
-            me = self._grid.member_uuid
+            row = self._grid.row(partition)
             held.append(
                 own.PartitionDigest(
                     partition,
                     copy.epoch,
-                    row.index(me) if me in row else -1,
+                    row.index_of(MemberId(self._grid.member_uuid)),
                     self._lane.in_office[partition] is copy,
                     digests,
+                    row.version,
+                    list(row.behind),
+                    self._grid.unfinished(partition),
                 )
             )
         self._say(own.Digests(question.id, self._grid.table_version(), answered, held))
+
+    def _ranges(self, question: own.AskRanges) -> None:
+        if not self._in_range(question.id, [question.partition]):
+            return
+        copy = self._grid.local_copy(question.partition)
+        version = self._grid.row(question.partition).version
+        if copy is None:
+            self._say(own.Ranges(question.id, version, 0, [], []))
+            return
+        held = copy.maps.get(question.map) or MapPartition(question.map)
+        digests = RangeDigests.digests(held.entries)
+        self._say(own.Ranges(question.id, version, held.counter, held.proven_lineage(), digests))
 
     # -- what an operator wants, and hears
 
@@ -200,6 +219,8 @@ class OwnSession:
         if order.want is own.Want.STATE and order.state not in set(ClusterState):
             detail = f"a cluster is {', '.join(ClusterState)}; not {order.state!r}"
             self._fault(order.id, own.FaultKind.MALFORMED, detail)
+            return
+        if order.want is own.Want.REFILL and not self._in_range(order.id, [order.partition]):
             return
         if not self._may_wait(order.id):
             return
@@ -311,10 +332,10 @@ class OwnSession:
         self._page(question.id, self._scan)
 
     def _page(self, number: int, scan: _Scanned) -> None:
-        columns = scan.take()
+        page = scan.take(number)
         if scan.ended:
             self._scan = None
-        self._say(own.Page(number, not scan.ended, scan.counter, columns))
+        self._say(page)
 
     def _put_columns(self, put: own.PutColumns) -> None:
         refused = _why_malformed(put.map, put.ttl_ms)
@@ -406,7 +427,18 @@ class OwnSession:
 class _Scanned:
     """The entries of a map in one partition at one moment. Costs two references an entry, no copies."""
 
-    __slots__ = ("_at", "_keys", "_values", "bytes_max", "counter", "number", "rows_max")
+    __slots__ = (
+        "_at",
+        "_expiries",
+        "_hashes",
+        "_keys",
+        "_now_ns",
+        "_values",
+        "bytes_max",
+        "counter",
+        "number",
+        "rows_max",
+    )
 
     def __init__(self, question: own.Scan, held: MapPartition | None, now_ns: int) -> None:
         self.number = question.id
@@ -416,29 +448,50 @@ class _Scanned:
         self._keys: list[bytes] = []
         self._values: list[bytes] = []
         self._at = 0
+        self._now_ns = now_ns
+        self._expiries: list[Expiry | None] = []
+        self._hashes: list[int] = []
         if held is None:
             return
-        if held.expiries:
-            living = [item for item in held.entries.items() if not held.expired(item[0], now_ns, touch=False)]
-            self._keys = [key for key, _ in living]
-            self._values = [value for _, value in living]
-        else:
+        wanted = frozenset(question.ranges)
+        items = [item for item in held.entries.items() if range_of(item[0]) in wanted] if wanted else None
+        if held.expiries and not question.any_copy:
+            some = held.entries.items() if items is None else items
+            items = [item for item in some if not held.expired(item[0], now_ns, touch=False)]
+        if items is None:
             self._keys = list(held.entries)
             self._values = list(held.entries.values())
+        else:
+            self._keys = [key for key, _ in items]
+            self._values = [value for _, value in items]
+        if question.any_copy and held.expiries:
+            self._expiries = [held.expiries.get(key) for key in self._keys]
+        if question.any_copy and held.hashes:
+            self._hashes = [held.hashes.get(key, 0) for key in self._keys]
 
     @property
     def ended(self) -> bool:
         """Whether every row was taken."""
         return self._at >= len(self._keys)
 
-    def take(self) -> own.ColumnBatch:
-        """The next rows: as many as a page holds."""
+    def take(self, number: int) -> own.Page:
+        """The next rows, as many as a page holds, in answer to the question `number`."""
         keys = self._keys[self._at : self._at + self.rows_max]
         values = self._values[self._at : self._at + self.rows_max]
         sizes = [len(key) + len(value) for key, value in zip(keys, values, strict=True)]
         rows = bisect_left(list(accumulate(sizes)), self.bytes_max) + 1
-        self._at += min(rows, len(keys))
-        return own.ColumnBatch.of(keys[:rows], values[:rows])
+        taken = slice(self._at, self._at + min(rows, len(keys)))
+        self._at = taken.stop
+        expiries = self._expiries[taken]
+        return own.Page(
+            number,
+            not self.ended,
+            self.counter,
+            own.ColumnBatch.of(keys[:rows], values[:rows]),
+            [one.remaining_ttl_ms(self._now_ns) if one else 0 for one in expiries],
+            [one.max_idle_ms if one else 0 for one in expiries],
+            self._hashes[taken],
+        )
 
 
 def _nothing() -> None:
@@ -454,4 +507,11 @@ def _why_malformed(name: str, lifetime_ms: int) -> str | None:
 
 
 def _digest(held: MapPartition) -> own.MapDigest:
-    return own.MapDigest(held.name, held.counter, len(held.entries), held.digest(), list(held.targets))
+    return own.MapDigest(
+        held.name,
+        held.counter,
+        len(held.entries),
+        held.digest(),
+        list(held.targets),
+        held.proven_lineage(),
+    )

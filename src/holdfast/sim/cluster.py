@@ -4,27 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Literal
 
 from holdfast.check import convergence, leftovers
 from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Settings
+from holdfast.config.schema import PersistenceSettings
 from holdfast.core.cluster.agreement import is_quorum
 from holdfast.core.cluster.identity import Identity
-from holdfast.core.machine import MILLISECOND, Address, MemberId
+from holdfast.core.machine import MILLISECOND, SECOND, Address, MemberId
 from holdfast.core.member import Member
 from holdfast.core.messages import MemberInfo, View
 from holdfast.core.migration.services import Service, with_services
 from holdfast.core.rules import Rules
 from holdfast.engine.driver import Driver
+from holdfast.engine.files import driver_with_files
+from holdfast.errors import JournalBroken
+from holdfast.sim.disk import SimDisk
 from holdfast.sim.world import Process, World
 
 PORT = 5751
 LOOK_NS = 250 * MILLISECOND
 """How often the god of this world looks who has gone."""
+Journal = Literal["off", "sync", "lazy"]
+SETTLED_NS = 2 * SECOND
+"""How long a cluster is at rest before everybody's files tell who belongs to it."""
 
 
 class Cluster:
     """Hosts of one process each; a process that ended may be followed by another, with a new UUID and nothing
-    of the old.
+    of the old but the disk of the host, where members keep files.
     """
 
     def __init__(
@@ -45,12 +53,27 @@ class Cluster:
         """Every process that ever was, also the dead ones."""
         self.counts_copies = True
         """Whether every partition is to have as many copies as its maps want; not where a layout is made by hand."""
+        self.disks = self._disks()
+        """Those of the hosts, in their order; none, when nobody keeps files."""
+        self.keeps = bool(self.disks) and all(entry.journal == "sync" for entry in settings.maps.values())
+        """Whether every write that was acknowledged is durable."""
+        self._kept: dict[MemberId, int] = {}
+        """Whose copies, all that were acknowledged there, are on the disk of which host."""
+        self._wiped_ns = 0
+        """When the cluster began, or a disk was lost last."""
+        self._calm_ns = 0
+        """When all was well last."""
         self._calm: set[MemberId] = set()
         """Who was there when all partitions had all their copies last."""
         self._seen: set[MemberId] = set()
         """Who has been a member since then."""
         self._lost: set[MemberId] = set()
         """Who of these has died, or was removed though alive."""
+
+    def _disks(self) -> list[SimDisk]:
+        if not self.settings.persistence.directory:
+            return []
+        return [SimDisk(self.world, address.host, f"{self.world.seed}") for address in self.addresses]
 
     def start(self, index: int, *, bootstrap: bool = False, lite: bool = False) -> Process:
         """Start a process on host `index`; a lite one holds no data."""
@@ -59,6 +82,10 @@ class Cluster:
         uuid = MemberId(f"{self.world.random.getrandbits(32):08x}-{born:04d}")
         name = f"{address.host}#{born}"
         process = Process(self.world, name, address)
+        if self.disks:
+            process.disk = self.disks[index].mount(process)
+        if self.keeps:
+            self._kept[uuid] = index
         info = MemberInfo(uuid, 1, address.host, address.port, address.host, 0, name, lite)
         identity = Identity(
             info,
@@ -68,25 +95,57 @@ class Cluster:
             bootstrap,
             f"cluster-{born}",
         )
-        member = Member(identity, self.settings, self.rules, self.services())
-        process.driver = Driver(member, process)
+        process.driver, when_ready = driver_of(process, identity, self.settings, self.rules, self.services())
+        member = process.driver.member
         member.lane.drained = partial(self._acknowledged, member, member.lane.drained)
         member.watch(partial(self._changed, member))
         self.everyone.append(process)
         self.world.processes[address] = process
         self.world.tell(f"{name}: starts as {uuid}")
-        process.step(process.driver.start)
+        process.step(lambda: when_ready(lambda: self._up(process)))
         return process
+
+    def _up(self, process: Process) -> None:
+        process.up = True
+        process.driver.start()
 
     def is_free(self, index: int) -> bool:
         """Whether no process lives on host `index`."""
         present = self.world.processes.get(self.addresses[index])
         return present is None or present.dead
 
-    def living(self) -> list[Process]:
-        """Processes that run, in the order of their hosts."""
+    def disk_of(self, process: Process) -> SimDisk | None:
+        """The disk of its host."""
+        return self.disks[self.addresses.index(process.address)] if self.disks else None
+
+    def power_cut(self, process: Process) -> None:
+        """The power of one host fails."""
+        process.crash()
+        if (disk := self.disk_of(process)) is not None:
+            disk.power_cut()
+
+    def power_cut_everywhere(self) -> None:
+        """The power of all hosts fails at one moment."""
+        for process in self.running():
+            process.crash()
+        for disk in self.disks:
+            disk.power_cut()
+
+    def distrust(self, process: Process, *, wiped: bool) -> None:
+        """From now on the disk of this host keeps nothing for sure of what was written there until now."""
+        index = self.addresses.index(process.address)
+        self._kept = {uuid: host for uuid, host in self._kept.items() if host != index}
+        if wiped:
+            self._wiped_ns = self.world.now_ns
+
+    def running(self) -> list[Process]:
+        """Processes that run, in the order of their hosts; some may still be opening their files."""
         found = [self.world.processes.get(address) for address in self.addresses]
         return [process for process in found if process is not None and not process.dead]
+
+    def living(self) -> list[Process]:
+        """Those whose members act."""
+        return [process for process in self.running() if process.up]
 
     def members(self) -> list[Member]:
         """Their members."""
@@ -143,6 +202,7 @@ class Cluster:
 
     def _look(self) -> None:
         if self.settled():
+            self._calm_ns = self.world.now_ns
             self._calm = {member.me for member in self.members()}
             self._seen, self._lost = set(self._calm), set()
         else:
@@ -167,20 +227,21 @@ class Cluster:
             if process.left or (not process.dead and process.driver.member.membership.state in states)
         }
 
-    def may_die(self, victim: Process) -> bool:
-        """Whether the death of this process stays within what is promised to be survived.
+    def may_die(self, victim: Process, *, disk_too: bool = False) -> bool:
+        """Whether the death of this process, and perhaps of its disk, stays within what is promised to be survived.
 
         What lives of the newest view, and of every view that somebody has agreed to, must be able to decide. While a
         view is being proposed nobody may die, for what it will need is not known yet. And the data must be safe: either
-        of every partition's newest row, wherever it is known, another replica lives; or fewer members than a map has
-        backups have died, or were removed, since every partition had all its copies.
+        of every partition's newest row, wherever it is known, another replica lives, or is on a disk that lasts; or
+        fewer members than a map has backups have died, or were removed, since every partition had all its copies.
         """
-        rest = [process.driver.member for process in self.living() if process is not victim]
+        living = [process for process in self.living() if not process.doomed]
+        rest = [process.driver.member for process in living if process is not victim]
         everyone = [process.driver.member for process in self.living()]
         alive = {member.me for member in rest}
         self._look()
         promised = self.counts_copies and self._spare() >= 1
-        if not promised and not self._copies_elsewhere(everyone, alive):
+        if not promised and not self._copies_elsewhere(everyone, alive, self._on_disk(victim, disk_too)):
             return False
         if any(member.membership.agreement.proposing for member in everyone):
             return False
@@ -189,6 +250,26 @@ class Cluster:
         known = max(_numbers(rest), default=0)
         views = [view for member in everyone for view in _views(member) if view.number >= min(newest, known)]
         return all(is_quorum(view, alive) for view in views)
+
+    def _on_disk(self, victim: Process, disk_too: bool) -> set[MemberId]:
+        """Whose copies would be found when the dead come back."""
+        lost = self.addresses.index(victim.address) if disk_too else -1
+        return {uuid for uuid, host in self._kept.items() if host != lost}
+
+    def all_may_die(self) -> bool:
+        """Whether everybody may die at once, and come back with what is on the disks.
+
+        Every partition's newest row must name somebody whose disk lasts; and the files of everybody in a view that may
+        be the last one must be there: so all was well for a while since the beginning, or since a disk was lost.
+        """
+        self._look()
+        everyone = self.members()
+        return (
+            self.keeps
+            and bool(everyone)
+            and self._calm_ns >= self._wiped_ns + SETTLED_NS
+            and self._copies_elsewhere(everyone, set(), set(self._kept))
+        )
 
     def _spare(self) -> int:
         """How many more deaths a map with the fewest backups survives by promise."""
@@ -205,7 +286,7 @@ class Cluster:
         leaving = {member.me for member in members if member.membership.leaving} | {leaver.driver.member.me}
         return bool(views) and is_quorum(max(views, key=lambda view: view.number), leaving)
 
-    def _copies_elsewhere(self, everyone: list[Member], alive: set[MemberId]) -> bool:
+    def _copies_elsewhere(self, everyone: list[Member], alive: set[MemberId], kept: set[MemberId]) -> bool:
         # A colder replica holds nothing of the maps that have fewer backups.
         holders = self.settings.holders()
         for partition in range(self.settings.partitions.count):
@@ -213,7 +294,12 @@ class Cluster:
             offered = [row for member in everyone if (row := member.ledger.stored_row(partition)) is not None]
             newest = max(row.version for row in applied)
             for row in [*applied, *offered]:
-                if row.version >= newest and row.version and not alive.intersection(row.replicas[:holders]):
+                if (
+                    row.version >= newest
+                    and row.version
+                    and not alive.intersection(row.replicas[:holders])
+                    and not kept.intersection(row.holding[:holders])
+                ):
                     return False
         return True
 
@@ -241,19 +327,62 @@ def _views(member: Member) -> list[View]:
     ]
 
 
+def driver_of(
+    process: Process, identity: Identity, settings: Settings, rules: Rules, services: Sequence[Service]
+) -> tuple[Driver, Callable[[Callable[[], None]], None]]:
+    """Make the member that lives in a process, of what its host's disk (`process.disk`) holds, with its journal there;
+    and say how to be told when it may act. This is the one place of the simulator where files are opened.
+    """
+    if process.disk is None:
+        return Driver(Member(identity, settings, rules, services), process), lambda told: told()
+    random = process.world.random
+
+    def failed(error: JournalBroken) -> None:
+        process.world.tell(f"{process.name}: {error}")
+        process.crash()
+
+    driver, journal, _ = driver_with_files(
+        process.disk,
+        process,
+        identity,
+        settings,
+        rules,
+        services,
+        name=process.host,
+        new_id=lambda: f"store-{random.getrandbits(64):016x}",
+        failed=failed,
+    )
+    return driver, journal.when_ready
+
+
 def simulated_settings(
-    backups: int, partitions: int, *, chunk_bytes: int = 4096, mixed: bool = False
+    backups: int,
+    partitions: int,
+    *,
+    chunk_bytes: int = 4096,
+    mixed: bool = False,
+    journal: Journal = "off",
+    persistence: PersistenceSettings | None = None,
 ) -> Settings:
     """Settings with short times and small chunks, so that a run of seconds holds many changes.
 
-    `mixed` adds a map with one backup more, and one with async backups only.
+    `mixed` adds a map with one backup more, and one with async backups only. `journal` is that of all maps; unless it
+    is off, every host has a disk, on which members keep files of the sizes that `persistence` tells.
     """
-    maps = {"default": MapSettings(backups=backups)}
+    maps = {"default": MapSettings(backups=backups, journal=journal)}
     if mixed:
-        maps["deep"] = MapSettings(backups=backups + 1)
-        maps["loose"] = MapSettings(backups=0, async_backups=backups)
+        maps["deep"] = MapSettings(backups=backups + 1, journal=journal)
+        maps["loose"] = MapSettings(backups=0, async_backups=backups, journal=journal)
+    files = persistence or PersistenceSettings(
+        directory="disk",
+        sync_interval_ms=200,
+        segment_bytes=16_384,
+        checkpoint_bytes=32_768,
+        history_bytes=65_536,
+    )
     return Settings(
         cluster=ClusterSettings(name="sim", heartbeat_ms=500, suspect_after_ms=3000),
         partitions=PartitionSettings(count=partitions, chunk_bytes=chunk_bytes, parallel_migrations=3),
+        persistence=PersistenceSettings() if journal == "off" else files,
         maps=maps,
     )

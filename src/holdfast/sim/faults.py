@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from functools import partial
 
@@ -18,13 +17,14 @@ from holdfast.sim.ambush import (
     outvoted,
 )
 from holdfast.sim.cluster import Cluster
+from holdfast.sim.disk_faults import DiskFaults
 from holdfast.sim.world import Process, World
 
 DEEDS = ("crash", "crash", "crash-both", "pause", "part", "cut-off", "cut-around", "cut-around")
 """What an ambush does to those whom its moment concerns."""
 
 
-class Faults:
+class Faults(DiskFaults):
     """The faults of one run. Counts of each kind are in `counts`."""
 
     KINDS = (
@@ -55,34 +55,31 @@ class Faults:
         cluster: Cluster,
         until_ns: int,
         surge: Callable[[Process, int], None] = lambda process, partition: None,
+        *,
+        power_cuts: int = 0,
     ) -> None:
-        self.random = random.Random(f"{seed}/faults")
+        """`surge` lets clients write to one partition, all at once, through a process. `power_cuts` is how often at
+        least the power of all hosts fails at once.
+        """
+        super().__init__(seed, world, cluster, until_ns, power_cuts)
         self.surge = surge
-        """Lets clients write to one partition, all at once, through a process."""
-        self.world = world
-        self.cluster = cluster
-        self.until_ns = until_ns
         count = self.random.randint(2, len(self.KINDS))
         aimed = self.random.choice(self.AIMED)
-        self.kinds = [*self.random.sample(self.KINDS, count), aimed, aimed]
+        self.kinds = [*self.random.sample(self.KINDS, count), aimed, aimed, *self.disk_kinds()]
         self.pause_ns = self.random.choice([1, 2, 5]) * SECOND
-        self.counts: dict[str, int] = {}
-        self._migrations_before: int | None = None
-        self._migrations_after = 0
         world.weather.refusal = self.random.choice([0.0, 0.3])
         if self.random.random() < 0.5:
             world.weather.loss = self.random.choice([0.0, 0.01, 0.1])
             world.weather.twice = self.random.choice([0.0, 0.01, 0.1])
             world.weather.echo = self.random.choice([0.0, 0.01, 0.1])
-
-    @property
-    def migrations(self) -> int:
-        """Migrations that ended, one way or the other, between the first fault and the end of all."""
-        return self._migrations_after - (self._migrations_before or 0)
+        if cluster.disks:
+            # A cluster that was stopped as a whole waits for every seed of which it does not know that nobody is there.
+            world.weather.refusal = max(world.weather.refusal, 0.3)
 
     def start(self) -> None:
         """Begin to do harm."""
         self.cluster.watch()
+        self.start_power_cuts()
         self.world.after(self.random.randint(SECOND, 3 * SECOND), self._next)
 
     def _next(self) -> None:
@@ -93,43 +90,7 @@ class Faults:
             getattr(self, "_" + kind.replace("-", "_"))()
         self.world.after(self.random.randint(self.pause_ns // 2, 2 * self.pause_ns), self._next)
 
-    def _did(self, kind: str, what: str) -> None:
-        if self._migrations_before is None:
-            self._migrations_before = self.cluster.migrations()
-        self.counts[kind] = self.counts.get(kind, 0) + 1
-        self.world.tell(f"FAULT {kind}: {what}")
-
-    def _for_a_while(self, undo: Callable[[], None], length_ns: int | None = None) -> None:
-        if length_ns is None:
-            length_ns = self.random.choice([200 * MILLISECOND, SECOND, 5 * SECOND, 10 * SECOND])
-        self.world.at(min(self.world.now_ns + length_ns, self.until_ns), undo)
-
     # -- processes
-
-    def _victim(self) -> Process | None:
-        living = self.cluster.living()
-        if len(living) < 2:
-            return None
-        process = self.random.choice(living)
-        return process if self.cluster.may_die(process) else None
-
-    def _restart_later(self, process: Process, delay_ns: int | None = None) -> None:
-        if delay_ns is None:
-            delay_ns = self.random.randint(200 * MILLISECOND, 6 * SECOND)
-        index = self.cluster.addresses.index(process.address)
-
-        def again() -> None:
-            if self.cluster.is_free(index):
-                self.cluster.start(index)
-
-        self.world.after(delay_ns, again)
-
-    def _kill(self, process: Process | None, kind: str) -> None:
-        """Let it die, if that is within the budget now."""
-        if process is not None and not process.dead and self.cluster.may_die(process):
-            self._did(kind, process.name)
-            process.crash()
-            self._restart_later(process)
 
     def _crash(self) -> None:
         self._kill(self._victim(), "crash")
@@ -139,7 +100,7 @@ class Faults:
         process = self._victim()
         if process is not None:
             self._did("replace", process.name)
-            process.crash()
+            self._die(process)
             self._restart_later(process, self.random.choice([0, 1, 100]) * MILLISECOND)
 
     def _crash_cut(self) -> None:
@@ -316,8 +277,9 @@ class Faults:
         return hosts
 
     def _isolate(self) -> None:
-        one, *others = self._hosts()
-        self._separate("isolate", [one], others)
+        hosts = self._hosts()
+        if hosts:
+            self._separate("isolate", hosts[:1], hosts[1:])
 
     def _halves(self) -> None:
         hosts = self._hosts()
@@ -372,6 +334,7 @@ class Faults:
         """Heal everything: the network is whole and quick, nobody is paused."""
         weather = self.world.weather
         weather.cut.clear()
+        self.heal_disks()
         self._migrations_after = self.cluster.migrations()
         self.world.overhearing.clear()
         weather.loss = weather.twice = weather.echo = 0.0

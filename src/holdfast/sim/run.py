@@ -6,14 +6,16 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Literal
 
 from holdfast.check import convergence
 from holdfast.check.durability import judge_final, judge_reads
+from holdfast.config.schema import PersistenceSettings
 from holdfast.core.machine import SECOND
 from holdfast.core.placement.key import partition_of
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import Op, Outcome, Request, Status
-from holdfast.sim.cluster import Cluster, simulated_settings
+from holdfast.sim.cluster import Cluster, Journal, simulated_settings
 from holdfast.sim.faults import Faults
 from holdfast.sim.workload import Client, Ear, Habits, map_of, wire_key
 from holdfast.sim.world import Process, World
@@ -21,6 +23,10 @@ from holdfast.sim.world import Process, World
 CONVERGE_NS = 180 * SECOND
 """Simulated time within which everything must be well again after the faults have ended."""
 CLIENTS = 3
+POWER_CUTS = 2
+"""How often at least the power of all hosts fails, in runs that are about this."""
+Journalling = Literal["off", "sync", "lazy", "mixed"]
+"""How maps are journalled: as it says, or in one of these ways for each seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +41,34 @@ class Verdict:
 
 
 def simulate(
-    seed: int, *, without: frozenset[str] = frozenset(), story: Callable[[str], None] | None = None
+    seed: int,
+    *,
+    without: frozenset[str] = frozenset(),
+    story: Callable[[str], None] | None = None,
+    journal: Journalling = "off",
+    power_cuts: bool = False,
 ) -> Verdict:
-    """Run one seed. `without` switches rules off by name; `story` is told every step worth telling."""
+    """Run one seed. `without` switches rules off by name; `story` is told every step worth telling. With `power_cuts`
+    everybody loses power at once, at least twice; maps are journalled synchronously then.
+    """
     world = World(seed, story)
     draw = random.Random(f"{seed}/shape")
     hosts = draw.choice([3, 4, 5, 5, 7])
     spare = draw.choice([0, 1, 2])
     backups = draw.choice([1, 1, 2])
+    partitions, chunk_bytes = draw.choice([3, 7, 13, 31]), draw.choice([100, 1024])
+    mode, files = _files(seed, "sync" if power_cuts else journal)
     settings = simulated_settings(
         backups,
-        draw.choice([3, 7, 13, 31]),
-        chunk_bytes=draw.choice([100, 1024]),
+        partitions,
+        chunk_bytes=chunk_bytes,
         mixed=draw.random() < 0.4,
+        journal=mode,
+        persistence=files,
     )
     cluster = Cluster(world, settings, Rules(without), hosts + spare)
-    world.tell(f"seed {seed}: {hosts} hosts, {backups} backups, {settings.partitions.count} partitions")
+    kept = f", journal {mode}" if cluster.disks else ""
+    world.tell(f"seed {seed}: {hosts} hosts, {backups} backups, {settings.partitions.count} partitions{kept}")
     cluster.start(0, bootstrap=True)
     for index in range(1, hosts):
         world.after(draw.randint(0, 2 * SECOND), partial(_start, cluster, index))
@@ -60,7 +78,7 @@ def simulate(
         client.start()
     crowd = Client("crowd", world, cluster, Habits.drawn(draw))
     crowd.running = False
-    faults = Faults(seed, world, cluster, end_ns, crowd.surge)
+    faults = Faults(seed, world, cluster, end_ns, crowd.surge, power_cuts=POWER_CUTS if power_cuts else 0)
     ear = Ear(world, cluster)
     ear.start()
     faults.start()
@@ -68,6 +86,22 @@ def simulate(
     faults.end()
     ear.running = False
     return _judged(seed, world, cluster, [*clients, crowd], faults)
+
+
+def _files(seed: int, journal: Journalling) -> tuple[Journal, PersistenceSettings]:
+    """How the maps of a run are journalled, and how large the files are: small, so that a run of seconds has many. All
+    from a stream of its own, so that a seed without files is the run that it would be if there were none.
+    """
+    draw = random.Random(f"{seed}/journal")
+    drawn: Journal = draw.choice(["off", "sync", "sync", "lazy"])
+    files = PersistenceSettings(
+        directory="disk",
+        sync_interval_ms=draw.choice([50, 200, 1000]),
+        segment_bytes=draw.choice([16_384, 65_536]),
+        checkpoint_bytes=draw.choice([8_192, 32_768, 262_144]),
+        history_bytes=draw.choice([0, 32_768, 1_048_576]),
+    )
+    return drawn if journal == "mixed" else journal, files
 
 
 def _start(cluster: Cluster, index: int) -> None:
@@ -81,21 +115,47 @@ def _judged(seed: int, world: World, cluster: Cluster, clients: list[Client], fa
     for client in clients:
         client.running = False
     calm_from = world.now_ns
-    world.run_until(world.now_ns + CONVERGE_NS, stop=lambda: _at_rest(cluster, clients))
+    world.run_until(world.now_ns + CONVERGE_NS, stop=lambda: _over(cluster, clients, faults))
     problems = list(world.failures)
-    if not problems and not _at_rest(cluster, clients):
+    if not problems and not _over(cluster, clients, faults):
         problems.append(f"not at rest {CONVERGE_NS // SECOND} s after the faults ended")
         problems += [f"{client.name} still waits" for client in clients if client.waiting]
     if not world.failures:
-        members = cluster.members()
-        problems += convergence.judge(members) if members else ["nobody lives"]
-        if not problems:
-            problems += _judge_data(world, cluster, clients)
+        problems += _judge_all(world, cluster, clients, known=problems)
+    calm_ns = world.now_ns - calm_from
+    if not problems and cluster.disks:
+        problems += [f"again from disk: {problem}" for problem in _judge_disks(world, cluster, clients)]
     for problem in problems:
         world.tell(f"PROBLEM {problem}")
     figures = _figures(world, cluster, clients, faults)
-    figures["calm_s"] = round((world.now_ns - calm_from) / SECOND, 1)
+    figures["calm_s"] = round(calm_ns / SECOND, 1)
     return Verdict(seed, not problems, problems, world.hash.hexdigest(), figures)
+
+
+def _judge_all(world: World, cluster: Cluster, clients: list[Client], known: list[str]) -> list[str]:
+    """What is wrong with a cluster at rest, beside what is known already; only if nothing is, with its data."""
+    members = cluster.members()
+    problems = convergence.judge(members) if members else ["nobody lives"]
+    return problems if problems or known else _judge_data(world, cluster, clients)
+
+
+def _judge_disks(world: World, cluster: Cluster, clients: list[Client]) -> list[str]:
+    """Whether what the members keep in their files is all that was judged good just now: the power of all hosts fails,
+    everybody starts again, and everything is judged once more.
+    """
+    hosts = [cluster.addresses.index(process.address) for process in cluster.running()]
+    world.tell("EVERYBODY AGAIN FROM DISK")
+    cluster.power_cut_everywhere()
+    for index in hosts:
+        world.after(world.random.randint(0, 3 * SECOND), partial(_start, cluster, index))
+    world.run_until(world.now_ns + 3 * SECOND)
+    world.run_until(world.now_ns + CONVERGE_NS, stop=lambda: _at_rest(cluster, clients))
+    if world.failures:
+        return list(world.failures)
+    problems: list[str] = []
+    if not _at_rest(cluster, clients):
+        problems.append(f"not at rest after {CONVERGE_NS // SECOND} s")
+    return problems + _judge_all(world, cluster, clients, known=problems)
 
 
 def _figures(world: World, cluster: Cluster, clients: list[Client], faults: Faults) -> dict[str, int | float]:
@@ -113,6 +173,11 @@ def _figures(world: World, cluster: Cluster, clients: list[Client], faults: Faul
         "simulated_s": round(world.now_ns / SECOND, 1),
         **{f"fault_{kind}": count for kind, count in sorted(faults.counts.items())},
     }
+
+
+def _over(cluster: Cluster, clients: list[Client], faults: Faults) -> bool:
+    """Whether all is well, and all that was to happen has happened."""
+    return not faults.power_cuts_due and _at_rest(cluster, clients)
 
 
 def _at_rest(cluster: Cluster, clients: list[Client]) -> bool:

@@ -14,6 +14,7 @@ from heapq import heappop, heappush
 from zlib import crc32
 
 from holdfast.core.machine import MILLISECOND, Address, MemberId, Note
+from holdfast.engine.doors import Disk
 from holdfast.engine.driver import Driver
 
 Story = Callable[[str], None]
@@ -46,6 +47,7 @@ class World:
 
     def __init__(self, seed: int, story: Story | None) -> None:
         self.now_ns = 0
+        self.seed = seed
         self.random = random.Random(f"{seed}/world")
         self.weather = Weather()
         self.story = story
@@ -123,7 +125,7 @@ class World:
 
         def deliver() -> None:
             process = self.processes.get(target)
-            if process is not None and not process.dead:
+            if process is not None and process.up and not process.dead:
                 self.trace(process.name, data)
                 process.whenever_awake(lambda: arrive(process))
             elif refused is not None and weather.refusal and draw.random() < weather.refusal:
@@ -144,12 +146,18 @@ class Process:
         self.name = name
         self.host = address.host
         self.address = address
+        self.up = False
+        """Whether it listens: not before its files are open."""
         self.dead = False
         self.left = False
         """Whether it ended by itself, after leaving the cluster."""
         self.ended_because = ""
         self.awake_at_ns = 0
         self.driver: Driver
+        self.disk: Disk | None = None
+        """Its door to the disk of its host, if that has one."""
+        self.doomed = False
+        """Whether the disk has failed it: it is about to end."""
         self._random = random.Random(f"{world.random.random()}/{name}")
         self._peers: dict[MemberId, Address] = {}
         self._wake_ns = 1 << 62
@@ -174,7 +182,7 @@ class Process:
         self._peers.pop(member, None)
 
     def carry(self, member: MemberId, packet: bytes) -> None:
-        if self._counted():
+        if self.dies_here():
             return
         if self.world.overhearing:
             for overhear in list(self.world.overhearing):
@@ -192,7 +200,7 @@ class Process:
         )
 
     def whisper(self, address: Address, data: bytes) -> None:
-        if self._counted():
+        if self.dies_here():
             return
         origin = self.address
         self.world.carry(
@@ -200,8 +208,14 @@ class Process:
             address,
             data,
             lambda process: process.step(lambda: process.driver.whispered(origin, data)),
+            # Who looks for members to come back with to what its files hold has to learn that some have not started.
+            partial(self._nobody_at, address) if self.disk is not None else None,
             linked=False,
         )
+
+    def _nobody_at(self, address: Address) -> None:
+        membership = self.driver.member.membership
+        self.whenever_awake(lambda: self.step(lambda: membership.seed_absent(address)))
 
     def note(self, note: Note) -> None:
         if not self.dead:
@@ -212,6 +226,13 @@ class Process:
         self.world.tell(f"{self.name}: ends: {why}")
         self.ended_because = why
         self.dead = self.left = True
+
+    def broken(self, why: str) -> None:
+        """The journal of this process has failed: it ends at once, without leaving the cluster."""
+        if not self.dead:
+            self.world.tell(f"{self.name}: ends: {why}")
+            self.ended_because = why
+            self.dead = True
 
     def soon(self, deed: Callable[[], None]) -> None:
         self.world.after(0, lambda: self.whenever_awake(lambda: self.step(deed)))
@@ -258,11 +279,13 @@ class Process:
                 raise
 
     def crash_armed(self, packets: int, strike: Callable[[], None]) -> None:
-        """Call `strike` when so many more packets have been sent: in the middle of a step's effects. 0 disarms."""
+        """Call `strike` when so many more packets have been sent, and groups of deeds given to the disk: in the middle
+        of a step's effects. 0 disarms.
+        """
         self._crash_in, self._strike = packets or None, strike
 
-    def _counted(self) -> bool:
-        """Whether this process is dead, perhaps since just now."""
+    def dies_here(self) -> bool:
+        """Something is about to leave this process: whether it is dead, perhaps since just now."""
         if self._crash_in is not None and not self.dead:
             self._crash_in -= 1
             if self._crash_in <= 0:

@@ -129,8 +129,8 @@ class Scan(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """Give me all entries of a map in one partition as they are now, the first page at once.
 
     The entries are those of one moment, however long the reading takes. A connection has one scan at a time:
-    a new one ends the one before. With `any_copy` a member answers from whatever copy it has, complete or not:
-    for comparing copies, not for reading data.
+    a new one ends the one before. With `any_copy` a member answers from whatever copy it has, complete or not, with
+    what belongs to the entries, also those whose time is over: for comparing copies, not for reading data.
     """
 
     id: int
@@ -139,6 +139,8 @@ class Scan(msgspec.Struct, frozen=True, array_like=True, tag=5):
     rows_max: int = 8192
     bytes_max: int = 1 << 20
     any_copy: bool = False
+    ranges: list[int] = []
+    """Only keys of these ranges (`core.store.digest`); empty: of all."""
 
 
 class NextPage(msgspec.Struct, frozen=True, array_like=True, tag=6):
@@ -191,6 +193,8 @@ class Want(IntEnum):
     """This member, a lite one, with partitions."""
     ACCEPT_LOSS = 6
     """The cluster without members, or parts of files, that are missing: every partition with an owner."""
+    REFILL = 7
+    """A backup of a partition, of which this member is the primary, with what the primary holds: filled anew."""
 
 
 class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
@@ -202,6 +206,10 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
     """How long to wait for it, at most `ORDER_MS_MAX`."""
     state: str = ""
     """For `STATE`: which one (`active`, `no-migration`, `frozen`, `passive`)."""
+    partition: int = -1
+    """For `REFILL`."""
+    member: str = ""
+    """For `REFILL`: the UUID of the backup."""
 
 
 class Watch(msgspec.Struct, frozen=True, array_like=True, tag=10):
@@ -216,7 +224,27 @@ class Watch(msgspec.Struct, frozen=True, array_like=True, tag=10):
     after: Number | None = None
 
 
-Question = Hello | AskStatus | AskTable | Execute | Scan | NextPage | PutColumns | AskDigests | Order | Watch
+class AskRanges(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """What do you hold of this map in this partition, range of keys by range (`core.store.digest`)?"""
+
+    id: int
+    partition: int
+    map: str
+
+
+Question = (
+    Hello
+    | AskStatus
+    | AskTable
+    | Execute
+    | Scan
+    | NextPage
+    | PutColumns
+    | AskDigests
+    | Order
+    | Watch
+    | AskRanges
+)
 
 # -- answers -------------------------------------------------------------------------------------------------
 
@@ -236,6 +264,8 @@ class FaultKind(IntEnum):
     """It may or may not have been done."""
     PASSIVE = 9
     """The operator has made the cluster passive: nothing may be changed."""
+    NO_ROOM = 10
+    """A disk that would have to keep the write is full."""
 
 
 class Fault(msgspec.Struct, frozen=True, array_like=True, tag=64):
@@ -293,6 +323,10 @@ class TableIs(msgspec.Struct, frozen=True, array_like=True, tag=67):
     members: list[MemberRow]
     replicas: list[list[int]]
     """Positions in `members`, or `NOBODY`."""
+    versions: list[int] = []
+    """Of each row."""
+    stamp: int = 0
+    """64 bits over all rows: members whose tables are equal have the same."""
 
 
 class Executed(msgspec.Struct, frozen=True, array_like=True, tag=68):
@@ -310,6 +344,11 @@ class Page(msgspec.Struct, frozen=True, array_like=True, tag=69):
     counter: int
     """The update counter of the map in this partition at the moment of the scan."""
     columns: ColumnBatch
+    ttls_ms: list[int] = []
+    """Of a scan with `any_copy`: what is left of each entry's time to live, 0 for ever. Empty when no entry has any."""
+    max_idles_ms: list[int] = []
+    key_hashes: list[int] = []
+    """The same for the partition-hash words of keys."""
 
 
 class PutDone(msgspec.Struct, frozen=True, array_like=True, tag=70):
@@ -335,6 +374,13 @@ class MapDigest(msgspec.Struct, frozen=True, array_like=True):
     """64 bits over all entries, whatever their order."""
     targets: list[str]
     """On the partition's primary: UUIDs of the members that must hold the same."""
+    lineage: list[tuple[int, int]] = []
+    """Of which terms the updates are: from the counter start + 1 on, of this term; ascending."""
+
+    @property
+    def term(self) -> int:
+        """Of the last update; 0 when there was none."""
+        return self.lineage[-1][0] if self.lineage else 0
 
 
 class PartitionDigest(msgspec.Struct, frozen=True, array_like=True):
@@ -347,6 +393,12 @@ class PartitionDigest(msgspec.Struct, frozen=True, array_like=True):
     serving: bool
     """It is the primary, and serves."""
     maps: list[MapDigest]
+    version: int = 0
+    """Of the row, as this member knows it."""
+    behind: list[str] = []
+    """UUIDs of backups that the row names, and that need not hold everything yet."""
+    unfinished: bool = False
+    """On the primary: some write waits for a backup, sync or async."""
 
 
 class Digests(msgspec.Struct, frozen=True, array_like=True, tag=71):
@@ -389,7 +441,19 @@ class Heard(msgspec.Struct, frozen=True, array_like=True, tag=73):
     """Whether nothing was left out between `after` and these news; this member may not have been there."""
 
 
-Answer = Fault | HelloOk | StatusIs | TableIs | Executed | Page | PutDone | Digests | Ordered | Heard
+class Ranges(msgspec.Struct, frozen=True, array_like=True, tag=74):
+    """The copy of a map in one partition, range of keys by range."""
+
+    id: int
+    version: int
+    """Of the partition's row, as this member knows it."""
+    counter: int
+    lineage: list[tuple[int, int]]
+    digests: list[int]
+    """One for each range; their sum modulo 2**64 is the map's digest. Empty: no copy is held here."""
+
+
+Answer = Fault | HelloOk | StatusIs | TableIs | Executed | Page | PutDone | Digests | Ordered | Heard | Ranges
 
 # -- frames --------------------------------------------------------------------------------------------------
 

@@ -104,6 +104,35 @@ def test_a_shadow_ends_the_same_in_whatever_order_it_is_told() -> None:
         assert side.filling().counter == 3
 
 
+def test_a_map_whose_first_record_comes_after_the_last_chunk_knows_its_term() -> None:
+    """Found by seed 12: the copy was of term 0 then, and not equal to its primary's."""
+    side = Side(OWNER, OTHER)
+    side.tell(chunk(0))
+    side.tell(chunk(1, 1, (b"key", b"one")))
+    side.tell(chunk(2, 1, last=True))
+    side.tell(Replicate([1], [Section(0, 5, [put(1, b"x", name="new")], 5)]))
+    assert (side.filling("new").counter, side.filling("new").term) == (1, 5)
+
+
+def test_a_wrong_copy_that_is_replaced_holds_nothing_up_and_the_new_one_misses_nothing() -> None:
+    """Records that the old copy cannot take belong to the new one, and are acknowledged when that is complete."""
+    side = Side(OWNER, ME, holds=True)
+    wrong = side.copies.held[0].open("m")
+    side.tell(chunk(0, joining=False))
+    side.tell(chunk(1, 4, (b"key", b"four"), (b"other", b"x"), joining=False))
+    side.answers()
+    side.tell(message(1, put(5, b"five")))
+    side.tell(message(2, Record("m", 6, Change.REMOVE, b"other")))
+    assert side.answers() == []
+    side.tell(chunk(2, 6, last=True, joining=False))
+    held = side.copies.held[0].maps["m"]
+    assert held is not wrong
+    assert (held.entries, held.counter) == ({b"key": b"five"}, 6)
+    assert {1, 2} == {
+        number for one in side.answers() if isinstance(one, Replicated) for number in one.batches
+    }
+
+
 def test_a_record_that_comes_after_the_last_chunk_counted_it_is_still_taken() -> None:
     side = Side(OWNER, OTHER)
     side.tell(chunk(0))

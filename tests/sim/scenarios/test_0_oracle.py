@@ -95,10 +95,11 @@ def a_map_leaked(scene: Scene) -> Callable[[], None]:
 
 def a_counter_differs(scene: Scene) -> Callable[[], None]:
     held = holder(scene, 1).copies.held[0].maps["ledger"]
-    held.updates.lwm += 1
+    before = held.updates.copy()
+    held.updates.next()
 
     def mend() -> None:
-        held.updates.lwm -= 1
+        held.updates = before
 
     return mend
 
@@ -168,7 +169,7 @@ BROKEN: dict[Broken, str] = {
     the_primary_holds_nothing: "its owner holds no copy",
     a_copy_leaked: "keeps a copy that is not its own",
     a_map_leaked: "ledger does not belong at index 2",
-    a_counter_differs: "counters and terms differ",
+    a_counter_differs: "counters differ at index 1",
     a_value_differs: "entries of ledger differ at index 1",
     an_expiry_differs: "what belongs to the entries of ledger differs",
     a_copy_is_of_another_epoch: "epochs differ",

@@ -1,8 +1,8 @@
 """Who forms a cluster, and which: a new one, or that whose data is in its files?
 
 - V-3: A cluster is formed only by the first seed, and only when every other seed is known to be in none; or by order.
-- V-7: Who has found data of a cluster in its files forms that one again, and no other. When some seeds have data and
-  others have none, the first of those that have takes the part of the first seed.
+- V-7: Who has found data of a cluster in its files forms that one again, and no other. When seeds say that they have none,
+  the first of the others takes the part of the first seed. A seed that does not run may have some: it is waited for.
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ class Formation:
 
     def __init__(self, identity: Identity) -> None:
         self._identity = identity
-        self._idle: dict[Address, str] = {}
-        """Seeds that are in no cluster, and the cluster whose data they have, if any."""
+        self._idle: dict[Address, str | None] = {}
+        """Seeds that are in no cluster, and the cluster whose data they have, if any; None: nobody is there to say so."""
 
-    def idle(self, seed: Address, cluster_id: str = "") -> None:
-        """This seed is in no cluster: it says so, or nothing listens there."""
+    def idle(self, seed: Address, cluster_id: str) -> None:
+        """This seed says that it is in no cluster."""
         self._idle[seed] = cluster_id
+
+    def absent(self, seed: Address) -> None:
+        """Nothing listens at this seed: it is in no cluster. What files are there only its process could say."""
+        self._idle[seed] = None
 
     def may_form(self, own: Address) -> bool:
         """V-3 and V-7."""
@@ -34,7 +38,7 @@ class Formation:
             return False
         first = identity.seeds[0]
         if identity.cluster_id:
-            first = next(seed for seed in identity.seeds if seed == own or self._idle[seed])
+            first = next(seed for seed in identity.seeds if seed == own or self._idle[seed] != "")
         elif any(self._idle[seed] for seed in others):
             return False
         return first == own

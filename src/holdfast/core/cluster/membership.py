@@ -119,11 +119,7 @@ class Membership:
 
     def member(self, uuid: MemberId | None) -> MemberInfo | None:
         """The member's entry in the view."""
-        if self.view is not None:
-            for info in self.view.members:
-                if info.uuid == uuid:
-                    return info
-        return None
+        return next((info for info in self.members() if info.uuid == uuid), None)
 
     def members(self) -> list[MemberInfo]:
         """The members of the view, oldest first; none before admission."""
@@ -222,6 +218,12 @@ class Membership:
         if self.view is not None and self.state == "member":
             self.wishes.order(self.view, state, ending=ending)
 
+    def note_full(self, *, full: bool) -> None:
+        """This member's disk is full, or has room again: the others are to know at once."""
+        self.wishes.note_full(self.me, full=full)
+        if self.state == "member":
+            self._beat()
+
     def declare_dead(self, dead: set[MemberId]) -> set[MemberId]:
         """The operator vouches that these members have ended. Answers those who were heard of not long ago, for which
         that is refused; all others are left out of the next view, whatever remains.
@@ -291,7 +293,7 @@ class Membership:
 
     def seed_absent(self, address: Address) -> None:
         """Nothing listens at this seed: it is in no cluster."""
-        self._formation.idle(address)
+        self._formation.absent(address)
 
     # -- heartbeats
 
@@ -307,6 +309,7 @@ class Membership:
             self.agreement.sealed,
             self._safe(),
             *self._rounds(),
+            self.me in self.wishes.full,
         )
         self.wishes.note_safe(self.me, safe=beat.safe)
         for info in self.view.members:
@@ -407,32 +410,22 @@ class Membership:
 
     def _may_propose(self, candidate: MemberId) -> bool:
         """A-4, for this member as a consenting one."""
-        assert self.view is not None
-        if candidate == self.me:
-            return True
-        suspects = set(self.detector.suspects(self._out.now_ns))
-        for info in self.view.members:
-            if info.uuid == candidate:
-                return True
-            if info.uuid not in suspects:
-                return False
-        return False
+        return candidate == self.me or self._is_next(candidate)
 
-    def _leads(self) -> bool:
-        """Whether every older member is suspected, so that it is this member's turn to propose."""
+    def _is_next(self, candidate: MemberId) -> bool:
+        """Whether every older member is suspected, so that it is this one's turn to propose."""
         assert self.view is not None
         suspects = set(self.detector.suspects(self._out.now_ns))
-        for info in self.view.members:
-            if info.uuid == self.me:
-                return True
-            if info.uuid not in suspects:
-                return False
-        return False
+        first = next((info.uuid for info in self.view.members if info.uuid not in suspects), None)
+        older = [info.uuid for info in self.view.members]
+        if candidate not in older:
+            return False
+        return first is None or older.index(candidate) <= older.index(first)
 
     def _wanted(self) -> View | None:
         """The next view this member would like, or None when the present one is right (or no majority could agree)."""
         view = self.view
-        if view is None or self.state != "member" or not self._leads():
+        if view is None or self.state != "member" or not self._is_next(self.me):
             return None
         suspects = self.detector.unwanted(self.me, view.members, self._out.now_ns)
         left: list[MemberId] = []

@@ -27,6 +27,8 @@ class Wishes:
         self._of: dict[MemberId, tuple[int, Wish]] = {}
         self.safe: set[MemberId] = set()
         """Who has said in this view that it sees nothing unsafe, and not taken it back."""
+        self.full: set[MemberId] = set()
+        """Whose disk is full."""
         self.heard_from: set[MemberId] = {me}
         """Who has said that it has this view."""
         self._order: StateWanted | None = None
@@ -50,6 +52,14 @@ class Wishes:
         if beat.view == view:
             self.heard_from.add(beat.uuid)
             self.note_safe(beat.uuid, safe=beat.safe)
+        self.note_full(beat.uuid, full=beat.full)
+
+    def note_full(self, member: MemberId, *, full: bool) -> None:
+        """Remember whether the member's disk is full."""
+        if full:
+            self.full.add(member)
+        else:
+            self.full.discard(member)
 
     def note_safe(self, member: MemberId, *, safe: bool) -> None:
         """Remember whether the member sees nothing unsafe."""
@@ -69,7 +79,7 @@ class Wishes:
     @property
     def noted(self) -> set[MemberId]:
         """Members of whom something is remembered here."""
-        return {*self._of, *self.safe}
+        return {*self._of, *self.safe, *self.full}
 
     def departing(self, members: list[MemberInfo]) -> set[MemberId]:
         """Who shall hold no partition any more: leavers, and data members that want to be lite.
@@ -121,6 +131,7 @@ class Wishes:
         here = {info.uuid for info in view.members}
         self._of = {uuid: wish for uuid, wish in self._of.items() if uuid in here}
         self.safe = set()
+        self.full &= here
         self.heard_from = {self._me}
         if view.ending:
             self.become(Wish.LEAVE)

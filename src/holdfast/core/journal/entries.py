@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.core.machine import MemberId
 from holdfast.core.messages import View
 from holdfast.core.placement.table import Row
 from holdfast.core.store.partition import Record
@@ -61,6 +62,8 @@ class Meta(msgspec.Struct, frozen=True, array_like=True, tag=7):
     store: str
     incarnation: int
     cluster_id: str
+    stores: dict[MemberId, str] = {}
+    """The files of the members that the rows name."""
 
 
 Entry = Wrote | Rows | Seen | Began | Dropped | Checkpointed | Meta

@@ -1,6 +1,6 @@
 """Who waits for the disk? What one member writes down in a step, and who is told when it is durable (DESIGN rule 8).
 
-- J-1: What a step writes down leaves as one group, at its end.
+- J-1: What a step writes down leaves as one group, at its end; a checkpoint divides it in two, for it is of one moment.
 - J-2: Groups become durable in the order in which they were written: who waits for one waits for all before.
 - J-3: Without a journal nothing is written, and nobody waits.
 """
@@ -30,8 +30,6 @@ class Log:
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self._tickets = 0
         self._checkpoints: dict[int, Callable[[bool], None]] = {}
-        self.full = False
-        """Whether there is no room for more: writes to journalled maps are refused."""
 
     def wrote(self, partition: int, term: int, records: list[Record], *, urgent: bool) -> None:
         """A copy that is held here has applied these records. `urgent`: somebody waits for them to be durable."""
@@ -65,12 +63,13 @@ class Log:
 
     def checkpoint(self, snapshot: Snapshot, told: Callable[[bool], None]) -> None:
         """Write this content out, and say when it is durable, or (False) that there was no room."""
+        self.flush()
         self._tickets += 1
         self._checkpoints[self._tickets] = told
-        self._out.effects.append(Checkpoint(self._tickets, snapshot))
+        self._out.effects.append(Checkpoint(self._tickets, snapshot, self._number))
 
     def flush(self) -> None:
-        """The step ends: what it has written down leaves."""
+        """The step ends, or a checkpoint is taken: what was written down until now leaves."""
         if self._entries:
             self._number += 1
             entries, self._entries = self._entries, []

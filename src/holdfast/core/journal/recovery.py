@@ -1,24 +1,277 @@
-"""(placeholder until the journal's reader is merged)"""
+"""What does a member hold after a restart? Made of its checkpoints and of the blocks of its journal, in their order.
+
+- R-1: What a copy holds is what its checkpoint holds, and then every record of the blocks after it, as they were applied.
+- R-2: A record counts only when it continues the updates of its map: the next number, of a term that is not lower. One
+  that is held already changes nothing. Anything else means that something is missing: the map ends before it, and the
+  partition is uncertain. Only a checkpoint with gaps in its counter may be filled out of order.
+- R-3: When blocks are lost, every copy that needs one of them ends before them and is uncertain, until it begins anew.
+- R-4: Nothing is invented: what is uncertain is a copy that was held once, at some moment before the loss.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from holdfast.core.journal.entries import (
+    Began,
+    Checkpointed,
+    Dropped,
+    Entry,
+    MapSnapshot,
+    Meta,
+    Rows,
+    Seen,
+    Snapshot,
+    Wrote,
+)
 from holdfast.core.machine import MemberId
 from holdfast.core.messages import View
 from holdfast.core.placement.table import Row
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.replication.counter import UpdateCounter
+from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record
+from holdfast.errors import CounterBroken
 
 
-@dataclass
+@dataclass(slots=True)
 class Recovered:
-    """What was found in the files of a member."""
+    """What a restart has found."""
 
     store: str
     incarnation: int
-    cluster_id: str = ""
+    """Of the life that begins now; durable before the journal is ready."""
+    cluster_id: str
+    """Empty: this store was never in a cluster."""
     view: View | None = None
     stores: dict[MemberId, str] = field(default_factory=dict)
+    """Which files the members had that the views and rows name."""
     rows: dict[int, Row] = field(default_factory=dict)
+    """The newest row of each partition that was applied here, as far as the journal knows."""
     copies: dict[int, PartitionCopy] = field(default_factory=dict)
+    """With the journalled maps alone; how a map is journalled is for the member to set."""
     uncertain: dict[int, str] = field(default_factory=dict)
+    """Partitions that may have held more than is known, and why. Some have a copy, of an earlier moment."""
+    damage: list[str] = field(default_factory=list)
+    """What could not be read, or was cut, in words."""
+    whole: bool = True
+    """Whether nothing durable is lost. If not, also what is not named in `uncertain` may have been held."""
+
+
+class _Held:
+    """A copy that is being restored."""
+
+    __slots__ = ("copy", "ended", "file", "lsn", "stopped")
+
+    def __init__(self, copy: PartitionCopy, lsn: int, file: str = "") -> None:
+        self.copy = copy
+        self.lsn = lsn
+        """Everything of the blocks up to this one is in it."""
+        self.file = file
+        self.ended = ""
+        """Why nothing can follow; empty while something can."""
+        self.stopped: dict[str, str] = {}
+        """The maps that nothing can follow in, and why."""
+
+
+class Recovery:
+    """Takes checkpoints first, then blocks, and says what a member holds."""
+
+    def __init__(self, now_ns: int) -> None:
+        """now_ns: this member's monotonic time, from which what is left of times to live is counted."""
+        self._now_ns = now_ns
+        self._held: dict[int, _Held] = {}
+        self._baseless: dict[int, str] = {}
+        """Partitions of which something is known, but no beginning."""
+        self._rows: dict[int, Row] = {}
+        self._view: View | None = None
+        self._stores: dict[MemberId, str] = {}
+        self._cluster_id = ""
+        self._next = 0
+        """The lsn of the next block; 0 before the first."""
+        self._whole = True
+
+    # -- checkpoints
+
+    def base(self, snapshot: Snapshot, lsn: int, file: str) -> None:
+        """This is what a copy holds of the blocks up to `lsn`, says this file."""
+        copy = PartitionCopy(snapshot.partition, snapshot.epoch)
+        for taken in snapshot.maps:
+            copy.maps[taken.name] = self._map(taken)
+        self._held[snapshot.partition] = _Held(copy, lsn, file)
+
+    def _map(self, taken: MapSnapshot) -> MapPartition:
+        held = MapPartition(taken.name)
+        held.updates = UpdateCounter.decode(taken.counter)
+        held.lineage = [(term, start) for term, start in taken.lineage]
+        held.entries = dict(zip(taken.keys, taken.values, strict=True))
+        if taken.ttls_ms or taken.max_idles_ms:
+            zeros = [0] * len(taken.keys)
+            columns = zip(taken.keys, taken.ttls_ms or zeros, taken.max_idles_ms or zeros, strict=True)
+            for key, ttl_ms, max_idle_ms in columns:
+                if ttl_ms or max_idle_ms:
+                    held.schedule(key, ttl_ms, max_idle_ms, self._now_ns)
+        if taken.key_hashes:
+            pairs = zip(taken.keys, taken.key_hashes, strict=True)
+            held.hashes = {key: word for key, word in pairs if word}
+        return held
+
+    def no_base(self, partition: int, why: str) -> None:
+        """There was a checkpoint of this partition, and it cannot be had."""
+        self._baseless[partition] = why
+
+    # -- blocks
+
+    def block(self, lsn: int, entries: Sequence[Entry]) -> None:
+        """The entries of the next block. Blocks that are left out are lost."""
+        if lsn != self._next:
+            self._jump(lsn, entries)
+        self._next = lsn + 1
+        held = self._held
+        for entry in entries:
+            if type(entry) is Wrote:
+                found = held.get(entry.partition)
+                if found is None:
+                    self._orphan(entry.partition)
+                elif found.lsn < lsn and not found.ended:
+                    self._wrote(found, entry)
+            else:
+                self._other(lsn, entry)
+
+    def lost(self, until: int, why: str) -> None:
+        """Blocks from the next one on, up to `until` and without it, cannot be read."""
+        self._whole = False
+        for found in self._held.values():
+            if found.lsn + 1 < until and not found.ended:
+                found.ended = why
+        self._next = max(self._next, until)
+
+    def _jump(self, lsn: int, entries: Sequence[Entry]) -> None:
+        if not self._next:
+            # The first entries of the first segment say which checkpoints still hold everything.
+            for entry in entries:
+                if type(entry) is Checkpointed:
+                    self._restate(entry)
+            if all(found.lsn + 1 >= lsn for found in self._held.values()):
+                return
+        self.lost(lsn, f"blocks before {lsn} of the journal are missing")
+
+    def _restate(self, entry: Checkpointed) -> None:
+        found = self._held.get(entry.partition)
+        if found is not None and entry.file and found.file == entry.file:
+            found.lsn = max(found.lsn, entry.lsn)
+
+    def _orphan(self, partition: int) -> None:
+        self._baseless.setdefault(partition, "what it held before its records in the journal is missing")
+
+    def _other(self, lsn: int, entry: Entry) -> None:
+        if type(entry) is Rows:
+            for partition, row in entry.rows:
+                before = self._rows.get(partition)
+                if before is None or before.version <= row.version:
+                    self._rows[partition] = row
+        elif type(entry) is Seen:
+            self._stores.update({info.uuid: info.store for info in entry.view.members if info.store})
+            if self._view is None or self._view.number <= entry.view.number:
+                self._view = entry.view
+        elif type(entry) is Began:
+            found = self._held.get(entry.partition)
+            if found is None or found.lsn < lsn:
+                self._held[entry.partition] = _Held(PartitionCopy(entry.partition, entry.epoch), lsn)
+                self._baseless.pop(entry.partition, None)
+        elif type(entry) is Dropped:
+            self._dropped(lsn, entry)
+        elif type(entry) is Checkpointed:
+            self._restate(entry)
+        elif type(entry) is Meta:
+            self._cluster_id = entry.cluster_id or self._cluster_id
+            self._stores = {**entry.stores, **self._stores}
+
+    def _dropped(self, lsn: int, entry: Dropped) -> None:
+        found = self._held.get(entry.partition)
+        if found is not None and found.lsn >= lsn:
+            return
+        if not entry.map:
+            self._held.pop(entry.partition, None)
+            self._baseless.pop(entry.partition, None)
+        elif found is not None and not found.ended:
+            found.copy.maps.pop(entry.map, None)
+            found.stopped.pop(entry.map, None)
+
+    # -- records
+
+    def _wrote(self, found: _Held, entry: Wrote) -> None:
+        """Apply the records that continue what is held. Most are plain: the next of its map, of the same term."""
+        term = entry.term
+        name: str | None = None
+        for record in entry.records:
+            if record.map != name:
+                name = record.map
+                held = found.copy.maps.get(name) or found.copy.open(name)
+                updates = held.updates
+                plain = bool(held.lineage) and held.lineage[-1][0] == term and updates.sequential
+                plain = plain and not held.expiries and name not in found.stopped
+            if plain and record.counter == updates.lwm + 1 and record.change is Change.SET:
+                held.entries[record.key] = record.value
+                updates.lwm = updates.hwm = record.counter
+                if record.ttl_ms or record.max_idle_ms or record.key_hash:
+                    held.store(
+                        record.key,
+                        record.value,
+                        record.ttl_ms,
+                        record.max_idle_ms,
+                        record.key_hash,
+                        self._now_ns,
+                    )
+                    plain = not held.expiries
+            elif name not in found.stopped and record.change is not Change.CALL:
+                why = self._take(held, record, term)
+                if why:
+                    found.stopped[name] = why
+                plain = not why and updates.sequential and not held.expiries and held.lineage[-1:] != []
+                plain = plain and held.lineage[-1][0] == term
+
+    def _take(self, held: MapPartition, record: Record, term: int) -> str:
+        """Apply a record if it may follow; else say what is wrong."""
+        updates, counter = held.updates, record.counter
+        if updates.holds(counter):
+            of = _term_of(held.lineage, counter)
+            if of in {0, term}:
+                return ""
+            return f"map {held.name!r}: update {counter} is of term {of}, and of term {term}"
+        last = held.lineage[-1][0] if held.lineage else 0
+        if term < last:
+            return f"map {held.name!r}: update {counter} of term {term} comes after term {last}"
+        if updates.sequential and counter != updates.lwm + 1:
+            return f"map {held.name!r}: updates {updates.lwm + 1} to {counter - 1} are missing"
+        held.enter(term)
+        try:
+            held.apply(record, self._now_ns)
+        except CounterBroken as error:
+            return f"map {held.name!r}: {error}"
+        return ""
+
+    # -- the end
+
+    def finish(self, recovered: Recovered) -> None:
+        """Lay down what is held."""
+        recovered.cluster_id = recovered.cluster_id or self._cluster_id
+        recovered.view = self._view
+        recovered.rows = self._rows
+        recovered.stores = self._stores
+        recovered.whole = recovered.whole and self._whole
+        for partition, found in sorted(self._held.items()):
+            recovered.copies[partition] = found.copy
+            reasons = [found.ended, *found.stopped.values(), self._baseless.get(partition, "")]
+            if any(reasons):
+                recovered.uncertain[partition] = "; ".join(reason for reason in reasons if reason)
+        for partition, why in sorted(self._baseless.items()):
+            if partition not in self._held:
+                recovered.uncertain[partition] = why
+
+
+def _term_of(lineage: list[tuple[int, int]], counter: int) -> int:
+    """The term of an update; 0 when the lineage does not reach so far back."""
+    for term, start in reversed(lineage):
+        if start < counter:
+            return term
+    return 0

@@ -233,8 +233,11 @@ class Destination:
         log: Log,
         *,
         stored_row: Callable[[int], Row | None],
+        durable: bool = True,
     ) -> None:
+        """`durable`: whether D-4 holds."""
         self._me = me
+        self._durable = durable
         self._out = out
         self._log = log
         self._rows = rows
@@ -281,8 +284,11 @@ class Destination:
         refused = FillRefused(fill.partition, fill.version, fill.ticket, "its disk is full")
 
         def written(well: bool) -> None:
-            self._out.send(sender, answer if well else refused)
+            if self._durable:
+                self._out.send(sender, answer if well else refused)
 
+        if not self._durable:
+            self._out.send(sender, answer)
         self._log.checkpoint(taken, written)
 
     def _begin(self, sender: MemberId, fill: Fill) -> Shadow:

@@ -85,7 +85,7 @@ class Migrations:
         self.ledger: Ledger
         self.layout: Layout | None = None
         """Where every replica should live; the crash matrix gives another one, to have just the migration it wants."""
-        self.returns = Returns(settings, out, membership, replicas)
+        self.returns = Returns(settings, out, rules, membership, replicas)
         self._queue: dict[int, list[Migration]] = {}
         self._waiting: dict[Way, deque[int]] = {}
         """Partitions of the queue of which nothing runs, by the way of what comes next; none is empty."""
@@ -178,7 +178,8 @@ class Migrations:
                 failures.append(running.migration)
         for partition, row in enumerate(head):
             base = self.ledger.base(partition)
-            if staying and row.version > base.version and not staying.issuperset(filter(None, row.replicas)):
+            gone = not staying.issuperset(filter(None, row.replicas))
+            if staying and row.version > base.version and gone and base.version:
                 # L-6: offered, but not committed, and one of those that it names is gone.
                 taken_back = self._forget(partition)
                 higher = row.version + 1 if self._rules.holds("failed-version") else base.version
@@ -234,6 +235,10 @@ class Migrations:
                     head[partition] = row.changed(row.holding)
                 continue
             slots, survivor = survivors(row.holding, present)
+            if survivor is None and not self.ledger.base(partition).version and not self._recovering:
+                # The first assignment has not come to pass: nobody has ever held anything.
+                self._begin_anew(partition, row, present)
+                continue
             if survivor is None and (back := self.returns.revive(partition, row)) is not None:
                 head[partition] = back
                 continue
@@ -271,13 +276,24 @@ class Migrations:
                 self.ledger.reporter.lost(Loss(partition, width - 1, True, []))
                 self._out.note("partition waits for a copy to return", level="error", partition=partition)
             return
-        owner = data[partition % len(data)]
-        raised = row.changed((owner, *(None,) * (width - 1)), extra=width)
-        self.ledger.head[partition] = Row(raised.version, raised.replicas, row.epoch + 1)
+        self._begin_anew(partition, row, present, epoch=row.epoch + 1)
         self._report_loss(partition, width, all_lost=True, anew=True)
         self._out.note(
             "partition lost, begun anew empty", level="error", partition=partition, epoch=row.epoch + 1
         )
+
+    def _begin_anew(self, partition: int, row: Row, present: set[MemberId], *, epoch: int = 0) -> None:
+        """Give the partition to one of those who are here, empty."""
+        data = self._data_members(present)
+        if data:
+            width = len(row.replicas)
+            raised = row.changed((data[partition % len(data)], *(None,) * (width - 1)), extra=width)
+            self.ledger.head[partition] = Row(raised.version, raised.replicas, epoch)
+
+    @property
+    def _recovering(self) -> bool:
+        view = self._membership.view
+        return view is not None and view.recovering
 
     def _accepts_loss(self) -> bool:
         accepts = self._settings.partitions.lost == "accept" or self.returns.accepted
@@ -336,8 +352,7 @@ class Migrations:
             self.planned = True
             return
         if not self.ledger.head[0].version:
-            view = self._membership.view
-            if view is not None and view.recovering:
+            if self._recovering:
                 self._table_of_before(candidates)
             elif len(candidates) >= self._settings.cluster.initial_members:
                 self._first_assignment(candidates)

@@ -23,6 +23,7 @@ from holdfast.core.placement.migration import Slots
 from holdfast.core.placement.preference import kept_first, preferring
 from holdfast.core.placement.revival import Claim, next_generation, revived
 from holdfast.core.placement.table import Row
+from holdfast.core.rules import Rules
 
 PATIENCE = 3
 """With missing_stores = "accept": for how many times of suspicion nobody new may have come before that is done."""
@@ -31,14 +32,19 @@ PATIENCE = 3
 class Returns:
     """What is known of what members have kept; the master decides on it."""
 
-    def __init__(self, settings: Settings, out: Outbox, membership: Membership, width: int) -> None:
+    def __init__(
+        self, settings: Settings, out: Outbox, rules: Rules, membership: Membership, width: int
+    ) -> None:
         self._out = out
+        self._rules = rules
         self._membership = membership
         self._width = width
         self._policy = settings.cluster.missing_stores
         self._patience_ns = PATIENCE * settings.cluster.suspect_after_ms * MILLISECOND
         self._holdings: dict[MemberId, Holdings] = {}
         self._kept: dict[MemberId, dict[int, Kept]] = {}
+        self._stores: dict[MemberId, str] = {}
+        """Which files those had whom rows may name."""
         self._since_ns = 0
         """When somebody new has come last."""
         self.accepted = False
@@ -53,12 +59,15 @@ class Returns:
         if view is not None and self._membership.member(sender) is not None:
             self._holdings[sender] = holdings
             self._kept[sender] = {kept.partition: kept for kept in holdings.kept}
+            self._stores.update(holdings.stores)
             seen = holdings.seen
             if seen is not None and seen.cluster_id == view.cluster_id:
                 self._membership.numbers_from = max(self._membership.numbers_from, seen.number)
 
     def view_changed(self, old: View | None, view: View | None) -> None:
         """Who has gone has taken with it what it had; who comes may bring something."""
+        if view is not None:
+            self._stores.update({info.uuid: info.store for info in view.members if info.store})
         here = {info.uuid for info in view.members} if view is not None else set()
         before = {info.uuid for info in old.members} if old is not None else set()
         self._holdings = {uuid: one for uuid, one in self._holdings.items() if uuid in here}
@@ -93,7 +102,7 @@ class Returns:
         if self.unheard:
             return f"to be told what is in the files of: {', '.join(self.unheard)}"
         missing = self.missing
-        if not missing or self.accepted:
+        if not missing or self.accepted or not self._rules.holds("wait-for-stores"):
             return ""
         if self._policy == "accept":
             left_ns = self._since_ns + self._patience_ns - self._out.now_ns
@@ -111,7 +120,7 @@ class Returns:
         if why != self._told:
             self._told = why
             if why:
-                self._out.note("the table is not made yet: waiting", level="warning", why=why)
+                self._out.note("the table is not made yet: waiting", why=why)
 
     def table(self, partitions: int) -> tuple[dict[int, Row], list[int]]:
         """X-1: the rows, none if there never were any; and the partitions of which nobody can prove to hold everything:
@@ -164,12 +173,17 @@ class Returns:
 
     def _claims(self, partition: int, row: Row) -> list[Claim]:
         """The copies of this partition that those have brought back whom its row names."""
+        if not self._rules.holds("owner-by-proof"):
+            return [
+                Claim(uuid, 0, Kept(partition, row.epoch, [], True))
+                for uuid, copies in self._kept.items()
+                if partition in copies
+            ]
         slot_of: dict[str, int] = {}
         for slot, member in enumerate(row.holding):
-            for holdings in self._holdings.values():
-                store = holdings.stores.get(member) if member is not None else None
-                if store:
-                    slot_of[store] = slot
+            store = self._stores.get(member) if member is not None else None
+            if store:
+                slot_of[store] = slot
         return [
             Claim(info.uuid, slot_of[info.store], kept)
             for info in self._membership.members()

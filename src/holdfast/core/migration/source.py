@@ -17,6 +17,7 @@ The content always comes from the primary, also when a backup moves. Writes go o
       the partition is being copied             refused
       an answer to a supply that has ended      has no effect
       a refusal of the destination              ends the supply, and a migration is refused to the master
+      a repair, not in office, or it is moving  refused, in words
 
 - S-5: One chunk is under way for each supply, and at most `parallel` supplies at once. A chunk has at most
   `partitions.chunk_bytes`, or one entry. Of all supplies together at most `partitions.flight_bytes` are not yet
@@ -69,6 +70,7 @@ class Supply:
         "sequence",
         "ticket",
         "to",
+        "told",
         "version",
     )
 
@@ -88,6 +90,8 @@ class Supply:
         """Bytes of the chunk that is not yet acknowledged."""
         self.migration: Migration | None = None
         self.master: MemberId | None = None
+        self.told: list[Callable[[str], None]] = []
+        """Who wants to hear how it ends: "", or why the receiver was not filled."""
 
 
 class Source:
@@ -186,13 +190,49 @@ class Source:
 
     def bring_up_to_date(self, partition: int, member: MemberId) -> None:
         """Fill a replica of the row that holds something else; `filled` is called when it holds everything."""
-        if (partition, member) in self._running:
-            return
+        self._supply(partition, member)
+
+    def refill(self, partition: int, member: MemberId, told: Callable[[str], None]) -> None:
+        """Fill a backup anew while this member serves, because an operator says so; writes go on.
+
+        The backup keeps its copy until the new one is complete. `told` hears "" then, or why that is not so.
+        """
+        why = self._why_not_refilled(partition, member)
+        if why:
+            told(why)
+        else:
+            self._supply(partition, member).told.append(told)
+
+    def _why_not_refilled(self, partition: int, member: MemberId) -> str:
+        row = self._rows[partition]
+        if row.owner != self._me:
+            return f"the primary is {row.owner}"
+        if row.index_of(member) < 1:
+            return f"{member} is no backup of partition {partition}"
+        if not self._is_active(partition):
+            return "the primary is just taking office"
+        if self._moves(partition):
+            return "the partition is moving"
+        stored = self._stored_row(partition)
+        if stored is not None and stored.version > row.version:
+            return f"the decision on version {stored.version} is outstanding"
+        return ""
+
+    def _moves(self, partition: int) -> bool:
+        return any(s.partition == partition and s.migration is not None for s in self._running.values())
+
+    def _supply(self, partition: int, member: MemberId) -> Supply:
+        """The supply that fills this replica of the row: the one that is under way or waits, else a new one."""
+        version = self._rows[partition].version
+        for supply in [*self._running.values(), *self._queue]:
+            if (supply.partition, supply.to, supply.version) == (partition, member, version):
+                return supply
         supply = self._new(partition, member, self._rows[partition].index_of(member))
         if len(self._running) >= self._parallel:
             self._queue.append(supply)
         else:
             self._start(supply)
+        return supply
 
     def _new(self, partition: int, to: MemberId, index: int) -> Supply:
         self._tickets += 1
@@ -254,7 +294,7 @@ class Source:
         self._out.note(
             "supply refused", level="debug", partition=supply.partition, to=sender, why=refused.why
         )
-        self._end(supply)
+        self._end(supply, refused.why)
         if supply.migration is not None and supply.version == self._rows[supply.partition].version:
             self._give_up(supply, refused.why)
         self._next_in_queue()
@@ -345,15 +385,20 @@ class Source:
     def _next_in_queue(self) -> None:
         while self._queue and len(self._running) < self._parallel:
             supply = self._queue.popleft()
-            if supply.version == self._rows[supply.partition].version:
+            if supply.version != self._rows[supply.partition].version:
+                _tell(supply, "the row has changed")
+            elif self._moves(supply.partition):
+                _tell(supply, "the partition is moving")
+            else:
                 self._start(supply)
 
     # -- what ends a supply
 
-    def _end(self, supply: Supply) -> None:
+    def _end(self, supply: Supply, why: str = "") -> None:
         del self._running[supply.partition, supply.to]
         supply.ready = None
         self._landed(supply)
+        _tell(supply, why)
 
     def _landed(self, supply: Supply) -> None:
         """What it had in flight is not any more."""
@@ -366,7 +411,7 @@ class Source:
         version = self._rows[partition].version
         for key, supply in list(self._running.items()):
             if key[0] == partition and supply.version != version:
-                self._end(supply)
+                self._end(supply, "the row has changed")
         self._draining.pop(partition, None)
         self._lane.joining.pop(partition, None)
         self._retry()
@@ -391,7 +436,7 @@ class Source:
         """
         for key, supply in list(self._running.items()):
             if key[1] in members and supply.migration is None:
-                self._end(supply)
+                self._end(supply, f"{key[1]} is gone")
             elif key[1] in members:
                 self._landed(supply)
         self._retry()
@@ -399,6 +444,8 @@ class Source:
 
     def reset(self) -> None:
         """This member was removed: nothing is on its way any more."""
+        for supply in [*self._running.values(), *self._queue]:
+            _tell(supply, "this member was removed from the cluster")
         self._running.clear()
         self._held_up.clear()
         self.flight = 0
@@ -418,3 +465,9 @@ class Source:
     def active(self) -> list[tuple[Migration, int]]:
         """The migrations in which this member is the primary, with the version that each starts from."""
         return [(s.migration, s.version) for s in self._running.values() if s.migration is not None]
+
+
+def _tell(supply: Supply, why: str) -> None:
+    told, supply.told = supply.told, []
+    for one in told:
+        one(why)

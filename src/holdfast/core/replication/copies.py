@@ -94,6 +94,11 @@ class Copies:
         if copy is None and not filling:
             return False
         if copy is not None and self._gap(copy, section):
+            if shadow is not None and filling and not shadow.complete:
+                # A wrong copy is being replaced. What has come is not held before that is done, but it belongs to the
+                # new copy: its last chunk says up to where that reaches.
+                for record in section.records:
+                    shadow.take(record, self._out.now_ns, section.term)
             self._keep(sender, partition, Replicate(message.batches, [section]))
             return False
         if shadow is not None and filling:

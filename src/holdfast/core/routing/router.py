@@ -85,6 +85,8 @@ class Router:
         self._timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
         self.passive = False
         """Whether the cluster is passive: then nothing may be changed."""
+        self.full: frozenset[MemberId] = frozenset()
+        """Members whose disk is full: then nothing may be written to journalled maps in their partitions."""
         self._coming = coming
         self._parked: dict[int, list[Parked]] = {}
         self._sent: dict[int, tuple[MemberId, Parked]] = {}
@@ -92,6 +94,24 @@ class Router:
         self._again: list[Gathering] = []
         self._ticket = 0
         self._timer = False
+
+    @property
+    def restricted(self) -> bool:
+        """Whether there are writes that must be refused."""
+        return self.passive or bool(self.full)
+
+    def why_refused(self, request: Request) -> Outcome | None:
+        """The answer to a write that must not be taken now."""
+        if self.passive and _changes(request):
+            return PASSIVE
+        if self.full and request.op not in READS and self._settings.map(request.map).journal != "off":
+            for partition in request.partitions:
+                full = self.full.intersection(filter(None, self._rows[partition].holding))
+                if full:
+                    return Outcome(
+                        Status.NO_ROOM, None, f"the disk of member {min(full)} is full; make room there"
+                    )
+        return None
 
     # -- requests of sessions
 
@@ -121,8 +141,9 @@ class Router:
         return ""
 
     def _dispatch(self, parked: Parked) -> None:
-        if self.passive and _changes(parked.request):
-            parked.done(PASSIVE)
+        refused = self.why_refused(parked.request)
+        if refused is not None:
+            parked.done(refused)
             return
         partition = parked.request.partitions[0]
         copy = self._lane.in_office[partition]
@@ -149,8 +170,9 @@ class Router:
 
     def _gather(self, gathering: Gathering) -> None:
         """Ask every owner for its share of what is missing."""
-        if self.passive and _changes(gathering.request):
-            gathering.finish(Outcome(Status.UNKNOWN, None, PARTLY) if gathering.started else PASSIVE)
+        refused = self.why_refused(gathering.request)
+        if refused is not None:
+            gathering.finish(Outcome(Status.UNKNOWN, None, PARTLY) if gathering.started else refused)
             return
         shares: dict[MemberId, list[int]] = {}
         mine: list[int] = []
@@ -230,8 +252,9 @@ class Router:
     def on_forward(self, sender: MemberId, forward: Forward) -> None:
         request = forward.request
         ticket = forward.ticket
-        if self.passive and _changes(request):
-            self._out.send(sender, Answer(ticket, PASSIVE, []))
+        refused = self.why_refused(request)
+        if refused is not None:
+            self._out.send(sender, Answer(ticket, refused, []))
             return
         if request.op in WHOLE:
             missed = [p for p in request.partitions if self._lane.in_office[p] is None]

@@ -109,6 +109,8 @@ class Status(IntEnum):
     """Refused: key or value above the limit."""
     PASSIVE = 6
     """Refused: the operator has made the cluster passive; it changes nothing until it is active again."""
+    NO_ROOM = 7
+    """Refused: the disk of a member that would have to keep the write is full."""
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):

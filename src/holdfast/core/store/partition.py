@@ -21,6 +21,7 @@ import msgspec
 
 from holdfast.core.machine import MILLISECOND
 from holdfast.core.replication.counter import UpdateCounter
+from holdfast.core.store.digest import entry_digest, whole
 
 FOREVER = 0
 JournalMode = Literal["off", "sync", "lazy"]
@@ -244,10 +245,7 @@ class MapPartition:
 
     def digest(self) -> int:
         """A 64-bit sum over all entries, the same for equal content whatever the order."""
-        total = 0
-        for key, value in self.entries.items():
-            total += mmh3.hash64(key + value, len(key), signed=False)[0]
-        return total & 0xFFFF_FFFF_FFFF_FFFF
+        return whole(map(entry_digest, self.entries.keys(), self.entries.values()))
 
 
 class Share(Protocol):

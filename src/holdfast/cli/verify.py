@@ -1,0 +1,436 @@
+"""`holdfast verify`: are all copies the same? And `holdfast repair`, which mends those that are not."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli.credentials import Credentials, credentials
+from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, address_option
+from holdfast.client.blocking import Client
+from holdfast.client.copies import Entry
+from holdfast.client.differences import Differences, find_differences, value_of
+from holdfast.client.repair import Outcome, Plan, Strategy, carry_out, make_plans
+from holdfast.client.verify import Finding, Report, verify
+from holdfast.core.migration.services import is_service
+from holdfast.errors import ConfigError, HoldfastError
+from holdfast.wire.values import Serialized, from_stored
+
+ANSWER_S = 20.0
+TELL_S = 1.0
+SHOWN = 40
+KEYS_SHOWN = 10
+
+EXIT_CLEAN = 0
+EXIT_UNCHECKED = EXIT_MISUSED
+"""Something could not be compared, and nothing that was is wrong."""
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _what(command: Command) -> Command:
+    """The options that say what is looked at."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts."),
+        click.option(
+            "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this partition."
+        ),
+        click.option("--map", "maps", metavar="NAME", multiple=True, help="Only this map; all if left out."),
+        address_option,
+    ):
+        command = option(command)
+    return command
+
+
+@click.command("verify", short_help="Are all copies of every partition the same?")
+@_what
+@click.option("--deep", is_flag=True, help="Also find the keys that differ.")
+@credentials
+def verify_command(
+    *,
+    address: str,
+    maps: tuple[str, ...],
+    partitions: tuple[int, ...],
+    as_json: bool,
+    deep: bool,
+    credentials: Credentials,
+) -> None:
+    r"""Compare every backup with its primary, and the partition tables of all members. Needs no Spark, changes nothing.
+
+    A copy has a counter conflict when it does not hold the same updates as its primary, and a content conflict when it
+    does not hold the same entries. The cluster may be in use: what is being written or moved is looked at again, and
+    called busy if it never stands still.
+
+    \b
+      holdfast verify
+      holdfast verify --map flights --deep -a 127.0.0.1:5702
+
+    Exit status: 0 all copies are the same; 1 some are not; 2 something could not be compared, or nobody answers.
+    """
+    with _client(address, credentials) as client, _cannot():
+        report = _verify(client, maps, partitions)
+        found = _differences(client, report) if deep else []
+        names = _names(client)
+    if as_json:
+        click.echo(json.dumps(_plain(report, found if deep else None)))
+    else:
+        _show(report, names, found)
+    sys.exit(_status(report))
+
+
+@click.command("repair", short_help="Mend copies that differ, by a named strategy.")
+@click.option(
+    "--strategy",
+    required=True,
+    type=click.Choice(["primary", "newest", "majority"]),
+    help="Which copy is right.",
+)
+@click.option(
+    "--tie",
+    type=click.Choice(["primary"]),
+    help="With majority: who is right where there is none. Left out: such partitions are left alone.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@_what
+@credentials
+def repair_command(
+    *,
+    address: str,
+    maps: tuple[str, ...],
+    partitions: tuple[int, ...],
+    strategy: Strategy,
+    tie: str | None,
+    dry_run: bool,
+    as_json: bool,
+    credentials: Credentials,
+) -> None:
+    r"""Find copies that differ, as `holdfast verify` does, mend them, and verify again.
+
+    \b
+      primary    what the primary holds is right
+      newest     the copy with the highest update counter is right, map by map
+      majority   key by key, what most copies hold is right
+
+    What another copy than the primary has right is first written to the primary, on condition that it still holds
+    what was seen there: a newer write is never overwritten. Then the backups that differ are filled anew from the
+    primary. The cluster may be in use.
+
+    \b
+      holdfast repair --strategy primary --dry-run
+      holdfast repair --strategy majority --tie primary --map flights
+
+    Exit status: 0 all copies are the same now (or, in a dry run, were before); 1 some are not; 2 something could not be
+    compared, or nobody answers.
+    """
+    if tie and strategy != "majority":
+        raise ConfigError("--tie is for --strategy majority")
+    with _client(address, credentials) as client, _cannot():
+        report = _verify(client, maps, partitions)
+        names = _names(client)
+        plans = list(make_plans(client, report, strategy, tie=bool(tie)))
+        if not as_json:
+            _show(report, names, [])
+            _show_plans(plans, names, dry_run=dry_run)
+        outcome, after = Outcome(), report
+        if not dry_run and any(not plan.left for plan in plans):
+            told = _Told("mended")
+            outcome = carry_out(client, plans, progress=told.tell)
+            after = _verify(client, maps, partitions)
+    if as_json:
+        click.echo(json.dumps(_plain_repair(report, plans, outcome, after, dry_run=dry_run)))
+    elif plans and not dry_run:
+        _show_outcome(plans, outcome, after, names)
+    sys.exit(_status(after))
+
+
+# -- asking
+
+
+def _client(address: str, credentials: Credentials) -> Client:
+    return Client(
+        address,
+        username=credentials.username,
+        password=credentials.password,
+        token=credentials.token,
+        timeout_s=ANSWER_S,
+    )
+
+
+@contextmanager
+def _cannot() -> Iterator[None]:
+    """What cannot be asked cannot be checked, which is another exit status than a conflict."""
+    try:
+        yield
+    except HoldfastError as failed:
+        click.echo(f"Error: {failed}", err=True)
+        sys.exit(EXIT_UNCHECKED)
+
+
+def _verify(client: Client, maps: tuple[str, ...], partitions: tuple[int, ...]) -> Report:
+    count = client.partition_count
+    if any(partition >= count for partition in partitions):
+        raise ConfigError(f"partitions are 0 to {count - 1}")
+    told = _Told("compared")
+    chosen = sorted(set(partitions)) or None
+    return verify(
+        client,
+        maps=maps,
+        partitions=chosen,
+        progress=told.tell,
+    )
+
+
+class _Told:
+    """How far it is, on standard error, when it takes long."""
+
+    def __init__(self, done: str) -> None:
+        self._done = done
+        self._at_s = time.monotonic()
+
+    def tell(self, decided: int, total: int, looks: int = 0) -> None:
+        """So many partitions of all."""
+        if time.monotonic() - self._at_s < TELL_S:
+            return
+        self._at_s = time.monotonic()
+        again = f"; the rest is looked at again ({looks})" if looks > 1 else ""
+        print(f"{decided} of {total} partitions {self._done}{again}", file=sys.stderr, flush=True)
+
+
+def _differences(client: Client, report: Report) -> list[Differences]:
+    found: list[Differences] = []
+    told = _Told("read")
+    wrong = sorted(
+        {
+            (one.partition, one.map)
+            for one in report.findings
+            if one.content_conflict and not is_service(one.map)
+        }
+    )
+    for done, (partition, name) in enumerate(wrong):
+        findings = [
+            one
+            for one in report.findings
+            if (one.partition, one.map) == (partition, name) and one.verdict in ("equal", "differs")
+        ]
+        keys = find_differences(client, [one for one in findings if one.kept or one.content_conflict])
+        if keys is not None:
+            found.append(keys)
+        told.tell(done, len(wrong))
+    return found
+
+
+def _names(client: Client) -> dict[str, str]:
+    """What people call a member: the address of its client door."""
+    return {uuid: row.address for uuid, row in client.table().members.items()}
+
+
+def _status(report: Report) -> int:
+    if report.conflicts or report.rows:
+        return EXIT_FAILED
+    return EXIT_UNCHECKED if report.undecided or report.silent else EXIT_CLEAN
+
+
+# -- telling
+
+
+def _readable(key: bytes) -> str:
+    """A key as its writer knows it, if it is of a common type; else its bytes."""
+    try:
+        value = from_stored(key)
+    except (ValueError, IndexError, UnicodeDecodeError, msgspec.MsgspecError, struct.error):
+        return f"0x{key.hex()}"
+    return f"0x{key.hex()}" if isinstance(value, Serialized) else repr(value)
+
+
+def _summary(report: Report) -> str:
+    findings = report.findings
+    counters = sum(1 for finding in findings if finding.counter_conflict)
+    contents = sum(1 for finding in findings if finding.content_conflict)
+    return (
+        f"{report.partitions} partitions, {report.compared} copies compared in {report.seconds:.1f} s: "
+        f"{counters} counter conflicts, {contents} content conflicts, {len(report.rows)} different rows, "
+        f"{len(report.of('busy'))} busy, {len(report.of('unreachable')) + len(report.silent)} unreachable"
+    )
+
+
+def _kind(finding: Finding) -> str:
+    kinds = {"counter": finding.counter_conflict, "content": finding.content_conflict}
+    return " and ".join(kind for kind, so in kinds.items() if so) or finding.verdict
+
+
+def _show(report: Report, names: dict[str, str], found: list[Differences]) -> None:
+    shown = [finding for finding in report.findings if finding.verdict != "equal"]
+    if shown:
+        table = Table("partition", "map", "conflict", "primary", "holds", "backup", "holds", box=None)
+        for finding in shown[:SHOWN]:
+            table.add_row(
+                str(finding.partition),
+                Text(finding.map),
+                _kind(finding),
+                names.get(finding.owner, finding.owner or "nobody"),
+                f"{finding.owner_term}/{finding.owner_counter}, {finding.owner_entries} entries",
+                names.get(finding.member, finding.member),
+                f"{finding.term}/{finding.counter}, {finding.entries} entries",
+            )
+        Console(highlight=False).print(table)
+        if len(shown) > SHOWN:
+            click.echo(f"… and {len(shown) - SHOWN} more")
+        click.echo("(term/counter of the last update)")
+    for row in report.rows[:SHOWN]:
+        what = f"partition {row.partition}" if row.partition >= 0 else "something in the rows"
+        click.echo(
+            f"the table of {names.get(row.member, row.member)} differs in {what}: "
+            f"version {row.version} instead of {row.expected_version}"
+        )
+    for member in report.silent:
+        click.echo(f"{names.get(member, member)} did not tell its table")
+    for differences in found:
+        _show_keys(differences, names)
+    click.echo(_summary(report))
+
+
+def _show_keys(found: Differences, names: dict[str, str]) -> None:
+    click.echo(
+        f"partition {found.partition}, map {found.map}: {len(found.entries)} keys differ, "
+        f"in {found.ranges} of 64 ranges"
+    )
+    for key, held in list(found.entries.items())[:KEYS_SHOWN]:
+        words = ", ".join(f"{names.get(member, member)} {_says(held, member)}" for member in found.members)
+        click.echo(f"  {_readable(key)}: {words}")
+    if len(found.entries) > KEYS_SHOWN:
+        click.echo(f"  … and {len(found.entries) - KEYS_SHOWN} more keys (all of them: --json)")
+
+
+def _says(held: dict[str, Entry], member: str) -> str:
+    value = value_of(held.get(member))
+    return "has none" if value is None else f"has {len(value)} bytes"
+
+
+def _show_plans(plans: list[Plan], names: dict[str, str], *, dry_run: bool) -> None:
+    if not plans:
+        click.echo("nothing to mend")
+        return
+    would = "would be" if dry_run else "will be"
+    for plan in plans[:SHOWN]:
+        words = [f"{len(plan.writes)} keys {would} written to {names.get(plan.owner)}"] if plan.writes else []
+        words += [f"{names.get(member)} {would} filled anew" for member in plan.refill if not plan.left]
+        words += [f"{len(plan.ties)} keys without a majority: left alone"] if plan.ties else []
+        words += [f"left alone: {plan.left}"] if plan.left and not plan.ties else []
+        click.echo(f"partition {plan.partition}: {'; '.join(words)}")
+    if len(plans) > SHOWN:
+        click.echo(f"… and {len(plans) - SHOWN} partitions more")
+    if dry_run:
+        writes, refills = _volume(plans)
+        click.echo(f"dry run: {writes} keys would be written, {refills} copies filled anew")
+
+
+def _volume(plans: list[Plan]) -> tuple[int, int]:
+    doing = [plan for plan in plans if not plan.left]
+    return sum(len(plan.writes) for plan in doing), sum(len(plan.refill) for plan in doing)
+
+
+def _show_outcome(plans: list[Plan], outcome: Outcome, after: Report, names: dict[str, str]) -> None:
+    for failed in outcome.failed[:SHOWN]:
+        click.echo(f"failed: {failed}")
+    left = sum(1 for plan in plans if plan.left or plan.ties)
+    click.echo(
+        f"{outcome.written} keys written, {outcome.overtaken} overtaken by newer writes, {outcome.refilled} copies "
+        f"filled anew, {left} partitions left alone, {len(outcome.failed)} failures"
+    )
+    if after.conflicts:
+        _show(after, names, [])
+    else:
+        click.echo(f"now: {_summary(after)}")
+
+
+# -- for scripts
+
+
+def _plain_finding(finding: Finding) -> dict[str, Any]:
+    plain = asdict(finding)
+    plain["counter_conflict"] = finding.counter_conflict
+    plain["content_conflict"] = finding.content_conflict
+    return plain
+
+
+def _plain(report: Report, found: list[Differences] | None = None) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        "clean": _status(report) == EXIT_CLEAN,
+        "partitions": report.partitions,
+        "copies": report.compared,
+        "seconds": round(report.seconds, 3),
+        "counter_conflicts": [_plain_finding(one) for one in report.findings if one.counter_conflict],
+        "content_conflicts": [_plain_finding(one) for one in report.findings if one.content_conflict],
+        "rows": [asdict(row) for row in report.rows],
+        "undecided": [asdict(finding) for finding in report.undecided],
+        "silent": list(report.silent),
+    }
+    if found is not None:
+        plain["differences"] = [
+            {
+                "partition": one.partition,
+                "map": one.map,
+                "members": one.members,
+                "ranges": one.ranges,
+                "keys": [
+                    {
+                        "key": _readable(key),
+                        "stored": key.hex(),
+                        "values": {member: entry.value.hex() for member, entry in held.items()},
+                    }
+                    for key, held in one.entries.items()
+                ],
+            }
+            for one in found
+        ]
+    return plain
+
+
+def _plain_repair(
+    report: Report, plans: list[Plan], outcome: Outcome, after: Report, *, dry_run: bool
+) -> dict[str, Any]:
+    return {
+        "dry_run": dry_run,
+        "before": _plain(report),
+        "plans": [
+            {
+                "partition": plan.partition,
+                "primary": plan.owner,
+                "refill": plan.refill,
+                "writes": [
+                    {
+                        "map": write.map,
+                        "key": _readable(write.key),
+                        "stored": write.key.hex(),
+                        "seen": _plain_value(write.seen),
+                        "right": _plain_value(write.right),
+                    }
+                    for write in plan.writes
+                ],
+                "ties": [
+                    {"map": name, "key": _readable(key), "stored": key.hex()} for name, key in plan.ties
+                ],
+                "left": plan.left,
+            }
+            for plan in plans
+        ],
+        "outcome": asdict(outcome),
+        "after": _plain(after),
+    }
+
+
+def _plain_value(entry: Entry | None) -> str | None:
+    value = value_of(entry)
+    return value.hex() if value is not None else None

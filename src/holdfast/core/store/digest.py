@@ -1,0 +1,62 @@
+"""What a copy holds, as numbers that can be compared: one for all its entries, or one for each range of its keys.
+
+The keys of a map in a partition fall into 64 ranges by their hash. Copies that are equal have equal sums in every
+range; of those that are not, only the ranges that differ need to be read or sent again. Pure, and the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from mmh3 import hash64, mmh3_32_uintdigest
+
+RANGES = 64
+"""Ranges of the keys of one map in one partition."""
+
+_SEED = 0x52414E47
+"""Not that of `core.placement.key`: the keys of one partition must spread over all ranges."""
+
+_SHIFT = 32 - 6
+_MASK = 0xFFFF_FFFF_FFFF_FFFF
+
+
+def range_of(key: bytes) -> int:
+    """The range, 0 .. 63, that a serialised key falls into."""
+    return mmh3_32_uintdigest(key, _SEED) >> _SHIFT
+
+
+def entry_digest(key: bytes, value: bytes) -> int:
+    """64 bits of one entry. Where key ends and value begins counts, too."""
+    return hash64(key + value, len(key), signed=False)[0]
+
+
+def whole(digests: Iterable[int]) -> int:
+    """The digest of entries, or of ranges, together: their sum, modulo 2**64."""
+    return sum(digests) & _MASK
+
+
+class RangeDigests:
+    """The digests of the 64 ranges, kept up to date entry by entry."""
+
+    __slots__ = ("sums",)
+
+    def __init__(self) -> None:
+        self.sums = [0] * RANGES
+
+    def add(self, key: bytes, value: bytes) -> None:
+        """An entry has come."""
+        at = range_of(key)
+        self.sums[at] = (self.sums[at] + entry_digest(key, value)) & _MASK
+
+    def remove(self, key: bytes, value: bytes) -> None:
+        """An entry has gone; `value` is what it was."""
+        at = range_of(key)
+        self.sums[at] = (self.sums[at] - entry_digest(key, value)) & _MASK
+
+    @staticmethod
+    def digests(entries: Mapping[bytes, bytes]) -> list[int]:
+        """The 64 sums of these entries, whatever their order."""
+        sums = [0] * RANGES
+        for key, value in entries.items():
+            sums[mmh3_32_uintdigest(key, _SEED) >> _SHIFT] += hash64(key + value, len(key), signed=False)[0]
+        return [one & _MASK for one in sums]

@@ -1,0 +1,61 @@
+"""A member with files: what they tell goes into it, and what it wants to be written goes there."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from holdfast.config import Settings
+from holdfast.core.cluster.identity import Identity
+from holdfast.core.journal.recovery import Recovered
+from holdfast.core.member import Member
+from holdfast.core.migration.services import Service
+from holdfast.core.rules import Rules
+from holdfast.engine.doors import Disk, World
+from holdfast.engine.driver import Driver
+from holdfast.engine.journal import Journal
+from holdfast.errors import JournalBroken
+
+
+def driver_with_files(
+    disk: Disk,
+    world: World,
+    identity: Identity,
+    settings: Settings,
+    rules: Rules,
+    services: Sequence[Service] = (),
+    *,
+    name: str,
+    new_id: Callable[[], str],
+    failed: Callable[[JournalBroken], None],
+) -> tuple[Driver, Journal, Recovered]:
+    """A member of what is found on the disk, and its driver; start it when the journal is ready (`when_ready`).
+
+    `name`: of the member whose files these must be, if both have one. `failed` is called when nothing can be written
+    any more. Raises ConfigError when these are not the member's files, JournalBroken when they cannot be believed.
+    """
+    journal, recovered = Journal.open(
+        disk, settings.persistence, name=name, new_id=new_id, now_ns=world.now_ns()
+    )
+    info = msgspec.structs.replace(
+        identity.info,
+        store=recovered.store,
+        incarnation=recovered.incarnation,
+        returns=bool(recovered.rows or recovered.copies or recovered.uncertain),
+    )
+    known = dataclasses.replace(identity, info=info, cluster_id=recovered.cluster_id, seen=recovered.view)
+    member = Member(known, settings, rules, services, recovered)
+    driver = Driver(member, world)
+    driver.journal = journal
+    journal.tell = driver.handle
+    journal.failed = failed
+
+    def changed() -> None:
+        view = member.membership.view
+        if view is not None:
+            journal.set_cluster(view.cluster_id)
+
+    member.watch(changed)
+    return driver, journal, recovered

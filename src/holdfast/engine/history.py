@@ -1,0 +1,184 @@
+"""Reads from the journal what a replica has missed: the records of one map in one partition, newest first.
+
+A record counts only when it is of the history that this member's copy has now: updates that a checkpoint has replaced
+may stand in older blocks under the same numbers. What cannot be read is no reason to fail: who asked gets everything
+from somewhere else.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from holdfast.core.journal.entries import Began, Dropped, Entry, Wrote
+from holdfast.core.machine import HistoryRead, ReadHistory
+from holdfast.core.store.partition import Record
+from holdfast.engine.checkpoints import Checkpoints
+from holdfast.engine.doors import Disk, DiskFailed
+from holdfast.engine.segments import Segment, Segments, partitions_of
+from holdfast.errors import JournalBroken
+from holdfast.wire.journal import read_block
+from holdfast.wire.reading import Reading
+
+SLICE_BYTES = 1 << 20
+"""So much is read in one turn; the member does something else between two turns."""
+
+
+class Search:
+    """One question, and what has been found so far."""
+
+    def __init__(self, asked: ReadHistory, cut_lsn: int, lineage: list[tuple[int, int]] | None) -> None:
+        """cut_lsn, lineage: of the newest checkpoint, and what the blocks before it must agree with."""
+        self.asked = asked
+        self.wanted = asked.upto
+        """The number of the update that is looked for."""
+        self.found: list[tuple[int, Record]] = []
+        """Newest first."""
+        self.over = self.wanted <= asked.after
+        self._cut_lsn = cut_lsn
+        self._lineage = lineage
+        self._term = 0
+
+    def look(self, lsn: int, entries: list[Entry]) -> None:
+        """Look through a block that is older than those before."""
+        partition, name = self.asked.partition, self.asked.map
+        for entry in reversed(entries):
+            if isinstance(entry, Wrote):
+                if entry.partition == partition:
+                    for record in reversed(entry.records):
+                        if record.map == name and not self.over:
+                            self._look_at(lsn, entry.term, record)
+            elif (isinstance(entry, Began) and entry.partition == partition) or (
+                isinstance(entry, Dropped) and entry.partition == partition and entry.map in {"", name}
+            ):
+                self.over = True
+            if self.over:
+                return
+
+    def _look_at(self, lsn: int, term: int, record: Record) -> None:
+        if record.counter > self.wanted:
+            return
+        if record.counter < self.wanted or not self._belongs(lsn, term, record.counter):
+            self.over = True
+            return
+        self._term = term
+        self.found.append((term, record))
+        self.wanted -= 1
+        self.over = self.wanted <= self.asked.after
+
+    def _belongs(self, lsn: int, term: int, counter: int) -> bool:
+        if self._term and term > self._term:
+            return False
+        if lsn > self._cut_lsn or self._lineage is None:
+            return True
+        return next((of for of, start in reversed(self._lineage) if start < counter), 0) == term
+
+    def answer(self) -> HistoryRead:
+        """What the member is told."""
+        if self.wanted <= self.asked.after:
+            return HistoryRead(self.asked.ticket, self.found[::-1])
+        return HistoryRead(self.asked.ticket, None, self.wanted if self.found else -1)
+
+
+class Histories:
+    """Answers questions one after the other, a slice at a time."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        store: str,
+        segments: Segments,
+        checkpoints: Checkpoints,
+        answer: Callable[[HistoryRead], None],
+        doubt: Callable[[str], None],
+    ) -> None:
+        """answer: called with each answer, in turns of their own. doubt: told when something cannot be read."""
+        self._disk = disk
+        self._store = store
+        self._segments = segments
+        self._checkpoints = checkpoints
+        self._answer = answer
+        self._doubt = doubt
+        self._waiting: deque[tuple[int, ReadHistory]] = deque()
+        self._steps: Iterator[None] | None = None
+        self._written_lsn = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a question is open: no segment may go meanwhile."""
+        return bool(self._waiting) or self._steps is not None
+
+    def ask(self, asked: ReadHistory, lsn: int) -> None:
+        """Answer this when the blocks up to `lsn` are written."""
+        self._waiting.append((lsn, asked))
+        self._disk.after(0, self._go_on)
+
+    def written(self, lsn: int) -> None:
+        """The blocks up to this one can be read."""
+        self._written_lsn = lsn
+        if self._waiting and self._steps is None:
+            self._disk.after(0, self._go_on)
+
+    def _go_on(self) -> None:
+        if self._steps is None:
+            if not self._waiting or self._waiting[0][0] > self._written_lsn:
+                return
+            self._steps = self._search(self._waiting.popleft()[1])
+        if next(self._steps, self) is self:
+            self._steps = None
+            if not self._waiting:
+                return
+        self._disk.after(0, self._go_on)
+
+    def _search(self, asked: ReadHistory) -> Iterator[None]:
+        kept = self._checkpoints.kept.get(asked.partition)
+        lineage = kept.lineages.get(asked.map) if kept is not None else None
+        search = Search(asked, kept.cut_lsn if kept is not None else -1, lineage)
+        try:
+            yield from self._walk(search)
+        except (DiskFailed, JournalBroken, FileNotFoundError) as error:
+            self._doubt(f"reading history: {error}")
+        self._answer(search.answer())
+
+    def _walk(self, search: Search) -> Iterator[None]:
+        """Look through the blocks, newest first; pauses after each slice."""
+        slice_bytes = 0
+        for position in range(len(self._segments.all) - 1, -1, -1):
+            segment = self._segments.all[position]
+            if search.over:
+                return
+            if not segment.indexed:
+                yield from self._index(segment, self._segments.end_of(position))
+            for number in reversed(segment.index.get(search.asked.partition, ())):
+                if segment.first_lsn + number > self._written_lsn:
+                    continue
+                offset, size = segment.place(number)
+                data = self._disk.read(segment.name, offset, size)
+                search.look(
+                    segment.first_lsn + number, read_block(data, segment.seed, segment.name, offset).entries
+                )
+                if search.over:
+                    return
+                slice_bytes += size
+                if slice_bytes >= SLICE_BYTES:
+                    slice_bytes = 0
+                    yield
+
+    def _index(self, segment: Segment, end_lsn: int) -> Iterator[None]:
+        """Find the blocks of a segment that no restart needed."""
+        fresh = Segment(segment.name, segment.first_lsn, segment.seed, segment.size, segment.wall_ms)
+        slice_bytes = 0
+        for block in Reading([segment.name], self._disk.read, self._store):
+            if block.lsn >= end_lsn:
+                break
+            if block.lsn != fresh.next_lsn:
+                raise JournalBroken(f"{segment.name}: block {fresh.next_lsn} cannot be read")
+            fresh.add(block.offset, block.size, partitions_of(block.entries))
+            slice_bytes += block.size
+            if slice_bytes >= SLICE_BYTES:
+                slice_bytes = 0
+                yield
+        if fresh.next_lsn != end_lsn:
+            raise JournalBroken(f"{segment.name}: block {fresh.next_lsn} cannot be read")
+        segment.offsets, segment.index, segment.used = fresh.offsets, fresh.index, fresh.used
+        segment.indexed = True

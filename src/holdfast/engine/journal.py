@@ -1,0 +1,673 @@
+"""The journal of one member: carries out what its core wants to be written down, over the door `Disk`.
+
+- W-1: One write is under way at a time; what comes meanwhile is the next group. A group is one block.
+- W-2: `Durable` is told after the sync, for everything that was written before it. What is not urgent is written soon,
+  and synced with the next urgent group or after `sync_interval_ms`.
+- W-3: The next segment is reserved when the one before it begins. While that cannot be done there is no room (`DiskRoom`),
+  and what is under way still fits. Journal that is kept as history only makes room first.
+- W-4: Each segment begins with what a restart must know if all segments before it are gone: whose it is, the newest rows
+  and view, and for each partition the checkpoint and the block from which on it is needed.
+- W-5: A checkpoint is of the moment between two appends. It is written out when the blocks before it are durable.
+- W-6: A write or sync that fails is never tried again: the member stops (rule 10).
+- W-7: The member is told everything in turns of the disk's own, never while it acts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from holdfast.config.schema import PersistenceSettings
+from holdfast.core.journal.entries import Checkpointed, Entry, Meta, Rows, Seen
+from holdfast.core.journal.recovery import Recovered
+from holdfast.core.machine import (
+    MILLISECOND,
+    SECOND,
+    Append,
+    Checkpoint,
+    CheckpointDone,
+    CheckpointWanted,
+    DiskRoom,
+    Durable,
+    Event,
+    HistoryRead,
+    MemberId,
+    ReadHistory,
+)
+from holdfast.core.messages import View
+from holdfast.core.placement.table import Row
+from holdfast.engine.checkpoints import Checkpoints, Cut
+from holdfast.engine.doors import Create, Deed, Disk, DiskFull, Put, Remove, Rename, Sync, Write
+from holdfast.engine.history import Histories
+from holdfast.engine.segments import Segment, Segments, partitions_of
+from holdfast.errors import JournalBroken
+from holdfast.wire.checkpoint import encode_checkpoint
+from holdfast.wire.journal import HEAD_BYTES, HEADER_BYTES, Chain
+
+IDENTITY = "identity.json"
+FORMAT = 1
+SPARE = "next-"
+"""How the name of a segment begins that is reserved, and not begun. Each has another one: the lines of the disk do not
+wait for each other.
+"""
+GATHER_NS = 2 * MILLISECOND
+"""What is not urgent waits so long for more."""
+SEAL_NS = 200 * MILLISECOND
+"""After so long without anything to write the last block is proved durable by a seal."""
+RETRY_NS = SECOND
+"""How often a full disk is tried again."""
+ANSWER_NS = SECOND
+"""A member that was asked for a checkpoint and has not begun it by then does not have that partition."""
+
+
+class IdentityFile(msgspec.Struct, frozen=True):
+    """Whose files are in a directory; kept as JSON."""
+
+    format: int
+    store: str
+    incarnation: int
+    member: str
+    cluster_id: str = ""
+
+
+@dataclass(slots=True)
+class Group:
+    """What the member, or the journal itself (number 0), wants to be written in one piece."""
+
+    number: int
+    entries: list[Entry]
+    urgent: bool
+    cuts: list[Cut] = field(default_factory=list)
+    """Checkpoints of the moment just after it: nothing may follow it in its block."""
+    questions: list[ReadHistory] = field(default_factory=list)
+    """What is looked for in the journal may be in this group."""
+
+
+@dataclass(slots=True)
+class Found:
+    """What a restart hands over to the writer (`engine.restore`)."""
+
+    identity: IdentityFile
+    lsn: int
+    checksum: bytes
+    last: str
+    """The segment that was written last, to be synced before anything else; empty: there is none."""
+    void: list[str]
+    """Files that are to be removed first."""
+    segments: Segments
+    checkpoints: Checkpoints
+    rows: dict[int, Row]
+    view: View | None
+    stores: dict[MemberId, str]
+    journal_bytes: int
+
+
+def _nobody(event: Event) -> None:
+    raise AssertionError(f"nobody is told of {event}")
+
+
+def _unheard(error: JournalBroken) -> None:
+    raise error
+
+
+class Journal:
+    """Implements `doors.Writer`. Set `tell` and `failed` before the first turn of the disk."""
+
+    def __init__(self, disk: Disk, settings: PersistenceSettings, found: Found) -> None:
+        """Only by `open`."""
+        self.tell: Callable[[Event], None] = _nobody
+        """Takes what the member should hear: `Driver.handle`."""
+        self.failed: Callable[[JournalBroken], None] = _unheard
+        """Called once, when nothing can be written any more: the member must stop."""
+        self.identity = found.identity
+        self.ready = False
+        """Whether the incarnation is durable: before that the member must not act under it."""
+        self._when_ready: list[Callable[[], None]] = []
+        self._disk = disk
+        self._settings = settings
+        self._chain = Chain(found.identity.store, found.lsn, found.checksum)
+        self._segments = found.segments
+        self._checkpoints = found.checkpoints
+        self._rows = found.rows
+        self._view = found.view
+        self._stores = dict(found.stores)
+        self._histories = Histories(
+            disk, found.identity.store, self._segments, self._checkpoints, self._answer, self._doubt
+        )
+        self._current: Segment | None = None
+        self._spare = ""
+        self._reserved = 0
+        self._spare_bytes = 0
+        """Of the reserved segment; 0: there is none."""
+        self._reserving = False
+        self._least_bytes = 0
+        """The next segment must not be smaller."""
+        self._wanted_bytes = 0
+        """What a segment would have needed that could not be begun."""
+        self._full = False
+        self._pending: deque[Group] = deque()
+        self._early: dict[int, Append] = {}
+        self._early_checkpoints: list[Checkpoint] = []
+        self._questions: list[ReadHistory] = []
+        """Taken in at the end of the turn: what they ask for may come as an append of the same turn."""
+        self._number = 0
+        """The newest append in `pending` or written."""
+        self._written_number = 0
+        self._durable_number = 0
+        self._durable_lsn = found.lsn - 1
+        self._at = found.journal_bytes
+        """Bytes of all blocks so far."""
+        self._busy = True
+        """Whether deeds of the line "journal" are under way."""
+        self._turn_comes = False
+        self._ripe = False
+        """Whether what is not urgent has waited long enough to be written."""
+        self._gathering = False
+        self._sync_due = False
+        self._sync_timer = False
+        self._seal_timer = False
+        self._sealed = True
+        """Whether nothing is after the last seal."""
+        self._broken = False
+        self._closed = False
+        self.doubts: list[str] = []
+        """What could not be read since the start, in words."""
+        first: list[Deed] = [self._put_identity()]
+        if found.last:
+            first.append(Sync(found.last))
+        first += [Remove(name) for name in found.void]
+        self._submit(first, self._opened)
+        self._reserve()
+        self._histories.written(found.lsn - 1)
+
+    @staticmethod
+    def open(
+        disk: Disk, settings: PersistenceSettings, *, name: str, new_id: Callable[[], str], now_ns: int
+    ) -> tuple[Journal, Recovered]:
+        """Read what is there, and begin to write.
+
+        name: of the member whose files these must be. new_id: makes a UUID as text, for a new store. now_ns: the member's
+        monotonic time, from which what is left of times to live is counted.
+        Raises ConfigError when these are not this member's files, JournalBroken when they cannot be believed.
+        """
+        from holdfast.engine.restore import restore
+
+        found, recovered = restore(disk, settings, name=name, new_id=new_id, now_ns=now_ns)
+        return Journal(disk, settings, found), recovered
+
+    # -- what the member wants
+
+    def carry_out(self, effect: Append | Checkpoint | ReadHistory) -> None:
+        """Begin to do this."""
+        if self._broken or self._closed:
+            return
+        if isinstance(effect, Append):
+            self._early[effect.number] = effect
+            self._take_appends()
+        elif isinstance(effect, Checkpoint):
+            self._early_checkpoints.append(effect)
+            self._take_checkpoints()
+        else:
+            self._questions.append(effect)
+        self._turn()
+
+    def set_cluster(self, cluster_id: str) -> None:
+        """The store belongs to this cluster from now on: what is written later is durable only after that."""
+        if cluster_id != self.identity.cluster_id:
+            self.identity = msgspec.structs.replace(self.identity, cluster_id=cluster_id)
+            self._submit([self._put_identity()], lambda: None)
+
+    def when_ready(self, told: Callable[[], None]) -> None:
+        """Call this when the incarnation is durable; never before this call returns."""
+        if self.ready:
+            self._disk.after(0, told)
+        else:
+            self._when_ready.append(told)
+
+    def close(self) -> None:
+        """Write what is left, prove it durable, and let go of the disk. Nobody is told anything any more."""
+        if self._closed:
+            return
+        self._closed = True
+        if not self._broken:
+            while self._pending and self._write_groups(sync=True):
+                pass
+            segment = self._current
+            if not self._sealed and segment is not None and self._room(segment) >= 0:
+                self._chain.durable(self._chain.lsn - 1)
+                data = self._chain.block()
+                deeds: list[Deed] = [Sync(segment.name), Write(segment.name, segment.used, data)]
+                self._disk.submit([*deeds, Sync(segment.name)], lambda error: None)
+        self._disk.close()
+
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        return {
+            "groups": len(self._pending),
+            "checkpoints": len(self._checkpoints.under_way),
+            "history": int(self._histories.busy),
+            "early": len(self._early) + len(self._early_checkpoints),
+        }
+
+    # -- taking it in
+
+    def _take_appends(self) -> None:
+        while (append := self._early.pop(self._number + 1, None)) is not None:
+            self._number = append.number
+            self._pending.append(Group(append.number, append.entries, append.urgent))
+        if self._early_checkpoints:
+            self._take_checkpoints()
+
+    def _take_checkpoints(self) -> None:
+        waiting, self._early_checkpoints = self._early_checkpoints, []
+        for effect in waiting:
+            if effect.after > self._number:
+                self._early_checkpoints.append(effect)
+            else:
+                self._cut(self._checkpoints.begin(effect.ticket, effect.snapshot), effect.after)
+
+    def _cut(self, cut: Cut, after: int) -> None:
+        """Find the block after which a checkpoint belongs. Two of one partition never come after the same one."""
+        partition = cut.snapshot.partition
+        for position in range(len(self._pending) - 1, -1, -1):
+            group = self._pending[position]
+            if group.number == after and after:
+                if any(other.snapshot.partition == partition for other in group.cuts):
+                    self._pending.insert(position + 1, Group(after, [], urgent=False, cuts=[cut]))
+                else:
+                    group.cuts.append(cut)
+                return
+        if self._checkpoints.clashes(partition, self._chain.lsn - 1):
+            self._pending.appendleft(Group(0, [], urgent=False, cuts=[cut]))
+        else:
+            self._checkpoints.place(cut, self._chain.lsn - 1)
+
+    # -- turns
+
+    def _turn(self) -> None:
+        """Look soon at what there is to do."""
+        if not self._turn_comes:
+            self._turn_comes = True
+            self._disk.after(0, self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._turn_comes = False
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._broken or self._closed or not self.ready:
+            return
+        self._begin_checkpoints()
+        if self._questions:
+            self._take_questions()
+        if self._busy:
+            return
+        if self._pending:
+            urgent = self._sync_due or any(group.urgent for group in self._pending)
+            if urgent or self._ripe:
+                if self._write_groups(sync=urgent):
+                    return
+            elif not self._gathering:
+                self._gathering = True
+                self._disk.after(GATHER_NS, self._gathered)
+        if self._sync_due:
+            self._sync()
+        elif not self._sealed and not self._pending and not self._seal_timer:
+            self._seal_timer = True
+            seen = self._chain.lsn
+            self._disk.after(SEAL_NS, lambda: self._seal(seen))
+        self._want_checkpoint()
+
+    def _take_questions(self) -> None:
+        """What they ask for may be in groups that are not written yet."""
+        for question in self._questions:
+            if self._pending:
+                self._pending[-1].questions.append(question)
+                self._ripe = True
+            else:
+                self._histories.ask(question, self._chain.lsn - 1)
+        self._questions.clear()
+
+    def _gathered(self) -> None:
+        self._gathering = False
+        self._ripe = True
+        self._go_on()
+
+    def _seal(self, seen: int) -> None:
+        self._seal_timer = False
+        if self._chain.lsn == seen and not self._pending and self._durable_lsn == seen - 1:
+            self._pending.append(Group(0, [], urgent=True))
+        self._go_on()
+
+    def _sync(self) -> None:
+        """Make durable what is written."""
+        self._sync_due = False
+        lsn, number = self._chain.lsn - 1, self._written_number
+        if self._current is None or lsn <= self._durable_lsn:
+            return
+        self._busy = True
+        self._submit([Sync(self._current.name)], lambda: self._written(lsn, number, synced=True))
+
+    def _sync_later(self) -> None:
+        if not self._sync_timer:
+            self._sync_timer = True
+            self._disk.after(self._settings.sync_interval_ms * MILLISECOND, self._sync_now)
+
+    def _sync_now(self) -> None:
+        self._sync_timer = False
+        self._sync_due = self._durable_lsn < self._chain.lsn - 1
+        self._go_on()
+
+    # -- writing
+
+    def _write_groups(self, *, sync: bool) -> bool:
+        """Write the groups that wait, as one block; False when there is no room for it now."""
+        groups: list[Group] = []
+        while self._pending:
+            groups.append(self._pending.popleft())
+            if groups[-1].cuts:
+                break
+        while True:
+            entries = [entry for group in groups for entry in group.entries]
+            made = self._block(entries)
+            if made is not None:
+                break
+            if len(groups) == 1 or not self._spare_bytes:
+                self._pending.extendleft(reversed(groups))
+                if self._spare_bytes:
+                    # One group alone is larger than a segment: reserve one that holds it.
+                    self._least_bytes, self._spare_bytes = self._wanted_bytes, 0
+                    self._reserve()
+                return False
+            # They do not fit into any segment together.
+            half = len(groups) // 2
+            self._pending.extendleft(reversed(groups[half:]))
+            del groups[half:]
+        deeds = made
+        lsn = self._chain.lsn - 1
+        self._note(lsn, entries)
+        for cut in groups[-1].cuts:
+            self._checkpoints.place(cut, lsn)
+        for group in groups:
+            for question in group.questions:
+                self._histories.ask(question, lsn)
+        self._sealed = not entries
+        self._ripe = self._sync_due = False
+        number = max(self._written_number, *(group.number for group in groups))
+        self._written_number = number
+        assert self._current is not None
+        if sync:
+            deeds.append(Sync(self._current.name))
+        self._busy = True
+        self._submit(deeds, lambda: self._written(lsn, number, synced=sync))
+        return True
+
+    def _block(self, entries: list[Entry]) -> list[Deed] | None:
+        """The deeds that write a block with these entries; None when there is no room for it."""
+        chain, segment = self._chain, self._current
+        before = (chain.lsn, chain.checksum, chain.first_lsn, chain.seed, chain.synced)
+        if segment is not None:
+            data = chain.block(entries)
+            if len(data) <= self._room(segment):
+                deed = Write(segment.name, segment.used, data)
+                self._made(segment, data, entries)
+                return [deed]
+            chain.lsn, chain.checksum = before[:2]
+        if not self._spare_bytes:
+            return None
+        # The old segment is synced before anything is written to the new one.
+        chain.durable(chain.lsn - 1)
+        wall_ms = self._disk.wall_ms()
+        header = chain.begin(wall_ms)
+        start = self._start_of_segment()
+        first, data = chain.block(start), chain.block(entries)
+        size = len(header) + len(first) + len(data) + HEAD_BYTES
+        if size > self._spare_bytes:
+            chain.lsn, chain.checksum, chain.first_lsn, chain.seed, chain.synced = before
+            self._wanted_bytes = size
+            return None
+        fresh = Segment(chain.segment, chain.first_lsn, chain.seed, self._spare_bytes, wall_ms)
+        deeds: list[Deed] = [Sync(segment.name)] if segment is not None else []
+        deeds += [Rename(self._spare, fresh.name), Write(fresh.name, 0, header), Sync(fresh.name)]
+        deeds.append(Write(fresh.name, HEADER_BYTES, first + data))
+        self._segments.all.append(fresh)
+        self._current = fresh
+        self._spare_bytes = self._least_bytes = 0
+        self._made(fresh, first, start)
+        self._made(fresh, data, entries)
+        self._reserve()
+        return deeds
+
+    def _made(self, segment: Segment, data: bytes, entries: list[Entry]) -> None:
+        segment.add(segment.used, len(data), partitions_of(entries))
+        self._at += len(data)
+
+    def _note(self, lsn: int, entries: list[Entry]) -> None:
+        """Keep what the next segments must begin with."""
+        self._checkpoints.wrote(lsn, self._at, entries)
+        for entry in entries:
+            if isinstance(entry, Rows):
+                self._rows.update(entry.rows)
+            elif isinstance(entry, Seen):
+                if self._view is None or self._view.number <= entry.view.number:
+                    self._view = entry.view
+                self._stores.update({info.uuid: info.store for info in entry.view.members if info.store})
+
+    def _start_of_segment(self) -> list[Entry]:
+        mine = self.identity
+        named = {member for row in self._rows.values() for member in row.replicas}
+        self._stores = {uuid: store for uuid, store in self._stores.items() if uuid in named}
+        start: list[Entry] = [Meta(mine.store, mine.incarnation, mine.cluster_id, self._stores)]
+        if self._rows:
+            start.append(Rows(sorted(self._rows.items())))
+        if self._view is not None:
+            start.append(Seen(self._view))
+        return start + self._checkpoints.table(self._chain.lsn)
+
+    @staticmethod
+    def _room(segment: Segment) -> int:
+        """For a block, so that a seal fits after it."""
+        return segment.size - segment.used - HEAD_BYTES
+
+    def _written(self, lsn: int, number: int, *, synced: bool) -> None:
+        """The blocks up to this one are written."""
+        self._busy = False
+        told = synced and number > self._durable_number
+        if synced:
+            self._durable_lsn = max(self._durable_lsn, lsn)
+            self._durable_number = max(self._durable_number, number)
+            self._chain.durable(lsn)
+        else:
+            self._sync_later()
+        self._go_on()
+        self._histories.written(lsn)
+        self._forget_dropped()
+        if told:
+            self.tell(Durable(number))
+
+    # -- segments
+
+    def _reserve(self) -> None:
+        """Reserve the next segment."""
+        if self._reserving or self._spare_bytes or self._broken or self._closed:
+            return
+        self._reserving = True
+        size = max(self._settings.segment_bytes, self._least_bytes)
+
+        def done(error: Exception | None) -> None:
+            self._reserving = False
+            if isinstance(error, DiskFull):
+                self._no_room()
+            elif error is not None:
+                self._break(error)
+            else:
+                self._spare_bytes = size
+                self._room_again()
+                self._prune()
+                self._go_on()
+
+        self._reserved += 1
+        self._spare = f"{SPARE}{self.identity.incarnation}-{self._reserved}.seg"
+        self._disk.submit([Create(self._spare, size)], done, line="checkpoint")
+
+    def _no_room(self) -> None:
+        """The next segment cannot be reserved. Journal that no restart needs makes room; else wait."""
+        if self._closed or self._prune(history=False):
+            self._reserve()
+            return
+        self._tell_full()
+        self._disk.after(RETRY_NS, self._reserve)
+
+    def _tell_full(self) -> None:
+        if not self._full:
+            self._full = True
+            self.tell(DiskRoom(full=True))
+
+    def _room_again(self) -> None:
+        if self._full:
+            self._full = False
+            self.tell(DiskRoom(full=False))
+
+    def _prune(self, *, history: bool = True) -> bool:
+        """Remove segments that nobody needs, and checkpoints that these made useless; answers whether any."""
+        if self._histories.busy or self._closed:
+            return False
+        gone = self._segments.take_oldest(
+            self._checkpoints.needed_lsn(self._durable_lsn + 1),
+            history_bytes=self._settings.history_bytes if history else -1,
+            history_age_ms=self._settings.history_age_s * 1000,
+            now_ms=self._disk.wall_ms(),
+        )
+        names = [segment.name for segment in gone]
+        if self._segments.all:
+            names += self._checkpoints.superfluous(self._segments.all[0].first_lsn)
+        if names:
+            self._disk.submit([Remove(name) for name in names], self._watch, line="checkpoint")
+        return bool(gone)
+
+    # -- checkpoints
+
+    def _begin_checkpoints(self) -> None:
+        for cut in self._checkpoints.under_way:
+            if not cut.began and cut.lsn >= 0:
+                if cut.lsn <= self._durable_lsn:
+                    self._begin_checkpoint(cut)
+                else:
+                    self._sync_due = True
+            elif cut.lsn < 0:
+                self._ripe = True
+
+    def _begin_checkpoint(self, cut: Cut) -> None:
+        cut.began = True
+        made: list[str] = []
+
+        def make() -> tuple[str, bytes]:
+            name, data = encode_checkpoint(cut.snapshot, cut.lsn, self.identity.store)
+            made.append(name)
+            return name, data
+
+        def done(error: Exception | None) -> None:
+            if isinstance(error, DiskFull):
+                self._checkpoints.failed(cut)
+                self.tell(CheckpointDone(cut.ticket, well=False))
+            elif error is not None:
+                self._break(error)
+            else:
+                self._checkpoint_done(cut, made[0])
+
+        self._disk.submit([Put(make)], done, line="checkpoint")
+
+    def _checkpoint_done(self, cut: Cut, file: str) -> None:
+        said: Checkpointed = self._checkpoints.done(cut, file)
+        if not self._broken and not self._closed:
+            self._pending.append(Group(0, [said], urgent=False))
+            self._prune()
+            self._go_on()
+            self.tell(CheckpointDone(cut.ticket))
+
+    def _want_checkpoint(self) -> None:
+        partition = self._checkpoints.wanted(self._at)
+        if partition is not None:
+
+            def unanswered() -> None:
+                self._checkpoints.unanswered(partition)
+                self._go_on()
+
+            self._disk.after(ANSWER_NS, unanswered)
+            self._disk.after(0, lambda: self._ask(partition))
+
+    def _ask(self, partition: int) -> None:
+        if not self._broken and not self._closed:
+            self.tell(CheckpointWanted((partition,)))
+
+    def _forget_dropped(self) -> None:
+        """Remove the checkpoints of partitions that are held no more."""
+        for each in self._checkpoints.settle(self._durable_lsn):
+            files = each[2]
+
+            def gone(error: Exception | None, mine: tuple[int, int, list[str]] = each) -> None:
+                self._watch(error)
+                self._checkpoints.forget(*mine)
+
+            self._disk.submit([Remove(name) for name in files], gone, line="checkpoint")
+
+    # -- history
+
+    def _answer(self, answer: HistoryRead) -> None:
+        if not self._broken and not self._closed:
+            self.tell(answer)
+
+    def _doubt(self, why: str) -> None:
+        """Something of the journal cannot be read: before a restart needs it, everything should be written anew."""
+        self.doubts.append(why)
+        self._checkpoints.want_all()
+        self._turn()
+
+    # -- deeds
+
+    def _put_identity(self) -> Put:
+        data = msgspec.json.encode(self.identity)
+        return Put(lambda: (IDENTITY, data))
+
+    def _opened(self) -> None:
+        self._busy = False
+        self.ready = True
+        told, self._when_ready = self._when_ready, []
+        self._go_on()
+        for each in told:
+            each()
+
+    def _submit(self, deeds: list[Deed], done: Callable[[], None]) -> None:
+        """Have these done, in the line of the journal; when there is no room, again after a while."""
+
+        def over(error: Exception | None) -> None:
+            if self._broken or self._closed:
+                return
+            if isinstance(error, DiskFull):
+                self._tell_full()
+                self._disk.after(RETRY_NS, again)
+            elif error is not None:
+                self._break(error)
+            else:
+                if self._full and self._spare_bytes:
+                    self._room_again()
+                done()
+
+        def again() -> None:
+            if not self._broken and not self._closed:
+                self._disk.submit(deeds, over)
+
+        self._disk.submit(deeds, over)
+
+    def _watch(self, error: Exception | None) -> None:
+        if error is not None:
+            self._break(error)
+
+    def _break(self, error: Exception) -> None:
+        if not self._broken and not self._closed:
+            self._broken = True
+            self.failed(JournalBroken(f"{error}"))

@@ -1,0 +1,282 @@
+"""Opens a directory: whose files are these, what did the member hold, and where does its journal go on?
+
+The newest segment whose start can be read says from which block on each partition needs the journal. What is older is
+history: it is looked at when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from holdfast.config.schema import PersistenceSettings
+from holdfast.core.journal.entries import Checkpointed, Snapshot
+from holdfast.core.journal.recovery import Recovered, Recovery
+from holdfast.engine.checkpoints import KEPT, Checkpoints, Kept
+from holdfast.engine.doors import Disk, DiskFailed
+from holdfast.engine.journal import FORMAT, IDENTITY, SPARE, Found, IdentityFile
+from holdfast.engine.segments import Segment, Segments, partitions_of
+from holdfast.errors import ConfigError, CounterBroken, JournalBroken
+from holdfast.wire.checkpoint import parse_name, read_checkpoint
+from holdfast.wire.journal import (
+    HEAD_BYTES,
+    HEADER_BYTES,
+    head_at,
+    read_block,
+    read_header,
+    seed_of,
+    segments,
+)
+from holdfast.wire.reading import Reading
+
+PIECE_BYTES = 512
+"""Where a disk cannot be read, so much is given up at a time."""
+UNREADABLE = b"\xff"
+
+
+def identity_of(disk: Disk, name: str, new_id: Callable[[], str]) -> tuple[IdentityFile, bool]:
+    """Whose files these are, with the incarnation that begins now, and whether the store is new."""
+    names = disk.names()
+    if IDENTITY not in names:
+        ours = [each for each in names if segments([each]) or parse_name(each)]
+        if ours:
+            raise ConfigError(
+                f"persistence.directory has {ours[0]}, but no {IDENTITY}: nobody can say whose files these are"
+            )
+        return IdentityFile(FORMAT, new_id(), 1, name), True
+    try:
+        data = disk.read(IDENTITY)
+        version = msgspec.json.decode(data, type=dict[str, object]).get("format")
+        if version != FORMAT:
+            raise ConfigError(
+                f"persistence.directory is of format {version!r}; this Holdfast knows format {FORMAT}"
+            )
+        found = msgspec.json.decode(data, type=IdentityFile)
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, DiskFailed) as error:
+        raise JournalBroken(f"{IDENTITY} in persistence.directory cannot be read: {error}") from error
+    if found.member and name and found.member != name:
+        raise ConfigError(
+            f"persistence.directory belongs to the member {found.member!r}, and this one is {name!r} (member.name)"
+        )
+    return msgspec.structs.replace(found, incarnation=found.incarnation + 1), False
+
+
+@dataclass(slots=True)
+class _Base:
+    """A checkpoint that was read, and the others of its partition."""
+
+    snapshot: Snapshot
+    lsn: int
+    files: list[tuple[int, str]]
+
+
+@dataclass(slots=True)
+class _Opening:
+    """What is known while a directory is opened."""
+
+    disk: Disk
+    identity: IdentityFile
+    recovered: Recovered
+    recovery: Recovery
+    checkpoints: Checkpoints
+    segments: Segments = field(default_factory=Segments)
+    void: list[str] = field(default_factory=list)
+    table: dict[int, tuple[int, str]] = field(default_factory=dict)
+    """By partition: from which block on it needs the journal (less one), beside this checkpoint."""
+    newest_lsn: int = 0
+    """The newest block that a checkpoint knows of."""
+    journal_bytes: int = 0
+    doubtful: bool = False
+    """Whether something was damaged."""
+
+    # -- reading
+
+    def load(self, name: str) -> bytes:
+        """The bytes of a file; what the disk cannot read is replaced by what is no block."""
+        try:
+            return self.disk.read(name)
+        except DiskFailed:
+            pieces = []
+            for offset in range(0, self.disk.size(name), PIECE_BYTES):
+                try:
+                    pieces.append(self.disk.read(name, offset, PIECE_BYTES))
+                except DiskFailed:
+                    pieces.append(UNREADABLE * min(PIECE_BYTES, self.disk.size(name) - offset))
+            return b"".join(pieces)
+
+    def _start_of(self, name: str) -> list[Checkpointed] | None:
+        """What the first block of a segment says of the checkpoints; None when it cannot be read."""
+        try:
+            data = self.disk.read(name, 0, HEADER_BYTES + HEAD_BYTES)
+            header = read_header(data)
+            if header is None or header.store != self.identity.store:
+                return None
+            seed = seed_of(header.store, header.first_lsn, header.previous)
+            head = head_at(memoryview(data), HEADER_BYTES, seed)
+            if head is None:
+                return None
+            block = self.disk.read(name, HEADER_BYTES, head.end - HEADER_BYTES)
+            entries = read_block(block, seed, name, HEADER_BYTES).entries
+        except (DiskFailed, JournalBroken):
+            return None
+        return [entry for entry in entries if isinstance(entry, Checkpointed)]
+
+    # -- checkpoints
+
+    def read_table(self, names: list[str]) -> bool:
+        """Find the newest start of a segment that can be read. False when there is none."""
+        for name in reversed(names):
+            said = self._start_of(name)
+            if said is not None:
+                self.table = {entry.partition: (entry.lsn, entry.file) for entry in said}
+                return True
+        return False
+
+    def read_checkpoints(self, names: list[str]) -> None:
+        """Read the newest checkpoint of each partition that is whole."""
+        by_partition: dict[int, list[tuple[int, str]]] = {}
+        for name in names:
+            said = parse_name(name)
+            if said is not None:
+                by_partition.setdefault(said.partition, []).append((said.lsn, name))
+        for partition, files in sorted(by_partition.items()):
+            files.sort(reverse=True)
+            self.newest_lsn = max(self.newest_lsn, files[0][0])
+            base = self._base(files)
+            if base is None:
+                self.recovery.no_base(partition, "its checkpoint is damaged")
+                self.checkpoints.kept[partition] = Kept(files[:1], dirty=(1, 0))
+                continue
+            lsn, file = self.table.get(partition, (0, ""))
+            clean_lsn = max(base.lsn, lsn) if base.files[0][1] == file else base.lsn
+            self.recovery.base(base.snapshot, clean_lsn, base.files[0][1])
+            self.checkpoints.found(base.files, clean_lsn, base.snapshot)
+        for partition, (lsn, file) in sorted(self.table.items()):
+            if partition not in by_partition:
+                self.checkpoints.kept[partition] = Kept(dirty=(lsn + 1, 0))
+                if file:
+                    self.recovery.no_base(partition, "its checkpoint is missing")
+
+    def _base(self, files: list[tuple[int, str]]) -> _Base | None:
+        for position, (lsn, name) in enumerate(files):
+            try:
+                _, snapshot = read_checkpoint(name, self.disk.read(name), self.identity.store)
+            except (JournalBroken, DiskFailed, CounterBroken) as error:
+                self.recovered.damage.append(f"{error}")
+                self.doubtful = True
+                continue
+            self.void += [name for _, name in files[position + KEPT :]]
+            return _Base(snapshot, lsn, files[position : position + KEPT])
+        return None
+
+    # -- the journal
+
+    def replay(self, names: list[str], *, known: bool) -> tuple[int, bytes, str]:
+        """Read the blocks that are needed. Answers the next lsn, the link of the last block, and the last segment.
+
+        known: whether the start of some segment said what is needed.
+        """
+        start = self._needed() if known else 1
+        firsts = [int(name[1:-4]) for name in names]
+        old = max(0, sum(1 for first in firsts if first <= start) - 1)
+        for name, first in zip(names[:old], firsts[:old], strict=True):
+            self._history(name, first)
+        reading = Reading(names[old:], self.load, self.identity.store)
+        told = 0
+        for block in reading:
+            while told < len(reading.damage):
+                self._damaged(reading.damage[told].lost, block.lsn, str(reading.damage[told]))
+                told += 1
+            segment = self._segment(reading, block.segment)
+            while segment.next_lsn < block.lsn:
+                segment.offsets.append(block.offset)
+            segment.add(block.offset, block.size, partitions_of(block.entries))
+            self.journal_bytes += block.size
+            self.checkpoints.wrote(block.lsn, self.journal_bytes, block.entries)
+            self.recovery.block(block.lsn, block.entries)
+        next_lsn = reading.end.lsn
+        for damage in reading.damage[told:]:
+            self._damaged(damage.lost, next_lsn, str(damage))
+        if reading.torn is not None:
+            self.recovered.damage.append(str(reading.torn))
+        if self.newest_lsn >= next_lsn:
+            why = (
+                f"the journal ends before block {next_lsn}, and a checkpoint knows of block {self.newest_lsn}"
+            )
+            next_lsn = self.newest_lsn + 1
+            self._damaged(True, next_lsn + (not names), why)
+        self.void += reading.void
+        # A segment that was begun, and has no block: the next one gets its name.
+        self.void += [one.name for one in reading.segments if not one.blocks and one.first_lsn == next_lsn]
+        written = [one.name for one in reading.segments if one.blocks and one.name not in self.void]
+        return next_lsn, reading.end.checksum, written[-1] if written else ""
+
+    def _needed(self) -> int:
+        """The first block that any partition needs, or else the first after all that is known."""
+        needed = [kept.dirty[0] for kept in self.checkpoints.kept.values() if kept.dirty]
+        needed += [kept.clean_lsn + 1 for kept in self.checkpoints.kept.values() if kept.files]
+        return min(needed, default=1 << 62)
+
+    def _history(self, name: str, first_lsn: int) -> None:
+        """A segment that no restart needs."""
+        try:
+            header = read_header(self.disk.read(name, 0, HEADER_BYTES))
+        except DiskFailed:
+            header = None
+        if header is None or header.store != self.identity.store:
+            return
+        seed = seed_of(header.store, first_lsn, header.previous)
+        segment = Segment(name, first_lsn, seed, self.disk.size(name), header.wall_ms)
+        segment.indexed = False
+        self.segments.all.append(segment)
+
+    def _segment(self, reading: Reading, name: str) -> Segment:
+        """The segment of the block that is being read."""
+        if not self.segments.all or self.segments.all[-1].name != name:
+            read = reading.segments[-1]
+            fresh = Segment(name, read.first_lsn, read.seed, read.size, read.wall_ms)
+            self.segments.all.append(fresh)
+        return self.segments.all[-1]
+
+    def _damaged(self, lost: bool, until: int, why: str) -> None:
+        self.recovered.damage.append(why)
+        self.doubtful = True
+        if lost:
+            self.recovery.lost(until, why)
+
+
+def restore(
+    disk: Disk, settings: PersistenceSettings, *, name: str, new_id: Callable[[], str], now_ns: int
+) -> tuple[Found, Recovered]:
+    """Read a directory. Raises ConfigError and JournalBroken as `Journal.open` says; changes nothing on the disk."""
+    identity, _ = identity_of(disk, name, new_id)
+    recovered = Recovered(identity.store, identity.incarnation, identity.cluster_id)
+    opening = _Opening(disk, identity, recovered, Recovery(now_ns), Checkpoints(settings.checkpoint_bytes))
+    names = disk.names()
+    journal = segments(names)
+    known = opening.read_table(journal)
+    opening.read_checkpoints(names)
+    lsn, checksum, last = opening.replay(journal, known=known)
+    opening.recovery.finish(recovered)
+    recovered.whole = recovered.whole and not any(
+        partition not in recovered.copies for partition in recovered.uncertain
+    )
+    if opening.doubtful:
+        opening.checkpoints.want_all()
+    void = [*(name for name in names if name.startswith(SPARE)), *opening.void]
+    found = Found(
+        identity,
+        lsn,
+        checksum,
+        last,
+        list(dict.fromkeys(void)),
+        opening.segments,
+        opening.checkpoints,
+        dict(recovered.rows),
+        recovered.view,
+        recovered.stores,
+        opening.journal_bytes,
+    )
+    return found, recovered

@@ -1,0 +1,97 @@
+"""The segments of a journal: which blocks are where, which partitions they tell of, and which segments may go."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+
+from holdfast.core.journal.entries import Began, Dropped, Entry, Wrote
+from holdfast.wire.journal import HEADER_BYTES
+
+
+def partitions_of(entries: Iterable[Entry]) -> list[int]:
+    """The partitions whose content these entries change, in their order, each perhaps more than once."""
+    return [entry.partition for entry in entries if type(entry) in {Wrote, Began, Dropped}]  # type: ignore[union-attr]
+
+
+class Segment:
+    """One file of the journal, with the places of its blocks."""
+
+    __slots__ = ("first_lsn", "index", "indexed", "name", "offsets", "seed", "size", "used", "wall_ms")
+
+    def __init__(self, name: str, first_lsn: int, seed: bytes, size: int, wall_ms: int) -> None:
+        self.name = name
+        self.first_lsn = first_lsn
+        self.seed = seed
+        self.size = size
+        """Bytes of the file."""
+        self.wall_ms = wall_ms
+        """When it was begun."""
+        self.used = HEADER_BYTES
+        """Bytes up to the end of its last block."""
+        self.offsets = array("Q")
+        """Where each block begins."""
+        self.index: dict[int, array[int]] = {}
+        """Partition to the blocks that tell of its content, counted from 0, ascending."""
+        self.indexed = True
+        """Whether the places are known. Segments that a restart did not need are looked at when history is asked for."""
+
+    @property
+    def next_lsn(self) -> int:
+        """Of the block after its last one, when it is indexed."""
+        return self.first_lsn + len(self.offsets)
+
+    def add(self, offset: int, size: int, partitions: Iterable[int]) -> None:
+        """A block is here, the next one of the segment."""
+        number = len(self.offsets)
+        self.offsets.append(offset)
+        self.used = offset + size
+        for partition in partitions:
+            blocks = self.index.get(partition)
+            if blocks is None:
+                self.index[partition] = array("I", [number])
+            elif blocks[-1] != number:
+                blocks.append(number)
+
+    def place(self, number: int) -> tuple[int, int]:
+        """Offset and size of a block."""
+        offset = self.offsets[number]
+        end = self.offsets[number + 1] if number + 1 < len(self.offsets) else self.used
+        return offset, end - offset
+
+
+class Segments:
+    """All segments, oldest first; the last one may be written to."""
+
+    def __init__(self) -> None:
+        self.all: list[Segment] = []
+
+    def end_of(self, position: int) -> int:
+        """The lsn after the last one of a segment."""
+        if position + 1 < len(self.all):
+            return self.all[position + 1].first_lsn
+        return self.all[position].next_lsn
+
+    def spare(self, needed_lsn: int) -> int:
+        """How many of the oldest segments hold nothing from `needed_lsn` on; never the last one."""
+        count = 0
+        while count + 1 < len(self.all) and self.all[count + 1].first_lsn <= needed_lsn:
+            count += 1
+        return count
+
+    def take_oldest(
+        self, needed_lsn: int, *, history_bytes: int, history_age_ms: int, now_ms: int
+    ) -> list[Segment]:
+        """Take out the segments that are neither needed nor wanted as history."""
+        spare = self.spare(needed_lsn)
+        kept = sum(segment.size for segment in self.all[:spare])
+        gone = 0
+        while gone < spare:
+            # Nothing was added to a segment after the next one was begun.
+            age_ms = now_ms - self.all[gone + 1].wall_ms
+            if kept <= history_bytes and age_ms <= history_age_ms:
+                break
+            kept -= self.all[gone].size
+            gone += 1
+        taken, self.all = self.all[:gone], self.all[gone:]
+        return taken

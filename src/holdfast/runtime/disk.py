@@ -1,0 +1,289 @@
+"""The real disk: one directory, of one process, with a thread for each line of deeds.
+
+A deed is done when the operating system says that it is durable; whoever waits hears of it in the event loop, in the
+order of the line. After a deed that failed for another reason than room nothing more is written, in either line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import gc
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import assert_never
+
+from holdfast.engine.doors import (
+    Create,
+    Deed,
+    DiskFailed,
+    DiskFull,
+    Done,
+    Put,
+    Remove,
+    Rename,
+    Sync,
+    Write,
+)
+from holdfast.errors import ConfigError
+
+LOCK = "lock"
+TEMPORARY = ".new"
+LINES = ("journal", "checkpoint")
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+CHUNK_BYTES = 1 << 30
+"""One call of the operating system writes at most about 2 GiB."""
+
+_Group = tuple[Sequence[Deed], Done]
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Many objects are made that stay: do not look for garbage meanwhile, nor ever among them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _at_once(deed: Callable[[], None]) -> None:
+    deed()
+
+
+class RealDisk:
+    """Implements `engine.doors.Disk` over a directory."""
+
+    def __init__(
+        self,
+        directory: str | Path,
+        loop: asyncio.AbstractEventLoop,
+        guard: Callable[[Callable[[], None]], None] = _at_once,
+    ) -> None:
+        """guard: calls what was submitted or asked for in the event loop; an error in it is its to handle.
+
+        Raises ConfigError when the directory cannot be used, or another process uses it.
+        """
+        self._directory = Path(directory).absolute()
+        self._loop = loop
+        self._guard = guard
+        self._files: dict[str, int] = {}
+        """Open files that are written to, by name."""
+        self._files_lock = threading.Lock()
+        self._failed: DiskFailed | None = None
+        self._closed = False
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._folder = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise ConfigError(f"persistence.directory = {str(directory)!r} cannot be used: {error}") from None
+        try:
+            self._lock = self._take_lock()
+        except BaseException:
+            os.close(self._folder)
+            raise
+        for path in self._directory.iterdir():
+            if path.name.endswith(TEMPORARY):
+                path.unlink()
+        self._queues: dict[str, queue.SimpleQueue[_Group | None]] = {
+            line: queue.SimpleQueue() for line in LINES
+        }
+        self._threads = [
+            threading.Thread(target=self._work, args=(each,), name=f"holdfast {line}", daemon=True)
+            for line, each in self._queues.items()
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _take_lock(self) -> int:
+        where = f"persistence.directory = {str(self._directory)!r}"
+        try:
+            lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=self._folder)
+        except OSError as error:
+            raise ConfigError(f"{where} cannot be used: {error}") from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(lock)
+            if error.errno in {errno.EWOULDBLOCK, errno.EACCES}:
+                raise ConfigError(f"{where}: another process uses it") from None
+            raise ConfigError(f"{where} cannot be locked: {error}") from None
+        return lock
+
+    # -- reading
+
+    def names(self) -> list[str]:
+        every = (path.name for path in self._directory.iterdir())
+        return sorted(name for name in every if name != LOCK and not name.endswith(TEMPORARY))
+
+    def size(self, name: str) -> int:
+        return os.stat(name, dir_fd=self._folder).st_size
+
+    def read(self, name: str, offset: int = 0, size: int = -1) -> bytes:
+        file = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
+        try:
+            with os.fdopen(file, "rb", buffering=0) as stream:
+                if offset:
+                    stream.seek(offset)
+                if size < 0:
+                    return stream.readall()
+                return stream.read(size) or b""
+        except OSError as error:
+            raise DiskFailed(f"{self._directory / name} cannot be read: {error}") from error
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    # -- deeds
+
+    def submit(self, deeds: Sequence[Deed], done: Done, *, line: str = "journal") -> None:
+        if self._closed:
+            raise DiskFailed(f"{self._directory} is closed")
+        self._queues[line].put((deeds, done))
+
+    def after(self, delay_ns: int, deed: Callable[[], None]) -> None:
+        if delay_ns:
+            self._loop.call_later(delay_ns / 1e9, self._call, deed)
+        else:
+            self._loop.call_soon(self._call, deed)
+
+    def close(self) -> None:
+        """Wait for what was submitted, and let go of the files. What was to be called afterwards is called no more."""
+        if self._closed:
+            return
+        self._closed = True
+        for each in self._queues.values():
+            each.put(None)
+        for thread in self._threads:
+            thread.join()
+        for file in self._files.values():
+            os.close(file)
+        self._files.clear()
+        os.close(self._lock)
+        os.close(self._folder)
+
+    def _call(self, deed: Callable[[], None]) -> None:
+        if not self._closed:
+            self._guard(deed)
+
+    # -- within the threads
+
+    def _work(self, groups: queue.SimpleQueue[_Group | None]) -> None:
+        while (group := groups.get()) is not None:
+            deeds, done = group
+            error = self._carry_out(deeds)
+            try:
+                self._loop.call_soon_threadsafe(self._tell, done, error)
+            except RuntimeError:
+                # The loop has ended before the disk was closed: nobody waits any more.
+                pass
+
+    def _tell(self, done: Done, error: Exception | None) -> None:
+        self._call(lambda: done(error))
+
+    def _carry_out(self, deeds: Sequence[Deed]) -> Exception | None:
+        for deed in deeds:
+            if self._failed is not None:
+                return self._failed
+            try:
+                self._do(deed)
+            except OSError as error:
+                # A sync that fails for want of room has lost what was written before it.
+                if error.errno in NO_ROOM and not isinstance(deed, Sync):
+                    return DiskFull(f"{self._directory}: {error}")
+                self._failed = DiskFailed(f"{self._directory}: {type(deed).__name__}: {error}")
+                return self._failed
+            except Exception as error:  # noqa: BLE001  (whatever it is, what is on the disk is not known)
+                self._failed = DiskFailed(
+                    f"{self._directory}: {type(deed).__name__}: {type(error).__name__}: {error}"
+                )
+                return self._failed
+        return None
+
+    def _do(self, deed: Deed) -> None:
+        match deed:
+            case Write(name, offset, data):
+                self._write(self._file(name), data, offset)
+            case Sync(name):
+                os.fdatasync(self._file(name))
+            case Create(name, size):
+                self._create(name, size)
+            case Put(make):
+                self._put(*make())
+            case Remove(name):
+                self._close_file(name)
+                try:
+                    os.unlink(name, dir_fd=self._folder)
+                except FileNotFoundError:
+                    return
+                os.fsync(self._folder)
+            case Rename(name, to):
+                self._rename(name, to)
+            case _:
+                assert_never(deed)
+
+    def _file(self, name: str) -> int:
+        with self._files_lock:
+            file = self._files.get(name)
+            if file is None:
+                file = os.open(name, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._folder)
+                self._files[name] = file
+        return file
+
+    def _close_file(self, name: str) -> None:
+        with self._files_lock:
+            file = self._files.pop(name, None)
+        if file is not None:
+            os.close(file)
+
+    @staticmethod
+    def _write(file: int, data: bytes, offset: int) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(file, view[:CHUNK_BYTES], offset)
+            view, offset = view[written:], offset + written
+
+    def _create(self, name: str, size: int) -> None:
+        file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self._folder)
+        try:
+            if size:
+                os.posix_fallocate(file, 0, size)
+            os.fsync(file)
+        except OSError:
+            os.unlink(name, dir_fd=self._folder)
+            raise
+        finally:
+            os.close(file)
+        os.fsync(self._folder)
+
+    def _put(self, name: str, data: bytes) -> None:
+        temporary = name + TEMPORARY
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        file = os.open(temporary, flags, 0o600, dir_fd=self._folder)
+        try:
+            self._write(file, data, 0)
+            os.fsync(file)
+        except OSError:
+            os.unlink(temporary, dir_fd=self._folder)
+            raise
+        finally:
+            os.close(file)
+        os.rename(temporary, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        os.fsync(self._folder)
+
+    def _rename(self, name: str, to: str) -> None:
+        self._close_file(name)
+        try:
+            os.rename(name, to, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        except FileNotFoundError:
+            os.stat(to, dir_fd=self._folder)
+        os.fsync(self._folder)

@@ -1,0 +1,231 @@
+"""A checkpoint: one partition's journalled maps at one moment, as a Parquet file that anything can read.
+
+A row is an entry: its map, key and value in stored form (type id and payload), what was left of its time to live, its
+maximum idle time (0: none) and the hash word of its key. Keys and values are uncompressed and plain: reading them is
+copying them, and a file is as large as what it holds. What only Holdfast needs is JSON in the metadata of the file,
+under `holdfast`.
+
+The name ends in a digest of all bytes of the file: it is read only when it is what was written, to the last bit.
+pyarrow is imported on first use, because a member without a journal does not need it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import mmh3
+import msgspec
+
+from holdfast.core.journal.entries import MapSnapshot, Snapshot
+from holdfast.errors import JournalBroken
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+VERSION = 1
+METADATA = b"holdfast"
+_PAGE_BYTES = 64 << 20
+"""A page of a column has less than 2 GiB, whatever the size of the values: it holds at least one."""
+_BATCH_ROWS = 1024
+_NAME = re.compile(r"p([0-9]{5,10})-([0-9]{12,20})-([0-9a-f]{32})\.parquet", re.ASCII)
+_EXTRAS = ("ttl_ms", "max_idle_ms", "key_hash")
+
+
+class MapHeader(msgspec.Struct, frozen=True):
+    """What the metadata say of one map. Its rows follow those of the map before."""
+
+    name: str
+    entries: int
+    lineage: list[tuple[int, int]]
+    counter: bytes
+    digest: str
+    """As `MapPartition.digest`, 16 hexadecimal digits."""
+    extras: bool = False
+    """Whether any entry has a time to live, a maximum idle time or a hash word."""
+
+
+class CheckpointHeader(msgspec.Struct, frozen=True):
+    """What the metadata say of a checkpoint."""
+
+    version: int
+    store: str
+    partition: int
+    epoch: int
+    lsn: int
+    """Every record of the blocks up to this one is in the content."""
+    maps: list[MapHeader]
+    requests: bytes = b""
+
+    @property
+    def entries(self) -> int:
+        """Of all maps."""
+        return sum(each.entries for each in self.maps)
+
+
+class CheckpointName(msgspec.Struct, frozen=True):
+    """What the name of a checkpoint says."""
+
+    partition: int
+    lsn: int
+    digest: str
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+
+
+def checkpoint_name(partition: int, lsn: int, data: bytes) -> str:
+    """The name of a checkpoint with these bytes."""
+    return f"p{partition:05}-{lsn:012}-{mmh3.mmh3_x64_128_digest(data).hex()}.parquet"
+
+
+def parse_name(name: str) -> CheckpointName | None:
+    """What the name says; None when it is not that of a checkpoint."""
+    found = _NAME.fullmatch(name)
+    return CheckpointName(int(found[1]), int(found[2]), found[3]) if found else None
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def encode_checkpoint(snapshot: Snapshot, lsn: int, store: str) -> tuple[str, bytes]:
+    """The name and the bytes of a checkpoint. Every record of the blocks up to `lsn` must be in the content.
+
+    store: whose it is. Raises ValueError when the columns of a map differ in length.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    header = CheckpointHeader(
+        VERSION,
+        store,
+        snapshot.partition,
+        snapshot.epoch,
+        lsn,
+        [_map_header(each) for each in snapshot.maps],
+        snapshot.requests,
+    )
+    kinds: list[tuple[str, pa.DataType]] = [
+        ("map", pa.string()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+    ]
+    kinds += [(name, pa.int64()) for name in _EXTRAS]
+    fields = [pa.field(name, kind, nullable=False) for name, kind in kinds]
+    schema = pa.schema(fields, {METADATA: msgspec.json.encode(header)})
+    maps = snapshot.maps
+    columns = [
+        _column(pa.string(), [pa.repeat(pa.scalar(each.name), len(each.keys)) for each in maps]),
+        _column(pa.binary(), [pa.array(each.keys, pa.binary()) for each in maps]),
+        _column(pa.binary(), [pa.array(each.values, pa.binary()) for each in maps]),
+    ]
+    for extra in ("ttls_ms", "max_idles_ms", "key_hashes"):
+        cells = [getattr(each, extra) or [0] * len(each.keys) for each in maps]
+        columns.append(_column(pa.int64(), [pa.array(own, pa.int64()) for own in cells]))
+    longest = max((len(cell) for each in maps for cell in _longest(each)), default=0)
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        pa.table(columns, schema=schema),
+        sink,
+        compression="none",
+        use_dictionary=["map", *_EXTRAS],  # type: ignore[arg-type]  # the stubs know only yes and no
+        write_statistics=False,
+        write_batch_size=max(1, min(_BATCH_ROWS, _PAGE_BYTES // (longest + 1))),
+    )
+    data = sink.getvalue().to_pybytes()
+    return checkpoint_name(snapshot.partition, lsn, data), data
+
+
+def _map_header(each: MapSnapshot) -> MapHeader:
+    rows = len(each.keys)
+    columns = (each.ttls_ms, each.max_idles_ms, each.key_hashes)
+    if len(each.values) != rows or any(len(column) not in {0, rows} for column in columns):
+        raise ValueError(f"the columns of map {each.name!r} are not of one length")
+    hash64 = mmh3.hash64
+    total = 0
+    for key, value in zip(each.keys, each.values, strict=True):
+        total += hash64(key + value, len(key), signed=False)[0]
+    digest = f"{total & 0xFFFF_FFFF_FFFF_FFFF:016x}"
+    return MapHeader(
+        each.name, rows, each.lineage, each.counter, digest, any(any(column) for column in columns)
+    )
+
+
+def _longest(each: MapSnapshot) -> list[bytes]:
+    return [max(each.keys, key=len), max(each.values, key=len)] if each.keys else []
+
+
+def _column(kind: Any, pieces: list[Any]) -> Any:
+    """One column of these; more than 2 GiB of bytes come in chunks already."""
+    import pyarrow as pa
+
+    chunked = [piece.chunks if isinstance(piece, pa.ChunkedArray) else [piece] for piece in pieces]
+    return pa.chunked_array([chunk for chunks in chunked for chunk in chunks], type=kind)
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_header(data: bytes) -> CheckpointHeader:
+    """What the metadata of a checkpoint say; whether the file is whole is not looked at. Raises JournalBroken."""
+    return _open(data)[1]
+
+
+def read_checkpoint(name: str, data: bytes, store: str | None = None) -> tuple[CheckpointHeader, Snapshot]:
+    """The content of a checkpoint. store: whose it must be, if that is known.
+
+    Raises JournalBroken when the bytes are not those that were written under this name.
+    """
+    import pyarrow as pa
+
+    said = parse_name(name)
+    if said is None:
+        raise JournalBroken(f"{name}: not the name of a checkpoint")
+    if mmh3.mmh3_x64_128_digest(data).hex() != said.digest:
+        raise JournalBroken(f"{name}: damaged: these are not the {len(data)} bytes that were written")
+    file, header = _open(data, name)
+    if (header.partition, header.lsn) != (said.partition, said.lsn):
+        raise JournalBroken(
+            f"{name}: this is partition {header.partition} at {header.lsn} under another name"
+        )
+    if store not in {None, header.store}:
+        raise JournalBroken(f"{name}: a checkpoint of another store, {header.store}")
+    wanted = ["key", "value"] + [extra for extra in _EXTRAS if any(each.extras for each in header.maps)]
+    try:
+        table = file.read(columns=wanted, use_threads=False)
+        columns: list[list[Any]] = [table.column(column).to_pylist() for column in wanted]
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        raise JournalBroken(f"{name}: not a checkpoint of this Holdfast: {error}") from error
+    if table.num_rows != header.entries or any(each.entries < 0 for each in header.maps):
+        raise JournalBroken(f"{name}: {table.num_rows} entries where the metadata say {header.entries}")
+    if len(header.maps) != 1:
+        maps = []
+        reached = 0
+        for each in header.maps:
+            maps.append(_map(each, [column[reached : reached + each.entries] for column in columns]))
+            reached += each.entries
+    else:
+        maps = [_map(header.maps[0], columns)]
+    return header, Snapshot(header.partition, header.epoch, maps, header.requests)
+
+
+def _map(header: MapHeader, columns: list[list[Any]]) -> MapSnapshot:
+    extras = [column if any(column) else [] for column in columns[2:]] if header.extras else []
+    return MapSnapshot(header.name, header.lineage, header.counter, columns[0], columns[1], *extras)
+
+
+def _open(data: bytes, name: str = "checkpoint") -> tuple[pq.ParquetFile, CheckpointHeader]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        header = msgspec.json.decode((file.metadata.metadata or {})[METADATA], type=CheckpointHeader)
+    except (pa.ArrowException, OSError, msgspec.MsgspecError, KeyError, ValueError) as error:
+        raise JournalBroken(f"{name}: not a checkpoint: {error}") from error
+    if header.version != VERSION:
+        raise JournalBroken(
+            f"{name}: of format version {header.version}; this Holdfast reads version {VERSION}"
+        )
+    return file, header

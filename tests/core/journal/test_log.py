@@ -1,0 +1,252 @@
+"""Who waits for the disk: nothing of a journalled map is acknowledged before it is durable."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.config import MapSettings, PartitionSettings, PersistenceSettings, Settings
+from holdfast.core.journal.entries import Began, Dropped, Rows, Wrote
+from holdfast.core.journal.log import Log
+from holdfast.core.machine import Append, Checkpoint, Effect, MemberId, Outbox, Send
+from holdfast.core.messages import Fill, Filled, FillEntries, FillRefused, Replicate, Replicated, Section
+from holdfast.core.migration.destination import Destination
+from holdfast.core.placement.table import Row
+from holdfast.core.replication.copies import Copies
+from holdfast.core.replication.lane import Lane
+from holdfast.core.rules import Rules
+from holdfast.core.store.partition import Change, PartitionCopy, Record
+
+ME, BEN = MemberId("me"), MemberId("ben")
+SETTINGS = Settings(
+    partitions=PartitionSettings(count=1),
+    persistence=PersistenceSettings(directory="somewhere"),
+    maps={
+        "sync": MapSettings(backups=1, journal="sync"),
+        "alone": MapSettings(backups=0, journal="sync"),
+        "lazy": MapSettings(backups=1, journal="lazy"),
+        "off": MapSettings(backups=1),
+    },
+)
+
+
+class Side:
+    """One member with a journal, primary or backup of the only partition."""
+
+    def __init__(self, row: tuple[MemberId, ...], without: str = "") -> None:
+        rules = Rules(frozenset({without} if without else ()))
+        self.out = Outbox()
+        self.log = Log(self.out, on=True)
+        self.rows = [Row(5, row)]
+        self.lane = Lane(ME, SETTINGS, self.out, rules, self.log)
+        self.lane.attach(self.rows)
+        self.copies = Copies(ME, SETTINGS, self.out, rules, self.rows, self.log)
+        self.copy = self.copies.held[0] = PartitionCopy(0, 0)
+        self.copy.term = 5
+        self.destination = Destination(
+            ME,
+            self.out,
+            self.rows,
+            self.copies,
+            self.log,
+            stored_row=lambda partition: None,
+            durable=rules.holds("fill-durable"),
+        )
+        self.told: list[bool] = []
+
+    def write(self, name: str) -> list[Effect]:
+        self.lane.retarget(self.copy)
+        self.lane.set(self.copy, name, b"key", b"value", 0, 0, 0)
+        self.lane.seal(self.told.append)
+        return self.end()
+
+    def end(self) -> list[Effect]:
+        self.lane.flush()
+        self.log.flush()
+        return self.out.take()
+
+    def replicate(self, name: str, counter: int, batch: int) -> list[Effect]:
+        record = Record(name, counter, Change.SET, b"key", b"value")
+        self.copies.on_replicate(BEN, Replicate([batch], [Section(0, 5, [record], 5)]))
+        return self.end()
+
+
+def appends(effects: list[Effect]) -> list[Append]:
+    return [effect for effect in effects if isinstance(effect, Append)]
+
+
+def acknowledged(effects: list[Effect]) -> list[int]:
+    sent = [effect.message for effect in effects if isinstance(effect, Send)]
+    return [number for one in sent if isinstance(one, Replicated) for number in one.batches]
+
+
+# -- the primary
+
+
+@pytest.mark.parametrize("disk_first", [True, False])
+def test_a_write_waits_for_its_backup_and_for_the_disk(disk_first: bool) -> None:
+    side = Side((ME, BEN))
+    (append,) = appends(side.write("sync"))
+    assert append.urgent
+    (wrote,) = append.entries
+    assert isinstance(wrote, Wrote)
+    assert (wrote.partition, wrote.term, [record.counter for record in wrote.records]) == (0, 5, [1])
+    deeds = [
+        lambda: side.log.on_durable(append.number),
+        lambda: side.lane.on_replicated(BEN, Replicated([1], [0])),
+    ]
+    for deed in deeds if disk_first else reversed(deeds):
+        assert side.told == []
+        deed()
+    assert side.told == [True]
+    assert side.lane.waiting == 0
+
+
+def test_without_that_rule_it_is_acknowledged_while_the_disk_has_nothing() -> None:
+    side = Side((ME,), without="durable-ack")
+    side.write("alone")
+    assert side.told == [True]
+
+
+def test_without_a_backup_it_waits_for_the_disk_alone() -> None:
+    side = Side((ME,))
+    (append,) = appends(side.write("alone"))
+    assert side.told == []
+    side.log.on_durable(append.number)
+    assert side.told == [True]
+    assert side.lane.waiting == 0
+
+
+def test_a_lazy_map_is_written_down_and_not_waited_for() -> None:
+    side = Side((ME, BEN))
+    (append,) = appends(side.write("lazy"))
+    assert not append.urgent
+    side.lane.on_replicated(BEN, Replicated([1], [0]))
+    assert side.told == [True]
+
+
+def test_a_map_without_a_journal_leaves_no_trace() -> None:
+    side = Side((ME, BEN))
+    assert appends(side.write("off")) == []
+
+
+def test_what_the_disk_has_is_not_waited_for_again_when_the_row_changes() -> None:
+    side = Side((ME, BEN))
+    (append,) = appends(side.write("sync"))
+    side.log.on_durable(append.number)
+    side.rows[0] = Row(6, (ME, MemberId("cal")))
+    side.lane.retarget(side.copy)
+    assert side.told == []
+    side.lane.on_replicated(MemberId("cal"), Replicated([1], [0]))
+    assert side.told == [True]
+
+
+def test_a_change_of_the_row_does_not_make_up_for_the_disk() -> None:
+    side = Side((ME, BEN))
+    (append,) = appends(side.write("sync"))
+    side.rows[0] = Row(6, (ME, None))
+    side.lane.retarget(side.copy)
+    assert side.told == []
+    side.log.on_durable(append.number)
+    assert side.told == [True]
+
+
+# -- the backup
+
+
+def test_a_backup_acknowledges_when_the_record_is_durable() -> None:
+    side = Side((BEN, ME))
+    effects = side.replicate("sync", 1, 7)
+    (append,) = appends(effects)
+    assert acknowledged(effects) == []
+    side.log.on_durable(append.number)
+    assert acknowledged(side.end()) == [7]
+
+
+def test_a_record_that_comes_again_before_it_is_durable_is_not_acknowledged_sooner() -> None:
+    side = Side((BEN, ME))
+    (append,) = appends(side.replicate("sync", 1, 7))
+    effects = side.replicate("sync", 1, 8)
+    assert acknowledged(effects) == []
+    assert appends(effects) == []
+    side.log.on_durable(append.number)
+    assert acknowledged(side.end()) == [7, 8]
+
+
+def test_without_that_rule_a_backup_says_it_has_what_it_may_lose() -> None:
+    side = Side((BEN, ME), without="durable-ack")
+    assert acknowledged(side.replicate("sync", 1, 7)) == [7]
+
+
+def test_a_lazy_record_is_acknowledged_at_once() -> None:
+    side = Side((BEN, ME))
+    assert acknowledged(side.replicate("lazy", 1, 7)) == [7]
+
+
+# -- rows, and copies that are filled
+
+
+def test_rows_of_one_step_are_one_entry_before_what_comes_after_them() -> None:
+    out = Outbox()
+    log = Log(out, on=True)
+    log.row(0, Row(1, (ME,)))
+    log.row(1, Row(1, (ME,)))
+    log.note(Dropped(3))
+    log.row(2, Row(1, (ME,)))
+    log.flush()
+    (append,) = appends(out.take())
+    assert [type(entry).__name__ for entry in append.entries] == ["Rows", "Dropped", "Rows"]
+    first = append.entries[0]
+    assert isinstance(first, Rows)
+    assert [partition for partition, _ in first.rows] == [0, 1]
+
+
+def fill(side: Side, sequence: int, *, last: bool, entries: int = 0) -> list[Effect]:
+    keys = [b"%d" % number for number in range(entries)]
+    part = FillEntries("sync", entries, keys, keys, lineage=[(4, 0)] if last else [])
+    chunk = Fill(0, 5, 1, sequence, last, 0, True, 1, [part] if sequence else [])
+    side.destination.on_fill(BEN, chunk)
+    return side.end()
+
+
+def filled(effects: list[Effect]) -> list[object]:
+    sent = [effect.message for effect in effects if isinstance(effect, Send)]
+    return [message for message in sent if isinstance(message, Filled | FillRefused)]
+
+
+@pytest.mark.parametrize("without", ["", "fill-durable"])
+def test_a_filled_copy_counts_when_its_checkpoint_is_durable(without: str) -> None:
+    side = Side((BEN,), without=without)
+    del side.copies.held[0]
+    fill(side, 0, last=False)
+    fill(side, 1, last=False, entries=3)
+    effects = fill(side, 2, last=True, entries=3)
+    checkpoints = [effect for effect in effects if isinstance(effect, Checkpoint)]
+    assert [len(taken.snapshot.maps[0].keys) for taken in checkpoints] == [3]
+    if without:
+        assert len(filled(effects)) == 1, "the master may commit a copy that a power cut takes away"
+        return
+    assert filled(effects) == []
+    side.log.on_checkpoint(checkpoints[0].ticket, well=True)
+    assert [type(answer) for answer in filled(side.end())] == [Filled]
+
+
+def test_a_filled_copy_for_which_there_is_no_room_is_refused() -> None:
+    side = Side((BEN,))
+    del side.copies.held[0]
+    fill(side, 0, last=False)
+    fill(side, 1, last=False, entries=3)
+    (checkpoint,) = [e for e in fill(side, 2, last=True, entries=3) if isinstance(e, Checkpoint)]
+    side.log.on_checkpoint(checkpoint.ticket, well=False)
+    (answer,) = filled(side.end())
+    assert isinstance(answer, FillRefused)
+    assert "full" in answer.why
+
+
+def test_an_empty_copy_that_was_filled_begins_anew_on_the_disk_too() -> None:
+    """What the disk holds of the partition from before must not come back."""
+    side = Side((BEN,))
+    del side.copies.held[0]
+    fill(side, 0, last=False)
+    effects = fill(side, 1, last=True)
+    assert [type(answer) for answer in filled(effects)] == [Filled]
+    assert [entry for append in appends(effects) for entry in append.entries] == [Began(0, 0)]
