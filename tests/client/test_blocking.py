@@ -155,6 +155,56 @@ def test_a_write_whose_answer_is_lost_is_unknown_and_not_sent_again(cluster: Mem
 # -- columns
 
 
+class Remembering:
+    """A client to which a cluster speaks that knows requests by their ids; its tries end as the test says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, client: Client, *tries: Exception | None) -> None:
+        self.ids: list[bytes] = []
+        left = list(tries)
+        client._remembers = True
+
+        def attempt(request: Request) -> None:
+            self.ids.append(request.id)
+            failed = left.pop(0) if len(left) > 1 else left[0]
+            if failed is not None:
+                raise failed
+
+        monkeypatch.setattr(client, "_attempt", attempt)
+
+
+DELETE = Request(Op.DELETE, "m", [0], b"k")
+
+
+def test_an_unknown_write_is_sent_again_with_the_same_id(
+    monkeypatch: pytest.MonkeyPatch, client: Client
+) -> None:
+    world = Remembering(monkeypatch, client, errors.Unknown("lost"), errors.NotReady("soon"), None)
+    client.execute(DELETE)
+    client.execute(DELETE)
+    first, second, third, another = world.ids
+    assert first == second == third != another
+    assert len(first) == 24
+
+
+def test_a_refusal_after_an_unknown_outcome_leaves_it_unknown(
+    monkeypatch: pytest.MonkeyPatch, client: Client
+) -> None:
+    Remembering(monkeypatch, client, errors.Unknown("lost"), errors.Passive("passive now"))
+    with pytest.raises(errors.Unknown, match="lost; then: passive now"):
+        client.execute(DELETE)
+    Remembering(monkeypatch, client, errors.Passive("passive"))
+    with pytest.raises(errors.Passive):
+        client.execute(DELETE)
+
+
+def test_who_wants_to_know_at_once_is_told(monkeypatch: pytest.MonkeyPatch, cluster: MemoryCluster) -> None:
+    with Client(cluster.addresses(), retry_unknown=False) as client:
+        world = Remembering(monkeypatch, client, errors.Unknown("lost"), None)
+        with pytest.raises(errors.Unknown):
+            client.execute(DELETE)
+        assert len(world.ids) == 1
+
+
 def test_what_is_put_is_scanned(client: Client) -> None:
     count = client.put_columns("m", KEYS, VALUES)
     assert (count.rows, count.rows_again, len(count.partitions)) == (1000, 0, PARTITIONS)

@@ -363,7 +363,10 @@ def test_put_columns_is_answered_when_the_backups_have_spoken(member: MemoryMemb
     assert wire.answers() == []
     member.lane.seals[1](False)
     member.lane.seals[0](True)
-    assert wire.answers() == [own.PutDone(9, 1, [], known=False), own.PutDone(8, 1, [], known=True)]
+    assert wire.answers() == [
+        own.PutDone(9, 1, [], known=False, why="the test says so"),
+        own.PutDone(8, 1, [], known=True),
+    ]
 
 
 @pytest.mark.parametrize(

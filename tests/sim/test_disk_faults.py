@@ -153,6 +153,17 @@ def test_not_everybody_may_die_when_both_disks_of_a_copy_are_lost() -> None:
     assert not found.cluster.all_may_die()
 
 
+def test_no_disk_may_be_lost_while_a_stopped_cluster_waits_for_all_files() -> None:
+    found = stage()
+    assert all(found.cluster.may_die(process, disk_too=True) for process in found.processes)
+    found.cluster.power_cut_everywhere()
+    for index in range(HOSTS):
+        found.cluster.start(index)
+    found.wait(1)
+    assert len(found.cluster.living()) == HOSTS
+    assert not any(found.cluster.may_die(process, disk_too=True) for process in found.cluster.living())
+
+
 # -- each fault
 
 

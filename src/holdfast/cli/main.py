@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli.cluster import cluster
 from holdfast.cli.configuration import config
+from holdfast.cli.journal import journal
 from holdfast.cli.matrix import matrix
 from holdfast.cli.member import member
 from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, EXIT_STANDING
@@ -61,6 +62,7 @@ COMMANDS = (
     member,
     verify_command,
     repair_command,
+    journal,
     plan,
     simulate,
     matrix,

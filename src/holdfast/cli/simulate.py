@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from holdfast.cli.spread import spread
-from holdfast.core.rules import RULES
+from holdfast.core.rules import DIRECTED, DURABLE, RULES
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -182,10 +182,14 @@ def _campaign(
 
 def _alarm(seeds: range, terms: Terms, workers: int, console: Console) -> int:
     """Whether the judges notice each rule that is switched off."""
-    rules = [rule for rule in RULES if rule in terms.without or not terms.without]
+    rules = [rule for rule in RULES if rule in (terms.without or RULES.keys() - DIRECTED)]
     idle = []
     for rule in rules:
-        verdicts = campaign(seeds, terms._replace(without=frozenset({rule})), workers)
+        broken = terms._replace(without=frozenset({rule}))
+        if rule in DURABLE:
+            # Only a power cut shows what was not on the disk.
+            broken = broken._replace(journal="sync", power_cuts=True)
+        verdicts = campaign(seeds, broken, workers)
         found = next((verdict for verdict in verdicts if not verdict.ok), None)
         verdicts.close()
         if found is None:

@@ -14,6 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self, TypeVar
+from uuid import uuid4
+
+import msgspec
 
 from holdfast.client.connection import Broken, Connection, Credentials
 from holdfast.client.routing import (
@@ -28,8 +31,8 @@ from holdfast.client.routing import (
 )
 from holdfast.core.machine import Address
 from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import DEFAULT_TTL, READS, Op, Request, Value
-from holdfast.errors import HoldfastError, NotReady, Refused, Unknown
+from holdfast.core.store.operations import DEFAULT_TTL, READS, WHOLE, Op, Request, Value
+from holdfast.errors import NotReady, Refused, Unknown
 from holdfast.wire import own
 
 PUT_ROWS_MAX = 4096
@@ -63,13 +66,22 @@ class Client:
         password: str | None = None,
         token: str | bytes | None = None,
         timeout_s: float = 30.0,
+        retry_unknown: bool = True,
     ) -> None:
-        """Nothing is sent yet. `timeout_s`: how long a call goes on trying. Raises ConfigError."""
+        """Nothing is sent yet. `timeout_s`: how long a call goes on trying. `retry_unknown`: whether a write of which
+        nobody knows whether it was applied is sent again, with the same id: it is applied once, as long as its
+        partition remembers the id (`replication.request_ids`). Raises ConfigError.
+        """
         self._seeds = parse_addresses(address)
         if isinstance(token, str):
             token = token.encode()
         self._credentials = Credentials(cluster, username, password, token)
         self._timeout_s = timeout_s
+        self._retry_unknown = retry_unknown
+        self._uuid = uuid4().bytes
+        self._requests = 0
+        self._remembers = False
+        """Whether the cluster knows requests by their id."""
         self._connections: dict[Address, Connection] = {}
         self._known: Table | None = None
         self._stale = True
@@ -123,29 +135,48 @@ class Client:
         """Carry out one operation; the member that is asked forwards it if need be.
 
         Raises a Refused when it was certainly not done, and Unknown when nobody can say. Refusals that may pass are
-        tried again until the timeout; so are unknown outcomes, if it is a read or the caller says that doing it twice
-        is as good as once.
+        tried again until the timeout; so are unknown outcomes of reads, of requests that the cluster knows by their id
+        when they come again, and if the caller says that doing it twice is as good as once.
         """
-        again = idempotent or request.op in READS
+        if request.op not in READS and request.op not in WHOLE and not request.id:
+            self._requests += 1
+            number = self._requests.to_bytes(8, "big")
+            request = msgspec.structs.replace(request, id=self._uuid + number)
+        harmless = idempotent or request.op in READS
+        doubt: Unknown | None = None
         deadline = time.monotonic() + self._timeout_s
         for delay in delays():
-            trouble: HoldfastError | None
             try:
-                connection = self._for(request)
-                answer = connection.ask(own.Execute(connection.next_number(), request), own.Executed)
-                trouble = error_of_outcome(answer.outcome)
-                if trouble is None:
-                    return answer.outcome.value
-            except Broken as broken:
-                trouble = Unknown(f"{broken}; {request.op.name} may or may not have been done")
-            except Refused as refused:
-                trouble = refused
-            may_try = isinstance(trouble, PASSING) or (again and isinstance(trouble, Unknown))
-            if not may_try or time.monotonic() + delay > deadline:
-                raise trouble
+                return self._attempt(request)
+            except (Refused, Unknown) as failed:
+                trouble = failed
+            if isinstance(trouble, Unknown):
+                doubt = trouble
+                again = harmless or (self._retry_unknown and self._remembers and bool(request.id))
+            else:
+                again = isinstance(trouble, PASSING)
+            if not again or time.monotonic() + delay > deadline:
+                if doubt is None or doubt is trouble or request.op in READS:
+                    raise trouble
+                raise Unknown(f"{doubt}; then: {trouble}") from trouble
             time.sleep(delay)
             self._stale = True
         raise AssertionError("delays never end")
+
+    def _attempt(self, request: Request) -> Value:
+        """Send the request once. Raises Refused or Unknown."""
+        try:
+            connection = self._for(request)
+        except Broken as broken:
+            raise NotReady(str(broken)) from broken
+        try:
+            answer = connection.ask(own.Execute(connection.next_number(), request), own.Executed)
+        except Broken as broken:
+            raise Unknown(f"{broken}; {request.op.name} may or may not have been done") from broken
+        trouble = error_of_outcome(answer.outcome)
+        if trouble is not None:
+            raise trouble
+        return answer.outcome.value
 
     def get(self, map_name: str, key: bytes) -> bytes | None:
         """The value of a key, both in their stored form, or None."""
@@ -154,7 +185,7 @@ class Client:
         return value
 
     def set(self, map_name: str, key: bytes, value: bytes, *, ttl_ms: int = DEFAULT_TTL) -> None:
-        """Store an entry, key and value in their stored form; stored twice when the first answer is lost."""
+        """Store an entry, key and value in their stored form."""
         request = Request(Op.SET, map_name, [self._partition(key)], key, value, ttl_ms=ttl_ms)
         self.execute(request, idempotent=True)
 
@@ -289,7 +320,7 @@ class Client:
                 continue
             if not answer.known:
                 left += packed
-                why = "the member cannot say whether the backups hold them"
+                why = answer.why or "the member cannot say whether the backups hold them"
                 continue
             moved = set(answer.moved)
             stored = [group for group in packed if group.partition not in moved]
@@ -356,6 +387,7 @@ class Client:
             )
         self._cluster_id = cluster_id
         self._partition_count = connection.hello.partition_count
+        self._remembers = connection.hello.request_ids > 0
 
     def _table(self) -> Table:
         if self._known is None or self._stale:

@@ -403,6 +403,26 @@ class LimitSettings(Section, frozen=True, kw_only=True):
             description="Answers that a client has not read yet; above this its requests are not read either.",
         ),
     ] = 4_194_304
+    backlog_bytes: Annotated[
+        int,
+        Meta(
+            ge=65_536,
+            le=2**40,
+            description="Records kept here for backups that have not answered. Above it clients are not read; if that "
+            "does not help, or above twice as much, writes are refused.",
+        ),
+    ] = 67_108_864
+    async_bytes: Annotated[
+        int,
+        Meta(ge=65_536, le=2**40, description="The same for one async backup; above it writes wait for it."),
+    ] = 16_777_216
+    waiting_requests: Annotated[
+        int,
+        Meta(ge=1, le=2**31, description="Requests that may wait here for other members; more are refused."),
+    ] = 100_000
+    waiting_bytes: Annotated[
+        int, Meta(ge=65_536, le=2**40, description="Bytes of these requests; more are refused.")
+    ] = 67_108_864
 
 
 SECTIONS: Final[dict[str, type[Section]]] = {

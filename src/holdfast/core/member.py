@@ -48,8 +48,10 @@ from holdfast.core.migration.source import Source
 from holdfast.core.placement.ledger import Ledger
 from holdfast.core.placement.table import Row, Table
 from holdfast.core.replication.activation import Activation
+from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
+from holdfast.core.replication.repair import Repair
 from holdfast.core.routing.router import Router
 from holdfast.core.rules import Rules
 from holdfast.core.safety import Safety
@@ -110,11 +112,24 @@ class Member:
             self.copies,
             self.log,
             stored_row=self._stored_row,
-            durable=rules.holds("fill-durable"),
+            rules=rules,
+            tail_bytes=settings.replication.tail_bytes,
         )
         self.router = Router(
-            self.me, settings, self.out, rows, self.lane, present=self._present, coming=self._coming
+            self.me,
+            settings,
+            self.out,
+            rows,
+            self.lane,
+            present=self._present,
+            coming=self._coming,
+            held=self.copies.held,
+            heard=self._hears,
+            rules=rules,
         )
+        self.lane.backlog.changed = self._backlog_changed
+        self.backlog_changed: Callable[[], None] = lambda: None
+        """Set by the client door: told when clients should be read no more, or again."""
         self.activation = Activation(
             self.me,
             self.out,
@@ -139,6 +154,19 @@ class Member:
             filled=self.activation.holds,
             master=lambda: self.membership.master,
             view_number=lambda: self.membership.view.number if self.membership.view else 0,
+            journal=self.log.on,
+        )
+        self.repair = Repair(
+            self.me,
+            settings,
+            self.out,
+            rules,
+            rows,
+            self.copies,
+            self.source,
+            self.log,
+            is_active=lambda partition: partition in self.activation.active,
+            may_repair=lambda: self.membership.cluster_state.migrates,
         )
         self.ledger = Ledger(
             self.table,
@@ -152,6 +180,7 @@ class Member:
             active=self.source.active,
         )
         self.migrations.ledger = self.ledger
+        self.destination.full = lambda: self.me in self.membership.wishes.full
         self.membership.assigned = lambda: self.table.assigned
         self.safety = Safety(
             settings, self.out, self.membership, self.ledger, self.migrations, self.activation, self.lane
@@ -159,6 +188,10 @@ class Member:
         self.listeners = Listeners(
             self.me, self.out, self.lane, lambda: [info.uuid for info in self.membership.members()]
         )
+        self.collectors = Collectors(self.out, lambda: [info.uuid for info in self.membership.members()])
+        self.copies.collected = self.collectors.tell
+        if settings.replication.backup_acks == "client":
+            self.lane.collectors = self.collectors
         self.router.told_whole = self.listeners.cleared
         self._watchers: list[Callable[[], None]] = []
         self._changed = False
@@ -171,6 +204,7 @@ class Member:
         self.out.now_ns = now_ns
         self.membership.start()
         self.out.timer("sweep", SWEEP_NS)
+        self.repair.start()
         return self._end_of_step()
 
     def handle(self, event: Event, now_ns: int) -> list[Effect]:
@@ -212,7 +246,7 @@ class Member:
             case CheckpointWanted(partitions):
                 self._write_out(partitions)
             case HistoryRead():
-                pass
+                self.source.on_history(event)
             case DiskRoom(full):
                 self.membership.note_full(full=full)
                 self._restrict()
@@ -241,6 +275,7 @@ class Member:
         return self._end_of_step()
 
     def _end_of_step(self) -> list[Effect]:
+        self.repair.look()
         self.lane.flush()
         self.log.flush()
         self.activation.flush()
@@ -279,6 +314,10 @@ class Member:
                 self.source.on_filled(sender, message)
             case m.FillRefused():
                 self.source.on_fill_refused(sender, message)
+            case m.Summary():
+                self.repair.on_summary(sender, message)
+            case m.RepairWanted():
+                self.repair.on_wanted(sender, message)
             case m.Enlist():
                 self.copies.on_enlist(sender, message)
             case m.Enlisted():
@@ -293,6 +332,8 @@ class Member:
                 self.listeners.on_subscribe(sender, message)
             case m.Events():
                 self.listeners.on_events(message)
+            case m.Collecting():
+                self.collectors.on_collecting(sender, message)
             case _:
                 self._received_control(sender, message)
 
@@ -357,14 +398,20 @@ class Member:
     def _timer(self, name: str) -> None:
         if name == "route":
             self.router.on_timer()
+        elif name == "backups":
+            self.lane.on_timer()
         elif name in ("plan", "delay"):
             self.migrations.on_timer(name)
+        elif name == "refill":
+            self.destination.on_timer()
         elif name == "planning":
             self.migrations.go_on_planning()
         elif name == "part-look":
             self.membership.consider()
         elif name == "table":
             self.ledger.on_timer()
+        elif name == "repair":
+            self.repair.on_timer()
         elif name == "sweep":
             self.lane.sweep(SWEEP_LIMIT)
             self.copies.sweep()
@@ -379,7 +426,10 @@ class Member:
     def _write_out(self, partitions: tuple[int, ...]) -> None:
         """Write these partitions out, so that older parts of the journal are not needed any more."""
         for partition in partitions:
-            copy = self.copies.held.get(partition)
+            shadow = self.copies.shadows.get(partition)
+            # What is on the disk is the newer copy, once it is whole.
+            whole = shadow is not None and shadow.complete
+            copy = shadow.copy if shadow is not None and whole else self.copies.held.get(partition)
             taken = snapshot_of(copy, self.out.now_ns) if copy is not None else None
             if taken is not None:
                 self.log.checkpoint(taken, lambda well: None)
@@ -432,6 +482,15 @@ class Member:
     def _present(self, member: MemberId | None) -> bool:
         return self.membership.member(member) is not None
 
+    def _hears(self, member: MemberId) -> bool:
+        """Whether this member is in the cluster, and has heard of that one not long ago."""
+        detector = self.membership.detector
+        return self.membership.state == "member" and member not in detector.suspects(self.out.now_ns)
+
+    def _backlog_changed(self) -> None:
+        self._show()
+        self.backlog_changed()
+
     def _view_changed(self, old: m.View | None, new: m.View | None) -> None:
         self._changed = True
         self.safety.changed()
@@ -448,12 +507,14 @@ class Member:
             self._stop_serving()
         else:
             self.source.view_changed(gone | came)
+            self.repair.members_changed(gone | came)
             for partition, row in enumerate(self.table.rows):
                 if row.owner == self.me and came.intersection(row.replicas) and self.ledger.current:
                     self._take_office(partition)
         self._tell_holdings(old, new)
         self.ledger.view_changed(old, new)
         self.listeners.members_changed(gone, came)
+        self.collectors.members_changed(gone, came)
         self.router.members_gone(gone)
         self._known_departing = self.membership.departing
 
@@ -485,10 +546,22 @@ class Member:
     def _restrict(self) -> None:
         """While not every write may be taken, sessions find no copy to work on, and take the way through the router."""
         self.router.full = frozenset(self.membership.wishes.full)
+        self._show()
+
+    def _show(self) -> None:
+        hidden = self._hides
         for partition, copy in enumerate(self.lane.in_office):
-            self.lane.serving[partition] = None if self.router.restricted else copy
+            self.lane.serving[partition] = None if hidden else copy
+
+    @property
+    def _hides(self) -> bool:
+        """Whether sessions may not write through the data lane, because some writes must not be taken now."""
+        return self.router.restricted or self.lane.backlog.refusing
 
     def _close(self, partition: int) -> None:
+        copy = self.lane.in_office[partition]
+        if copy is not None:
+            self.router.step_down(partition, copy)
         self.lane.serving[partition] = self.lane.in_office[partition] = None
 
     def _stop_serving(self) -> None:
@@ -500,12 +573,14 @@ class Member:
         for copy in self.copies.held.values():
             copy.term = 0
         self.source.reset()
+        self.repair.reset()
         self.copies.services.removed()
         self.destination.removed()
         self.copies.removed()
 
     def _became_current(self) -> None:
         """The newest table is here, after coming (back) into the cluster: take office where it says so."""
+        self.copies.returned()
         for partition, row in enumerate(self.table.rows):
             if row.owner == self.me and partition not in self.activation.active:
                 self._take_office(partition)
@@ -525,6 +600,7 @@ class Member:
         self.log.row(partition, new)
         copy = self.copies.row_changed(partition, old, new, self.destination.row_changed(partition, old))
         self.source.row_changed(partition)
+        self.repair.row_changed(partition)
         if new.owner != self.me:
             if copy is not None:
                 copy.term = 0
@@ -543,7 +619,7 @@ class Member:
     def _serve(self, partition: int) -> None:
         copy = self.copies.held[partition]
         self.lane.in_office[partition] = copy
-        self.lane.serving[partition] = None if self.router.restricted else copy
+        self.lane.serving[partition] = None if self._hides else copy
         self.lane.retarget(copy)
         self.router.served(partition)
         self.source.took_office()
@@ -555,7 +631,15 @@ class Member:
 
     def unfinished(self) -> dict[str, int]:
         """What is under way here or kept for later, by kind; empty at rest. For judges and tests."""
-        machines = (self.copies, self.lane, self.source, self.ledger, self.migrations, self.router)
+        machines = (
+            self.copies,
+            self.lane,
+            self.source,
+            self.repair,
+            self.ledger,
+            self.migrations,
+            self.router,
+        )
         kinds = {what: count for machine in machines for what, count in machine.leftovers.items()}
         kinds["offices to take"] = self.activation.pending
         return {what: count for what, count in kinds.items() if count}

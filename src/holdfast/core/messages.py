@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.core.cluster.state import ClusterState, Wish
 from holdfast.core.machine import MemberId
+from holdfast.core.migration.choice import Demand, How
 from holdfast.core.migration.news import News
 from holdfast.core.placement.migration import Migration
 from holdfast.core.placement.table import Row
@@ -48,8 +49,8 @@ class View(msgspec.Struct, frozen=True, array_like=True):
     """Whether everybody is to leave: the cluster is being shut down."""
     missing: list[MemberInfo] = []
     """Who has gone while the table was frozen, and has not come back."""
-    stores: dict[str, int] = {}
-    """The highest incarnation of all files that were ever in the cluster."""
+    stores: dict[str, tuple[int, MemberId]] = {}
+    """Of all files that were ever in the cluster the highest incarnation, and whose it was."""
     recovering: bool = False
     """Whether the cluster was stopped as a whole, and its table is still to be found in the files of its members."""
 
@@ -291,11 +292,21 @@ class Section(msgspec.Struct, frozen=True, array_like=True, gc=False):
     term: int = 0
 
 
+class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A client that wants to be told by the backup itself when it holds the records of these partitions."""
+
+    client: bytes
+    correlations: list[int]
+    """The ids by which the client knows its requests."""
+    partitions: list[int]
+
+
 class Replicate(msgspec.Struct, frozen=True, array_like=True, tag=30):
     """The records of a batch; or, sent again, those of several batches that are not finished yet."""
 
     batches: list[int]
     sections: list[Section]
+    acks: list[Ack] = []
 
 
 class Replicated(msgspec.Struct, frozen=True, array_like=True, tag=31):
@@ -346,6 +357,27 @@ class FillShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """With the last pieces: the terms of the share's updates."""
 
 
+class FillPlan(msgspec.Struct, frozen=True, array_like=True):
+    """What a supply sends of one map."""
+
+    map: str
+    how: How
+    counter: int
+    """The update counter at which the content begins: what was recorded up to it is in the content, or over. Without
+    content: the updates up to it are sent, or in the base."""
+    ranges: list[int] = []
+    """Key ranges that are sent whole, when not all are."""
+
+
+class FillRecords(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Updates of one map that the receiver has missed, in the order of the counter."""
+
+    map: str
+    runs: list[tuple[int, int]]
+    """Their terms, each with the number of records that are of it."""
+    records: list[Record]
+
+
 class Fill(msgspec.Struct, frozen=True, array_like=True, tag=34):
     """A chunk of a partition's content, supplied to a replica that is being filled."""
 
@@ -361,6 +393,13 @@ class Fill(msgspec.Struct, frozen=True, array_like=True, tag=34):
     """The replica index that the receiver will have, or has."""
     maps: list[FillEntries]
     shares: list[FillShare] = []
+    plans: list[FillPlan] = []
+    """In the first chunk after the empty one: what is sent of each map. Of a map that is not named: everything."""
+    records: list[FillRecords] = []
+    compare: bool = False
+    """In the empty chunk: whether the receiver is to tell the digests of what it has."""
+    requests: bytes = b""
+    """In the last chunk: the requests that were applied not long ago (`Remembered.encode`)."""
 
 
 class Filled(msgspec.Struct, frozen=True, array_like=True, tag=35):
@@ -370,6 +409,8 @@ class Filled(msgspec.Struct, frozen=True, array_like=True, tag=35):
     version: int
     ticket: int
     sequence: int
+    demand: Demand | None = None
+    """With the empty chunk: what the receiver has to begin with."""
 
 
 class FillRefused(msgspec.Struct, frozen=True, array_like=True, tag=36):
@@ -379,6 +420,35 @@ class FillRefused(msgspec.Struct, frozen=True, array_like=True, tag=36):
     version: int
     ticket: int
     why: str
+
+
+class Summed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a primary holds of one map or service, in short."""
+
+    name: str
+    counter: int
+    term: int
+    digest: int
+
+
+class Summary(msgspec.Struct, frozen=True, array_like=True, tag=37):
+    """A primary tells a backup what this should hold, when it has taken every record that was sent before."""
+
+    partition: int
+    version: int
+    maps: list[Summed]
+    """Every map that this backup is to hold; what is not named is not there any more."""
+    services: list[Summed] = []
+
+
+class RepairWanted(msgspec.Struct, frozen=True, array_like=True, tag=38):
+    """My copy of this partition is not what it should be, and why."""
+
+    partition: int
+    version: int
+    why: str
+    content: bool = True
+    """Whether its content may be wrong, and not only updates missing."""
 
 
 class Forward(msgspec.Struct, frozen=True, array_like=True, tag=40):
@@ -407,6 +477,13 @@ class Events(msgspec.Struct, frozen=True, array_like=True, tag=43):
     """Entry events for a subscriber, in the order in which they happened."""
 
     events: list[EntryEvent]
+
+
+class Collecting(msgspec.Struct, frozen=True, array_like=True, tag=44):
+    """These clients can be told by the sender that it holds their writes, and those not any more."""
+
+    added: list[bytes]
+    removed: list[bytes]
 
 
 Message = (
@@ -440,8 +517,11 @@ Message = (
     | Fill
     | Filled
     | FillRefused
+    | Summary
+    | RepairWanted
     | Forward
     | Answer
     | Subscribe
     | Events
+    | Collecting
 )

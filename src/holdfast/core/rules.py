@@ -14,11 +14,16 @@ RULES: dict[str, str] = {
     "wait-for-stores": "A cluster that was stopped waits for everybody who was in it last and may hold writes.",
     "owner-by-proof": "Of copies from disks only those count that the newest row names, and that are proven whole.",
     "fence": "A replica accepts records only from the primary it knows, at the same partition version.",
+    "monotonic-reads": "A member reads a backup only if it is not older than what the member was answered before.",
+    "apply-once": "A request that was applied and comes again is answered with what it was answered.",
     "record-order": "A backup applies records in the order of the update counter, each once.",
     "activate": "A new primary serves only after its replicas know it at the new version and hold what it holds.",
     "promotion-by-table": "A backup becomes owner only by a table from the master.",
     "wait-for-copies": "A partition whose in-sync copies are all unreachable waits; it is never silently emptied.",
     "copy-complete": "A destination counts as filled only when it holds the last chunk.",
+    "no-gap": "A copy that is being filled is complete only when no update up to the last chunk is missing.",
+    "newer-wins": "An update that comes late does not undo a newer one of the same key.",
+    "term": "Equal update counters of different terms are different histories.",
     "destination-first": "The master commits a migration only after its destination has stored the new row.",
     "forget-last": "A source forgets only after the master has committed.",
     "newest-table": "A new master learns the newest rows of every member before it publishes anything.",
@@ -32,6 +37,12 @@ RULES: dict[str, str] = {
     "in-order": "A packet that overtook others is handed on only after them.",
     "lives": "A packet counts only between the two members, and the lives of both, that it was sent between.",
 }
+
+DURABLE = frozenset({"durable-ack", "fill-durable", "wait-for-stores", "owner-by-proof"})
+"""Rules that count only when everybody's power fails."""
+
+DIRECTED = frozenset({"no-gap", "newer-wins", "term", "monotonic-reads", "apply-once"})
+"""Those whose harm takes more luck than a campaign has, or more memory than its clients: directed tests show it."""
 
 
 class Rules:

@@ -133,6 +133,8 @@ class Safety:
 
     def _master_busy(self) -> str:
         migrations = self._migrations
+        if migrations.returns.unheard:
+            return f"waiting to be told what is in the files of: {', '.join(migrations.returns.unheard)}"
         if not self._ledger.ready:
             return "looking for the newest table"
         if migrations.running or migrations.queued:

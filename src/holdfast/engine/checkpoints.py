@@ -30,9 +30,9 @@ class Kept:
     files: list[tuple[int, str]] = field(default_factory=list)
     """lsn and name of its checkpoints, newest first."""
     dirty: tuple[int, int] | None = None
-    """The first block that tells of the partition and is not in the newest of them, and how long the journal was then."""
+    """The first block that tells of the partition and is not in the newest of them; how long the journal was then."""
     clean_lsn: int = 0
-    """The newest of them holds everything up to this block, and perhaps more."""
+    """Everything up to this block is in the newest of them, or void, as a restart will see it."""
     dropped: int = 0
     """The block that says that it is held no more, if nothing has come since; 0: it is held."""
     began: tuple[int, int] | None = None
@@ -70,19 +70,21 @@ class Checkpoints:
                 kept = self.kept.get(entry.partition)  # type: ignore[union-attr]
                 if kept is None or kept.dirty is None or kept.dropped or self.under_way:
                     self._touched(entry.partition, lsn, at)  # type: ignore[union-attr]
-            elif isinstance(entry, Began):
-                self._touched(entry.partition, lsn, at).began = (lsn, at)
-                self._ending.add(entry.partition)
-            elif isinstance(entry, Dropped):
+            elif isinstance(entry, Began | Dropped):
                 kept = self._touched(entry.partition, lsn, at)
-                if not entry.map:
+                if lsn <= kept.clean_lsn:
+                    continue
+                if isinstance(entry, Began):
+                    kept.began = (lsn, at)
+                    self._ending.add(entry.partition)
+                elif not entry.map:
                     kept.dropped = lsn
                     self._ending.add(entry.partition)
 
     def _touched(self, partition: int, lsn: int, at: int) -> Kept:
         kept = self.kept.get(partition)
         if kept is None:
-            kept = self.kept[partition] = Kept()
+            kept = self.kept[partition] = Kept(clean_lsn=lsn - 1)
         if lsn <= kept.clean_lsn:
             return kept
         if kept.dirty is None:
@@ -100,18 +102,27 @@ class Checkpoints:
 
     def table(self, lsn: int) -> list[Entry]:
         """What a segment that begins with this block says at its start: up to where each checkpoint holds everything.
+        Nothing older is needed when that is durable.
 
-        A partition without a checkpoint is named too: its journal is needed from the block after `lsn` on.
+        A partition without a checkpoint is named too: its journal is needed from the block after its lsn on. So is one
+        that is held no more: whatever there is of it is void.
         """
         table: list[Entry] = []
         for partition, kept in sorted(self.kept.items()):
+            if kept.dropped:
+                kept.dirty, kept.clean_lsn = None, lsn - 1
+                table.append(Checkpointed(partition, kept.clean_lsn, ""))
+                continue
             file = kept.files[0][1] if kept.files else ""
-            table.append(Checkpointed(partition, kept.dirty[0] - 1 if kept.dirty else lsn - 1, file))
+            kept.clean_lsn = kept.dirty[0] - 1 if kept.dirty else lsn - 1
+            table.append(Checkpointed(partition, kept.clean_lsn, file))
         return table
 
     def needed_lsn(self, end: int) -> int:
         """The first block that a restart needs; `end` when it needs none before that one."""
-        return min((kept.dirty[0] for kept in self.kept.values() if kept.dirty), default=end)
+        needed = [kept.clean_lsn + 1 for kept in self.kept.values()]
+        needed += [cut.lsn + 1 for cut in self.under_way if cut.lsn >= 0]
+        return min([end, *needed])
 
     # -- checkpoints
 
@@ -133,7 +144,7 @@ class Checkpoints:
         kept.lineages = {each.name: list(each.lineage) for each in cut.snapshot.maps}
 
     def clashes(self, partition: int, lsn: int) -> bool:
-        """Whether a checkpoint of this partition was taken after the same block: their names would not tell them apart."""
+        """Whether a checkpoint of this partition was taken after the same block: names could not tell the two apart."""
         kept = self.kept.get(partition)
         return kept is not None and kept.cut_lsn == lsn
 
@@ -145,6 +156,10 @@ class Checkpoints:
         kept.files.sort(reverse=True)
         if kept.files[0][1] == file:
             kept.dirty, kept.clean_lsn = cut.dirty, cut.lsn
+            if kept.dropped <= cut.lsn:
+                kept.dropped = 0
+            if kept.began and kept.began[0] <= cut.lsn:
+                kept.began = None
             if kept.dropped or kept.began:
                 self._ending.add(cut.snapshot.partition)
         return Checkpointed(cut.snapshot.partition, cut.lsn, file)
@@ -197,9 +212,8 @@ class Checkpoints:
         """Something of the journal cannot be read: every partition should have a new checkpoint."""
         self._eager = set(self.kept)
         for kept in self.kept.values():
-            if kept.dirty is None:
-                # It must not count as complete before that.
-                kept.dirty = (kept.clean_lsn + 1, 0)
+            # Its news may be in what cannot be read: it must not count as complete before that.
+            kept.dirty = (kept.clean_lsn + 1, 0)
 
     def unanswered(self, partition: int) -> None:
         """The member was asked for a checkpoint of this partition a while ago; perhaps it has not given any."""

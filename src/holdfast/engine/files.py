@@ -43,7 +43,7 @@ def driver_with_files(
         identity.info,
         store=recovered.store,
         incarnation=recovered.incarnation,
-        returns=bool(recovered.rows or recovered.copies or recovered.uncertain),
+        returns=bool(recovered.cluster_id),
     )
     known = dataclasses.replace(identity, info=info, cluster_id=recovered.cluster_id, seen=recovered.view)
     member = Member(known, settings, rules, services, recovered)

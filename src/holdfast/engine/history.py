@@ -39,8 +39,8 @@ class Search:
         self._lineage = lineage
         self._term = 0
 
-    def look(self, lsn: int, entries: list[Entry]) -> None:
-        """Look through a block that is older than those before."""
+    def look(self, lsn: int, entries: list[Entry]) -> bool:
+        """Look through a block that is older than those before; answers whether there is no need for another."""
         partition, name = self.asked.partition, self.asked.map
         for entry in reversed(entries):
             if isinstance(entry, Wrote):
@@ -48,12 +48,11 @@ class Search:
                     for record in reversed(entry.records):
                         if record.map == name and not self.over:
                             self._look_at(lsn, entry.term, record)
-            elif (isinstance(entry, Began) and entry.partition == partition) or (
-                isinstance(entry, Dropped) and entry.partition == partition and entry.map in {"", name}
-            ):
-                self.over = True
+            elif isinstance(entry, Began | Dropped) and entry.partition == partition:
+                self.over = self.over or isinstance(entry, Began) or entry.map in {"", name}
             if self.over:
-                return
+                break
+        return self.over
 
     def _look_at(self, lsn: int, term: int, record: Record) -> None:
         if record.counter > self.wanted:
@@ -120,11 +119,14 @@ class Histories:
             self._disk.after(0, self._go_on)
 
     def _go_on(self) -> None:
-        if self._steps is None:
+        steps = self._steps
+        if steps is None:
             if not self._waiting or self._waiting[0][0] > self._written_lsn:
                 return
-            self._steps = self._search(self._waiting.popleft()[1])
-        if next(self._steps, self) is self:
+            steps = self._steps = self._search(self._waiting.popleft()[1])
+        try:
+            next(steps)
+        except StopIteration:
             self._steps = None
             if not self._waiting:
                 return
@@ -154,10 +156,8 @@ class Histories:
                     continue
                 offset, size = segment.place(number)
                 data = self._disk.read(segment.name, offset, size)
-                search.look(
-                    segment.first_lsn + number, read_block(data, segment.seed, segment.name, offset).entries
-                )
-                if search.over:
+                block = read_block(data, segment.seed, segment.name, offset)
+                if search.look(block.lsn, block.entries):
                     return
                 slice_bytes += size
                 if slice_bytes >= SLICE_BYTES:

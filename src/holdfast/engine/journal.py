@@ -3,10 +3,10 @@
 - W-1: One write is under way at a time; what comes meanwhile is the next group. A group is one block.
 - W-2: `Durable` is told after the sync, for everything that was written before it. What is not urgent is written soon,
   and synced with the next urgent group or after `sync_interval_ms`.
-- W-3: The next segment is reserved when the one before it begins. While that cannot be done there is no room (`DiskRoom`),
-  and what is under way still fits. Journal that is kept as history only makes room first.
-- W-4: Each segment begins with what a restart must know if all segments before it are gone: whose it is, the newest rows
-  and view, and for each partition the checkpoint and the block from which on it is needed.
+- W-3: The next segment is reserved when the one before it begins. While that cannot be done there is no room, says
+  `DiskRoom`, and what is under way still fits. Journal that is kept as history only makes room first.
+- W-4: Each segment begins with what a restart must know if all segments before it are gone: whose it is, the newest
+  rows and view, and for each partition the checkpoint and the block from which on it is needed.
 - W-5: A checkpoint is of the moment between two appends. It is written out when the blocks before it are durable.
 - W-6: A write or sync that fails is never tried again: the member stops (rule 10).
 - W-7: The member is told everything in turns of the disk's own, never while it acts.
@@ -14,9 +14,7 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -34,25 +32,18 @@ from holdfast.core.machine import (
     Durable,
     Event,
     HistoryRead,
-    MemberId,
     ReadHistory,
 )
-from holdfast.core.messages import View
-from holdfast.core.placement.table import Row
-from holdfast.engine.checkpoints import Checkpoints, Cut
+from holdfast.engine.checkpoints import Cut
 from holdfast.engine.doors import Create, Deed, Disk, DiskFull, Put, Remove, Rename, Sync, Write
 from holdfast.engine.history import Histories
-from holdfast.engine.segments import Segment, Segments, partitions_of
+from holdfast.engine.intake import Group, Intake
+from holdfast.engine.restore import IDENTITY, SPARE, Found, restore
+from holdfast.engine.segments import Segment, partitions_of
 from holdfast.errors import JournalBroken
 from holdfast.wire.checkpoint import encode_checkpoint
 from holdfast.wire.journal import HEAD_BYTES, HEADER_BYTES, Chain
 
-IDENTITY = "identity.json"
-FORMAT = 1
-SPARE = "next-"
-"""How the name of a segment begins that is reserved, and not begun. Each has another one: the lines of the disk do not
-wait for each other.
-"""
 GATHER_NS = 2 * MILLISECOND
 """What is not urgent waits so long for more."""
 SEAL_NS = 200 * MILLISECOND
@@ -61,48 +52,6 @@ RETRY_NS = SECOND
 """How often a full disk is tried again."""
 ANSWER_NS = SECOND
 """A member that was asked for a checkpoint and has not begun it by then does not have that partition."""
-
-
-class IdentityFile(msgspec.Struct, frozen=True):
-    """Whose files are in a directory; kept as JSON."""
-
-    format: int
-    store: str
-    incarnation: int
-    member: str
-    cluster_id: str = ""
-
-
-@dataclass(slots=True)
-class Group:
-    """What the member, or the journal itself (number 0), wants to be written in one piece."""
-
-    number: int
-    entries: list[Entry]
-    urgent: bool
-    cuts: list[Cut] = field(default_factory=list)
-    """Checkpoints of the moment just after it: nothing may follow it in its block."""
-    questions: list[ReadHistory] = field(default_factory=list)
-    """What is looked for in the journal may be in this group."""
-
-
-@dataclass(slots=True)
-class Found:
-    """What a restart hands over to the writer (`engine.restore`)."""
-
-    identity: IdentityFile
-    lsn: int
-    checksum: bytes
-    last: str
-    """The segment that was written last, to be synced before anything else; empty: there is none."""
-    void: list[str]
-    """Files that are to be removed first."""
-    segments: Segments
-    checkpoints: Checkpoints
-    rows: dict[int, Row]
-    view: View | None
-    stores: dict[MemberId, str]
-    journal_bytes: int
 
 
 def _nobody(event: Event) -> None:
@@ -138,8 +87,6 @@ class Journal:
             disk, found.identity.store, self._segments, self._checkpoints, self._answer, self._doubt
         )
         self._current: Segment | None = None
-        self._spare = ""
-        self._reserved = 0
         self._spare_bytes = 0
         """Of the reserved segment; 0: there is none."""
         self._reserving = False
@@ -147,14 +94,11 @@ class Journal:
         """The next segment must not be smaller."""
         self._wanted_bytes = 0
         """What a segment would have needed that could not be begun."""
+        self._rolling = False
+        """Whether a segment is being begun: the one before it is still to be synced."""
         self._full = False
-        self._pending: deque[Group] = deque()
-        self._early: dict[int, Append] = {}
-        self._early_checkpoints: list[Checkpoint] = []
-        self._questions: list[ReadHistory] = []
-        """Taken in at the end of the turn: what they ask for may come as an append of the same turn."""
-        self._number = 0
-        """The newest append in `pending` or written."""
+        self._intake = Intake(self._checkpoints, lambda: self._chain.lsn - 1)
+        self._pending = self._intake.pending
         self._written_number = 0
         self._durable_number = 0
         self._durable_lsn = found.lsn - 1
@@ -189,12 +133,10 @@ class Journal:
     ) -> tuple[Journal, Recovered]:
         """Read what is there, and begin to write.
 
-        name: of the member whose files these must be. new_id: makes a UUID as text, for a new store. now_ns: the member's
-        monotonic time, from which what is left of times to live is counted.
+        name: of the member whose files these must be. new_id: makes a UUID as text, for a new store.
+        now_ns: the member's monotonic time, from which what is left of times to live is counted.
         Raises ConfigError when these are not this member's files, JournalBroken when they cannot be believed.
         """
-        from holdfast.engine.restore import restore
-
         found, recovered = restore(disk, settings, name=name, new_id=new_id, now_ns=now_ns)
         return Journal(disk, settings, found), recovered
 
@@ -204,20 +146,19 @@ class Journal:
         """Begin to do this."""
         if self._broken or self._closed:
             return
-        if isinstance(effect, Append):
-            self._early[effect.number] = effect
-            self._take_appends()
-        elif isinstance(effect, Checkpoint):
-            self._early_checkpoints.append(effect)
-            self._take_checkpoints()
-        else:
-            self._questions.append(effect)
+        self._intake.take(effect)
         self._turn()
 
     def set_cluster(self, cluster_id: str) -> None:
         """The store belongs to this cluster from now on: what is written later is durable only after that."""
         if cluster_id != self.identity.cluster_id:
             self.identity = msgspec.structs.replace(self.identity, cluster_id=cluster_id)
+            self._submit([self._put_identity()], lambda: None)
+
+    def forgive(self) -> None:
+        """The cluster has made up for whatever was lost here: the next restart need not speak of it any more."""
+        if not self.identity.whole:
+            self.identity = msgspec.structs.replace(self.identity, whole=True)
             self._submit([self._put_identity()], lambda: None)
 
     def when_ready(self, told: Callable[[], None]) -> None:
@@ -250,41 +191,8 @@ class Journal:
             "groups": len(self._pending),
             "checkpoints": len(self._checkpoints.under_way),
             "history": int(self._histories.busy),
-            "early": len(self._early) + len(self._early_checkpoints),
+            "early": self._intake.early,
         }
-
-    # -- taking it in
-
-    def _take_appends(self) -> None:
-        while (append := self._early.pop(self._number + 1, None)) is not None:
-            self._number = append.number
-            self._pending.append(Group(append.number, append.entries, append.urgent))
-        if self._early_checkpoints:
-            self._take_checkpoints()
-
-    def _take_checkpoints(self) -> None:
-        waiting, self._early_checkpoints = self._early_checkpoints, []
-        for effect in waiting:
-            if effect.after > self._number:
-                self._early_checkpoints.append(effect)
-            else:
-                self._cut(self._checkpoints.begin(effect.ticket, effect.snapshot), effect.after)
-
-    def _cut(self, cut: Cut, after: int) -> None:
-        """Find the block after which a checkpoint belongs. Two of one partition never come after the same one."""
-        partition = cut.snapshot.partition
-        for position in range(len(self._pending) - 1, -1, -1):
-            group = self._pending[position]
-            if group.number == after and after:
-                if any(other.snapshot.partition == partition for other in group.cuts):
-                    self._pending.insert(position + 1, Group(after, [], urgent=False, cuts=[cut]))
-                else:
-                    group.cuts.append(cut)
-                return
-        if self._checkpoints.clashes(partition, self._chain.lsn - 1):
-            self._pending.appendleft(Group(0, [], urgent=False, cuts=[cut]))
-        else:
-            self._checkpoints.place(cut, self._chain.lsn - 1)
 
     # -- turns
 
@@ -302,13 +210,13 @@ class Journal:
         if self._broken or self._closed or not self.ready:
             return
         self._begin_checkpoints()
-        if self._questions:
-            self._take_questions()
+        for question in self._intake.take_questions():
+            self._histories.ask(question, self._chain.lsn - 1)
         if self._busy:
             return
         if self._pending:
             urgent = self._sync_due or any(group.urgent for group in self._pending)
-            if urgent or self._ripe:
+            if urgent or self._ripe or any(group.questions for group in self._pending):
                 if self._write_groups(sync=urgent):
                     return
             elif not self._gathering:
@@ -321,16 +229,6 @@ class Journal:
             seen = self._chain.lsn
             self._disk.after(SEAL_NS, lambda: self._seal(seen))
         self._want_checkpoint()
-
-    def _take_questions(self) -> None:
-        """What they ask for may be in groups that are not written yet."""
-        for question in self._questions:
-            if self._pending:
-                self._pending[-1].questions.append(question)
-                self._ripe = True
-            else:
-                self._histories.ask(question, self._chain.lsn - 1)
-        self._questions.clear()
 
     def _gathered(self) -> None:
         self._gathering = False
@@ -400,6 +298,8 @@ class Journal:
         number = max(self._written_number, *(group.number for group in groups))
         self._written_number = number
         assert self._current is not None
+        # What a segment says at its start must be durable before anything older goes.
+        sync = sync or self._rolling
         if sync:
             deeds.append(Sync(self._current.name))
         self._busy = True
@@ -409,14 +309,14 @@ class Journal:
     def _block(self, entries: list[Entry]) -> list[Deed] | None:
         """The deeds that write a block with these entries; None when there is no room for it."""
         chain, segment = self._chain, self._current
-        before = (chain.lsn, chain.checksum, chain.first_lsn, chain.seed, chain.synced)
+        before = chain.place
         if segment is not None:
             data = chain.block(entries)
             if len(data) <= self._room(segment):
                 deed = Write(segment.name, segment.used, data)
                 self._made(segment, data, entries)
                 return [deed]
-            chain.lsn, chain.checksum = before[:2]
+            chain.place = before
         if not self._spare_bytes:
             return None
         # The old segment is synced before anything is written to the new one.
@@ -427,19 +327,19 @@ class Journal:
         first, data = chain.block(start), chain.block(entries)
         size = len(header) + len(first) + len(data) + HEAD_BYTES
         if size > self._spare_bytes:
-            chain.lsn, chain.checksum, chain.first_lsn, chain.seed, chain.synced = before
+            chain.place = before
             self._wanted_bytes = size
             return None
         fresh = Segment(chain.segment, chain.first_lsn, chain.seed, self._spare_bytes, wall_ms)
         deeds: list[Deed] = [Sync(segment.name)] if segment is not None else []
-        deeds += [Rename(self._spare, fresh.name), Write(fresh.name, 0, header), Sync(fresh.name)]
+        self._rolling = True
+        deeds += [Rename(SPARE, fresh.name), Write(fresh.name, 0, header), Sync(fresh.name)]
         deeds.append(Write(fresh.name, HEADER_BYTES, first + data))
         self._segments.all.append(fresh)
         self._current = fresh
         self._spare_bytes = self._least_bytes = 0
         self._made(fresh, first, start)
         self._made(fresh, data, entries)
-        self._reserve()
         return deeds
 
     def _made(self, segment: Segment, data: bytes, entries: list[Entry]) -> None:
@@ -475,7 +375,8 @@ class Journal:
 
     def _written(self, lsn: int, number: int, *, synced: bool) -> None:
         """The blocks up to this one are written."""
-        self._busy = False
+        self._busy = self._rolling = False
+        self._reserve()
         told = synced and number > self._durable_number
         if synced:
             self._durable_lsn = max(self._durable_lsn, lsn)
@@ -510,9 +411,7 @@ class Journal:
                 self._prune()
                 self._go_on()
 
-        self._reserved += 1
-        self._spare = f"{SPARE}{self.identity.incarnation}-{self._reserved}.seg"
-        self._disk.submit([Create(self._spare, size)], done, line="checkpoint")
+        self._disk.submit([Remove(SPARE), Create(SPARE, size)], done, line="checkpoint")
 
     def _no_room(self) -> None:
         """The next segment cannot be reserved. Journal that no restart needs makes room; else wait."""
@@ -534,7 +433,7 @@ class Journal:
 
     def _prune(self, *, history: bool = True) -> bool:
         """Remove segments that nobody needs, and checkpoints that these made useless; answers whether any."""
-        if self._histories.busy or self._closed:
+        if self._histories.busy or self._closed or self._rolling:
             return False
         gone = self._segments.take_oldest(
             self._checkpoints.needed_lsn(self._durable_lsn + 1),
@@ -637,6 +536,9 @@ class Journal:
         self._busy = False
         self.ready = True
         told, self._when_ready = self._when_ready, []
+        # What was read is proved, and what was cut cannot come back.
+        self._pending.appendleft(Group(0, [], urgent=True))
+        self._forget_dropped()
         self._go_on()
         for each in told:
             each()

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from holdfast.config.schema import PersistenceSettings
-from holdfast.core.journal.entries import Checkpointed, Snapshot
+from holdfast.core.journal.entries import Checkpointed, Entry, Snapshot
 from holdfast.core.journal.recovery import Recovered, Recovery
+from holdfast.core.machine import MemberId
+from holdfast.core.messages import View
+from holdfast.core.placement.table import Row
 from holdfast.engine.checkpoints import KEPT, Checkpoints, Kept
 from holdfast.engine.doors import Disk, DiskFailed
-from holdfast.engine.journal import FORMAT, IDENTITY, SPARE, Found, IdentityFile
 from holdfast.engine.segments import Segment, Segments, partitions_of
 from holdfast.errors import ConfigError, CounterBroken, JournalBroken
 from holdfast.wire.checkpoint import parse_name, read_checkpoint
@@ -27,17 +29,56 @@ from holdfast.wire.journal import (
     read_block,
     read_header,
     seed_of,
+    segment_lsn,
+    segment_name,
     segments,
 )
 from holdfast.wire.reading import Reading
 
+IDENTITY = "identity.json"
+FORMAT = 1
+SPARE = "next.seg"
+"""The segment that is reserved, and not begun."""
 PIECE_BYTES = 512
 """Where a disk cannot be read, so much is given up at a time."""
 UNREADABLE = b"\xff"
 
 
-def identity_of(disk: Disk, name: str, new_id: Callable[[], str]) -> tuple[IdentityFile, bool]:
-    """Whose files these are, with the incarnation that begins now, and whether the store is new."""
+class IdentityFile(msgspec.Struct, frozen=True):
+    """Whose files are in a directory; kept as JSON."""
+
+    format: int
+    store: str
+    incarnation: int
+    member: str
+    cluster_id: str = ""
+    whole: bool = True
+    """Whether nothing was lost that the cluster has not made up for."""
+
+
+@dataclass(slots=True)
+class Found:
+    """What is handed over to the writer."""
+
+    identity: IdentityFile
+    lsn: int
+    """Of the next block."""
+    checksum: bytes
+    """The link of the last block."""
+    last: str
+    """The segment that was written last, to be synced before anything else; empty: there is none."""
+    void: list[str]
+    """Files that are to be removed first."""
+    segments: Segments
+    checkpoints: Checkpoints
+    rows: dict[int, Row]
+    view: View | None
+    stores: dict[MemberId, str]
+    journal_bytes: int
+
+
+def identity_of(disk: Disk, name: str, new_id: Callable[[], str]) -> IdentityFile:
+    """Whose files these are, with the incarnation that begins now."""
     names = disk.names()
     if IDENTITY not in names:
         ours = [each for each in names if segments([each]) or parse_name(each)]
@@ -45,7 +86,7 @@ def identity_of(disk: Disk, name: str, new_id: Callable[[], str]) -> tuple[Ident
             raise ConfigError(
                 f"persistence.directory has {ours[0]}, but no {IDENTITY}: nobody can say whose files these are"
             )
-        return IdentityFile(FORMAT, new_id(), 1, name), True
+        return IdentityFile(FORMAT, new_id(), 1, name)
     try:
         data = disk.read(IDENTITY)
         version = msgspec.json.decode(data, type=dict[str, object]).get("format")
@@ -60,7 +101,7 @@ def identity_of(disk: Disk, name: str, new_id: Callable[[], str]) -> tuple[Ident
         raise ConfigError(
             f"persistence.directory belongs to the member {found.member!r}, and this one is {name!r} (member.name)"
         )
-    return msgspec.structs.replace(found, incarnation=found.incarnation + 1), False
+    return msgspec.structs.replace(found, incarnation=found.incarnation + 1)
 
 
 @dataclass(slots=True)
@@ -88,6 +129,8 @@ class _Opening:
     newest_lsn: int = 0
     """The newest block that a checkpoint knows of."""
     journal_bytes: int = 0
+    files: frozenset[str] = frozenset()
+    """The names of all files."""
     doubtful: bool = False
     """Whether something was damaged."""
 
@@ -125,39 +168,51 @@ class _Opening:
 
     # -- checkpoints
 
-    def read_table(self, names: list[str]) -> bool:
-        """Find the newest start of a segment that can be read. False when there is none."""
+    def read_table(self, names: list[str]) -> int:
+        """Find the newest start of a segment that can be read. Answers the first block that it does not speak of."""
         for name in reversed(names):
             said = self._start_of(name)
             if said is not None:
                 self.table = {entry.partition: (entry.lsn, entry.file) for entry in said}
-                return True
-        return False
+                return segment_lsn(name) or 1
+        return 1
 
     def read_checkpoints(self, names: list[str]) -> None:
         """Read the newest checkpoint of each partition that is whole."""
+        self.files = frozenset(names)
         by_partition: dict[int, list[tuple[int, str]]] = {}
         for name in names:
             said = parse_name(name)
             if said is not None:
                 by_partition.setdefault(said.partition, []).append((said.lsn, name))
-        for partition, files in sorted(by_partition.items()):
-            files.sort(reverse=True)
+        for partition in sorted(by_partition):
+            files = sorted(by_partition[partition], reverse=True)
             self.newest_lsn = max(self.newest_lsn, files[0][0])
+            lsn, file = self.table.get(partition, (0, ""))
+            if partition in self.table and not file:
+                # It was held no more at that time.
+                self.void += [name for of, name in files if of <= lsn]
+                files = [each for each in files if each[0] > lsn]
+            if not files:
+                del by_partition[partition]
+                continue
             base = self._base(files)
             if base is None:
-                self.recovery.no_base(partition, "its checkpoint is damaged")
+                self.recovery.missing(partition, files[0][0], "its checkpoint is damaged")
                 self.checkpoints.kept[partition] = Kept(files[:1], dirty=(1, 0))
                 continue
-            lsn, file = self.table.get(partition, (0, ""))
+            if base.lsn != files[0][0]:
+                self.recovery.missing(partition, files[0][0], "its newest checkpoint is damaged")
             clean_lsn = max(base.lsn, lsn) if base.files[0][1] == file else base.lsn
             self.recovery.base(base.snapshot, clean_lsn, base.files[0][1])
             self.checkpoints.found(base.files, clean_lsn, base.snapshot)
         for partition, (lsn, file) in sorted(self.table.items()):
             if partition not in by_partition:
-                self.checkpoints.kept[partition] = Kept(dirty=(lsn + 1, 0))
-                if file:
-                    self.recovery.no_base(partition, "its checkpoint is missing")
+                self.checkpoints.kept[partition] = Kept(dirty=(lsn + 1, 0), clean_lsn=lsn)
+                if not file:
+                    self.recovery.void(partition, lsn)
+                else:
+                    self.recovery.missing(partition, lsn, "its checkpoint is missing")
 
     def _base(self, files: list[tuple[int, str]]) -> _Base | None:
         for position, (lsn, name) in enumerate(files):
@@ -173,13 +228,13 @@ class _Opening:
 
     # -- the journal
 
-    def replay(self, names: list[str], *, known: bool) -> tuple[int, bytes, str]:
+    def replay(self, names: list[str], said_lsn: int) -> tuple[int, bytes, str]:
         """Read the blocks that are needed. Answers the next lsn, the link of the last block, and the last segment.
 
-        known: whether the start of some segment said what is needed.
+        said_lsn: what is needed of the blocks before this one is known.
         """
-        start = self._needed() if known else 1
-        firsts = [int(name[1:-4]) for name in names]
+        start = min([said_lsn, *self._needed()])
+        firsts = [segment_lsn(name) or 0 for name in names]
         old = max(0, sum(1 for first in firsts if first <= start) - 1)
         for name, first in zip(names[:old], firsts[:old], strict=True):
             self._history(name, first)
@@ -196,6 +251,7 @@ class _Opening:
             self.journal_bytes += block.size
             self.checkpoints.wrote(block.lsn, self.journal_bytes, block.entries)
             self.recovery.block(block.lsn, block.entries)
+            self._look_for_files(block.entries)
         next_lsn = reading.end.lsn
         for damage in reading.damage[told:]:
             self._damaged(damage.lost, next_lsn, str(damage))
@@ -207,17 +263,35 @@ class _Opening:
             )
             next_lsn = self.newest_lsn + 1
             self._damaged(True, next_lsn + (not names), why)
-        self.void += reading.void
-        # A segment that was begun, and has no block: the next one gets its name.
-        self.void += [one.name for one in reading.segments if not one.blocks and one.first_lsn == next_lsn]
-        written = [one.name for one in reading.segments if one.blocks and one.name not in self.void]
-        return next_lsn, reading.end.checksum, written[-1] if written else ""
+        # One that was begun and has no block yet stands where the writer begins.
+        void = [*reading.void, *(name for name in names if name == segment_name(next_lsn))]
+        self.void += void
+        known_names = {segment.name for segment in self.segments.all} | set(void)
+        for read in reading.segments:
+            if read.name not in known_names:
+                # Nothing of it can be read, but it goes like the others, when it is not needed any more.
+                self.segments.all.append(
+                    Segment(read.name, read.first_lsn, read.seed, read.size, read.wall_ms)
+                )
+        self.segments.all.sort(key=lambda segment: segment.first_lsn)
+        last = reading.end.segment if reading.end.segment not in void else ""
+        return next_lsn, reading.end.checksum, last
 
-    def _needed(self) -> int:
-        """The first block that any partition needs, or else the first after all that is known."""
-        needed = [kept.dirty[0] for kept in self.checkpoints.kept.values() if kept.dirty]
-        needed += [kept.clean_lsn + 1 for kept in self.checkpoints.kept.values() if kept.files]
-        return min(needed, default=1 << 62)
+    def _look_for_files(self, entries: list[Entry]) -> None:
+        """A checkpoint that was there once must be there, or a newer one."""
+        for entry in entries:
+            if isinstance(entry, Checkpointed) and entry.file and entry.file not in self.files:
+                said = parse_name(entry.file)
+                kept = self.checkpoints.kept.get(entry.partition)
+                base_lsn = kept.files[0][0] if kept is not None and kept.files else 0
+                if said is not None and said.lsn > base_lsn:
+                    self.recovery.missing(entry.partition, said.lsn, "its newest checkpoint is missing")
+
+    def _needed(self) -> list[int]:
+        """The first block that each partition needs, if it needs any."""
+        return [
+            kept.dirty[0] if kept.dirty else kept.clean_lsn + 1 for kept in self.checkpoints.kept.values()
+        ]
 
     def _history(self, name: str, first_lsn: int) -> None:
         """A segment that no restart needs."""
@@ -225,10 +299,10 @@ class _Opening:
             header = read_header(self.disk.read(name, 0, HEADER_BYTES))
         except DiskFailed:
             header = None
-        if header is None or header.store != self.identity.store:
-            return
-        seed = seed_of(header.store, first_lsn, header.previous)
-        segment = Segment(name, first_lsn, seed, self.disk.size(name), header.wall_ms)
+        seed, wall_ms = b"", 0
+        if header is not None and header.store == self.identity.store:
+            seed, wall_ms = seed_of(header.store, first_lsn, header.previous), header.wall_ms
+        segment = Segment(name, first_lsn, seed, self.disk.size(name), wall_ms)
         segment.indexed = False
         self.segments.all.append(segment)
 
@@ -251,27 +325,26 @@ def restore(
     disk: Disk, settings: PersistenceSettings, *, name: str, new_id: Callable[[], str], now_ns: int
 ) -> tuple[Found, Recovered]:
     """Read a directory. Raises ConfigError and JournalBroken as `Journal.open` says; changes nothing on the disk."""
-    identity, _ = identity_of(disk, name, new_id)
+    identity = identity_of(disk, name, new_id)
     recovered = Recovered(identity.store, identity.incarnation, identity.cluster_id)
     opening = _Opening(disk, identity, recovered, Recovery(now_ns), Checkpoints(settings.checkpoint_bytes))
     names = disk.names()
     journal = segments(names)
-    known = opening.read_table(journal)
+    said_lsn = opening.read_table(journal)
     opening.read_checkpoints(names)
-    lsn, checksum, last = opening.replay(journal, known=known)
+    lsn, checksum, last = opening.replay(journal, said_lsn)
     opening.recovery.finish(recovered)
-    recovered.whole = recovered.whole and not any(
-        partition not in recovered.copies for partition in recovered.uncertain
-    )
+    baseless = any(partition not in recovered.copies for partition in recovered.uncertain)
+    recovered.whole = recovered.whole and not baseless and identity.whole
+    identity = msgspec.structs.replace(identity, whole=recovered.whole)
     if opening.doubtful:
         opening.checkpoints.want_all()
-    void = [*(name for name in names if name.startswith(SPARE)), *opening.void]
     found = Found(
         identity,
         lsn,
         checksum,
         last,
-        list(dict.fromkeys(void)),
+        list(dict.fromkeys(opening.void)),
         opening.segments,
         opening.checkpoints,
         dict(recovered.rows),

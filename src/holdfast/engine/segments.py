@@ -34,7 +34,7 @@ class Segment:
         self.index: dict[int, array[int]] = {}
         """Partition to the blocks that tell of its content, counted from 0, ascending."""
         self.indexed = True
-        """Whether the places are known. Segments that a restart did not need are looked at when history is asked for."""
+        """Whether the places are known. Segments that a restart did not need are looked at when history is wanted."""
 
     @property
     def next_lsn(self) -> int:

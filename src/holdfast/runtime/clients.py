@@ -9,6 +9,7 @@ from typing import Protocol, cast
 
 from holdfast.config import LimitSettings
 from holdfast.core.machine import MILLISECOND
+from holdfast.core.replication.backlog import Backlog
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast.session import HazelcastSession
 from holdfast.server.session import OwnSession
@@ -51,18 +52,42 @@ class Door:
         enter: Callable[[], None],
         leave: Callable[[], None],
         failed: Callable[[Exception], None],
+        *,
+        backlog: Backlog | None = None,
+        request_ids: int = 0,
+        client_acks: bool = False,
     ) -> None:
-        """`failed` hears of errors that are ours: whatever a client sends raises none."""
+        """`failed` hears of errors that are ours: whatever a client sends raises none. `backlog`: what is kept for
+        backups; while that is too much, clients are not read. `request_ids`: how many requests a partition remembers.
+        `client_acks`: clients that can may wait for backups themselves.
+        """
         self.limits = limits
+        self.backlog = backlog or Backlog(limits)
+        self._held: list[Connection] = []
+        """Connections that are not read because of the backlog."""
         self.enter = enter
         self.leave = leave
         self.failed = failed
         self.connections: set[Connection] = set()
         self._unwritten: list[Connection] = []
         self.sessions: dict[bytes, Make] = {
-            b"CP2": lambda send, close: HazelcastSession(grid, send, close, limits=limits),
-            b"HF1": lambda send, close: OwnSession(grid, send, close, limits=limits),
+            b"CP2": lambda send, close: HazelcastSession(
+                grid, send, close, limits=limits, client_acks=client_acks
+            ),
+            b"HF1": lambda send, close: OwnSession(grid, send, close, limits=limits, request_ids=request_ids),
         }
+
+    def hold(self, connection: Connection) -> None:
+        """Read nothing more from this client for now."""
+        self._held.append(connection)
+        connection.hold(True)
+
+    def backlog_changed(self) -> None:
+        """Read clients again, if the backlog is small enough, or if they will be refused."""
+        if not self.backlog.crowded or self.backlog.refusing:
+            held, self._held = self._held, []
+            for connection in held:
+                connection.hold(False)
 
     def write_soon(self, connection: Connection) -> None:
         """Let the connection write its answers when all that has arrived by now has been looked at.
@@ -96,14 +121,17 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_answers",
+        "_backlog",
         "_door",
         "_enter",
         "_first",
+        "_held",
         "_leave",
         "_receive",
         "_session",
         "_timeout",
         "_transport",
+        "_unread",
         "_why",
     )
 
@@ -112,6 +140,8 @@ class Connection(asyncio.Protocol):
         self._answers: list[bytes] = []
         self._first = b""
         self._session: Session | None = None
+        self._held = self._unread = False
+        self._backlog = door.backlog
         self._enter = door.enter
         self._leave = door.leave
         self._receive: Callable[[bytes], None] = self._begin
@@ -151,6 +181,9 @@ class Connection(asyncio.Protocol):
             self._leave()
         except Exception as error:  # noqa: BLE001  (the member stops, whatever it is)
             self._door.failed(error)
+        backlog = self._backlog
+        if backlog.crowded and not backlog.refusing and not self._held:
+            self._door.hold(self)
 
     def _begin(self, data: bytes) -> None:
         self._first += data
@@ -183,12 +216,26 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client does not read its answers: take no more of its requests."""
-        if self._transport is not None:
-            self._transport.pause_reading()
+        self._unread = True
+        self._read_or_not()
 
     def resume_writing(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._unread = False
+        self._read_or_not()
+
+    def hold(self, held: bool) -> None:
+        """Take no more of its requests, or take them again."""
+        self._held = held
+        self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._held or self._unread:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
 
     def close(self, why: str) -> None:
         """End this connection, after what was sent is written."""

@@ -13,13 +13,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
+import msgspec
+
 from holdfast.config import Settings, load
 from holdfast.core.cluster.state import ClusterState
 from holdfast.core.machine import MemberId
 from holdfast.core.migration.news import Kind, Loss, News
 from holdfast.core.migration.services import Service
 from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import DEFAULT_TTL, EntryEvent, Op, Outcome, Request, Status, Value
+from holdfast.core.store.operations import (
+    DEFAULT_TTL,
+    READS,
+    WHOLE,
+    EntryEvent,
+    Op,
+    Outcome,
+    Request,
+    Status,
+    Value,
+)
 from holdfast.errors import (
     Closing,
     Moved,
@@ -35,6 +47,9 @@ from holdfast.runtime.node import Node
 from holdfast.wire.values import from_stored, to_stored
 
 Heard = TypeVar("Heard")
+
+RETRY_S = 0.05
+"""Between two tries of a request whose outcome is unknown."""
 
 REFUSALS: dict[Status, type[RequestError]] = {
     Status.UNKNOWN: Unknown,
@@ -278,7 +293,45 @@ class Member:
 
 
 async def _ask(node: Node, request: Request) -> Value:
-    """Carry a request out. Raises what its refusal stands for (REFUSALS)."""
+    """Carry a request out. Raises what its refusal stands for (REFUSALS).
+
+    What changes something carries an id, and is sent again when its outcome is unknown, until the call timeout.
+    """
+    settings = node.settings
+    repeats = settings.replication.on_unknown == "retry" and settings.replication.request_ids > 0
+    if request.op in READS or request.op in WHOLE or not repeats:
+        outcome = await _ask_once(node, request)
+    else:
+        node.check()
+        request = msgspec.structs.replace(request, id=node.member.router.new_id())
+        outcome = await _ask_again(node, request, settings.limits.call_timeout_ms / 1000)
+    if outcome.status is not Status.OK:
+        raise REFUSALS[outcome.status](outcome.detail)
+    return outcome.value
+
+
+async def _ask_again(node: Node, request: Request, timeout_s: float) -> Outcome:
+    """Ask until it is known what became of the request. A refusal after an unknown outcome leaves that unknown."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + timeout_s
+    doubt = ""
+    while True:
+        try:
+            outcome = await _ask_once(node, request)
+        except Closing as closing:
+            if doubt:
+                raise Unknown(doubt) from closing
+            raise
+        if outcome.status is Status.UNKNOWN:
+            doubt = outcome.detail
+        elif not doubt or outcome.status is Status.OK:
+            return outcome
+        if outcome.status is Status.PASSIVE or loop.time() + RETRY_S > deadline_s:
+            return Outcome(Status.UNKNOWN, None, doubt)
+        await asyncio.sleep(RETRY_S)
+
+
+async def _ask_once(node: Node, request: Request) -> Outcome:
     node.check()
     future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
@@ -289,12 +342,9 @@ async def _ask(node: Node, request: Request) -> Value:
     node.calls.add(future)
     try:
         node.guard(lambda: node.execute(request, done))
-        outcome = await future
+        return await future
     finally:
         node.calls.discard(future)
-    if outcome.status is not Status.OK:
-        raise REFUSALS[outcome.status](outcome.detail)
-    return outcome.value
 
 
 class ServiceHandle:

@@ -159,7 +159,17 @@ class Node:
         self.control = Control(self)
         network.failed = self.failed
         network.begin(self.driver)
-        self._door = Door(self, settings.limits, self.driver.enter, self.driver.leave_lane, self.failed)
+        self._door = Door(
+            self,
+            settings.limits,
+            self.driver.enter,
+            self.driver.leave_lane,
+            self.failed,
+            backlog=self.lane.backlog,
+            request_ids=settings.replication.request_ids,
+            client_acks=settings.replication.backup_acks == "client",
+        )
+        self.member.backlog_changed = self._door.backlog_changed
         await member_server.start_serving()
         await self._client_server.start_serving()
         self.driver.start()
@@ -400,6 +410,9 @@ class Node:
         self, name: str, *, key: bytes | None, local_only: bool, heard: Callable[[EntryEvent], None]
     ) -> Callable[[], None]:
         return self.member.listeners.add(name, key, heard, local_only=local_only)
+
+    def collect(self, client: bytes, heard: Callable[[int], None]) -> Callable[[], None]:
+        return self.member.collectors.add(client, heard)
 
     def admit(self, username: str | None, password: str | None, token: bytes | None) -> bool:
         security = self.settings.security

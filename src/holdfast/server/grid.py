@@ -78,6 +78,15 @@ class Lane(Protocol):
     def seal(self, done: Callable[[bool], None]) -> None:
         """End the batch begun by the writes since the last seal."""
 
+    def seal_for(self, done: Callable[[bool], None], client: bytes, correlations: list[int]) -> None:
+        """The same for requests of a client that waits for the backups itself. If all of them can tell it, `done(True)`
+        comes at once, while `acks` says how many it has to hear of.
+        """
+
+    acks: int
+    unknown_because: str
+    """While `done(False)` is called: why nobody can say, in words."""
+
 
 class Grid(Protocol):
     """This member, for its sessions."""
@@ -135,6 +144,11 @@ class Grid(Protocol):
     ) -> Callable[[], None]:
         """Hear of each change of a map's entries: on this member alone, or on all; answers the function that
         ends it.
+        """
+
+    def collect(self, client: bytes, heard: Callable[[int], None]) -> Callable[[], None]:
+        """A client wants to be told when this member, as a backup, holds what its requests have written: `heard` is
+        given the correlation id of each. Answers the function that ends it.
         """
 
     def admit(self, username: str | None, password: str | None, token: bytes | None) -> bool:

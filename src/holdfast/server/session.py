@@ -17,6 +17,7 @@ from holdfast.core.cluster.state import ClusterState
 from holdfast.core.machine import MemberId
 from holdfast.core.migration.news import News
 from holdfast.core.placement.key import partition_of
+from holdfast.core.replication.requests import ID_BYTES_MAX
 from holdfast.core.store.digest import RangeDigests, range_of
 from holdfast.core.store.operations import DEFAULT_TTL, WHOLE, Op, Outcome, Request
 from holdfast.core.store.partition import Expiry, MapPartition, PartitionCopy
@@ -44,13 +45,17 @@ class OwnSession:
         close: Callable[[str], None],
         *,
         limits: LimitSettings | None = None,
+        request_ids: int = 0,
     ) -> None:
-        """`close` ends the connection once what was sent is written, and takes the reason for the log."""
+        """`close` ends the connection once what was sent is written, and takes the reason for the log. `request_ids`:
+        how many requests a partition remembers.
+        """
         self._grid = grid
         self._lane = grid.lane
         self._send = send
         self._close = close
         self._limits = limits or LimitSettings()
+        self._request_ids = request_ids
         self._frames = own.Frames(min(own.GREETING_BYTES_MAX, self._limits.greeting_bytes))
         self._admitted = False
         self._gone = False
@@ -146,6 +151,7 @@ class OwnSession:
                 grid.cluster_name,
                 grid.partition_count,
                 self._limits.frame_bytes,
+                self._request_ids,
             )
         )
 
@@ -284,6 +290,8 @@ class OwnSession:
                 return malformed, refused
         if not request.partitions or not all(0 <= partition < count for partition in request.partitions):
             return malformed, f"partitions are 0 to {count - 1}"
+        if len(request.id) > ID_BYTES_MAX:
+            return malformed, f"the id of a request has at most {ID_BYTES_MAX} bytes"
         keys: list[bytes] = []
         values = [request.value, request.expected]
         if request.op is Op.PUT_ALL:
@@ -389,7 +397,7 @@ class OwnSession:
 
         def done(known: bool) -> None:
             self._waiting -= 1
-            self._say(own.PutDone(put.id, stored, moved, known))
+            self._say(own.PutDone(put.id, stored, moved, known, "" if known else lane.unknown_because))
 
         lane.seal(done)
 

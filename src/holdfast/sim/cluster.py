@@ -7,7 +7,7 @@ from functools import partial
 from typing import Literal
 
 from holdfast.check import convergence, leftovers
-from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Settings
+from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, ReplicationSettings, Settings
 from holdfast.config.schema import PersistenceSettings
 from holdfast.core.cluster.agreement import is_quorum
 from holdfast.core.cluster.identity import Identity
@@ -61,6 +61,8 @@ class Cluster:
         """Whose copies, all that were acknowledged there, are on the disk of which host."""
         self._wiped_ns = 0
         """When the cluster began, or a disk was lost last."""
+        self._dark_ns = 0
+        """When everybody died at once last."""
         self._calm_ns = 0
         """When all was well last."""
         self._calm: set[MemberId] = set()
@@ -126,10 +128,15 @@ class Cluster:
 
     def power_cut_everywhere(self) -> None:
         """The power of all hosts fails at one moment."""
-        for process in self.running():
-            process.crash()
+        self.kill_everywhere()
         for disk in self.disks:
             disk.power_cut()
+
+    def kill_everywhere(self) -> None:
+        """All processes are killed at one moment."""
+        self._dark_ns = self.world.now_ns
+        for process in self.running():
+            process.crash()
 
     def distrust(self, process: Process, *, wiped: bool) -> None:
         """From now on the disk of this host keeps nothing for sure of what was written there until now."""
@@ -233,13 +240,16 @@ class Cluster:
         What lives of the newest view, and of every view that somebody has agreed to, must be able to decide. While a
         view is being proposed nobody may die, for what it will need is not known yet. And the data must be safe: either
         of every partition's newest row, wherever it is known, another replica lives, or is on a disk that lasts; or
-        fewer members than a map has backups have died, or were removed, since every partition had all its copies.
+        fewer members than a map has backups have died, or were removed, since every partition had all its copies. No
+        disk may be lost while a cluster that was stopped as a whole comes back: it waits for the files of everybody.
         """
         living = [process for process in self.living() if not process.doomed]
         rest = [process.driver.member for process in living if process is not victim]
         everyone = [process.driver.member for process in self.living()]
         alive = {member.me for member in rest}
         self._look()
+        if disk_too and self._dark_ns and self._calm_ns < self._dark_ns + SETTLED_NS:
+            return False
         promised = self.counts_copies and self._spare() >= 1
         if not promised and not self._copies_elsewhere(everyone, alive, self._on_disk(victim, disk_too)):
             return False
@@ -363,6 +373,8 @@ def simulated_settings(
     mixed: bool = False,
     journal: Journal = "off",
     persistence: PersistenceSettings | None = None,
+    tail_bytes: int = 65_536,
+    anti_entropy_ms: int = 0,
 ) -> Settings:
     """Settings with short times and small chunks, so that a run of seconds holds many changes.
 
@@ -384,5 +396,6 @@ def simulated_settings(
         cluster=ClusterSettings(name="sim", heartbeat_ms=500, suspect_after_ms=3000),
         partitions=PartitionSettings(count=partitions, chunk_bytes=chunk_bytes, parallel_migrations=3),
         persistence=PersistenceSettings() if journal == "off" else files,
+        replication=ReplicationSettings(tail_bytes=tail_bytes, anti_entropy_ms=anti_entropy_ms),
         maps=maps,
     )

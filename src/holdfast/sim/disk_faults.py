@@ -100,8 +100,7 @@ class DiskFaults(Harm):
             return False
         self._did(kind, ", ".join(process.name for process in running))
         if kind == "kill-all":
-            for process in running:
-                process.crash()
+            self.cluster.kill_everywhere()
         else:
             self.cluster.power_cut_everywhere()
         longest_ns = self._disk_random.choice([0, SECOND, 6 * SECOND, 15 * SECOND])

@@ -12,6 +12,7 @@ from holdfast.check import convergence
 from holdfast.check.durability import judge_final, judge_reads
 from holdfast.config.schema import PersistenceSettings
 from holdfast.core.machine import SECOND
+from holdfast.core.migration.choice import How
 from holdfast.core.placement.key import partition_of
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import Op, Outcome, Request, Status
@@ -27,6 +28,8 @@ POWER_CUTS = 2
 """How often at least the power of all hosts fails, in runs that are about this."""
 Journalling = Literal["off", "sync", "lazy", "mixed"]
 """How maps are journalled: as it says, or in one of these ways for each seed."""
+LOOKS = 32
+"""How often a run is looked at for what is left over, before that counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ def simulate(
         mixed=draw.random() < 0.4,
         journal=mode,
         persistence=files,
+        **_replication(seed),
     )
     cluster = Cluster(world, settings, Rules(without), hosts + spare)
     kept = f", journal {mode}" if cluster.disks else ""
@@ -102,6 +106,15 @@ def _files(seed: int, journal: Journalling) -> tuple[Journal, PersistenceSetting
         history_bytes=draw.choice([0, 32_768, 1_048_576]),
     )
     return drawn if journal == "mixed" else journal, files
+
+
+def _replication(seed: int) -> dict[str, int]:
+    """How much of the past a copy remembers, and how often replicas are compared."""
+    draw = random.Random(f"{seed}/replication")
+    return {
+        "tail_bytes": draw.choice([0, 1000, 65_536]),
+        "anti_entropy_ms": draw.choice([0, 1000, 5000]),
+    }
 
 
 def _start(cluster: Cluster, index: int) -> None:
@@ -150,6 +163,8 @@ def _judge_disks(world: World, cluster: Cluster, clients: list[Client]) -> list[
         world.after(world.random.randint(0, 3 * SECOND), partial(_start, cluster, index))
     world.run_until(world.now_ns + 3 * SECOND)
     world.run_until(world.now_ns + CONVERGE_NS, stop=lambda: _at_rest(cluster, clients))
+    # What is just on its way, such as the last offer of the table, may arrive.
+    world.run_until(world.now_ns + 2 * SECOND)
     if world.failures:
         return list(world.failures)
     problems: list[str] = []
@@ -168,6 +183,11 @@ def _figures(world: World, cluster: Cluster, clients: list[Client], faults: Faul
         "migrations": sum(master.completed for master in masters),
         "migrations_failed": sum(master.failed for master in masters),
         "migrations_under_faults": faults.migrations,
+        "repairs": sum(process.driver.member.repair.repaired for process in cluster.everyone),
+        **{
+            f"fills_{how.name.lower()}": sum(p.driver.member.source.fills[how] for p in cluster.everyone)
+            for how in How
+        },
         "members": len(cluster.everyone),
         "events": world.events,
         "simulated_s": round(world.now_ns / SECOND, 1),
@@ -201,9 +221,11 @@ def _judge_data(world: World, cluster: Cluster, clients: list[Client]) -> list[s
     touches = [touch for client in clients for touch in client.touches]
     reads = [read for client in clients for read in client.reads]
     problems = judge_final(writes, final, touches, world.now_ns) + judge_reads(writes, reads)
-    if cluster.leftovers():
+    for _ in range(LOOKS):
         # Perhaps something is just on its way, such as a look at the tables, that is always so from time to time.
-        world.run_until(world.now_ns + SECOND)
+        if not cluster.leftovers():
+            break
+        world.run_until(world.now_ns + SECOND // 16)
     return problems + cluster.leftovers() + world.failures
 
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 from mmh3 import mmh3_x64_128_digest as digest
@@ -143,60 +144,96 @@ class End:
         return bool(self.seed)
 
 
+class Place(NamedTuple):
+    """Where a writer is, all of it: what a block is made with."""
+
+    lsn: int
+    """Of the next block."""
+    checksum: bytes
+    """The link of the last block."""
+    synced: int
+    first_lsn: int
+    """Of the segment that is written."""
+    offset: int
+    """Where the next block is to be written in it."""
+    seed: bytes
+
+
 class Chain:
-    """Where a writer is in the journal: makes one segment header or block after the other.
+    """A writer of a journal: makes one segment header or block after the other.
 
     A header must be durable before the first block of its segment is written. Blocks may be written before those before
     them are durable. Whoever goes on with a journal syncs what he has read of its last segment first.
     """
 
-    __slots__ = ("checksum", "first_lsn", "lsn", "offset", "seed", "store", "synced")
+    __slots__ = ("place", "store")
 
     def __init__(self, store: str, lsn: int = 1, checksum: bytes = ORIGIN) -> None:
         """Begin with this block, in a new segment: call `begin` first. Everything before is durable, or void."""
         self.store = store
-        self.lsn = lsn
-        """Of the next block."""
-        self.checksum = checksum
-        """The link of the last block."""
-        self.synced = lsn - 1
-        self.first_lsn = lsn
-        """Of the segment that is written."""
-        self.offset = 0
-        """Where the next block is to be written in it."""
-        self.seed = b""
+        self.place = Place(lsn, checksum, lsn - 1, lsn, 0, b"")
+        """Keep it before `begin` or `block`, and put it back, when what they made is not written after all."""
 
     @classmethod
     def resume(cls, store: str, end: End) -> Chain:
         """Go on in the same segment, at `end.offset`. Only when `end.resumable`: nothing but zeros may be there."""
         assert end.resumable, end
-        chain = cls(store, end.lsn, end.checksum)
-        chain.first_lsn, chain.offset, chain.seed = end.first_lsn, end.offset, end.seed
+        chain = cls(store)
+        chain.place = Place(end.lsn, end.checksum, end.lsn - 1, end.first_lsn, end.offset, end.seed)
         return chain
+
+    @property
+    def lsn(self) -> int:
+        """Of the next block."""
+        return self.place.lsn
+
+    @property
+    def checksum(self) -> bytes:
+        """The link of the last block."""
+        return self.place.checksum
+
+    @property
+    def synced(self) -> int:
+        """What the next block or header says of how far the journal is durable."""
+        return self.place.synced
+
+    @property
+    def first_lsn(self) -> int:
+        """Of the segment that is written."""
+        return self.place.first_lsn
+
+    @property
+    def offset(self) -> int:
+        """Where the next block is to be written in the segment."""
+        return self.place.offset
+
+    @property
+    def seed(self) -> bytes:
+        """Of the segment that is written."""
+        return self.place.seed
 
     @property
     def segment(self) -> str:
         """The name of the segment that is written."""
-        return segment_name(self.first_lsn)
+        return segment_name(self.place.first_lsn)
 
     def begin(self, wall_ms: int) -> bytes:
         """Begin a new segment with the next block: its name is `segment` now. Answers its header."""
-        self.first_lsn, self.offset = self.lsn, HEADER_BYTES
-        self.seed = seed_of(self.store, self.lsn, self.checksum)
-        return segment_header(self.store, self.lsn, self.checksum, self.synced, wall_ms)
+        lsn, checksum, synced = self.place[:3]
+        self.place = Place(lsn, checksum, synced, lsn, HEADER_BYTES, seed_of(self.store, lsn, checksum))
+        return segment_header(self.store, lsn, checksum, synced, wall_ms)
 
     def block(self, entries: Sequence[Entry] = ()) -> bytes:
-        """The next block, to be written at `offset` as it is before this call; without entries a seal."""
-        data, self.checksum = encode_block(
-            self.seed, self.offset, self.lsn, self.checksum, self.synced, entries
-        )
-        self.lsn += 1
-        self.offset += len(data)
+        """The next block, to be written at `offset` as it is before this call, and nowhere else; no entries: a seal."""
+        lsn, checksum, synced, first_lsn, offset, seed = self.place
+        data, link = encode_block(seed, offset, lsn, checksum, synced, entries)
+        self.place = Place(lsn + 1, link, synced, first_lsn, offset + len(data), seed)
         return data
 
     def durable(self, lsn: int) -> None:
         """Every block up to this one is durable: the next block or header says so."""
-        self.synced = max(self.synced, lsn)
+        if lsn > self.place.synced:
+            self.place = self.place._replace(synced=lsn)
 
 
 # -- reading: one header, one block -----------------------------------------------------------------------------------

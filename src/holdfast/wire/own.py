@@ -288,6 +288,8 @@ class HelloOk(msgspec.Struct, frozen=True, array_like=True, tag=65):
     partition_count: int
     frame_bytes_max: int
     """The largest frame that this member takes."""
+    request_ids: int = 0
+    """How many requests with an id each partition remembers: so long one may be sent again, and is applied once."""
 
 
 class StatusIs(msgspec.Struct, frozen=True, array_like=True, tag=66):
@@ -362,6 +364,8 @@ class PutDone(msgspec.Struct, frozen=True, array_like=True, tag=70):
     """Rows."""
     moved: list[int]
     known: bool
+    why: str = ""
+    """Why it is not known."""
 
 
 class MapDigest(msgspec.Struct, frozen=True, array_like=True):

@@ -8,7 +8,17 @@ from holdfast.config import MapSettings, PartitionSettings, PersistenceSettings,
 from holdfast.core.journal.entries import Began, Dropped, Rows, Wrote
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Append, Checkpoint, Effect, MemberId, Outbox, Send
-from holdfast.core.messages import Fill, Filled, FillEntries, FillRefused, Replicate, Replicated, Section
+from holdfast.core.messages import (
+    Fill,
+    Filled,
+    FillEntries,
+    FillPlan,
+    FillRefused,
+    Replicate,
+    Replicated,
+    Section,
+)
+from holdfast.core.migration.choice import How
 from holdfast.core.migration.destination import Destination
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.copies import Copies
@@ -49,7 +59,7 @@ class Side:
             self.copies,
             self.log,
             stored_row=lambda partition: None,
-            durable=rules.holds("fill-durable"),
+            rules=rules,
         )
         self.told: list[bool] = []
 
@@ -202,8 +212,11 @@ def test_rows_of_one_step_are_one_entry_before_what_comes_after_them() -> None:
 
 def fill(side: Side, sequence: int, *, last: bool, entries: int = 0) -> list[Effect]:
     keys = [b"%d" % number for number in range(entries)]
-    part = FillEntries("sync", entries, keys, keys, lineage=[(4, 0)] if last else [])
-    chunk = Fill(0, 5, 1, sequence, last, 0, True, 1, [part] if sequence else [])
+    part = FillEntries("sync", entries, keys if not last else [], keys if not last else [])
+    if last:
+        part.lineage.append((4, 0))
+    plans = [FillPlan("sync", How.FULL, entries)] if sequence == 1 and entries else []
+    chunk = Fill(0, 5, 1, sequence, last, 0, True, 1, [part] if sequence and entries else [], plans=plans)
     side.destination.on_fill(BEN, chunk)
     return side.end()
 

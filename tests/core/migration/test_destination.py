@@ -10,7 +10,17 @@ import pytest
 from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import MemberId, Outbox, Send
-from holdfast.core.messages import Fill, Filled, FillEntries, FillRefused, Replicate, Replicated, Section
+from holdfast.core.messages import (
+    Fill,
+    Filled,
+    FillEntries,
+    FillPlan,
+    FillRefused,
+    Replicate,
+    Replicated,
+    Section,
+)
+from holdfast.core.migration.choice import Demand, How
 from holdfast.core.migration.destination import Destination
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.copies import Copies
@@ -24,11 +34,12 @@ SETTINGS = Settings(partitions=PartitionSettings(count=1), maps={"deep": MapSett
 class Side:
     """The filled side of one member, with one partition."""
 
-    def __init__(self, *row: MemberId, holds: bool = False) -> None:
+    def __init__(self, *row: MemberId, holds: bool = False, without: str = "") -> None:
+        rules = Rules(frozenset({without} if without else ()))
         self.out = Outbox()
         self.rows = [Row(5, row)]
         self.stored: Row | None = None
-        self.copies = Copies(ME, SETTINGS, self.out, Rules(), self.rows, Log(self.out, on=False))
+        self.copies = Copies(ME, SETTINGS, self.out, rules, self.rows, Log(self.out, on=False))
         self.destination = Destination(
             ME,
             self.out,
@@ -36,6 +47,7 @@ class Side:
             self.copies,
             Log(self.out, on=False),
             stored_row=lambda partition: self.stored,
+            rules=rules,
         )
         if holds:
             self.copies.held[0] = PartitionCopy(0, 0)
@@ -71,7 +83,10 @@ def chunk(
     joining: bool = True,
 ) -> Fill:
     content = [FillEntries("m", counter, [key for key, _ in entries], [value for _, value in entries])]
-    return Fill(0, version, ticket, sequence, last, 0, joining, 1, content)
+    plans = [FillPlan("m", How.FULL, counter)] if sequence == 1 else []
+    return Fill(
+        0, version, ticket, sequence, last, 0, joining, 1, [] if sequence == 0 else content, plans=plans
+    )
 
 
 def test_what_was_written_before_the_content_was_taken_does_not_come_back() -> None:
@@ -133,15 +148,26 @@ def test_a_wrong_copy_that_is_replaced_holds_nothing_up_and_the_new_one_misses_n
     }
 
 
-def test_a_record_that_comes_after_the_last_chunk_counted_it_is_still_taken() -> None:
+def test_it_is_whole_only_when_what_the_last_chunk_counts_has_come() -> None:
     side = Side(OWNER, OTHER)
     side.tell(chunk(0))
     side.tell(chunk(1, 1, (b"key", b"one")))
-    side.tell(chunk(2, 2, last=True))
     side.answers()
+    side.tell(chunk(2, 2, last=True))
+    assert side.answers() == []
     side.tell(message(1, put(2, b"two")))
     assert side.filling().entries == {b"key": b"two"}
-    assert side.answers() == [Replicated([1], [0])]
+    assert side.answers() == [Replicated([1], [0]), Filled(0, 5, 1, 2)]
+
+
+def test_without_that_rule_it_counts_as_whole_with_an_update_missing() -> None:
+    side = Side(OWNER, OTHER, without="no-gap")
+    side.tell(chunk(0))
+    side.tell(chunk(1, 1, (b"key", b"one")))
+    side.answers()
+    side.tell(chunk(2, 2, last=True))
+    assert side.answers() == [Filled(0, 5, 1, 2)]
+    assert (side.filling().counter, side.filling().entries) == (2, {b"key": b"one"})
 
 
 def test_a_colder_replica_that_becomes_hotter_takes_maps_it_did_not_hold_into_its_shadow_alone() -> None:
@@ -151,7 +177,19 @@ def test_a_colder_replica_that_becomes_hotter_takes_maps_it_did_not_hold_into_it
     side.tell(message(1, put(7, b"seven"), put(1, b"d", name="deep"), put(9, b"nine")))
     assert side.answers() == [Replicated([1], [0])], "the map that index 2 does not hold has no gap there"
     assert set(side.copies.held[0].maps) == {"deep"}
-    assert side.filling().entries == {b"key": b"nine"}
+    side.tell(chunk(1, 8, (b"other", b"x")))
+    assert side.filling().entries == {b"key": b"nine", b"other": b"x"}
+
+
+def test_a_new_time_to_live_does_not_hide_an_older_value_that_is_on_its_way() -> None:
+    """The chunk with the value waited for its turn at the source, while the time to live was changed."""
+    side = Side(OWNER, OTHER)
+    side.tell(chunk(0))
+    side.tell(chunk(1, 1))
+    side.tell(message(1, Record("m", 2, Change.EXPIRY, b"key", ttl_ms=5000)))
+    side.tell(chunk(2, 1, (b"key", b"one")))
+    assert side.filling().entries == {b"key": b"one"}
+    assert side.filling().expiries[b"key"].ttl_ms == 5000
 
 
 def test_a_replica_of_the_row_that_is_refilled_takes_the_new_copy_when_it_is_whole() -> None:
@@ -232,7 +270,8 @@ def test_every_chunk_is_taken_kept_or_refused_by_name(state: Callable[[Side], No
     if expected is WAITS:
         assert answers == []
     elif expected is HELD:
-        assert answers == [Filled(0, fill.version, fill.ticket, fill.sequence)]
+        demand = Demand(0, []) if fill.sequence == 0 else None
+        assert answers == [Filled(0, fill.version, fill.ticket, fill.sequence, demand)]
     else:
         (answer,) = answers
         assert isinstance(answer, FillRefused)
@@ -247,7 +286,7 @@ def test_what_waited_for_its_row_is_taken_with_it() -> None:
     old, side.rows[0] = side.rows[0], Row(6, (OWNER,))
     side.destination.row_changed(0, old)
     side.destination.retry(0)
-    assert side.answers() == [Filled(0, 6, 1, 0)]
+    assert side.answers() == [Filled(0, 6, 1, 0, Demand(0, []))]
 
 
 def test_what_is_half_filled_is_dropped_in_exile_and_what_is_whole_stays() -> None:

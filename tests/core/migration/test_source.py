@@ -6,24 +6,27 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.config import MapSettings, PartitionSettings, ReplicationSettings, Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import MemberId, Outbox, Send
+from holdfast.core.machine import HistoryRead, MemberId, Note, Outbox, ReadHistory, Send
 from holdfast.core.messages import (
     Fill,
     Filled,
+    FillPlan,
+    FillRecords,
     FillRefused,
     MigrationReady,
     MigrationRefused,
     MigrationRequest,
 )
+from holdfast.core.migration.choice import Base, Demand, How
 from holdfast.core.migration.source import Source
 from holdfast.core.placement.migration import Migration
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.rules import Rules
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.partition import Change, PartitionCopy, Record
 
 ME, OTHER, NEW = MemberId("me"), MemberId("other"), MemberId("new")
 MASTER, OLD_MASTER = MemberId("master"), MemberId("old master")
@@ -33,16 +36,26 @@ VIEW = 3
 class Side:
     """The supplying side of one member, primary of one partition without backups."""
 
-    def __init__(self, *row: MemberId | None, settings: PartitionSettings | None = None) -> None:
-        partitions = settings or PartitionSettings(count=1)
-        whole = Settings(partitions=partitions, maps={"default": MapSettings(backups=0)})
+    def __init__(
+        self,
+        *row: MemberId | None,
+        settings: PartitionSettings | None = None,
+        tail_bytes: int = 65_536,
+        journal: bool = False,
+    ) -> None:
+        whole = Settings(
+            partitions=settings or PartitionSettings(count=1),
+            replication=ReplicationSettings(tail_bytes=tail_bytes),
+            maps={"default": MapSettings(backups=0, journal="sync" if journal else "off")},
+        )
         self.out = Outbox()
+        self.log = Log(self.out, on=journal)
         self.rows = [Row(5, row or (ME, None))]
         self.stored: Row | None = None
         self.active = True
-        self.copies = Copies(ME, whole, self.out, Rules(), self.rows, Log(self.out, on=False))
+        self.copies = Copies(ME, whole, self.out, Rules(), self.rows, self.log)
         self.copies.held[0] = PartitionCopy(0, 0)
-        self.lane = Lane(ME, whole, self.out, Rules(), Log(self.out, on=False))
+        self.lane = Lane(ME, whole, self.out, Rules(), self.log)
         self.lane.attach(self.rows)
         self.lane.serving[0] = self.copies.held[0]
         self.source = Source(
@@ -60,6 +73,7 @@ class Side:
             filled=lambda partition, member: None,
             master=lambda: MASTER,
             view_number=lambda: VIEW,
+            journal=journal,
         )
 
     def pause(self, partition: int) -> None:
@@ -82,8 +96,8 @@ class Side:
         self.lane.seal(lambda known: None)
         self.lane.flush()
 
-    def hold(self, fill: Fill, sender: MemberId = NEW) -> None:
-        self.source.on_filled(sender, Filled(0, fill.version, fill.ticket, fill.sequence))
+    def hold(self, fill: Fill, sender: MemberId = NEW, demand: Demand | None = None) -> None:
+        self.source.on_filled(sender, Filled(0, fill.version, fill.ticket, fill.sequence, demand))
 
 
 MOVE = Migration(0, ME, 0, -1, NEW, -1, 0)
@@ -224,3 +238,135 @@ def test_the_master_hears_when_the_destination_holds_everything() -> None:
     fill = moving(side, "last")
     side.hold(fill)
     assert side.sent() == [MigrationReady(VIEW, 0, 5)]
+
+
+# -- what the receiver has to begin with
+
+
+TERM = 4
+
+
+def written(side: Side, count: int) -> None:
+    """So many writes, of one term."""
+    side.copies.held[0].term = TERM
+    side.resume(0)
+    for number in range(1, count + 1):
+        side.write(b"k%d" % number)
+    side.log.flush()
+    side.log.on_durable(1)
+    side.sent()
+
+
+def has(lwm: int, term: int = TERM, start: int = 0, epoch: int = 0) -> Demand:
+    return Demand(epoch, [Base("m", [(term, start)], lwm, lwm)])
+
+
+def record(number: int) -> Record:
+    return Record("m", number, Change.SET, b"k%d" % number, b"v")
+
+
+def opened(side: Side, demand: Demand | None) -> list[object]:
+    """The destination answers the empty chunk so; what comes of it."""
+    side.source.on_request(MASTER, request())
+    (first,) = side.fills()
+    side.hold(first, demand=demand)
+    return [effect.message if isinstance(effect, Send) else effect for effect in side.out.take()]
+
+
+def test_who_has_missed_some_updates_gets_these() -> None:
+    # An unrecorded map is told to nobody: no history of it is kept.
+    side = Side(ME, OTHER, journal=True)
+    written(side, 5)
+    (chunk,) = (message for message in opened(side, has(3)) if isinstance(message, Fill))
+    assert chunk.plans == [FillPlan("m", How.HISTORY, 5)]
+    assert chunk.records == [FillRecords("m", [(TERM, 2)], [record(4), record(5)])]
+    assert chunk.maps == []
+    assert (side.source.bytes_full, side.source.bytes_history) == (0, side.source.bytes_sent)
+
+
+def test_who_has_missed_nothing_gets_nothing() -> None:
+    side = Side(ME, OTHER, journal=True)
+    written(side, 5)
+    (chunk,) = (message for message in opened(side, has(5)) if isinstance(message, Fill))
+    assert (chunk.plans, chunk.records, chunk.maps) == ([FillPlan("m", How.SAME, 5)], [], [])
+    assert side.source.bytes_sent == 0
+
+
+@pytest.mark.parametrize("demand", [None, has(3, epoch=1), has(3, term=3), has(6)])
+def test_who_has_something_else_gets_everything(demand: Demand | None) -> None:
+    side = Side(ME, OTHER, journal=True)
+    written(side, 5)
+    (chunk,) = (message for message in opened(side, demand) if isinstance(message, Fill))
+    assert chunk.plans == [FillPlan("m", How.FULL, 5)]
+    assert len(chunk.maps[0].keys) == 5
+
+
+def asked(side: Side, demand: Demand) -> ReadHistory:
+    (read,) = (effect for effect in opened(side, demand) if isinstance(effect, ReadHistory))
+    return read
+
+
+def test_what_memory_does_not_hold_any_more_is_asked_of_the_journal() -> None:
+    side = Side(ME, OTHER, journal=True, tail_bytes=0)
+    written(side, 5)
+    read = asked(side, has(2))
+    assert (read.partition, read.map, read.after, read.upto) == (0, "m", 2, 5)
+    side.write(b"later")
+    assert side.fills() == [], "it waits for the answer"
+    side.source.on_history(HistoryRead(read.ticket, [(TERM, record(n)) for n in (3, 4, 5)]))
+    (chunk,) = side.fills()
+    assert chunk.plans[0].how is How.HISTORY
+    assert chunk.records == [FillRecords("m", [(TERM, 3)], [record(3), record(4), record(5)])]
+
+
+@pytest.mark.parametrize(
+    ("answer", "since", "why"),
+    [
+        (None, 4, "history starts at 4 and 2 was asked"),
+        (None, -1, "history starts at 5 and 2 was asked"),
+        ([(TERM, record(3)), (TERM, record(5))], -1, "history starts at 5 and 2 was asked"),
+        ([], -1, "history starts at 5 and 2 was asked"),
+    ],
+)
+def test_when_the_journal_does_not_hold_it_everything_is_sent_and_the_reason_told(
+    answer: list[tuple[int, Record]] | None, since: int, why: str
+) -> None:
+    side = Side(ME, OTHER, journal=True, tail_bytes=0)
+    written(side, 5)
+    read = asked(side, has(2))
+    side.source.on_history(HistoryRead(read.ticket, answer, since))
+    (chunk,) = side.fills()
+    assert chunk.plans == [FillPlan("m", How.FULL, 5)]
+    side.hold(chunk)
+    (last,) = side.fills()
+    side.hold(last)
+    (note,) = (effect for effect in side.out.take() if isinstance(effect, Note))
+    assert (note.kind, note.fields["how"], note.fields["why"]) == ("replica synchronised", "full", why)
+
+
+def test_an_answer_of_the_journal_that_nobody_waits_for_has_no_effect() -> None:
+    side = Side(ME, OTHER, journal=True, tail_bytes=0)
+    written(side, 5)
+    read = asked(side, has(2))
+    side.rows[0] = Row(8, (ME, OTHER))
+    side.source.row_changed(0)
+    side.out.take()
+    side.source.on_history(HistoryRead(read.ticket, [(TERM, record(n)) for n in (3, 4, 5)]))
+    assert side.out.take() == []
+    assert set(side.source.leftovers.values()) == {0}
+
+
+def test_a_repair_gives_way_to_a_migration() -> None:
+    side = Side(ME, OTHER)
+    side.write(b"a")
+    told: list[str] = []
+    side.source.refill(0, OTHER, told.append)
+    (first,) = side.fills()
+    assert first.compare
+    side.source.on_request(MASTER, request())
+    assert told == ["the partition is moving"]
+    assert [fill.joining for fill in side.fills()] == [True]
+    side.source.refill(0, OTHER, told.append)
+    assert told[1:] == ["the partition is moving"]
+    side.source.refill(0, NEW, told.append)
+    assert told[2:] == ["new is no backup of partition 0"]

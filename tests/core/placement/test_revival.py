@@ -17,8 +17,10 @@ def claim(
     return Claim(member, slot, Kept(0, epoch, [(name, count, 3) for name, count in counters], whole))
 
 
-def row_of(*claims: Claim, width: int = 3, uncertain: bool = False) -> tuple[MemberId | None, ...] | None:
-    row = revived(OLD, claims, width, version=GENERATION, uncertain=uncertain)
+def row_of(
+    *claims: Claim, width: int = 3, uncertain: bool = False, holders: int = 3
+) -> tuple[MemberId | None, ...] | None:
+    row = revived(OLD, claims, width, version=GENERATION, holders=holders, uncertain=uncertain)
     return row.replicas if row is not None else None
 
 
@@ -52,6 +54,15 @@ def test_empty_copies_are_copies() -> None:
 
 
 def test_each_table_that_was_found_again_is_beyond_all_before() -> None:
-    assert next_generation(0) == GENERATION
-    assert next_generation(GENERATION - 1) == GENERATION
-    assert next_generation(GENERATION) == 2 * GENERATION
+    first = next_generation(7, "a")
+    assert GENERATION <= first < 2 * GENERATION
+    assert 2 * GENERATION <= next_generation(first + 1000, "a") < 3 * GENERATION
+
+
+def test_two_halves_that_are_revived_apart_have_other_terms() -> None:
+    assert abs(next_generation(7, "a") - next_generation(7, "b")) >= 1 << 24
+
+
+def test_a_replica_that_never_held_every_map_does_not_become_the_owner() -> None:
+    assert row_of(claim(C, 2, ("deep", 9)), holders=2) is None
+    assert row_of(claim(C, 2, ("deep", 9)), claim(B, 1, ("deep", 8), ("m", 1)), holders=2) == (B, C, None)

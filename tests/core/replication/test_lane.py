@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.config import LimitSettings, MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import MemberId, Outbox, Send
+from holdfast.core.machine import SECOND, MemberId, Outbox, Send, SetTimer
 from holdfast.core.messages import Replicate, Replicated
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.lane import Lane
+from holdfast.core.replication.requests import id_of
 from holdfast.core.rules import Rules
 from holdfast.core.store.partition import PartitionCopy
 
@@ -20,10 +21,18 @@ PARTITIONS = 4
 class Primary:
     """A lane that is the primary of every partition: even ones are backed up by Ben, odd ones by Cal."""
 
-    def __init__(self, *, without: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        *,
+        without: frozenset[str] = frozenset(),
+        limits: LimitSettings | None = None,
+        async_backups: int = 0,
+    ) -> None:
         self.out = Outbox()
         settings = Settings(
-            partitions=PartitionSettings(count=PARTITIONS), maps={"default": MapSettings(backups=1)}
+            partitions=PartitionSettings(count=PARTITIONS),
+            maps={"default": MapSettings(backups=1, async_backups=async_backups)},
+            limits=limits or LimitSettings(),
         )
         self.lane = Lane(ME, settings, self.out, Rules(without), Log(self.out, on=False))
         self.rows = [Row(1, (ME, CAL if partition % 2 else BEN)) for partition in range(PARTITIONS)]
@@ -31,18 +40,32 @@ class Primary:
         self.lane.attach(self.rows)
         self.lane.serving = list(self.copies)
         self.told: dict[str, bool] = {}
+        self.why: dict[str, str] = {}
+        self.timers: list[str] = []
 
     def write(self, name: str, *partitions: int) -> None:
         """The buffer `name`: one write to each partition."""
         for partition in partitions:
             self.lane.set(self.copies[partition], "m", name.encode(), b"value", 0, 0, 0)
-        self.lane.seal(lambda known: self.told.__setitem__(name, known))
+        self.lane.seal(lambda known: self.tell(name, known))
+
+    def tell(self, name: str, known: bool) -> None:
+        self.told[name] = known
+        self.why[name] = "" if known else self.lane.unknown_because
+
+    def pass_time(self, seconds: float) -> None:
+        """Look whose backups are late, as the timer does."""
+        self.out.now_ns += round(seconds * SECOND)
+        self.lane.on_timer()
 
     def sent(self) -> dict[MemberId, list[Replicate]]:
         """What leaves when the turn is over."""
         self.lane.flush()
         found: dict[MemberId, list[Replicate]] = {}
         for effect in self.out.take():
+            if isinstance(effect, SetTimer):
+                self.timers.append(effect.name)
+                continue
             assert isinstance(effect, Send)
             assert isinstance(effect.message, Replicate)
             found.setdefault(effect.to, []).append(effect.message)
@@ -137,3 +160,171 @@ def test_without_the_rule_nobody_is_waited_for() -> None:
     primary.write("a", 0)
     assert primary.told == {"a": True}
     assert list(primary.sent()) == [BEN]
+
+
+def test_what_a_missing_backup_will_want_is_remembered() -> None:
+    """Ben is gone: nobody is sent anything, and nobody waited for. A map without backups remembers nothing."""
+    primary = Primary()
+    primary.write("a", 0)
+    primary.row(0, ME)
+    primary.write("b", 0)
+    sent = primary.sent()
+    assert primary.told == {"a": True, "b": True}
+    assert sent == {}
+    tail = primary.copies[0].maps["m"].tail
+    assert tail is not None
+    assert [record.key for _, record in tail.since(0)] == [b"a", b"b"]
+    alone = Primary()
+    alone.rows[0] = Row(1, (ME,))
+    alone.write("a", 0)
+    alone.sent()
+    assert alone.copies[0].maps["m"].tail is None
+
+
+# -- time that passes (P-5)
+
+
+def test_what_no_backup_acknowledges_in_time_is_unknown_and_who_is_missing_is_said(primary: Primary) -> None:
+    primary.write("a", 0, 1)
+    sent = primary.sent()
+    assert primary.timers == ["backups"]
+    primary.acknowledge(CAL, sent[CAL][0])
+    primary.pass_time(4.9)
+    assert primary.told == {}
+    primary.pass_time(0.2)
+    assert primary.told == {"a": False}
+    assert primary.why["a"] == "not acknowledged within 5 s: backup ben (partitions [0])"
+
+
+def test_a_batch_whose_callers_were_told_is_still_sent_again_and_ends(primary: Primary) -> None:
+    primary.write("a", 0)
+    primary.sent()
+    primary.pass_time(6)
+    assert primary.lane.unfinished(0)
+    primary.row(0, ME, DAN)
+    sent = primary.sent()
+    assert [record.key for record in sent[DAN][0].sections[0].records] == [b"a"]
+    primary.acknowledge(DAN, sent[DAN][0])
+    assert not primary.lane.unfinished(0)
+    assert primary.told == {"a": False}
+    assert sum(primary.lane.leftovers.values()) == primary.lane.backlog.bytes == 0
+
+
+def test_the_timer_runs_while_somebody_waits_and_no_longer(primary: Primary) -> None:
+    primary.write("a", 0)
+    sent = primary.sent()
+    primary.pass_time(1)
+    primary.sent()
+    assert primary.timers == ["backups", "backups"]
+    primary.acknowledge(BEN, sent[BEN][0])
+    primary.pass_time(1)
+    primary.sent()
+    assert primary.timers == ["backups", "backups"]
+
+
+def test_a_primary_that_loses_one_partition_goes_on_waiting_for_the_others(primary: Primary) -> None:
+    primary.write("a", 0, 2)
+    primary.sent()
+    primary.lane.abandon(0)
+    assert primary.told == {"a": False}
+    assert not primary.lane.unfinished(0)
+    assert primary.lane.unfinished(2)
+    primary.row(2, ME, DAN)
+    (message,) = primary.sent()[DAN]
+    assert [section.partition for section in message.sections] == [2]
+    primary.acknowledge(DAN, message)
+    assert sum(primary.lane.leftovers.values()) == primary.lane.backlog.bytes == 0
+
+
+# -- a request that comes again
+
+
+def request_of(primary: Primary, name: str, partition: int) -> bytes:
+    """A write with an id."""
+    lane, copy = primary.lane, primary.copies[partition]
+    before = lane.opened
+    lane.set(copy, "m", name.encode(), b"value", 0, 0, 0)
+    lane.remember(copy, b"id of " + name.encode(), None, before)
+    lane.seal(lambda known: primary.tell(name, known))
+    return b"id of " + name.encode()
+
+
+def test_the_mark_of_a_request_travels_with_its_last_record(primary: Primary) -> None:
+    primary.lane.set(primary.copies[0], "m", b"before", b"value", 0, 0, 0)
+    request_id = request_of(primary, "a", 0)
+    records = primary.sent()[BEN][0].sections[0].records
+    assert [id_of(record.request) for record in records] == [b"", request_id]
+    assert primary.copies[0].requests.knows(request_id)
+
+
+def test_who_asks_again_waits_for_the_same_backups(primary: Primary) -> None:
+    request_id = request_of(primary, "a", 0)
+    primary.write("later", 0)
+    sent = primary.sent()
+    primary.lane.when_held(0, request_id, lambda known: primary.tell("again", known))
+    assert primary.told == {}
+    primary.pass_time(6)
+    assert primary.told == {"a": False, "later": False, "again": False}
+    primary.lane.when_held(0, request_id, lambda known: primary.tell("third", known))
+    primary.pass_time(1)
+    assert "third" not in primary.told
+    primary.acknowledge(BEN, sent[BEN][0])
+    assert primary.told["third"] is True
+    primary.lane.when_held(0, request_id, lambda known: primary.tell("fourth", known))
+    assert primary.told["fourth"] is True
+
+
+# -- what is kept has a limit
+
+SMALL = LimitSettings(backlog_bytes=65_536, async_bytes=65_536)
+
+
+def test_too_much_for_backups_stops_reading_and_then_refuses_until_half_is_gone() -> None:
+    primary = Primary(limits=SMALL)
+    changes: list[tuple[bool, bool]] = []
+    backlog = primary.lane.backlog
+    backlog.changed = lambda: changes.append((backlog.crowded, backlog.refusing))
+    sent = []
+    while not backlog.crowded:
+        primary.write("a", 0)
+        sent += primary.sent()[BEN]
+    assert changes == [(True, False)]
+    primary.pass_time(6)
+    assert changes[1:] == [(True, True)]
+    for message in sent:
+        primary.acknowledge(BEN, message)
+    assert changes[2:] == [(False, False)]
+    assert backlog.bytes == 0
+
+
+def test_twice_too_much_is_refused_at_once() -> None:
+    primary = Primary(limits=SMALL)
+    while not primary.lane.backlog.refusing:
+        primary.write("a", 0)
+    assert 2 * 65_536 < primary.lane.backlog.bytes < 2 * 65_536 + 1000
+
+
+def test_an_async_backup_that_is_far_behind_is_waited_for_but_not_for_ever() -> None:
+    primary = Primary(limits=SMALL, async_backups=1)
+    for partition in range(PARTITIONS):
+        primary.row(partition, ME, BEN, CAL)
+    sent = []
+    while CAL not in primary.lane.backlog.slow:
+        primary.write("a", 0)
+        messages = primary.sent()
+        primary.acknowledge(BEN, messages[BEN][0])
+        sent.append(messages[CAL][0])
+        assert primary.told.pop("a") is True
+    primary.write("b", 0)
+    messages = primary.sent()
+    primary.acknowledge(BEN, messages[BEN][0])
+    assert primary.told == {}
+    primary.pass_time(6)
+    assert primary.told == {"b": True}, "nobody was promised that an async backup holds it"
+    for message in (*sent, messages[CAL][0]):
+        primary.acknowledge(CAL, message)
+    assert not primary.lane.backlog.slow
+    assert sum(primary.lane.leftovers.values()) == primary.lane.backlog.bytes == 0
+    primary.write("c", 0)
+    primary.acknowledge(BEN, primary.sent()[BEN][0])
+    assert primary.told["c"] is True

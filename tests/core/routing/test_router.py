@@ -26,7 +26,16 @@ class Desk:
         lane = Lane(ME, Settings(), self.out, Rules(), Log(self.out, on=False))
         lane.attach(self.rows)
         self.router = Router(
-            ME, Settings(), self.out, self.rows, lane, present=lambda _: True, coming=lambda _: self.coming
+            ME,
+            Settings(),
+            self.out,
+            self.rows,
+            lane,
+            present=lambda _: True,
+            coming=lambda _: self.coming,
+            held={},
+            heard=lambda _: True,
+            rules=Rules(),
         )
         self.told: list[Outcome] = []
 

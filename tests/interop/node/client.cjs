@@ -142,6 +142,20 @@ const scenarios = {
         return { acknowledged: number, unknown: Object.keys(unknown).length, wrong };
     },
 
+    // One write in each of the steps that the other side prepares, and what became of each.
+    async outcomes(client) {
+        const map = await client.getMap(options.map);
+        const lines = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+        const seen = [];
+        for (const value of ['first', 'second', 'third']) {
+            console.log('now');
+            await lines.next();
+            seen.push(await refusal(() => map.put(options.key, value)));
+            seen.push(await map.get(options.key));
+        }
+        return seen;
+    },
+
     async login(client) {
         const map = await client.getMap('flights');
         await map.set('k', 'v');

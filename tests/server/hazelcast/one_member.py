@@ -40,6 +40,7 @@ class OneLane:
         self._in_office: list[PartitionCopy | None] | None = None
         self.listening: dict[str, int] = {}
         self.seals: list[Callable[[bool], None]] = []
+        self.unknown_because = "the test says so"
 
     @property
     def in_office(self) -> list[PartitionCopy | None]:

@@ -19,7 +19,7 @@ from tests.server.hazelcast.one_member import CLUSTER, ME, OneMemberGrid, int_da
 from tests.server.hazelcast.wire import CLIENT, AnsweredError, Wire, data, error_of, stored
 
 from holdfast.config import LimitSettings
-from holdfast.core.machine import SECOND
+from holdfast.core.machine import MILLISECOND, SECOND
 from holdfast.core.store.operations import Op, Outcome, Status
 from holdfast.server.grid import ClusterCard
 from holdfast.server.hazelcast import conversation
@@ -269,8 +269,25 @@ def test_an_unsafe_batch_is_unknown(wire: Wire, grid: OneMemberGrid) -> None:
         assert answer.get_correlation_id() == number
         refused = error_of(answer)
         assert refused is not None
-        assert refused.code == 52
+        assert refused.code == 80
         assert "may or may not have been applied" in str(refused)
+        assert "the test says so" in str(refused)
+
+
+def test_a_read_that_waits_for_an_expiry_to_be_safe_is_never_unknown(wire: Wire, grid: OneMemberGrid) -> None:
+    """It has found that the entry is over, and the removal is not on the backups: the client may read again."""
+    known_map(wire)
+    wire.tell(map_set_codec.encode_request("m", data(KEY), data(ONE), THREAD, 10), 1)
+    wire.take()
+    grid.now += 20 * MILLISECOND
+    grid.verdict = None
+    wire.tell(map_get_codec.encode_request("m", data(KEY), THREAD), 1)
+    assert wire.take() == []
+    grid.settle(safe=False)
+    (answer,) = wire.take()
+    refused = error_of(answer)
+    assert refused is not None
+    assert refused.code == 46
 
 
 def test_a_batch_is_sealed_before_anything_else_is_asked_of_the_member(
@@ -319,7 +336,7 @@ def test_a_verdict_after_the_end_is_dropped(wire: Wire, grid: OneMemberGrid) -> 
 @pytest.mark.parametrize(
     ("status", "code", "words"),
     [
-        (Status.UNKNOWN, 52, "may or may not have been applied"),
+        (Status.UNKNOWN, 80, "may or may not have been applied"),
         (Status.MOVED, 46, "not applied"),
         (Status.NOT_READY, 46, "not applied"),
         (Status.CLOSING, 46, "shutting down"),

@@ -169,7 +169,7 @@ BROKEN: dict[Broken, str] = {
     the_primary_holds_nothing: "its owner holds no copy",
     a_copy_leaked: "keeps a copy that is not its own",
     a_map_leaked: "ledger does not belong at index 2",
-    a_counter_differs: "counters differ at index 1",
+    a_counter_differs: "counters and terms differ",
     a_value_differs: "entries of ledger differ at index 1",
     an_expiry_differs: "what belongs to the entries of ledger differs",
     a_copy_is_of_another_epoch: "epochs differ",

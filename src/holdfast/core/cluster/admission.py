@@ -53,13 +53,20 @@ def refusal(
     return ""
 
 
-def stores(view: View, members: list[MemberInfo]) -> dict[str, int]:
-    """The highest incarnation of all files that were ever in the cluster."""
+def stores(view: View, members: list[MemberInfo]) -> dict[str, tuple[int, MemberId]]:
+    """Of all files that were ever in the cluster the highest incarnation, and whose it was."""
     known = dict(view.stores)
     for info in members:
-        if info.store:
-            known[info.store] = max(info.incarnation, known.get(info.store, 0))
+        if info.store and info.incarnation > known.get(info.store, (0, ""))[0]:
+            known[info.store] = (info.incarnation, info.uuid)
     return known
+
+
+def awaited(view: View, members: list[MemberInfo]) -> list[MemberInfo]:
+    """Who may hold acknowledged writes in files, and is not here: while a cluster comes back, or when it stops."""
+    here = {info.store for info in members}
+    found = {info.store: info for info in (*view.missing, *view.members) if info.store and not info.lite}
+    return [info for store, info in found.items() if store not in here]
 
 
 def _other_service(name: str, shared: dict[str, str], theirs: dict[str, str]) -> str:
@@ -107,13 +114,11 @@ class Candidates:
         if not info.store or view is None:
             return ""
         other = next((m for m in view.members if m.store == info.store and m.uuid != info.uuid), None)
-        if info.incarnation < view.stores.get(info.store, 0) or (
-            other is not None and other.incarnation >= info.incarnation
-        ):
+        seen, whose = view.stores.get(info.store, (0, info.uuid))
+        if info.incarnation < seen or (info.incarnation == seen and whose != info.uuid):
             return (
-                f"these files were opened {info.incarnation} times, and this cluster has seen them opened "
-                f"{view.stores.get(info.store, 0)} times: they are an old copy. Start this member with an empty "
-                "persistence.directory, or with its newest files"
+                f"these files are an old copy: opened {info.incarnation} times, and this cluster has seen them opened "
+                f"{seen} times. Start this member with an empty persistence.directory, or with its newest files"
             )
         if other is None:
             self._twins.pop(info.store, None)

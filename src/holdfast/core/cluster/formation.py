@@ -1,15 +1,19 @@
 """Who forms a cluster, and which: a new one, or that whose data is in its files?
 
 - V-3: A cluster is formed only by the first seed, and only when every other seed is known to be in none; or by order.
-- V-7: Who has found data of a cluster in its files forms that one again, and no other. When seeds say that they have none,
-  the first of the others takes the part of the first seed. A seed that does not run may have some: it is waited for.
+- V-7: Who has found data of a cluster in its files forms that one again, and no other. When seeds say that they have
+  none, the first of the others takes the part of the first seed. A seed that does not run may have some: it is waited
+  for; and whoever keeps files, and has none yet, forms a new cluster only when seeds have not run for a while.
 """
 
 from __future__ import annotations
 
+from holdfast.core.cluster.admission import awaited
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.machine import Address
 from holdfast.core.messages import View
+
+PATIENCE = 4
 
 
 class Formation:
@@ -17,8 +21,10 @@ class Formation:
 
     def __init__(self, identity: Identity) -> None:
         self._identity = identity
+        self._patience = 0
+        """How often more this process asks before it forms a cluster without seeds that do not run."""
         self._idle: dict[Address, str | None] = {}
-        """Seeds that are in no cluster, and the cluster whose data they have, if any; None: nobody is there to say so."""
+        """Seeds that are in no cluster, and the cluster whose data they have, if any; None: nobody is there to say."""
 
     def idle(self, seed: Address, cluster_id: str) -> None:
         """This seed says that it is in no cluster."""
@@ -26,6 +32,8 @@ class Formation:
 
     def absent(self, seed: Address) -> None:
         """Nothing listens at this seed: it is in no cluster. What files are there only its process could say."""
+        if seed not in self._idle:
+            self._patience = PATIENCE
         self._idle[seed] = None
 
     def may_form(self, own: Address) -> bool:
@@ -41,16 +49,20 @@ class Formation:
             first = next(seed for seed in identity.seeds if seed == own or self._idle[seed] != "")
         elif any(self._idle[seed] for seed in others):
             return False
+        if first == own and identity.info.store and not identity.cluster_id and self._patience:
+            self._patience -= 1
+            return False
         return first == own
 
     def first_view(self) -> View:
         """The view of one member: of a new cluster, or of the one that was stopped as a whole."""
         identity = self._identity
         info = identity.info
-        stores = {info.store: info.incarnation} if info.store else {}
+        stores = {info.store: (info.incarnation, info.uuid)} if info.store else {}
         if not identity.cluster_id:
             return View(1, identity.new_cluster_id, [info], stores=stores)
         seen = identity.seen
         number = seen.number + 1 if seen is not None else 1
         known = {**(seen.stores if seen is not None else {}), **stores}
-        return View(number, identity.cluster_id, [info], stores=known, recovering=info.returns)
+        missing = awaited(seen, [info]) if seen is not None else []
+        return View(number, identity.cluster_id, [info], missing=missing, stores=known, recovering=True)

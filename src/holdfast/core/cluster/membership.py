@@ -373,6 +373,8 @@ class Membership:
             return
         if self.view is None or self.state != "member":
             idle = self.state == "joining"
+            if idle:
+                self._formation.idle(home, request.cluster_id)
             answer = JoinAnswer(self.me, idle, "", self.info.host, self.info.port)
             self._out.whisper(home, msgspec.structs.replace(answer, cluster_id=self.identity.cluster_id))
             return
@@ -448,6 +450,8 @@ class Membership:
         if same and not self._long_sealed():
             return None
         missing = admission.missing(view, members) if state.frozen else []
+        if recovering or not members:
+            missing = admission.awaited(view, members)
         number = max(view.number, self.numbers_from) + 1
         stores = admission.stores(view, members)
         return View(number, view.cluster_id, members, left, state, ending, missing, stores, recovering)

@@ -84,6 +84,8 @@ class Log:
 
     def on_checkpoint(self, ticket: int, *, well: bool) -> None:
         """This checkpoint is durable, or there was no room."""
+        if not well:
+            self._out.note("no room for a checkpoint", level="warning")
         told = self._checkpoints.pop(ticket, None)
         if told is not None:
             told(well)

@@ -1,11 +1,14 @@
 """What does a member hold after a restart? Made of its checkpoints and of the blocks of its journal, in their order.
 
-- R-1: What a copy holds is what its checkpoint holds, and then every record of the blocks after it, as they were applied.
+- R-1: What a copy holds is what its checkpoint holds, and then every record of the blocks after it, in their order.
 - R-2: A record counts only when it continues the updates of its map: the next number, of a term that is not lower. One
   that is held already changes nothing. Anything else means that something is missing: the map ends before it, and the
   partition is uncertain. Only a checkpoint with gaps in its counter may be filled out of order.
 - R-3: When blocks are lost, every copy that needs one of them ends before them and is uncertain, until it begins anew.
-- R-4: Nothing is invented: what is uncertain is a copy that was held once, at some moment before the loss.
+- R-4: A checkpoint may hold what was never in the journal, because another member supplied it. When the newest one
+  cannot be had, the one before and the journal make a copy, but an uncertain one.
+- R-5: Nothing is invented: each map of an uncertain copy is as it was at some moment before the loss, or as what is
+  left of its history makes it.
 """
 
 from __future__ import annotations
@@ -54,7 +57,8 @@ class Recovered:
     damage: list[str] = field(default_factory=list)
     """What could not be read, or was cut, in words."""
     whole: bool = True
-    """Whether nothing durable is lost. If not, also what is not named in `uncertain` may have been held."""
+    """Whether nothing durable is lost. If not, also what is not named in `uncertain` may have been held; and so says
+    every restart until `Journal.forgive`."""
 
 
 class _Held:
@@ -82,6 +86,10 @@ class Recovery:
         self._held: dict[int, _Held] = {}
         self._baseless: dict[int, str] = {}
         """Partitions of which something is known, but no beginning."""
+        self._doubts: dict[int, tuple[int, str]] = {}
+        """Partitions of which a newer checkpoint cannot be had: of which blocks it was, and why."""
+        self._fresh: dict[int, int] = {}
+        """The last block that says that a partition begins anew, or is held no more."""
         self._rows: dict[int, Row] = {}
         self._view: View | None = None
         self._stores: dict[MemberId, str] = {}
@@ -97,6 +105,7 @@ class Recovery:
         copy = PartitionCopy(snapshot.partition, snapshot.epoch)
         for taken in snapshot.maps:
             copy.maps[taken.name] = self._map(taken)
+        copy.requests.merge(snapshot.requests)
         self._held[snapshot.partition] = _Held(copy, lsn, file)
 
     def _map(self, taken: MapSnapshot) -> MapPartition:
@@ -115,9 +124,14 @@ class Recovery:
             held.hashes = {key: word for key, word in pairs if word}
         return held
 
-    def no_base(self, partition: int, why: str) -> None:
-        """There was a checkpoint of this partition, and it cannot be had."""
-        self._baseless[partition] = why
+    def missing(self, partition: int, lsn: int, why: str) -> None:
+        """There was a checkpoint of this partition, of the blocks up to `lsn`, and it cannot be had."""
+        if self._fresh.get(partition, 0) <= lsn and self._doubts.get(partition, (0, ""))[0] <= lsn:
+            self._doubts[partition] = (lsn, why)
+
+    def void(self, partition: int, lsn: int) -> None:
+        """What was held of a partition up to this block counts no more."""
+        self._begins(partition, lsn)
 
     # -- blocks
 
@@ -176,8 +190,8 @@ class Recovery:
         elif type(entry) is Began:
             found = self._held.get(entry.partition)
             if found is None or found.lsn < lsn:
-                self._held[entry.partition] = _Held(PartitionCopy(entry.partition, entry.epoch), lsn)
-                self._baseless.pop(entry.partition, None)
+                self._begins(entry.partition, lsn)
+                self._held[entry.partition] = _Held(PartitionCopy(entry.partition, entry.epoch), lsn - 1)
         elif type(entry) is Dropped:
             self._dropped(lsn, entry)
         elif type(entry) is Checkpointed:
@@ -186,13 +200,19 @@ class Recovery:
             self._cluster_id = entry.cluster_id or self._cluster_id
             self._stores = {**entry.stores, **self._stores}
 
+    def _begins(self, partition: int, lsn: int) -> None:
+        self._fresh[partition] = lsn
+        self._baseless.pop(partition, None)
+        if partition in self._doubts and self._doubts[partition][0] < lsn:
+            del self._doubts[partition]
+
     def _dropped(self, lsn: int, entry: Dropped) -> None:
         found = self._held.get(entry.partition)
         if found is not None and found.lsn >= lsn:
             return
         if not entry.map:
+            self._begins(entry.partition, lsn)
             self._held.pop(entry.partition, None)
-            self._baseless.pop(entry.partition, None)
         elif found is not None and not found.ended:
             found.copy.maps.pop(entry.map, None)
             found.stopped.pop(entry.map, None)
@@ -229,6 +249,8 @@ class Recovery:
                     found.stopped[name] = why
                 plain = not why and updates.sequential and not held.expiries and held.lineage[-1:] != []
                 plain = plain and held.lineage[-1][0] == term
+            if record.request:
+                found.copy.requests.note(record.request)
 
     def _take(self, held: MapPartition, record: Record, term: int) -> str:
         """Apply a record if it may follow; else say what is wrong."""
@@ -261,10 +283,12 @@ class Recovery:
         recovered.whole = recovered.whole and self._whole
         for partition, found in sorted(self._held.items()):
             recovered.copies[partition] = found.copy
-            reasons = [found.ended, *found.stopped.values(), self._baseless.get(partition, "")]
+            reasons = [self._doubts.get(partition, (0, ""))[1], found.ended, *found.stopped.values()]
             if any(reasons):
                 recovered.uncertain[partition] = "; ".join(reason for reason in reasons if reason)
-        for partition, why in sorted(self._baseless.items()):
+        for partition, why in sorted(
+            {**self._baseless, **{p: why for p, (_, why) in self._doubts.items()}}.items()
+        ):
             if partition not in self._held:
                 recovered.uncertain[partition] = why
 

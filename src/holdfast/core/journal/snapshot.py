@@ -13,7 +13,7 @@ def snapshot_of(copy: PartitionCopy, now_ns: int) -> Snapshot | None:
         for held in copy.maps.values()
         if held.journal != "off" and held.updates.highest_applied
     ]
-    return Snapshot(copy.partition, copy.epoch, maps) if maps else None
+    return Snapshot(copy.partition, copy.epoch, maps, copy.requests.encode()) if maps else None
 
 
 def _map(held: MapPartition, now_ns: int) -> MapSnapshot:

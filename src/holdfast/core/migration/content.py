@@ -1,7 +1,8 @@
-"""What a partition holds, cut into chunks, while writes to it go on.
+"""What a partition holds, or a replica of it has missed, cut into chunks, while writes to it go on.
 
-Each map's keys are listed once; what has come since travels as records, and what has gone is left out. A service's
-share is asked for its pieces once, when its turn comes; they tell of that moment.
+Of each map goes what was chosen (`migration.choice`): updates that were missed, then the entries of some key ranges or
+of all. Keys are listed once; what has come since travels as records, and what has gone is left out. A service's share
+is asked for its pieces once, when its turn comes; they tell of that moment.
 """
 
 from __future__ import annotations
@@ -12,34 +13,71 @@ from collections.abc import Iterator
 from itertools import accumulate, repeat
 from operator import add
 
-from holdfast.core.messages import FillEntries, FillShare
-from holdfast.core.store.partition import MapPartition, ServicePartition
+from holdfast.core.messages import FillEntries, FillPlan, FillRecords, FillShare
+from holdfast.core.migration.choice import How
+from holdfast.core.store.digest import range_of
+from holdfast.core.store.partition import MapPartition, Record, ServicePartition
 
 ENTRY_OVERHEAD = 8
 """What an entry or a piece costs in a chunk besides its bytes, at about."""
+RECORD_BYTES = 24
+"""What a record costs in a chunk besides its key and value, at about."""
 LOOK_MIN, LOOK_MAX = 16, 4096
 """Entries that are measured at a time: about as many as fit."""
+
+
+class Part:
+    """What is sent of one map."""
+
+    __slots__ = ("held", "how", "missed", "ranges")
+
+    def __init__(
+        self,
+        held: MapPartition,
+        how: How = How.FULL,
+        ranges: tuple[int, ...] = (),
+        missed: list[tuple[int, Record]] | None = None,
+    ) -> None:
+        """`missed`: updates, with their terms; `ranges`: the key ranges that are sent whole, when it is not the map."""
+        self.held = held
+        self.how = how
+        self.ranges = ranges
+        self.missed = missed or []
 
 
 class Chunk:
     """Some of the content, and how many bytes it counts for."""
 
-    __slots__ = ("maps", "shares", "size")
+    __slots__ = ("maps", "plans", "records", "shares", "size", "sizes")
 
     def __init__(self) -> None:
         self.maps: list[FillEntries] = []
         self.shares: list[FillShare] = []
+        self.plans: list[FillPlan] = []
+        self.records: list[FillRecords] = []
         self.size = 0
+        self.sizes = {How.HISTORY: 0, How.RANGES: 0, How.FULL: 0}
+        """The same by what they are part of."""
+
+    def count(self, how: How, size: int) -> None:
+        """It has grown by so many bytes of this kind."""
+        self.size += size
+        self.sizes[how] += size
 
 
 class Listed:
-    """The keys of one map, and how many of them have been taken."""
+    """The keys of one map that are sent, and how many of them have been taken."""
 
-    __slots__ = ("held", "keys", "taken")
+    __slots__ = ("held", "how", "keys", "taken")
 
-    def __init__(self, held: MapPartition) -> None:
-        self.held = held
-        self.keys = list(held.entries)
+    def __init__(self, part: Part) -> None:
+        self.held = part.held
+        self.how = part.how
+        if part.how is How.RANGES:
+            ranges = frozenset(part.ranges)
+            self.keys = [key for key in part.held.entries if range_of(key) in ranges]
+        else:
+            self.keys = list(part.held.entries)
         self.taken = 0
 
     def look(self, count: int) -> tuple[list[bytes], list[bytes]]:
@@ -68,28 +106,60 @@ class Opened:
 
 
 class Content:
-    """What is still to be supplied of the shares of one partition."""
+    """What is still to be supplied of one partition."""
 
-    __slots__ = ("_begins", "_look", "_maps", "_opened", "_services")
+    __slots__ = ("_look", "_maps", "_missed", "_opened", "_plans", "_services")
 
-    def __init__(self, maps: list[MapPartition], services: list[ServicePartition]) -> None:
-        self._maps = deque(Listed(held) for held in maps if held.entries)
-        self._begins = [FillEntries(held.name, held.counter) for held in maps if held.counter]
+    def __init__(self, parts: list[Part], services: list[ServicePartition]) -> None:
+        whole = (How.RANGES, How.FULL)
+        self._maps = deque(Listed(part) for part in parts if part.how in whole and part.held.entries)
+        self._missed = deque((part.held.name, deque(part.missed)) for part in parts if part.missed)
+        self._plans = [
+            FillPlan(part.held.name, part.how, part.held.counter, list(part.ranges))
+            for part in parts
+            if part.held.counter
+        ]
         """For the first chunk: at which update counter the content of each map is taken (S-6)."""
         self._services = deque(services)
         self._opened: Opened | None = None
         self._look = LOOK_MIN
 
     def chunk(self, limit: int, now_ns: int) -> Chunk | None:
-        """The next chunk, of at most `limit` bytes or one entry or piece; None when all have been sent."""
+        """The next chunk, of at most `limit` bytes or one entry, record or piece; None when all have been sent."""
         chunk = Chunk()
-        chunk.maps, self._begins = self._begins, []
+        chunk.plans, self._plans = self._plans, []
         room = True
+        while room and self._missed:
+            room = self._add_records(chunk, limit)
         while room and self._maps:
             room = self._add_entries(chunk, limit, now_ns)
         while room and (self._services or self._opened is not None):
             room = self._add_pieces(chunk, limit)
-        return chunk if chunk.maps or chunk.shares else None
+        return chunk if chunk.plans or chunk.records or chunk.maps or chunk.shares else None
+
+    def _add_records(self, chunk: Chunk, limit: int) -> bool:
+        """Add what fits of the first map's updates that are left; answers whether there is room for more."""
+        name, missed = self._missed[0]
+        part = FillRecords(name, [], [])
+        room = True
+        while missed:
+            term, record = missed[0]
+            size = len(record.key) + len(record.value) + RECORD_BYTES
+            if chunk.size and chunk.size + size > limit:
+                room = False
+                break
+            missed.popleft()
+            part.records.append(record)
+            if part.runs and part.runs[-1][0] == term:
+                part.runs[-1] = (term, part.runs[-1][1] + 1)
+            else:
+                part.runs.append((term, 1))
+            chunk.count(How.HISTORY, size)
+        if part.records:
+            chunk.records.append(part)
+        if not missed:
+            self._missed.popleft()
+        return room
 
     def _add_entries(self, chunk: Chunk, limit: int, now_ns: int) -> bool:
         """Add what fits of the first map that is left; answers whether there is room for more."""
@@ -109,7 +179,7 @@ class Content:
                 size = _cut(keys, values, left, at_least=0 if chunk.size else 1)
             part.keys.extend(keys)
             part.values.extend(values)
-            chunk.size += size
+            chunk.count(listed.how, size)
             listed.taken += len(keys)
             # A chunk that is nearly full may go.
             room = room and limit - chunk.size > limit // 8
@@ -133,7 +203,7 @@ class Content:
                     chunk.shares.append(FillShare(opened.name, opened.counter, pieces, False))
                 return False
             pieces.append(opened.next)
-            chunk.size += size
+            chunk.count(How.FULL, size)
             opened.next = next(opened.pieces, None)
         chunk.shares.append(FillShare(opened.name, opened.counter, pieces, True, opened.lineage))
         self._opened = None

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from holdfast.config import Settings
 from holdfast.core.cluster.membership import Membership
-from holdfast.core.machine import MILLISECOND, MemberId, Outbox
+from holdfast.core.machine import MILLISECOND, SECOND, MemberId, Outbox
 from holdfast.core.messages import Holdings, MigrationReady, MigrationRefused, MigrationRequest, View
 from holdfast.core.migration.news import Loss
 from holdfast.core.migration.parting import why_kept
@@ -39,6 +39,8 @@ from holdfast.core.rules import Rules
 
 PAUSE_NS = 300 * MILLISECOND
 """After a refusal or a failure: let the members settle before planning again."""
+FULL_PAUSE_NS = 10 * SECOND
+"""The same while somebody's disk is full: to copy a partition takes long, and it may be refused again."""
 PARTING_NS = 250 * MILLISECOND
 """How long a member that leaves stays when it holds nothing any more: for what clients have sent it before they knew,
 and until they know. They hang up on a member that is not listed any more, and what is under way then is unknown."""
@@ -137,6 +139,7 @@ class Migrations:
                 self._repair({info.uuid for info in self._membership.members()})
                 rows = {p: row for p, row in enumerate(self.ledger.head) if row != self.ledger.table.rows[p]}
                 self.ledger.publish(rows)
+            self.returns.accepted = not self.ledger.table.assigned
             self._discard_plan()
             self.control()
 
@@ -409,9 +412,11 @@ class Migrations:
             return
         rows, lost = self.returns.table(len(self.ledger.head))
         if not rows:
-            self._first_assignment(candidates)
+            if len(candidates) >= self._settings.cluster.initial_members:
+                self._first_assignment(candidates)
             return
         self.ledger.propose(rows)
+        self.returns.accepted = False
         self._out.note("the table of before is found", partitions=len(rows), without_a_copy=len(lost))
         if lost:
             self._repair({info.uuid for info in self._membership.members()})
@@ -493,7 +498,8 @@ class Migrations:
         self._discard_plan()
         if not self._paused:
             self._paused = True
-            self._out.timer("plan", PAUSE_NS, PAUSE_NS // 2)
+            pause_ns = FULL_PAUSE_NS if self._membership.wishes.full else PAUSE_NS
+            self._out.timer("plan", pause_ns, pause_ns // 2)
 
     def on_timer(self, name: str) -> None:
         """The pause after a failure ("plan"), or the delay after a crash ("delay"), is over."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.config import Settings
+from holdfast.core.cluster.admission import awaited
 from holdfast.core.cluster.membership import Membership
 from holdfast.core.machine import MILLISECOND, MemberId, Outbox
 from holdfast.core.messages import Holdings, Kept, MemberInfo, View
@@ -39,6 +40,7 @@ class Returns:
         self._rules = rules
         self._membership = membership
         self._width = width
+        self._holders = settings.holders()
         self._policy = settings.cluster.missing_stores
         self._patience_ns = PATIENCE * settings.cluster.suspect_after_ms * MILLISECOND
         self._holdings: dict[MemberId, Holdings] = {}
@@ -89,13 +91,15 @@ class Returns:
     @property
     def missing(self) -> list[MemberInfo]:
         """Members of the last view before the cluster was stopped that kept files, and are not here."""
-        views = [one.seen for one in self._holdings.values() if one.seen is not None]
-        if not views:
+        view = self._membership.view
+        if view is None:
             return []
-        last = max(views, key=lambda view: view.number)
-        here = {info.store for info in self._membership.members()}
-        wanted = [*last.members, *last.missing]
-        return [info for info in wanted if info.store and not info.lite and info.store not in here]
+        views = [one.seen for one in self._holdings.values() if one.seen is not None]
+        last = [max(views, key=lambda view: view.number)] if views else []
+        found = {
+            info.store: info for known in (view, *last) for info in awaited(known, self._membership.members())
+        }
+        return list(found.values())
 
     def why_waiting(self) -> str:
         """What the table of a stopped cluster waits for (X-1); empty when it can be made."""
@@ -128,25 +132,36 @@ class Returns:
         """
         newest = self._newest_rows()
         highest = max((row.version for row in newest.values()), default=0)
-        version = next_generation(highest)
+        version = next_generation(highest, f"{self._membership.me} {partitions}")
         rows: dict[int, Row] = {}
         lost: list[int] = []
         for partition in range(partitions) if newest else ():
             row = newest.get(partition, Row())
-            made = revived(
-                row, self._claims(partition, row), self._width, version=version, uncertain=self.accepted
-            )
+            made = self._revived(partition, row, version)
+            if made is None and not row.version:
+                # Nobody knows a row of it: it was never given to anybody.
+                empty = (None,) * (self._width - 1)
+                made = Row(version, (self._membership.data_members()[0].uuid, *empty))
             if made is None:
                 lost.append(partition)
-                made = Row(version, row.replicas or (None,) * self._width, row.epoch, row.behind)
+                made = Row(version, row.replicas, row.epoch, row.behind)
             rows[partition] = made
         return rows, lost
 
     def revive(self, partition: int, row: Row) -> Row | None:
         """X-2: the row with those in it who have come back with their copies; None when nobody has."""
-        claims = self._claims(partition, row)
-        version = row.version + self._width + 1
-        return revived(row, claims, self._width, version=version, uncertain=self.accepted) if claims else None
+        return self._revived(partition, row, row.version + self._width + 1)
+
+    def _revived(self, partition: int, row: Row, version: int) -> Row | None:
+        holders = self._holders if self._rules.holds("owner-by-proof") else self._width
+        return revived(
+            row,
+            self._claims(partition, row),
+            self._width,
+            version=version,
+            holders=self._width if self.accepted else holders,
+            uncertain=self.accepted,
+        )
 
     def arranging(
         self, here: Sequence[int], now: Sequence[Slots], candidates: Sequence[Candidate], replicas: int

@@ -17,7 +17,6 @@ The content always comes from the primary, also when a backup moves. Writes go o
       the partition is being copied             refused
       an answer to a supply that has ended      has no effect
       a refusal of the destination              ends the supply, and a migration is refused to the master
-      a repair, not in office, or it is moving  refused, in words
 
 - S-5: One chunk is under way for each supply, and at most `parallel` supplies at once. A chunk has at most
   `partitions.chunk_bytes`, or one entry. Of all supplies together at most `partitions.flight_bytes` are not yet
@@ -25,6 +24,9 @@ The content always comes from the primary, also when a backup moves. Writes go o
 - S-6: The receiver may hear once more of writes that were made before the content was taken, and not of what has undone
   them since. The first chunk says at which update counters the content begins: what was recorded up to them is in the
   content, or over.
+- S-7: The answer to the empty chunk says what the receiver has. Of each map only what it misses is sent, if that is
+  known (`migration.choice`); what memory does not hold any more is asked of the journal first. The reason is told.
+- S-8: A repair of a replica that is in office beside its primary gives way to a migration.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from collections import deque
 from collections.abc import Callable
 
 from holdfast.config import Settings
-from holdfast.core.machine import MemberId, Outbox
+from holdfast.core.machine import HistoryRead, MemberId, Outbox, ReadHistory
 from holdfast.core.messages import (
     Fill,
     Filled,
@@ -43,55 +45,19 @@ from holdfast.core.messages import (
     MigrationRefused,
     MigrationRequest,
 )
-from holdfast.core.migration.content import Chunk, Content
+from holdfast.core.migration.choice import Base, Choice, Demand, How, Mine, choose
+from holdfast.core.migration.content import Chunk, Content, Part
 from holdfast.core.migration.services import Endpoint, MigrationEvent
+from holdfast.core.migration.supply import Supply, Told, stretch, tell
 from holdfast.core.placement.migration import Migration
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.rules import Rules
+from holdfast.core.store.digest import RangeDigests
 from holdfast.core.store.partition import MapPartition
 
 EMPTY = Chunk()
-
-
-class Supply:
-    """One partition on its way to one member."""
-
-    __slots__ = (
-        "content",
-        "flight",
-        "index",
-        "last_sent",
-        "master",
-        "migration",
-        "partition",
-        "ready",
-        "sequence",
-        "ticket",
-        "to",
-        "told",
-        "version",
-    )
-
-    def __init__(self, partition: int, version: int, to: MemberId, index: int, ticket: int) -> None:
-        self.partition = partition
-        self.version = version
-        self.to = to
-        self.index = index
-        """The replica index that the receiver will have: it gets the maps that such a replica holds."""
-        self.ticket = ticket
-        self.sequence = 0
-        self.last_sent = False
-        self.content: Content | None = None
-        self.ready: Chunk | None = None
-        """A chunk that waits until it may go (S-5)."""
-        self.flight = 0
-        """Bytes of the chunk that is not yet acknowledged."""
-        self.migration: Migration | None = None
-        self.master: MemberId | None = None
-        self.told: list[Callable[[str], None]] = []
-        """Who wants to hear how it ends: "", or why the receiver was not filled."""
 
 
 class Source:
@@ -114,7 +80,9 @@ class Source:
         filled: Callable[[int, MemberId], None],
         master: Callable[[], MemberId | None],
         view_number: Callable[[], int],
+        journal: bool = False,
     ) -> None:
+        """`journal`: whether this member has one to be asked for older updates."""
         self._me = me
         self._out = out
         self._rules = rules
@@ -128,6 +96,11 @@ class Source:
         self._filled = filled
         self._master = master
         self._view_number = view_number
+        self._journal = journal
+        self._terms = rules.holds("term")
+        self._reads: dict[int, tuple[Supply, MapPartition, int]] = {}
+        """What the journal was asked for: by ticket the supply, the map, and up to which number."""
+        self._read_tickets = 0
         self._chunk_bytes = settings.partitions.chunk_bytes
         self._flight_bytes = settings.partitions.flight_bytes
         self._parallel = settings.partitions.parallel_migrations
@@ -142,6 +115,10 @@ class Source:
         """Bytes that were sent and are not yet acknowledged."""
         self.bytes_sent = 0
         self.chunks_sent = 0
+        self.bytes_history = self.bytes_ranges = self.bytes_full = 0
+        """Of these: missed updates, key ranges that differed, and all else."""
+        self.fills = dict.fromkeys(How, 0)
+        """How many maps of partitions were brought up to date, by what was sent."""
         lane.drained = self._on_drained
 
     # -- what asks for a supply
@@ -162,6 +139,8 @@ class Source:
         if why:
             self._out.send(sender, MigrationRefused(request.view, partition, request.version, why))
             return
+        for repair in [s for s in self._running.values() if s.partition == partition]:
+            self._end(repair, "the partition is moving")
         supply = self._new(partition, MemberId(migration.destination), migration.destination_new)
         supply.migration = migration
         supply.master = sender
@@ -184,7 +163,7 @@ class Source:
         stored = self._stored_row(partition)
         if stored is not None and stored.version > row.version:
             return f"the decision on version {stored.version} is outstanding"
-        if any(key[0] == partition for key in self._running):
+        if any(s.partition == partition and not s.is_repair for s in self._running.values()):
             return "the partition is being copied already"
         return ""
 
@@ -192,8 +171,8 @@ class Source:
         """Fill a replica of the row that holds something else; `filled` is called when it holds everything."""
         self._supply(partition, member)
 
-    def refill(self, partition: int, member: MemberId, told: Callable[[str], None]) -> None:
-        """Fill a backup anew while this member serves, because an operator says so; writes go on.
+    def refill(self, partition: int, member: MemberId, told: Told, *, compare: bool = True) -> None:
+        """Mend a backup while this member serves; writes go on. `compare`: its content may be wrong, too.
 
         The backup keeps its copy until the new one is complete. `told` hears "" then, or why that is not so.
         """
@@ -201,33 +180,36 @@ class Source:
         if why:
             told(why)
         else:
-            self._supply(partition, member).told.append(told)
+            supply = self._supply(partition, member, compare=compare)
+            supply.told.append(told)
 
     def _why_not_refilled(self, partition: int, member: MemberId) -> str:
         row = self._rows[partition]
         if row.owner != self._me:
             return f"the primary is {row.owner}"
-        if row.index_of(member) < 1:
+        if member not in row.holding[1:]:
             return f"{member} is no backup of partition {partition}"
         if not self._is_active(partition):
             return "the primary is just taking office"
-        if self._moves(partition):
+        if self.moves(partition):
             return "the partition is moving"
         stored = self._stored_row(partition)
         if stored is not None and stored.version > row.version:
             return f"the decision on version {stored.version} is outstanding"
         return ""
 
-    def _moves(self, partition: int) -> bool:
+    def moves(self, partition: int) -> bool:
+        """Whether a migration of this partition is under way here."""
         return any(s.partition == partition and s.migration is not None for s in self._running.values())
 
-    def _supply(self, partition: int, member: MemberId) -> Supply:
+    def _supply(self, partition: int, member: MemberId, *, compare: bool = False) -> Supply:
         """The supply that fills this replica of the row: the one that is under way or waits, else a new one."""
         version = self._rows[partition].version
         for supply in [*self._running.values(), *self._queue]:
             if (supply.partition, supply.to, supply.version) == (partition, member, version):
                 return supply
         supply = self._new(partition, member, self._rows[partition].index_of(member))
+        supply.compare = compare
         if len(self._running) >= self._parallel:
             self._queue.append(supply)
         else:
@@ -250,8 +232,13 @@ class Source:
         supply.flight = chunk.size
         self.flight += chunk.size
         self.bytes_sent += chunk.size
+        self.bytes_history += chunk.sizes[How.HISTORY]
+        self.bytes_ranges += chunk.sizes[How.RANGES]
+        self.bytes_full += chunk.sizes[How.FULL]
+        supply.bytes += chunk.size
         self.chunks_sent += 1
         joining = supply.migration is not None
+        requests = copy.requests.encode() if last else b""
         self._out.send(
             supply.to,
             Fill(
@@ -265,6 +252,10 @@ class Source:
                 supply.index,
                 chunk.maps,
                 chunk.shares,
+                chunk.plans,
+                chunk.records,
+                supply.compare and supply.sequence == 0,
+                requests,
             ),
         )
         if joining and not self._rules.holds("copy-complete"):
@@ -282,7 +273,9 @@ class Source:
             self._arrived(supply)
             return
         if supply.sequence == 0:
-            self._open(supply)
+            supply.sequence = 1
+            self._open(supply, answer.demand)
+            return
         supply.sequence += 1
         self._next(supply)
 
@@ -311,14 +304,85 @@ class Source:
         if master is not None:
             self._out.send(master, MigrationRefused(self._view_number(), partition, supply.version, why))
 
-    def _open(self, supply: Supply) -> None:
-        """The receiver is ready: from now on it gets every record, and the content as it is now (S-1)."""
+    # -- what is sent
+
+    def _open(self, supply: Supply, demand: Demand | None) -> None:
+        """The receiver is ready: from now on it gets every record, and what it misses up to now (S-1, S-7)."""
         copy = self._copies.held[supply.partition]
         if supply.migration is not None:
             self._lane.joining[supply.partition] = (supply.to, supply.index)
             self._lane.retarget(copy)
+        supply.demand = demand
+        for held in self._maps(supply):
+            base = self._base(supply, held.name)
+            choice = self._choose(supply, held, base, held.remembered_from)
+            if choice.short and self._journal and held.journal != "off" and base is not None:
+                self._read(supply, held, base)
+            else:
+                self._chosen(supply, held, choice)
+        if not supply.reading:
+            self._begin(supply)
+
+    def _base(self, supply: Supply, name: str) -> Base | None:
+        maps = supply.demand.maps if supply.demand is not None else []
+        return next((base for base in maps if base.map == name), None)
+
+    def _choose(self, supply: Supply, held: MapPartition, base: Base | None, starts: int) -> Choice:
+        demand = supply.demand
+        same_epoch = demand is None or demand.epoch == self._copies.held[supply.partition].epoch
+        digests = RangeDigests.digests(held.entries) if base is not None and base.digests else ()
+        mine = Mine(held.proven_lineage(), held.counter, len(held.entries), starts, digests)
+        return choose(mine, base, same_epoch=same_epoch, terms=self._terms)
+
+    def _chosen(self, supply: Supply, held: MapPartition, choice: Choice) -> None:
+        supply.choices[held.name] = choice
+        if choice.how is not How.FULL and choice.after < held.counter and held.tail is not None:
+            supply.missed[held.name] = held.tail.since(choice.after)
+
+    def _read(self, supply: Supply, held: MapPartition, base: Base) -> None:
+        """Ask the journal for what memory does not hold any more. What comes after now is sent as it is written."""
+        self._read_tickets += 1
+        supply.reading += 1
+        self._reads[self._read_tickets] = (supply, held, held.counter)
+        self._out.effects.append(
+            ReadHistory(self._read_tickets, supply.partition, held.name, base.lwm, held.counter)
+        )
+
+    def on_history(self, event: HistoryRead) -> None:
+        """The journal has answered: what it has, or from where on it would have."""
+        asked = self._reads.pop(event.ticket, None)
+        if asked is None:
+            return
+        supply, held, upto = asked
+        supply.reading -= 1
+        base = self._base(supply, held.name)
+        records = stretch(event.records, base.lwm if base is not None else 0, upto)
+        if records is not None and base is not None:
+            choice = self._choose(supply, held, base, base.lwm)
+            if choice.how is not How.FULL:
+                supply.missed[held.name] = records
+        else:
+            starts = event.since if event.since >= 0 else held.remembered_from
+            choice = self._choose(supply, held, base, max(starts, base.lwm + 1 if base is not None else 0))
+        supply.choices[held.name] = choice
+        if not supply.reading:
+            self._begin(supply)
+
+    def _begin(self, supply: Supply) -> None:
+        """Everything is chosen: send it."""
+        copy = self._copies.held[supply.partition]
+        parts: list[Part] = []
+        for held in self._maps(supply):
+            choice = supply.choices.get(held.name)
+            if choice is None:
+                # It has come into being since.
+                parts.append(Part(held))
+            else:
+                self.fills[choice.how] += 1
+                parts.append(Part(held, choice.how, choice.ranges, supply.missed.pop(held.name, None)))
         services = [held for held in copy.services.values() if self._copies.wanted(held.name, supply.index)]
-        supply.content = Content(self._maps(supply), services)
+        supply.content = Content(parts, services)
+        self._next(supply)
 
     def _maps(self, supply: Supply) -> list[MapPartition]:
         """The maps that the receiver will hold."""
@@ -357,7 +421,7 @@ class Source:
         """The last chunk: no entries, but the update counters that the content stands at."""
         last = Chunk()
         last.maps = [
-            FillEntries(held.name, held.counter, lineage=held.lineage) for held in self._maps(supply)
+            FillEntries(held.name, held.counter, lineage=list(held.lineage)) for held in self._maps(supply)
         ]
         self._send(supply, last, last=True)
 
@@ -367,12 +431,30 @@ class Source:
             self._finish(supply)
 
     def _arrived(self, supply: Supply) -> None:
+        self._note(supply)
         if supply.migration is None:
             self._end(supply)
             self._filled(supply.partition, supply.to)
             self._next_in_queue()
         elif self._rules.holds("copy-complete"):
             self._report(supply)
+
+    def _note(self, supply: Supply) -> None:
+        """Tell what was sent, and why so much: of the map of which it was most."""
+        if not supply.choices:
+            return
+        name, choice = max(supply.choices.items(), key=lambda item: item[1].how)
+        usual = choice.how in (How.SAME, How.HISTORY) or supply.demand is None or not supply.demand.maps
+        self._out.note(
+            "replica synchronised",
+            level="debug" if usual else "info",
+            partition=supply.partition,
+            to=supply.to,
+            how=choice.how.name.lower(),
+            map=name,
+            why=choice.why,
+            bytes=supply.bytes,
+        )
 
     def _report(self, supply: Supply) -> None:
         master = self._master()
@@ -386,9 +468,9 @@ class Source:
         while self._queue and len(self._running) < self._parallel:
             supply = self._queue.popleft()
             if supply.version != self._rows[supply.partition].version:
-                _tell(supply, "the row has changed")
-            elif self._moves(supply.partition):
-                _tell(supply, "the partition is moving")
+                tell(supply, "the row has changed")
+            elif self.moves(supply.partition):
+                tell(supply, "the partition is moving")
             else:
                 self._start(supply)
 
@@ -397,8 +479,10 @@ class Source:
     def _end(self, supply: Supply, why: str = "") -> None:
         del self._running[supply.partition, supply.to]
         supply.ready = None
+        for ticket in [ticket for ticket, asked in self._reads.items() if asked[0] is supply]:
+            del self._reads[ticket]
         self._landed(supply)
-        _tell(supply, why)
+        tell(supply, why)
 
     def _landed(self, supply: Supply) -> None:
         """What it had in flight is not any more."""
@@ -445,7 +529,8 @@ class Source:
     def reset(self) -> None:
         """This member was removed: nothing is on its way any more."""
         for supply in [*self._running.values(), *self._queue]:
-            _tell(supply, "this member was removed from the cluster")
+            tell(supply, "this member was removed from the cluster")
+        self._reads.clear()
         self._running.clear()
         self._held_up.clear()
         self.flight = 0
@@ -460,14 +545,9 @@ class Source:
         return {
             "supplies": len(self._running) + len(self._queue) + len(self._draining),
             "early migration requests": len(self._early),
+            "reads of history": len(self._reads),
         }
 
     def active(self) -> list[tuple[Migration, int]]:
         """The migrations in which this member is the primary, with the version that each starts from."""
         return [(s.migration, s.version) for s in self._running.values() if s.migration is not None]
-
-
-def _tell(supply: Supply, why: str) -> None:
-    told, supply.told = supply.told, []
-    for one in told:
-        one(why)

@@ -14,12 +14,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import mmh3
+
 from holdfast.core.machine import MemberId
 from holdfast.core.messages import Kept
 from holdfast.core.placement.table import Row
 
-GENERATION = 1 << 20
-"""The table of a cluster that was stopped as a whole goes on at the next multiple of this."""
+GENERATION = 1 << 50
+"""The table of a cluster that was stopped as a whole goes on beyond the next multiple of this."""
+SPREAD = 1 << 24
+STEPS = 1 << 24
+"""So many versions lie between two places where a generation may begin."""
 
 
 class Claim(NamedTuple):
@@ -32,20 +37,27 @@ class Claim(NamedTuple):
 
 
 def revived(
-    newest: Row, claims: Sequence[Claim], width: int, *, version: int, uncertain: bool = False
+    newest: Row,
+    claims: Sequence[Claim],
+    width: int,
+    *,
+    version: int,
+    holders: int,
+    uncertain: bool = False,
 ) -> Row | None:
     """The row with the claimants in it, `width` slots wide; None when nobody can prove that he holds the partition.
 
-    `uncertain`: the operator accepts copies, too, of which some part may be lost.
+    `holders`: how many replicas of a row, from the owner on, hold every map that has a backup at all. `uncertain`: the
+    operator accepts copies, too, of which some part may be lost.
     """
     proven = [
         claim
         for claim in claims
         if claim.kept.epoch == newest.epoch and (claim.kept.whole or uncertain) and claim.member is not None
     ]
-    if not proven:
+    if not any(claim.slot < holders for claim in proven):
         return None
-    ranked = sorted(proven, key=_rank)
+    ranked = sorted(proven, key=lambda claim: (claim.slot >= holders, *_rank(claim)))
     owner = ranked[0]
     others = sorted((claim for claim in ranked[1:] if claim.kept.whole), key=lambda claim: claim.slot)
     members: list[MemberId | None] = [owner.member, *(claim.member for claim in others)]
@@ -58,6 +70,11 @@ def _rank(claim: Claim) -> tuple[bool, int, int, int]:
     return not claim.kept.whole, -len(counters), -sum(count for _, count, _ in counters), claim.slot
 
 
-def next_generation(version: int) -> int:
-    """The version of revived rows when `version` is the highest that is known (E-3)."""
-    return (version // GENERATION + 1) * GENERATION
+def next_generation(version: int, entropy: str) -> int:
+    """The version of revived rows when `version` is the highest that is known (E-3).
+
+    Two parts of a cluster may be revived apart, if an operator accepts that: so that their terms are not the same, it
+    depends on the `entropy` of who revives it.
+    """
+    spread = int(mmh3.hash(entropy, signed=False)) % SPREAD
+    return (version // GENERATION + 1) * GENERATION + spread * STEPS

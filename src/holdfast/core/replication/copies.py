@@ -3,29 +3,31 @@
 - B-1: Records are accepted only from the primary that this member's row names, at the same version; of a
   newer version they wait until the row is known, of an older one they are not acknowledged.
 - B-2: Records are applied in the order of the update counter, each once; what comes too early waits.
-- B-3: A copy is dropped only when a committed row does not name this member any more.
+- B-3: A copy is dropped only when a committed row does not name this member any more. One that rows have taken from a
+  member that was removed though alive is kept for a while: to begin with, if the partition comes back to it.
 
-A copy that is being filled follows its primary too: its records come through here (`migration.destination`).
+A copy that is being filled follows its primary too: its records come through here (`migration.destination`), also while
+the present copy waits for one that it misses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.config import Settings
 from holdfast.core.journal.entries import Began, Dropped
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import MemberId, Outbox
-from holdfast.core.messages import Enlist, Enlisted, Replicate, Replicated, Section
+from holdfast.core.messages import Ack, Enlist, Enlisted, Replicate, Replicated, Section
 from holdfast.core.migration.services import Endpoint, MigrationEvent, Service, Services
 from holdfast.core.placement.table import Row
 from holdfast.core.rules import Rules
-from holdfast.core.store.partition import Change, JournalMode, MapPartition, PartitionCopy, Record
+from holdfast.core.store.partition import FOLD_AT, Change, JournalMode, MapPartition, PartitionCopy, Record
 from holdfast.errors import InvariantBroken
 
 if TYPE_CHECKING:
-    from holdfast.core.migration.destination import Shadow
+    from holdfast.core.migration.shadow import Shadow
 
 NEVER = 1 << 62
 """An update counter that no map reaches."""
@@ -50,15 +52,29 @@ class Copies:
         self._awaits_disk = False
         """Whether something of the message that is being taken has to be durable before it is acknowledged."""
         self._settings = settings
+        self.request_ids = settings.replication.request_ids
+        """How many requests a copy remembers."""
+        self.collected: Callable[[list[Ack]], None] = lambda acks: None
+        """Told which clients wait for this member, when it holds what they wait for."""
         self._out = out
         self._fence = rules.holds("fence")
         self._ordered = rules.holds("record-order")
         self._rows = rows
         self.held: dict[int, PartitionCopy] = {}
-        self.stale: dict[int, PartitionCopy] = {}
-        """What this member held before it came (back), of partitions that no row of now gives to it."""
         self.shadows: dict[int, Shadow] = {}
         """The copies that are being filled; `migration.destination` makes and ends them."""
+        self.stale: dict[int, PartitionCopy] = {}
+        """Copies of partitions that this member does not hold any more, to begin with (`base`)."""
+        self._in_exile: set[int] = set()
+        """What was held when this member was removed, until it knows the newest rows; and where it is behind."""
+        self.completed: Callable[[int], None] = lambda partition: None
+        """Told when a copy that is being filled has become whole by a record."""
+        self.applied: Callable[[int], None] = lambda partition: None
+        """Told when records of a partition were taken that somebody watches."""
+        self.watched: set[int] = set()
+        """The partitions of which `applied` is told."""
+        self._terms = rules.holds("term")
+        self._tail_bytes = settings.replication.tail_bytes
         self.services = Services(me, self.held, self, services)
         self._early: dict[int, list[tuple[MemberId, Replicate | Enlist]]] = {}
 
@@ -70,13 +86,42 @@ class Copies:
         taken = [section.partition for section in message.sections if self._take(sender, message, section)]
         if taken:
             answer = Replicated(message.batches, taken)
-            if self._awaits_disk and self._disk_acks:
-                self._log.when_durable(lambda: self._out.send(sender, answer))
-            else:
+            acks = self._acks_of(message, taken) if message.acks else []
+
+            def tell() -> None:
                 self._out.send(sender, answer)
+                if acks:
+                    self.collected(acks)
+
+            if self._awaits_disk and self._disk_acks:
+                self._log.when_durable(tell)
+            else:
+                tell()
             for partition in taken:
                 if partition in self._early:
                     self.retry(partition)
+        if self.shadows or self.watched:
+            for section in message.sections:
+                self._look_at(section.partition)
+
+    def _acks_of(self, message: Replicate, taken: list[int]) -> list[Ack]:
+        """What clients can be told now. What waits for one partition whose records are kept waits with these; what
+        waits for several is not told at all: the client gives up waiting, and does not know.
+        """
+        sections = {section.partition for section in message.sections}
+        kept = sections.difference(taken)
+        found: list[Ack] = []
+        for ack in message.acks:
+            rest = [partition for partition in ack.partitions if partition in kept]
+            if not sections.issuperset(ack.partitions):
+                continue
+            if not rest:
+                found.append(ack)
+            elif len(rest) == 1 and self._early.get(rest[0]):
+                early = self._early[rest[0]][-1][1]
+                if isinstance(early, Replicate) and early.batches == message.batches:
+                    early.acks.append(Ack(ack.client, ack.correlations, rest))
+        return found
 
     def _take(self, sender: MemberId, message: Replicate, section: Section) -> bool:
         partition = section.partition
@@ -93,25 +138,33 @@ class Copies:
         copy = self.held.get(partition) if backup else None
         if copy is None and not filling:
             return False
-        if copy is not None and self._gap(copy, section):
-            if shadow is not None and filling and not shadow.complete:
-                # A wrong copy is being replaced. What has come is not held before that is done, but it belongs to the
-                # new copy: its last chunk says up to where that reaches.
-                for record in section.records:
-                    shadow.take(record, self._out.now_ns, section.term)
-            self._keep(sender, partition, Replicate(message.batches, [section]))
-            return False
+        waits = copy is not None and self._gap(copy, section)
         if shadow is not None and filling:
-            if shadow.complete and self._gap(shadow.copy, section):
-                self._keep(sender, partition, Replicate(message.batches, [section]))
-                return False
-            for record in section.records:
-                shadow.take(record, section.term, self._out.now_ns)
-            if shadow.complete:
-                self._write_down(shadow.copy, section, section.records)
-        if copy is not None:
+            waits = self._take_into(shadow, section) or waits
+        if waits:
+            self._keep(sender, partition, Replicate(message.batches, [section]))
+        elif copy is not None:
             self._write(copy, section)
-        return True
+        return not waits
+
+    def _look_at(self, partition: int) -> None:
+        """After records: has a copy become whole, and does somebody watch?"""
+        shadow = self.shadows.get(partition)
+        if shadow is not None and not shadow.complete and shadow.look():
+            self.completed(partition)
+        if partition in self.watched:
+            self.applied(partition)
+
+    def _take_into(self, shadow: Shadow, section: Section) -> bool:
+        """Give the records to a copy that is being filled; answers whether it has to wait for others first."""
+        whole = shadow.complete
+        if whole and self._gap(shadow.copy, section):
+            return True
+        for record in section.records:
+            shadow.take(record, section.term, self._out.now_ns)
+        if whole:
+            self._write_down(shadow.copy, section, section.records)
+        return False
 
     def _write_down(self, copy: PartitionCopy, section: Section, applied: list[Record]) -> None:
         """Write the records of journalled maps down; those that were applied before may not be durable yet."""
@@ -159,6 +212,7 @@ class Copies:
         now_ns = self._out.now_ns
         index = self._rows[section.partition].index_of(self._me)
         applied: list[Record] = []
+        by_map: dict[MapPartition, list[Record]] = {}
         for record in section.records:
             held = copy.find(record)
             if held is None:
@@ -169,7 +223,14 @@ class Copies:
                 continue
             held.enter(section.term)
             held.apply(record, now_ns)
+            copy.requests.note(record.request)
             applied.append(record)
+            if record.change is not Change.CALL:
+                by_map.setdefault(held, []).append(record)
+        for held, records in by_map.items():
+            held.keep(section.term, records, self._tail_bytes)
+            if held.touched is not None and len(held.touched) >= FOLD_AT:
+                held.fold()
         self._write_down(copy, section, applied)
 
     def open(self, copy: PartitionCopy, name: str) -> MapPartition:
@@ -201,9 +262,14 @@ class Copies:
             elif row.version == version and row.owner == sender:
                 copy = self.held.get(partition)
                 mine = self.counters(copy, row.index_of(self._me)) if copy is not None else None
-                answers.append((partition, version, mine == [tuple(one) for one in counters]))
+                answers.append((partition, version, self._equal(mine, counters)))
         if answers:
             self._out.send(sender, Enlisted(answers))
+
+    def _equal(self, mine: list[tuple[str, int, int]] | None, counters: list[tuple[str, int, int]]) -> bool:
+        if mine is None or self._terms:
+            return mine == [tuple(one) for one in counters]
+        return [one[:2] for one in mine] == [tuple(one[:2]) for one in counters]
 
     def counters(self, copy: PartitionCopy, index: int) -> list[tuple[str, int, int]]:
         """Low watermarks, and their terms, of the maps that a replica with this index holds."""
@@ -220,19 +286,22 @@ class Copies:
         self, partition: int, old: Row, new: Row, arrived: PartitionCopy | None
     ) -> PartitionCopy | None:
         """A committed row: keep, take what has arrived, begin anew, or forget. Answers the copy held from now on."""
+        if self._me in old.behind:
+            # It was missing while the table was frozen, and has kept what it held.
+            self._in_exile.add(partition)
         self.services.row_changed(partition, old, new, arrived)
         index = new.index_of(self._me)
         if index < 0:
-            if self.held.pop(partition, None) is not None:
-                self._log.note(Dropped(partition))
+            self._let_go(partition, new)
             return None
         copy = self.held.get(partition)
         if copy is None:
             copy = self._take_back(partition, new)
+        self.stale.pop(partition, None)
         if copy is None and old.version and new.epoch == old.epoch:
             raise InvariantBroken(f"row {new} of partition {partition} names {self._me}, which holds no copy")
         if copy is None or copy.epoch < new.epoch:
-            copy = self.held[partition] = PartitionCopy(partition, new.epoch)
+            copy = self.held[partition] = PartitionCopy(partition, new.epoch, self.request_ids)
             self._log.note(Began(partition, new.epoch))
         self.services.furnish(copy, index)
         return copy
@@ -242,11 +311,29 @@ class Copies:
         copy = self.stale.get(partition)
         if copy is None or copy.epoch != row.epoch:
             return None
-        del self.stale[partition]
         self.held[partition] = copy
         for held in copy.maps.values():
             held.journal = self._settings.map(held.name).journal if self._log.on else "off"
         return copy
+
+    def _let_go(self, partition: int, new: Row) -> None:
+        copy = self.held.pop(partition, None)
+        if copy is not None:
+            self._log.note(Dropped(partition))
+            if partition in self._in_exile:
+                self._in_exile.discard(partition)
+                self.stale[partition] = copy
+        kept = self.stale.get(partition)
+        if kept is not None and kept.epoch < new.epoch:
+            del self.stale[partition]
+
+    def replace(self, partition: int, copy: PartitionCopy) -> None:
+        """A replica of the row is brought up to date: this is its copy from now on."""
+        self.held[partition] = copy
+
+    def base(self, partition: int) -> PartitionCopy | None:
+        """What is here of a partition to begin with, when it is filled: the copy that is held, or one of before."""
+        return self.held.get(partition) or self.stale.get(partition)
 
     def drop_stale(self) -> None:
         """All is where it belongs: what this member had before is of no use any more."""
@@ -254,6 +341,7 @@ class Copies:
             if partition not in self.held and partition not in self.shadows:
                 self._log.note(Dropped(partition))
         self.stale.clear()
+        self._in_exile.clear()
 
     # -- the record store as a service: what it is told of migrations
 
@@ -262,7 +350,7 @@ class Copies:
 
     def commit(self, event: MigrationEvent) -> None:
         """A source keeps the maps that its new index holds."""
-        if event.endpoint is Endpoint.SOURCE:
+        if event.endpoint is Endpoint.SOURCE and (event.new >= 0 or event.partition not in self._in_exile):
             self._keep_maps_of(event.partition, event.new)
 
     def rollback(self, event: MigrationEvent) -> None:
@@ -294,3 +382,8 @@ class Copies:
     def removed(self) -> None:
         """This member was removed from the cluster, though alive: it keeps its copies, and hears of nothing more."""
         self._early.clear()
+        self._in_exile |= self.held.keys()
+
+    def returned(self) -> None:
+        """It is back, and knows the newest rows: what is taken from it now is not needed to begin with."""
+        self._in_exile.clear()

@@ -10,7 +10,7 @@ Updates are numbered 1, 2, 3… A range `(start, count)` means the numbers start
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 import msgspec
 
@@ -101,7 +101,7 @@ class UpdateCounter:
             starts[after] = start
             counts[after] += end - start
         else:
-            if len(starts) >= GAPS_MAX:
+            if len(starts) >= GAPS_MAX and start > self.lwm:
                 raise CounterBroken(f"more than {GAPS_MAX} gaps after {self.lwm}")
             starts.insert(after, start)
             counts.insert(after, end - start)
@@ -115,8 +115,8 @@ class UpdateCounter:
         if value <= self.lwm:
             return False
         starts, counts = self._starts, self._counts
-        gone = bisect_right(starts, value)
-        if gone and starts[gone - 1] + counts[gone - 1] > value > starts[gone - 1]:
+        gone = bisect_left(starts, value)  # one that starts at the value is all above it
+        if gone and starts[gone - 1] + counts[gone - 1] > value:
             raise CounterBroken(f"{value} lies within a range that is held, from {starts[gone - 1]}")
         del starts[:gone], counts[:gone]
         self.lwm = value
@@ -180,7 +180,7 @@ class UpdateCounter:
             )
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             raise CounterBroken(f"not an update counter: {error}") from error
-        if version != VERSION or lwm < 0 or len(starts) != len(counts):
+        if version != VERSION or lwm < 0 or len(starts) != len(counts) or len(starts) > GAPS_MAX:
             raise CounterBroken(f"not an update counter of version {VERSION}")
         counter = cls(lwm)
         reached = lwm

@@ -10,62 +10,43 @@ destination of a running migration of those partitions, holds it.
 - P-2: When a row changes and this member stays primary, unfinished records are sent again at the new version.
 - P-3: When this member is no longer primary, what is unfinished is unknown, and said to be.
 - P-4: What a map with journal = "sync" has written is durable here, too, before it is acknowledged.
+- P-5: What is not acknowledged after `replication.backup_timeout_ms` is unknown, and said to be, with the reason. The
+  batch stays until all hold it, so that copies become equal.
+- P-6: What is kept for backups is bounded (`backlog`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from holdfast.config import Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import MemberId, Outbox
-from holdfast.core.messages import Replicate, Replicated, Section
+from holdfast.core.machine import MILLISECOND, SECOND, MemberId, Outbox
+from holdfast.core.messages import Ack, Replicate, Replicated, Section
 from holdfast.core.placement.table import Row
+from holdfast.core.replication.backlog import RECORD_BYTES, Backlog
+from holdfast.core.replication.batch import NOBODY, Batch, Told
+from holdfast.core.replication.collectors import Collectors
+from holdfast.core.replication.requests import id_of, mark_of
 from holdfast.core.rules import Rules
-from holdfast.core.store.operations import DEFAULT_TTL, EntryEvent, EventKind
-from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record, ServicePartition
+from holdfast.core.store.operations import DEFAULT_TTL, EntryEvent, EventKind, Value
+from holdfast.core.store.partition import (
+    FOLD_AT,
+    Change,
+    MapPartition,
+    PartitionCopy,
+    Record,
+    ServicePartition,
+)
 
-Told = Callable[[bool], None]
 Written = tuple[int, MapPartition, Record]
 """Partition, the map's share of it, and what was done to it."""
-NOBODY: frozenset[str] = frozenset()
-
-
-class Batch:
-    """Records that wait for their backups: the callers for the sync ones, the records for all."""
-
-    __slots__ = ("late", "need", "number", "on_disk", "records", "since_ns", "told")
-
-    def __init__(self, number: int, now_ns: int) -> None:
-        self.number = number
-        self.since_ns = now_ns
-        self.told: list[Told] = []
-        self.records: dict[int, list[tuple[MapPartition, Record]]] = {}
-        self.need: dict[str, set[int]] = {}
-        """Member -> partitions that the callers wait for it to hold."""
-        self.late: dict[str, set[int]] = {}
-        """The same of async backups: nobody waits, but what is lost on the way must be sent again."""
-        self.on_disk = True
-        """Whether all that must survive a power cut is durable on this member."""
-
-    def wait_for(self, partition: int, held: MapPartition) -> None:
-        """Wait for this map's backups to hold the partition's records."""
-        sync = held.sync
-        for member in held.targets:
-            waits = self.need if member in sync else self.late
-            parts = waits.get(member)
-            if parts is None:
-                waits[member] = {partition}
-            else:
-                parts.add(partition)
-
-    def forget(self, partition: int) -> None:
-        """Wait for nobody to hold the partition's records."""
-        for waits in (self.need, self.late):
-            for member in list(waits):
-                waits[member].discard(partition)
-                if not waits[member]:
-                    del waits[member]
+LOST_OFFICE = "this member lost the partition before its backups had acknowledged"
+LOOKS = 8
+"""How often within `replication.backup_timeout_ms` it is looked whose backups are late; at least every half second."""
+LOOK_MIN_NS, LOOK_MAX_NS = 1 * MILLISECOND, 500 * MILLISECOND
 
 
 class Lane:
@@ -103,9 +84,22 @@ class Lane:
         self._number = 0
         self._waiting: dict[int, Batch] = {}
         self._of_partition: dict[int, dict[int, Batch]] = {}
+        self._tail_bytes = settings.replication.tail_bytes
         self._rows: list[Row] = []
         self._terms = [0] * settings.partitions.count
         """Of each partition that is served here: the version of the row with which this member took office."""
+        self.backlog = Backlog(settings.limits)
+        self.unknown_because = ""
+        """While callers are told that an outcome is unknown: why."""
+        self.collectors: Collectors | None = None
+        """The clients that wait for backups themselves; None when all waiting is done here."""
+        self._acks: dict[str, list[Ack]] = {}
+        """Of the buffers since the last flush: whom each backup is to tell."""
+        self.acks = 0
+        """While callers are told: how many backups will tell the client."""
+        self._timeout_ns = settings.replication.backup_timeout_ms * MILLISECOND
+        self._look_ns = max(LOOK_MIN_NS, min(LOOK_MAX_NS, self._timeout_ns // LOOKS))
+        self._timer = False
 
     def attach(self, rows: list[Row]) -> None:
         """Use these rows (the member's table) to know the backups of a partition."""
@@ -147,6 +141,9 @@ class Lane:
         if ttl_ms or max_idle_ms or key_hash or held.expiries:
             held.store(key, value, ttl_ms, max_idle_ms, key_hash, self._out.now_ns)
         else:
+            touched = held.touched
+            if touched is not None and key not in touched:
+                touched[key] = old
             held.entries[key] = value
         number = held.updates.next()
         if held.recorded:
@@ -208,6 +205,32 @@ class Lane:
             self._open.append((copy.partition, held, Record(name, number, Change.CALL, b"", update)))
         return answer
 
+    @property
+    def opened(self) -> int:
+        """How many records are in the open buffer."""
+        return len(self._open)
+
+    def remember(self, copy: PartitionCopy, request_id: bytes, value: Value, since: int) -> None:
+        """A request is applied and answers this: remember it, and let the last of its records, those after the first
+        `since` of the open buffer, tell the others.
+        """
+        mark = mark_of(request_id, value)
+        copy.requests.note(mark)
+        if len(self._open) > since:
+            partition, held, record = self._open[-1]
+            self._open[-1] = (partition, held, msgspec.structs.replace(record, request=mark))
+
+    def when_held(self, partition: int, request_id: bytes, done: Told) -> None:
+        """Call `done` when everybody who must hold the records of a request that was applied before does."""
+        for batch in self._of_partition.get(partition, {}).values():
+            if (batch.need or not batch.on_disk) and any(
+                id_of(record.request) == request_id for _, record in batch.records[partition]
+            ):
+                batch.told.append(done)
+                batch.asked_ns = self._out.now_ns
+                return
+        done(True)
+
     def emit(
         self,
         kind: EventKind,
@@ -265,20 +288,48 @@ class Lane:
         if len(records) > 1:
             targets = tuple(sorted(NOBODY.union(*[held.targets for _, held, _ in records])))
         batch = self._joinable.get(targets) or self._begin(targets)
+        backlog = self.backlog
+        slow = backlog.slow
+        size = RECORD_BYTES * len(records)
         for partition, held, record in records:
+            size += len(record.key) + len(record.value)
             part = batch.records.get(partition)
             if part is None:
                 batch.records[partition] = [(held, record)]
                 self._of_partition.setdefault(partition, {})[batch.number] = batch
             else:
                 part.append((held, record))
-            batch.wait_for(partition, held)
+            batch.wait_for(partition, held, slow)
             if held.journal == "sync" and self._disk_acks:
                 batch.on_disk = False
+        batch.size += size
+        backlog.bytes += size
+        if backlog.bytes > backlog.most:
+            backlog.grown()
         if batch.need or not batch.on_disk:
             batch.told.append(done)
         else:
             done(True)
+
+    def seal_for(self, done: Told, client: bytes, correlations: list[int]) -> None:
+        """The same for requests of a client that collects acknowledgements itself. If all backups can tell it, `done`
+        is called at once, while `acks` says how many will.
+        """
+        backups: dict[str, set[int]] = {}
+        for partition, held, _ in self._open:
+            for member in held.sync:
+                backups.setdefault(member, set()).add(partition)
+        durable = any(held.journal == "sync" for _, held, _ in self._open)
+        collectors = self.collectors
+        if collectors is None or not backups or durable or not collectors.reached(client, backups):
+            self.seal(done)
+            return
+        self.seal(lambda known: None)
+        for member, partitions in backups.items():
+            self._acks.setdefault(member, []).append(Ack(client, correlations, sorted(partitions)))
+        self.acks = len(backups)
+        done(True)
+        self.acks = 0
 
     def _begin(self, targets: tuple[str, ...]) -> Batch:
         self._number += 1
@@ -297,26 +348,23 @@ class Lane:
         outgoing: dict[str, dict[int, list[Record]]] = {}
         written: dict[int, list[Record]] = {}
         urgent = False
-        for partition, held, record in records:
+        for (partition, held), part in _by_map(records).items():
+            held.keep(self._terms[partition], part, self._tail_bytes)
+            if held.touched is not None and len(held.touched) >= FOLD_AT:
+                held.fold()
             if held.journal != "off":
-                written.setdefault(partition, []).append(record)
+                written.setdefault(partition, []).extend(part)
                 urgent = urgent or held.journal == "sync"
             for target in held.targets:
-                parts = outgoing.get(target)
-                if parts is None:
-                    parts = outgoing[target] = {}
-                part = parts.get(partition)
-                if part is None:
-                    parts[partition] = [record]
-                else:
-                    part.append(record)
+                outgoing.setdefault(target, {}).setdefault(partition, []).extend(part)
         rows = self._rows
         for target, parts in outgoing.items():
             sections = [
                 Section(partition, rows[partition].version, part, self._terms[partition])
                 for partition, part in parts.items()
             ]
-            self._out.send(MemberId(target), Replicate(numbers, sections))
+            self._out.send(MemberId(target), Replicate(numbers, sections, self._acks.get(target, [])))
+        self._acks.clear()
         for partition, part in written.items():
             self._log.wrote(partition, self._terms[partition], part, urgent=urgent)
         batches = [batch for number in numbers if (batch := self._waiting.get(number)) is not None]
@@ -324,6 +372,54 @@ class Lane:
             self._log.when_durable(lambda: self._on_disk(batches))
         for batch in batches:
             self._look(batch)
+        if self._waiting and not self._timer:
+            self._timer = True
+            self._out.timer("backups", self._look_ns)
+
+    def on_timer(self) -> None:
+        """Tell the callers of whom a backup has not acknowledged in time (P-5)."""
+        self._timer = False
+        asked_before_ns = self._out.now_ns - self._timeout_ns
+        overdue = [batch for batch in self._waiting.values() if batch.asked_ns <= asked_before_ns]
+        for batch in overdue:
+            if (batch.told or batch.courtesy) and batch.number in self._waiting:
+                self._overdue(batch)
+        if overdue:
+            self.backlog.refuse()
+        if self._waiting:
+            self._timer = True
+            self._out.timer("backups", self._look_ns)
+
+    def _overdue(self, batch: Batch) -> None:
+        for member in batch.courtesy & batch.need.keys():
+            # Nobody has promised the callers to wait for an async backup.
+            batch.late.setdefault(member, set()).update(batch.need.pop(member))
+        batch.courtesy = NOBODY
+        self._charge(batch)
+        if batch.need or not batch.on_disk:
+            seconds = self._timeout_ns / SECOND
+            self._tell(batch, known=False, why=f"not acknowledged within {seconds:g} s: {batch.missing()}")
+        else:
+            self._look(batch)
+
+    def _tell(self, batch: Batch, *, known: bool, why: str = "") -> None:
+        """Answer the callers."""
+        told, batch.told = batch.told, []
+        if told:
+            self._joinable.clear()
+            self.unknown_because = why
+            for done in told:
+                done(known)
+
+    def _charge(self, batch: Batch) -> None:
+        """Count the batch in the backlog of those async backups that do not hold it yet, and of no others."""
+        members = tuple(batch.late) if batch.number in self._waiting else ()
+        if members != batch.charged:
+            for member in batch.charged:
+                self.backlog.late(member, -batch.size)
+            for member in members:
+                self.backlog.late(member, batch.size)
+            batch.charged = members
 
     def _on_disk(self, batches: list[Batch]) -> None:
         for batch in batches:
@@ -347,28 +443,32 @@ class Lane:
 
     def _look(self, batch: Batch) -> None:
         """Tell the callers when nobody they wait for is missing, and end the batch when nobody at all is."""
+        if batch.late or batch.charged:
+            self._charge(batch)
         if batch.need or not batch.on_disk:
             return
+        if batch.told:
+            self._tell(batch, known=True)
         if not batch.late:
-            self._finish(batch, known=True)
-        elif batch.told:
-            told, batch.told = batch.told, []
-            self._joinable.clear()
-            for done in told:
-                done(True)
+            self._finish(batch)
 
-    def _finish(self, batch: Batch, *, known: bool) -> None:
+    def _finish(self, batch: Batch) -> None:
         self._joinable.clear()
         del self._waiting[batch.number]
+        if batch.charged:
+            self._charge(batch)
+        backlog = self.backlog
+        backlog.bytes -= batch.size
+        if backlog.crowded:
+            backlog.eased()
+        number, of_partitions = batch.number, self._of_partition
         empty: list[int] = []
         for partition in batch.records:
-            of_partition = self._of_partition[partition]
-            del of_partition[batch.number]
+            of_partition = of_partitions[partition]
+            del of_partition[number]
             if not of_partition:
-                del self._of_partition[partition]
+                del of_partitions[partition]
                 empty.append(partition)
-        for told in batch.told:
-            told(known)
         for partition in empty:
             self.drained(partition)
 
@@ -414,7 +514,11 @@ class Lane:
         held.targets = tuple(targets)
         held.sync = frozenset(sync)
         held.journal = chosen.journal if self._log.on and not isinstance(held, ServicePartition) else "off"
-        held.recorded = bool(targets) or held.journal != "off"
+        # A backup that is missing now may come back, and is told then what it has missed.
+        missed = bool(self._tail_bytes) and chosen.copies > 1 and row.version > 1
+        held.recorded = bool(targets) or held.journal != "off" or missed
+        if not held.recorded:
+            held.no_digests()
 
     def retarget(self, copy: PartitionCopy) -> None:
         """The row or the destination changed while this member is primary: P-1 and P-2."""
@@ -431,7 +535,7 @@ class Lane:
             batch.forget(partition)
             for held, record in batch.records[partition]:
                 if self._all_ack:
-                    batch.wait_for(partition, held)
+                    batch.wait_for(partition, held, self.backlog.slow)
                 for target in held.targets:
                     again.setdefault(target, []).append(record)
         version = self._rows[partition].version
@@ -445,6 +549,23 @@ class Lane:
             self._look(batch)
 
     def abandon(self, partition: int) -> None:
-        """This member is no longer the partition's primary: P-3."""
+        """This member is no longer the partition's primary: P-3. What else is in its batches goes on waiting."""
         for batch in list(self._of_partition.get(partition, {}).values()):
-            self._finish(batch, known=False)
+            self._tell(batch, known=False, why=LOST_OFFICE)
+            batch.forget(partition)
+            del batch.records[partition], self._of_partition[partition][batch.number]
+            self._look(batch)
+        if self._of_partition.pop(partition, None) is not None:
+            self.drained(partition)
+
+
+def _by_map(records: list[Written]) -> dict[tuple[int, MapPartition], list[Record]]:
+    """The records of each map and partition, in the order of the writes."""
+    found: dict[tuple[int, MapPartition], list[Record]] = {}
+    for partition, held, record in records:
+        part = found.get((partition, held))
+        if part is None:
+            found[partition, held] = [record]
+        else:
+            part.append(record)
+    return found

@@ -99,7 +99,11 @@ def _entry_view(lane: Lane, copy: PartitionCopy, request: Request, now_ns: int) 
     value = lane.read(copy, request.map, request.key)
     if value is None:
         return None
-    expiry = copy.maps[request.map].expiries.get(request.key)
+    return _view(copy.maps[request.map], request.key, value, now_ns)
+
+
+def _view(held: MapPartition, key: bytes, value: bytes, now_ns: int) -> Value:
+    expiry = held.expiries.get(key)
     if expiry is None:
         return [value, 0, 0, NEVER]
     return [value, expiry.ttl_ms, expiry.max_idle_ms, max(0, expiry.deadline_ns() - now_ns) // MILLISECOND]
@@ -112,6 +116,40 @@ def _get_all(lane: Lane, copy: PartitionCopy, request: Request) -> Value:
         if value is not None:
             answer += (key, value)
     return answer
+
+
+# -- from a backup
+
+FROM_BACKUPS = frozenset({Op.GET, Op.CONTAINS_KEY, Op.ENTRY_VIEW, Op.GET_ALL})
+"""What a backup can answer."""
+
+
+def can_read(held: MapPartition | None, request: Request) -> bool:
+    """Whether a backup can answer: not for entries that end when nobody uses them, for uses count at the primary."""
+    if held is None or not held.expiries:
+        return True
+    keys = request.items if request.op is Op.GET_ALL else [request.key]
+    return not any((expiry := held.expiries.get(key)) is not None and expiry.max_idle_ms for key in keys)
+
+
+def read_backup(held: MapPartition | None, request: Request, now_ns: int) -> Value:
+    """Answer one of `FROM_BACKUPS` without changing anything. What has ended is not shown, though it is still there."""
+    op, key = request.op, request.key
+    if op is Op.GET_ALL:
+        found = ((one, _peek(held, one, now_ns)) for one in request.items)
+        return [part for pair in found if pair[1] is not None for part in pair]
+    value = _peek(held, key, now_ns)
+    if op is Op.CONTAINS_KEY:
+        return value is not None
+    if op is Op.ENTRY_VIEW and held is not None and value is not None:
+        return _view(held, key, value, now_ns)
+    return value
+
+
+def _peek(held: MapPartition | None, key: bytes, now_ns: int) -> bytes | None:
+    if held is None or (held.expiries and held.expired(key, now_ns, touch=False)):
+        return None
+    return held.entries.get(key)
 
 
 # -- whole partitions

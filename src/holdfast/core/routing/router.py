@@ -1,14 +1,21 @@
 """How does a request find the member that serves it? Here, forwarded, or after waiting for its partition.
 
 - R-1: A request is answered exactly once.
-- R-2: What was sent to a member that then left the view is sent again only if it changes nothing; else it is unknown.
+- R-2: What was sent to a member that then left the view is sent to the next primary. If it changes something it carries
+  an id by which that one knows whether it was applied; without (`replication.on_unknown` = "fail") it is unknown.
 - R-3: A request waits while its partition has no serving primary, at most the call timeout; then it is
-  refused: not applied.
+  refused: not applied. What was sent, and not answered by then, is unknown.
+- R-4: A request that may have been applied once already is never refused, only unknown.
+- R-5: A member that holds a backup reads it only for maps that want that, and never shows less than it has shown.
+- R-6: What waits here for others is bounded (`limits.waiting_requests`, `limits.waiting_bytes`): more is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+
+import msgspec
 
 from holdfast.config import Settings
 from holdfast.config.schema import INTERNAL
@@ -16,25 +23,73 @@ from holdfast.core.machine import MILLISECOND, SECOND, MemberId, Outbox
 from holdfast.core.messages import Answer, Forward
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.lane import Lane
-from holdfast.core.replication.perform import merge, perform, perform_whole
+from holdfast.core.replication.perform import (
+    FROM_BACKUPS,
+    can_read,
+    merge,
+    perform,
+    perform_whole,
+    read_backup,
+)
+from holdfast.core.rules import Rules
 from holdfast.core.store.operations import READS, WHOLE, Done, EventKind, Op, Outcome, Request, Status, Value
 from holdfast.core.store.partition import PartitionCopy
 
 RETRY_NS = 50 * MILLISECOND
+LATE_NS = SECOND
+"""How often it is looked whether what was sent has waited too long for its answer."""
+REQUEST_BYTES = 500
+"""What a request takes here besides its keys and values, at about."""
 
 PASSIVE = Outcome(Status.PASSIVE, None, "the cluster is passive: entries can be read, but not changed")
+CROWDED = Outcome(
+    Status.NOT_READY,
+    None,
+    "the primary keeps more for its backups than limits.backlog_bytes allows; nothing was changed",
+)
+FULL = Outcome(
+    Status.NOT_READY,
+    None,
+    "more requests wait here than limits.waiting_requests and limits.waiting_bytes allow; nothing was done",
+)
 PARTLY = "it was done in some partitions; others had no serving primary in time"
 
 
 class Parked:
-    """A request that waits for its partition."""
+    """A request that is not answered yet."""
 
-    __slots__ = ("deadline_ns", "done", "request")
+    __slots__ = ("deadline_ns", "done", "doubt", "here", "request", "size", "why")
 
-    def __init__(self, request: Request, done: Done, deadline_ns: int) -> None:
+    def __init__(self, request: Request, done: Done, deadline_ns: int, *, here: bool = True) -> None:
         self.request = request
         self.done = done
         self.deadline_ns = deadline_ns
+        self.here = here
+        """Whether it came from a session of this member."""
+        self.doubt = ""
+        """Why it may have been applied already; empty: it has not been."""
+        self.why = ""
+        """Why the primary did not take it."""
+        self.size = 0
+        """Bytes that it counts for among those that wait; 0: it is not among them."""
+
+
+class Positions:
+    """How new what this member was answered is: for each partition and map the highest term and counter (R-5)."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[int, str], tuple[int, int]] = {}
+
+    def see(self, partition: int, name: str, position: tuple[int, int]) -> None:
+        """This was shown."""
+        if position > self._seen.get((partition, name), (0, 0)):
+            self._seen[partition, name] = position
+
+    def allow(self, partition: int, name: str, position: tuple[int, int]) -> bool:
+        """Whether a copy that stands here is not older than what was shown."""
+        return position >= self._seen.get((partition, name), (0, 0))
 
 
 class Gathering:
@@ -72,9 +127,13 @@ class Router:
         *,
         present: Callable[[MemberId], bool],
         coming: Callable[[int], bool],
+        held: Mapping[int, PartitionCopy],
+        heard: Callable[[MemberId], bool],
+        rules: Rules,
     ) -> None:
         """`present`: whether a member is in the view. `coming`: whether a row that makes this member the primary of a
-        partition is stored here and waits to be committed.
+        partition is stored here and waits to be committed. `held`: the copies on this member. `heard`: whether this
+        member is in the cluster, and hears of that one.
         """
         self._me = me
         self._settings = settings
@@ -82,6 +141,18 @@ class Router:
         self._rows = rows
         self._lane = lane
         self._present = present
+        self._held = held
+        self._heard = heard
+        self._monotonic = rules.holds("monotonic-reads")
+        self._once = rules.holds("apply-once")
+        self._positions = Positions()
+        self._prefix = blake2b(me.encode(), digest_size=16).digest()
+        self._requests = 0
+        """How many requests were given an id here."""
+        replication = settings.replication
+        self._retries = replication.on_unknown == "retry" and replication.request_ids > 0
+        self._waiting = 0
+        self._waiting_bytes = 0
         self._timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
         self.passive = False
         """Whether the cluster is passive: then nothing may be changed."""
@@ -93,7 +164,8 @@ class Router:
         self._gathered: dict[int, tuple[MemberId, Gathering, list[int]]] = {}
         self._again: list[Gathering] = []
         self._ticket = 0
-        self._timer = False
+        self._timer_ns = 0
+        """In how long the timer is due, by the last word; 0: it is not set."""
 
     @property
     def restricted(self) -> bool:
@@ -122,10 +194,18 @@ class Router:
             done(Outcome(Status.TOO_LARGE, None, problem))
             return
         deadline_ns = self._out.now_ns + self._timeout_ns
-        if request.op in WHOLE:
-            self._gather(Gathering(request, done, deadline_ns))
-        else:
+        if request.op not in WHOLE:
             self._dispatch(Parked(request, done, deadline_ns))
+        elif self._waiting >= self._settings.limits.waiting_requests:
+            done(FULL)
+        else:
+            self._waiting += 1
+
+            def finished(outcome: Outcome) -> None:
+                self._waiting -= 1
+                done(outcome)
+
+            self._gather(Gathering(request, finished, deadline_ns))
 
     def _too_large(self, request: Request) -> str:
         limits = self._settings.limits
@@ -141,32 +221,127 @@ class Router:
         return ""
 
     def _dispatch(self, parked: Parked) -> None:
-        refused = self.why_refused(parked.request)
+        request = parked.request
+        refused = self.why_refused(request)
         if refused is not None:
-            parked.done(refused)
+            self._answer(parked, refused)
             return
-        partition = parked.request.partitions[0]
+        partition = request.partitions[0]
         copy = self._lane.in_office[partition]
         if copy is not None:
-            self._perform(copy, parked.request, parked.done)
+            if self._lane.backlog.refusing and _changes(request):
+                self._answer(parked, CROWDED)
+            else:
+                self._perform(copy, request, lambda outcome: self._answer(parked, outcome))
             return
+        if parked.here and request.op in FROM_BACKUPS:
+            outcome = self._read_here(request)
+            if outcome is not None:
+                self._answer(parked, outcome)
+                return
         owner = self._rows[partition].owner
         if owner is None or owner == self._me or not self._present(owner):
             self._park(partition, parked)
-            return
-        self._ticket += 1
-        self._sent[self._ticket] = (owner, parked)
-        self._out.send(owner, Forward(self._ticket, parked.request))
+        elif self._keep(parked):
+            if self._retries and not request.id and request.op not in READS:
+                parked.request = msgspec.structs.replace(request, id=self.new_id())
+            self._ticket += 1
+            self._sent[self._ticket] = (owner, parked)
+            self._out.send(owner, Forward(self._ticket, parked.request))
+            self._wake(LATE_NS)
+
+    def new_id(self) -> bytes:
+        """An id for a request, which nobody else gives to another one."""
+        self._requests += 1
+        return self._prefix + self._requests.to_bytes(8, "big")
 
     def _park(self, partition: int, parked: Parked) -> None:
-        self._parked.setdefault(partition, []).append(parked)
-        self._wake()
+        if self._keep(parked):
+            self._parked.setdefault(partition, []).append(parked)
+            self._wake(RETRY_NS)
+
+    def _keep(self, parked: Parked) -> bool:
+        """Count the request among those that wait, or refuse it (R-6)."""
+        if not parked.size:
+            limits = self._settings.limits
+            size = _size(parked.request)
+            if self._waiting >= limits.waiting_requests or self._waiting_bytes + size > limits.waiting_bytes:
+                self._answer(parked, FULL)
+                return False
+            parked.size = size
+            self._waiting += 1
+            self._waiting_bytes += size
+        return True
+
+    def _answer(self, parked: Parked, outcome: Outcome) -> None:
+        """Answer the caller; what may have been applied before is not refused (R-4)."""
+        if parked.size:
+            self._waiting -= 1
+            self._waiting_bytes -= parked.size
+            parked.size = 0
+        if parked.doubt and outcome.status is not Status.OK:
+            outcome = Outcome(Status.UNKNOWN, None, f"{parked.doubt}; {outcome.detail}".rstrip("; "))
+        parked.done(outcome)
 
     def _perform(self, copy: PartitionCopy, request: Request, done: Done) -> None:
-        value = perform(self._lane, copy, request, self._out.now_ns)
+        lane = self._lane
         if request.op in READS:
-            done(Outcome(Status.OK, value))
-        self._lane.seal(lambda known: None if request.op in READS else done(_told(known, value)))
+            value = perform(lane, copy, request, self._out.now_ns)
+            done(Outcome(Status.OK, value, position=self._position(copy, request.map)))
+            lane.seal(lambda known: None)
+            return
+        partition = copy.partition
+        if request.id and self._once and copy.requests.knows(request.id):
+            known_value = copy.requests.answer(request.id)
+            place = self._position(copy, request.map)
+            lane.when_held(partition, request.id, lambda known: done(self._told(known, known_value, place)))
+            return
+        before = lane.opened
+        value = perform(lane, copy, request, self._out.now_ns)
+        if request.id:
+            lane.remember(copy, request.id, value, before)
+        position = self._position(copy, request.map)
+        lane.seal(lambda known: done(self._told(known, value, position)))
+
+    def _told(self, known: bool, value: Value, position: tuple[int, int] = (0, 0)) -> Outcome:
+        if known:
+            return Outcome(Status.OK, value, position=position)
+        return Outcome(Status.UNKNOWN, None, self._lane.unknown_because)
+
+    # -- reads of backups
+
+    def _position(self, copy: PartitionCopy, name: str) -> tuple[int, int]:
+        """Where the map stands in this copy, if that is of interest to anybody."""
+        held = copy.maps.get(name)
+        if held is None or not self._settings.map(name).read_backups:
+            return (0, 0)
+        return (held.term, held.counter)
+
+    def _read_here(self, request: Request) -> Outcome | None:
+        """What a backup on this member answers; None when the primary has to be asked (R-5)."""
+        chosen = self._settings.map(request.map)
+        if not chosen.read_backups:
+            return None
+        partition = request.partitions[0]
+        row = self._rows[partition]
+        copy = self._held.get(partition)
+        if copy is None or row.owner is None or not self._heard(row.owner):
+            return None
+        if not 0 < row.index_of(self._me) < chosen.copies or self._me in row.behind:
+            return None
+        held = copy.maps.get(request.map)
+        position = self._position(copy, request.map)
+        if self._monotonic and not self._positions.allow(partition, request.map, position):
+            return None
+        if not can_read(held, request):
+            return None
+        self._positions.see(partition, request.map, position)
+        return Outcome(Status.OK, read_backup(held, request, self._out.now_ns), position=position)
+
+    def step_down(self, partition: int, copy: PartitionCopy) -> None:
+        """This member serves the partition no more; what its sessions have seen of it counts."""
+        for name in copy.maps:
+            self._positions.see(partition, name, self._position(copy, name))
 
     def _gather(self, gathering: Gathering) -> None:
         """Ask every owner for its share of what is missing."""
@@ -174,12 +349,13 @@ class Router:
         if refused is not None:
             gathering.finish(Outcome(Status.UNKNOWN, None, PARTLY) if gathering.started else refused)
             return
+        crowded = self._lane.backlog.refusing and _changes(gathering.request)
         shares: dict[MemberId, list[int]] = {}
         mine: list[int] = []
         late = False
         for partition in sorted(gathering.missing):
             owner = self._rows[partition].owner
-            if self._lane.in_office[partition] is not None:
+            if self._lane.in_office[partition] is not None and not crowded:
                 mine.append(partition)
             elif owner is None or owner == self._me or not self._present(owner):
                 late = True
@@ -190,6 +366,7 @@ class Router:
             self._ticket += 1
             self._gathered[self._ticket] = (owner, gathering, partitions)
             gathering.missing.difference_update(partitions)
+            self._wake(LATE_NS)
             self._out.send(owner, Forward(self._ticket, self._share(gathering.request, partitions)))
         if mine:
             gathering.missing.difference_update(mine)
@@ -207,7 +384,7 @@ class Router:
             self._collect(gathering, [], Outcome(Status.OK, None), [])
         if late:
             self._again.append(gathering)
-            self._wake()
+            self._wake(RETRY_NS)
 
     @staticmethod
     def _share(request: Request, partitions: list[int]) -> Request:
@@ -216,7 +393,7 @@ class Router:
     def _perform_whole(self, request: Request, done: Done) -> None:
         copies = [copy for p in request.partitions if (copy := self._lane.in_office[p]) is not None]
         value = perform_whole(self._lane, copies, request, self._out.now_ns)
-        self._lane.seal(lambda known: done(_told(known, value)))
+        self._lane.seal(lambda known: done(self._told(known, value)))
 
     def _collect(self, gathering: Gathering, asked: list[int], outcome: Outcome, missed: list[int]) -> None:
         if gathering.finished:
@@ -229,7 +406,7 @@ class Router:
             gathering.missing.update(missed)
             if gathering not in self._again:
                 self._again.append(gathering)
-            self._wake()
+            self._wake(RETRY_NS)
         elif not gathering.missing and not self._under_way(gathering):
             if gathering.request.op in (Op.CLEAR, Op.EVICT_ALL):
                 self._tell_cleared(gathering)
@@ -256,8 +433,12 @@ class Router:
         if refused is not None:
             self._out.send(sender, Answer(ticket, refused, []))
             return
+        crowded = self._lane.backlog.crowded and _changes(request)
         if request.op in WHOLE:
-            missed = [p for p in request.partitions if self._lane.in_office[p] is None]
+            missed = [p for p in request.partitions if crowded or self._lane.in_office[p] is None]
+            if crowded:
+                self._out.send(sender, Answer(ticket, Outcome(Status.OK, 0), missed))
+                return
             self._perform_whole(
                 request, lambda outcome: self._out.send(sender, Answer(ticket, outcome, missed))
             )
@@ -268,11 +449,13 @@ class Router:
 
         partition = request.partitions[0]
         copy = self._lane.in_office[partition]
-        if copy is not None:
+        if crowded:
+            done(CROWDED)
+        elif copy is not None:
             self._perform(copy, request, done)
         elif self._rows[partition].owner == self._me or self._coming(partition):
             # The sender may know of a commit that is still on its way here.
-            self._park(partition, Parked(request, done, self._out.now_ns + self._timeout_ns))
+            self._park(partition, Parked(request, done, self._out.now_ns + self._timeout_ns, here=False))
         else:
             done(Outcome(Status.MOVED, None, "this member is not the partition's primary"))
 
@@ -280,14 +463,18 @@ class Router:
         sent = self._sent.pop(answer.ticket, None)
         if sent is not None:
             asked, parked = sent
-            partition = parked.request.partitions[0]
-            if answer.outcome.status is not Status.MOVED:
-                parked.done(answer.outcome)
-            elif self._rows[partition].owner != asked:
+            outcome, request = answer.outcome, parked.request
+            partition = request.partitions[0]
+            if outcome.status is Status.MOVED and self._rows[partition].owner != asked:
                 self._dispatch(parked)
-            else:
+            elif outcome.status in (Status.MOVED, Status.NOT_READY):
                 # To be sent again when this member learns of another owner, or after a moment.
+                parked.why = outcome.detail if outcome.status is Status.NOT_READY else ""
                 self._park(partition, parked)
+            else:
+                if outcome.position != (0, 0):
+                    self._positions.see(partition, request.map, outcome.position)
+                self._answer(parked, outcome)
             return
         gathered = self._gathered.pop(answer.ticket, None)
         if gathered is not None:
@@ -314,58 +501,74 @@ class Router:
         for ticket, (owner, parked) in list(self._sent.items()):
             if owner in gone:
                 del self._sent[ticket]
-                if parked.request.op in READS:
+                if parked.request.op not in READS:
+                    parked.doubt = f"member {owner} left before it answered"
+                if parked.request.op in READS or (self._retries and parked.request.id):
                     self._dispatch(parked)
                 else:
-                    parked.done(Outcome(Status.UNKNOWN, None, f"member {owner} left before it answered"))
+                    self._answer(parked, Outcome(Status.UNKNOWN))
         for ticket, (owner, gathering, asked) in list(self._gathered.items()):
             if owner in gone:
                 del self._gathered[ticket]
                 self._collect(gathering, asked, Outcome(Status.MOVED), [])
 
-    def _wake(self) -> None:
-        if not self._timer:
-            self._timer = True
-            self._out.timer("route", RETRY_NS)
+    def _wake(self, after_ns: int) -> None:
+        if not self._timer_ns or after_ns < self._timer_ns:
+            self._timer_ns = after_ns
+            self._out.timer("route", after_ns)
 
     def on_timer(self) -> None:
         """Try again what could not be sent, and refuse what has waited too long."""
-        self._timer = False
+        self._timer_ns = 0
         again, self._again = self._again, []
         now_ns = self._out.now_ns
         for gathering in again:
             if gathering.deadline_ns <= now_ns:
                 gathering.finish(self._gathered_too_late(gathering))
-            else:
+            elif not gathering.finished:
                 self._gather(gathering)
         for partition, parked in list(self._parked.items()):
             ended = [one for one in parked if one.deadline_ns <= now_ns]
             if ended:
                 self._parked[partition] = [one for one in parked if one.deadline_ns > now_ns]
                 for one in ended:
-                    one.done(self._timed_out(one.request))
+                    self._answer(one, self._timed_out(one.request, one.why))
         for partition in list(self._parked):
             owner = self._rows[partition].owner
             if owner is not None and owner != self._me and self._present(owner):
                 # It has come back without a change of the row, or has by now heard that it is the owner.
                 self.served(partition)
+        self._give_up_sent(now_ns)
         self._parked = {partition: parked for partition, parked in self._parked.items() if parked}
         if self._parked or self._again:
-            self._wake()
+            self._wake(RETRY_NS)
+        elif self._sent or self._gathered:
+            self._wake(LATE_NS)
+
+    def _give_up_sent(self, now_ns: int) -> None:
+        """What was sent and has waited too long for its answer (R-3)."""
+        seconds = self._timeout_ns // SECOND
+        for ticket, (owner, parked) in list(self._sent.items()):
+            if parked.deadline_ns <= now_ns:
+                del self._sent[ticket]
+                why = f"member {owner} did not answer for {seconds} s"
+                reads = parked.request.op in READS
+                self._answer(parked, Outcome(Status.NOT_READY if reads else Status.UNKNOWN, None, why))
+        for ticket, (owner, gathering, _) in list(self._gathered.items()):
+            if owner != self._me and gathering.deadline_ns <= now_ns:
+                del self._gathered[ticket]
+                gathering.finish(self._gathered_too_late(gathering))
 
     def _gathered_too_late(self, gathering: Gathering) -> Outcome:
         if gathering.request.op in READS or not gathering.started:
             return self._timed_out(gathering.request)
         return Outcome(Status.UNKNOWN, None, PARTLY)
 
-    def _timed_out(self, request: Request) -> Outcome:
+    def _timed_out(self, request: Request, why: str = "") -> Outcome:
         seconds = self._timeout_ns // SECOND
         where = f"partition {request.partitions[0]}" if len(request.partitions) == 1 else "some partition"
-        return Outcome(
-            Status.NOT_READY,
-            None,
-            f"{where} had no serving primary for {seconds} s; nothing was changed there",
-        )
+        why = why or "nothing was changed there"
+        return Outcome(Status.NOT_READY, None, f"{where} had no serving primary for {seconds} s; {why}")
 
 
 def _changes(request: Request) -> bool:
@@ -376,7 +579,7 @@ def _changes(request: Request) -> bool:
     return request.op not in READS and not request.map.startswith(INTERNAL)
 
 
-def _told(known: bool, value: Value) -> Outcome:
-    if known:
-        return Outcome(Status.OK, value)
-    return Outcome(Status.UNKNOWN, None, "this member lost the partition before its backups had acknowledged")
+def _size(request: Request) -> int:
+    """Bytes that a request keeps while it waits, at about."""
+    size = REQUEST_BYTES + len(request.key) + len(request.value) + len(request.expected)
+    return size + sum(map(len, request.items))

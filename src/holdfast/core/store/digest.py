@@ -1,7 +1,8 @@
 """What a copy holds, as numbers that can be compared: one for all its entries, or one for each range of its keys.
 
 The keys of a map in a partition fall into 64 ranges by their hash. Copies that are equal have equal sums in every
-range; of those that are not, only the ranges that differ need to be read or sent again. Pure, and the same everywhere.
+range; of those that are not, only the ranges that differ need to be read or sent again. Pure, and the same on every
+member.
 """
 
 from __future__ import annotations
@@ -52,6 +53,18 @@ class RangeDigests:
         """An entry has gone; `value` is what it was."""
         at = range_of(key)
         self.sums[at] = (self.sums[at] - entry_digest(key, value)) & _MASK
+
+    def follow(self, touched: Mapping[bytes, bytes | None], entries: Mapping[bytes, bytes]) -> None:
+        """These keys have changed: from what is given (None: not there) to what the entries hold now."""
+        sums = self.sums
+        for key, old in touched.items():
+            new = entries.get(key)
+            if new != old:
+                change = hash64(key + new, len(key), signed=False)[0] if new is not None else 0
+                if old is not None:
+                    change -= hash64(key + old, len(key), signed=False)[0]
+                at = mmh3_32_uintdigest(key, _SEED) >> _SHIFT
+                sums[at] = (sums[at] + change) & _MASK
 
     @staticmethod
     def digests(entries: Mapping[bytes, bytes]) -> list[int]:

@@ -90,6 +90,9 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
     max_idle_ms: int = DEFAULT_TTL
     key_hash: int = 0
     """The partition-hash word of the key as signed int32; 0 when the client did not set one."""
+    id: bytes = b""
+    """Names this request of this caller, also when it is sent again, so that it is applied once. Empty: nobody will
+    send it again. Only of operations on one partition that change something."""
 
 
 @unique
@@ -119,6 +122,9 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     status: Status
     value: Value = None
     detail: str = ""
+    position: tuple[int, int] = (0, 0)
+    """Term and counter of the last update of the map in this partition that the answer has seen; only of maps that are
+    read from backups."""
 
 
 Done = Callable[[Outcome], None]

@@ -21,9 +21,13 @@ import msgspec
 
 from holdfast.core.machine import MILLISECOND
 from holdfast.core.replication.counter import UpdateCounter
-from holdfast.core.store.digest import entry_digest, whole
+from holdfast.core.replication.history import Tail
+from holdfast.core.replication.requests import KEPT, Remembered
+from holdfast.core.store.digest import RangeDigests, entry_digest, whole
 
 FOREVER = 0
+FOLD_AT = 256
+"""So many keys may have changed since the digests were brought up to date; each keeps its former value alive."""
 JournalMode = Literal["off", "sync", "lazy"]
 
 
@@ -51,6 +55,8 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ttl_ms: int = FOREVER
     max_idle_ms: int = FOREVER
     key_hash: int = 0
+    request: bytes = b""
+    """With the last record of a request that has an id: its mark (`core.replication.requests`)."""
 
 
 class Expiry:
@@ -65,6 +71,12 @@ class Expiry:
         self.accessed_ns = now_ns
         self.noted_ns = 0
         """The time under which the entry's key is in the heap of deadlines; not later than its deadline."""
+
+    def copy(self) -> Expiry:
+        """Another one of the same entry, in another copy."""
+        other = Expiry(self.ttl_ms, self.max_idle_ms, self.stored_ns)
+        other.accessed_ns, other.noted_ns = self.accessed_ns, self.noted_ns
+        return other
 
     def deadline_ns(self) -> int:
         """The moment, in this member's monotonic nanoseconds, from which the entry is gone."""
@@ -85,6 +97,7 @@ class MapPartition:
     """The entries of one map in one partition, on one member."""
 
     __slots__ = (
+        "_digests",
         "deadlines",
         "entries",
         "expiries",
@@ -94,7 +107,9 @@ class MapPartition:
         "name",
         "recorded",
         "sync",
+        "tail",
         "targets",
+        "touched",
         "updates",
     )
 
@@ -112,11 +127,17 @@ class MapPartition:
         self.journal: JournalMode = "off"
         """Whether this map's updates are written down on this member before they count as held."""
         self.recorded = False
-        """On a primary: whether its updates are wanted by anybody: a backup, or the journal."""
+        """On a primary: whether its updates are wanted by a backup, also one that is missing, or by the journal."""
         self.targets: tuple[str, ...] = ()
         """On a primary: the members that each record of this map goes to."""
         self.sync: frozenset[str] = frozenset()
         """On a primary: those of them that must have it before the caller is answered."""
+        self.tail: Tail | None = None
+        """The last updates, if they are kept."""
+        self._digests: RangeDigests | None = None
+        self.touched: dict[bytes, bytes | None] | None = None
+        """While digests are kept: the keys that have changed since they were brought up to date, with the value that
+        each had then. None: no digests are kept."""
 
     @property
     def counter(self) -> int:
@@ -149,6 +170,9 @@ class MapPartition:
         self, key: bytes, value: bytes, ttl_ms: int, max_idle_ms: int, key_hash: int, now_ns: int
     ) -> None:
         """Put the entry in place, with its expiry counted from now."""
+        touched = self.touched
+        if touched is not None and key not in touched:
+            touched[key] = self.entries.get(key)
         self.entries[key] = value
         if ttl_ms or max_idle_ms:
             self.schedule(key, ttl_ms, max_idle_ms, now_ns)
@@ -176,6 +200,9 @@ class MapPartition:
     def drop(self, key: bytes) -> bytes | None:
         """Take the entry out; answers its value."""
         value = self.entries.pop(key, None)
+        touched = self.touched
+        if touched is not None and key not in touched:
+            touched[key] = value
         if self.expiries:
             self.expiries.pop(key, None)
         if self.hashes:
@@ -188,9 +215,16 @@ class MapPartition:
         self.expiries.clear()
         self.hashes.clear()
         self.deadlines.clear()
+        if self.touched is not None:
+            self._digests, self.touched = RangeDigests(), {}
 
     def apply(self, record: Record, now_ns: int) -> None:
         """Do as a primary's record says, and note that its update is held."""
+        self.change(record, now_ns)
+        self.updates.update(record.counter - 1)
+
+    def change(self, record: Record, now_ns: int) -> None:
+        """Do as a primary's record says."""
         change = record.change
         if change is Change.SET:
             self.store(record.key, record.value, record.ttl_ms, record.max_idle_ms, record.key_hash, now_ns)
@@ -201,7 +235,19 @@ class MapPartition:
                 self.schedule(record.key, record.ttl_ms, record.max_idle_ms, now_ns)
         else:
             self.wipe()
-        self.updates.update(record.counter - 1)
+
+    def keep(self, term: int, records: list[Record], limit: int) -> None:
+        """Remember these updates, which were applied in the order of the counter, in a tail of so many bytes."""
+        if limit:
+            if self.tail is None:
+                self.tail = Tail(limit)
+            self.tail.add(term, records)
+
+    @property
+    def remembered_from(self) -> int:
+        """Every update after this number is in the tail; the counter itself when nothing is."""
+        tail = self.tail
+        return tail.start if tail is not None and tail.end == self.counter else self.counter
 
     # -- expiry, on the primary
 
@@ -242,6 +288,52 @@ class MapPartition:
         return False
 
     # -- whole copies
+
+    def start_from(self, base: MapPartition) -> None:
+        """Hold what `base` holds, on the way to something newer; both go their own ways from now on."""
+        self.entries = base.entries.copy()
+        self.expiries = {key: expiry.copy() for key, expiry in base.expiries.items()}
+        self.hashes = base.hashes.copy()
+        self.deadlines = base.deadlines.copy()
+        self.updates = UpdateCounter(base.counter)
+        self.lineage = base.proven_lineage()
+        if base.tail is not None and base.tail.end == base.counter:
+            self.tail = base.tail.copy()
+
+    def digests(self) -> list[int]:
+        """The digests of the 64 key ranges. From the first time on they are kept, at some cost for each change."""
+        if self.touched is None or self._digests is None:
+            self._digests = RangeDigests()
+            self._digests.sums = RangeDigests.digests(self.entries)
+            self.touched = {}
+        else:
+            self.fold()
+        return self._digests.sums
+
+    def fold(self) -> None:
+        """Bring the digests up to date, if they are kept."""
+        touched, digests = self.touched, self._digests
+        if not touched or digests is None:
+            return
+        self.touched = {}
+        digests.follow(touched, self.entries)
+
+    def no_digests(self) -> None:
+        """Keep no digests, until they are asked for."""
+        self._digests = self.touched = None
+
+    def damaged(self, *, adopt: bool) -> list[int]:
+        """Key ranges whose content is not what the updates have made of it; `adopt`: count it as it is from now on.
+
+        Walks through all entries. Only where digests are kept.
+        """
+        if self.touched is None or self._digests is None:
+            return []
+        told, found = self.digests(), RangeDigests.digests(self.entries)
+        differing = [at for at, (one, other) in enumerate(zip(told, found, strict=True)) if one != other]
+        if adopt:
+            self._digests.sums = found
+        return differing
 
     def digest(self) -> int:
         """A 64-bit sum over all entries, the same for equal content whatever the order."""
@@ -284,10 +376,12 @@ class ServicePartition(MapPartition):
         super().__init__(name)
         self.share = share
 
-    def apply(self, record: Record, now_ns: int) -> None:
-        """Do as a primary's record says, and note that its update is held."""
+    def change(self, record: Record, now_ns: int) -> None:
+        """Do as a primary's record says."""
         self.share.apply(record.value)
-        self.updates.update(record.counter - 1)
+
+    def keep(self, term: int, records: list[Record], limit: int) -> None:
+        """Shares are always sent whole: nothing is remembered."""
 
     def digest(self) -> int:
         """64 bits over the pieces of the share, the same for equal content."""
@@ -298,9 +392,10 @@ class ServicePartition(MapPartition):
 class PartitionCopy:
     """Everything one member holds of one partition."""
 
-    __slots__ = ("epoch", "maps", "partition", "services", "term")
+    __slots__ = ("epoch", "maps", "partition", "requests", "services", "term")
 
-    def __init__(self, partition: int, epoch: int) -> None:
+    def __init__(self, partition: int, epoch: int, request_ids: int = KEPT) -> None:
+        """`request_ids`: how many of the last requests it remembers."""
         self.partition = partition
         self.epoch = epoch
         """Which history the content belongs to: a partition that was declared lost and began anew has a higher one."""
@@ -309,6 +404,7 @@ class PartitionCopy:
         self.maps: dict[str, MapPartition] = {}
         self.services: dict[str, ServicePartition] = {}
         """Apart from the maps, so that no client's map can have the name of a service."""
+        self.requests = Remembered(request_ids)
 
     def find(self, record: Record) -> MapPartition | None:
         """What the record is of: a map's share of this partition or a service's, if it is held."""

@@ -37,6 +37,7 @@ def _authenticate(talk: Conversation, call: Call) -> None:
     me = next((member for member in card.members if member.uuid == talk.grid.member_uuid), None)
     if status == ADMITTED and me is not None:
         talk.known = True
+        talk.client = call.client
         talk.say(_welcome(talk, call, card, me))
     elif status == ADMITTED:
         # Clients hear of a new member from the others, perhaps before it knows its own cluster.

@@ -22,10 +22,23 @@ WAITING_MAX = 100_000
 class Conversation:
     """The state of one connection, apart from bytes that are still coming in."""
 
-    def __init__(self, grid: Grid, send: Callable[[bytes], None], close: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        send: Callable[[bytes], None],
+        close: Callable[[str], None],
+        *,
+        client_acks: bool = False,
+    ) -> None:
         self.grid = grid
+        self.client_acks = client_acks
+        """Whether clients may wait for backups themselves."""
         self.known = False
         """Whether the client has authenticated."""
+        self.client = b""
+        """The client's UUID."""
+        self.collects = False
+        """Whether the client waits for backups itself: it has registered for what they tell, and that is allowed."""
         self.gone = False
         self.out: list[bytes] = []
         """Answers that leave together when the buffer that is being worked on is done."""

@@ -18,6 +18,7 @@ BEGIN_STRUCTURE = 0x1000
 END_STRUCTURE = 0x0800
 IS_NULL = 0x0400
 IS_EVENT = 0x0200
+IS_BACKUP_EVENT = 0x0080
 
 HEADER_BYTES = 6
 FIRST_REQUEST_FRAME_BYTES = HEADER_BYTES + 16
@@ -153,6 +154,19 @@ def response(kind: int, correlation: int, fixed: bytes = b"") -> bytes:
 def event(kind: int, correlation: int, fixed: bytes) -> bytes:
     """The first frame of an event; `correlation` is that of the request that registered the listener."""
     return EVENT.pack(EVENT.size + len(fixed), UNFRAGMENTED | IS_EVENT, kind, correlation, -1) + fixed
+
+
+def backup_event(kind: int, correlation: int, source: int) -> bytes:
+    """The only frame of the event by which a backup tells that it holds what the request `source` has written."""
+    return EVENT.pack(
+        EVENT.size + LONG.size, UNFRAGMENTED | IS_BACKUP_EVENT, kind, correlation, -1
+    ) + LONG.pack(source)
+
+
+def expecting(answer: bytes, acks: int) -> bytes:
+    """The same answer to a client that has to hear of so many backups before it counts."""
+    at = RESPONSE.size - 1
+    return b"".join((answer[:at], bytes((acks,)), answer[at + 1 :]))
 
 
 def message(frames: list[bytes]) -> bytes:

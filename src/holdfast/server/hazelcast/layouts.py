@@ -54,6 +54,8 @@ class Call:
     flags: int = 0
     local_only: bool = False
     registration: bytes = b""
+    client: bytes = b""
+    """The UUID by which the client names itself, as the protocol writes it."""
     serialization_version: int = 0
     cluster_name: str = ""
     username: str | None = None
@@ -72,7 +74,7 @@ Reader = Callable[[FrameReader, Call], object]
 FIXED: dict[str, str] = {
     "thread": "8x",
     "timeout": "8x",
-    "client": "17x",
+    "client": "17s",
     "serialization_version": "b",
     "ttl_ms": "q",
     "max_idle_ms": "q",

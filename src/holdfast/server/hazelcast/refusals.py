@@ -1,8 +1,8 @@
 """The errors a client can be answered with, and which of them an outcome is.
 
 Only codes that both official clients treat alike are used. `AGAIN` is sent again by every client by itself,
-so it may only be the answer to a request that certainly was not applied. `LOST` is sent again only for
-requests that the client knows to be harmless: it stands for "unknown".
+so it may only be the answer to a request that certainly was not applied. `INDETERMINATE` is sent again by none, and
+reaches the user as an error of its own: it stands for "unknown", and is never the answer to a read.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ NOT_AUTHENTICATED = ErrorCode(3, "com.hazelcast.client.AuthenticationException")
 BAD_ARGUMENT = ErrorCode(23, "java.lang.IllegalArgumentException")
 BAD_STATE = ErrorCode(27, "java.lang.IllegalStateException")
 AGAIN = ErrorCode(46, "com.hazelcast.spi.exception.RetryableHazelcastException")
-LOST = ErrorCode(52, "com.hazelcast.spi.exception.TargetDisconnectedException")
 UNSUPPORTED = ErrorCode(61, "java.lang.UnsupportedOperationException")
+INDETERMINATE = ErrorCode(80, "com.hazelcast.core.IndeterminateOperationStateException")
 
 UNKNOWN_OUTCOME = (
     "the outcome is unknown: the request may or may not have been applied; read before you write again"
 )
 
 _BY_STATUS = {
-    Status.UNKNOWN: (LOST, UNKNOWN_OUTCOME),
+    Status.UNKNOWN: (INDETERMINATE, UNKNOWN_OUTCOME),
     Status.MOVED: (AGAIN, "the partition lives on another member now; the request was not applied"),
     Status.NOT_READY: (AGAIN, "no member can serve the partition now; the request was not applied"),
     Status.CLOSING: (AGAIN, "the member is shutting down; the request was not applied"),

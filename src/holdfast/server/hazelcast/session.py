@@ -14,21 +14,24 @@ from holdfast.errors import ProtocolError, TooLarge
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast import authentication, listeners, maps, objects, partitions, schemas, views
 from holdfast.server.hazelcast.conversation import Conversation, Message
-from holdfast.server.hazelcast.entries_cy import DATA_AT, serve_entries
+from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, DATA_AT, GET, serve_entries
 from holdfast.server.hazelcast.frames import (
     FIRST_REQUEST_FRAME_BYTES,
     FRAME,
-    LONG,
     REQUEST,
+    RESPONSE,
     Scan,
+    backup_event,
+    expecting,
     message,
     response,
 )
 from holdfast.server.hazelcast.layouts import Call, Layout
 from holdfast.server.hazelcast.names import name_of
 from holdfast.server.hazelcast.refusals import (
+    AGAIN,
     BAD_ARGUMENT,
-    LOST,
+    INDETERMINATE,
     NOT_AUTHENTICATED,
     UNKNOWN_OUTCOME,
     UNSUPPORTED,
@@ -36,8 +39,6 @@ from holdfast.server.hazelcast.refusals import (
     error,
 )
 
-_CORRELATION_AT = 10
-"""Where the correlation id stands in a message."""
 _MOST_NAMES = 1000
 """Map names of one connection that the data lane remembers."""
 
@@ -48,13 +49,33 @@ def _hear(talk: Conversation, call: Call) -> None:
 
 
 def _backup_listener(talk: Conversation, call: Call) -> None:
-    """Clients offer to collect the acknowledgements of backups. Members collect them: no event ever comes."""
-    registration = talk.register(lambda: _nothing_to_undo)
+    """Clients offer to collect the acknowledgements of backups. Unless that is wanted members do: no event comes."""
+
+    def heard(correlation: int) -> None:
+        talk.say(message([backup_event(call.kind + 2, call.correlation, correlation)]))
+
+    def listen() -> Callable[[], None]:
+        if not talk.client_acks:
+            return _nothing_to_undo
+        talk.collects = True
+        return talk.grid.collect(talk.client, heard)
+
+    registration = talk.register(listen)
     talk.say(message([response(call.kind + 1, call.correlation, registration)]))
 
 
 def _nothing_to_undo() -> None:
     return None
+
+
+def _unknown(answer: bytes, why: str) -> bytes:
+    """What to say instead of an answer that was held back for nothing. Reads are held back when they have found that an
+    entry is over; they may be repeated.
+    """
+    _, _, kind, correlation, _ = RESPONSE.unpack_from(answer)
+    if kind - 1 in (GET, CONTAINS_KEY):
+        return error(correlation, AGAIN, f"read again: {why}")
+    return error(correlation, INDETERMINATE, f"{UNKNOWN_OUTCOME} ({why})")
 
 
 MESSAGES: dict[int, Message] = {
@@ -86,7 +107,9 @@ class HazelcastSession:
         close: Callable[[str], None],
         *,
         limits: LimitSettings | None = None,
+        client_acks: bool = False,
     ) -> None:
+        """`client_acks`: clients that can may wait for backups themselves."""
         self._grid = grid
         self._lane = grid.lane
         self._limits = limits or LimitSettings()
@@ -94,7 +117,7 @@ class HazelcastSession:
             self._limits.key_bytes + DATA_AT,
             self._limits.value_bytes + DATA_AT,
         )
-        self._talk = Conversation(grid, send, close)
+        self._talk = Conversation(grid, send, close, client_acks=client_acks)
         self._names: dict[bytes, str] = {}
         self._unsealed: list[bytes] = []
         self._held = bytearray()
@@ -173,20 +196,25 @@ class HazelcastSession:
         answers = self._unsealed
         if answers:
             self._unsealed = []
-            self._lane.seal(partial(self._settle, answers))
+            told = partial(self._settle, answers)
+            if self._talk.collects:
+                correlations = [RESPONSE.unpack_from(answer)[3] for answer in answers]
+                self._lane.seal_for(told, self._talk.client, correlations)
+            else:
+                self._lane.seal(told)
 
     def _settle(self, answers: list[bytes], safe: bool) -> None:
         """The batch is on every sync backup, or nobody will ever know."""
         talk = self._talk
         if talk.gone:
             return
-        if safe:
+        if safe and talk.collects and self._lane.acks:
+            talk.out += [expecting(answer, self._lane.acks) for answer in answers]
+        elif safe:
             talk.out += answers
         else:
-            talk.out += [
-                error(LONG.unpack_from(answer, _CORRELATION_AT)[0], LOST, UNKNOWN_OUTCOME)
-                for answer in answers
-            ]
+            why = self._lane.unknown_because
+            talk.out += [_unknown(answer, why) for answer in answers]
         if not talk.busy:
             talk.flush()
 

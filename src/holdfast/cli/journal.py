@@ -1,0 +1,494 @@
+"""`holdfast journal`: what is in the directory of a member that does not run, and whether it can be believed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli.orders import EXIT_FAILED
+from holdfast.core.journal.entries import Began, Checkpointed, Dropped, Entry, Meta, Rows, Seen, Wrote
+from holdfast.core.replication.counter import UpdateCounter
+from holdfast.core.store.partition import Change, Record
+from holdfast.errors import ConfigError, CounterBroken, JournalBroken
+from holdfast.wire.checkpoint import CheckpointHeader, parse_name, read_checkpoint, read_header
+from holdfast.wire.journal import Block, segment_lsn, segments
+from holdfast.wire.reading import Reading, SegmentRead
+from holdfast.wire.values import BIG_INTEGER, Serialized, from_stored
+
+IDENTITY = "identity.json"
+VALUE_CHARS = 60
+"""More of a value is not shown to people."""
+INTEGER_BITS = 4096
+"""Python writes no longer integers as digits."""
+
+
+@dataclass(slots=True)
+class Files:
+    """The files of one member."""
+
+    directory: Path
+    segments: list[str]
+    checkpoints: list[str]
+    identity: dict[str, Any]
+    """What the member says of itself; empty if it does not."""
+
+    @property
+    def store(self) -> str | None:
+        """Whose files they must be, if that is said."""
+        store = self.identity.get("store")
+        return store if isinstance(store, str) else None
+
+    def load(self, name: str) -> bytes:
+        """The bytes of one file."""
+        try:
+            return (self.directory / name).read_bytes()
+        except OSError as error:
+            raise JournalBroken(f"{self.directory / name} cannot be read: {error.strerror}") from error
+
+    def reading(self, since: int = 0) -> Reading:
+        """The journal from the segment on in which this block is, if it is there."""
+        firsts = [segment_lsn(name) or 0 for name in self.segments]
+        old = max(0, sum(1 for first in firsts if first <= since) - 1)
+        return Reading(self.segments[old:], self.load, self.store)
+
+
+def find(directory: Path) -> Files:
+    """The files in this directory. Raises ConfigError when it is not that of a member."""
+    try:
+        paths = sorted(directory.iterdir())
+    except OSError as error:
+        raise ConfigError(f"{directory} cannot be read: {error.strerror}") from error
+    names = [path.name for path in paths]
+    inner = [path for path in paths if path.is_dir()]
+    files = Files(directory, segments(names), [name for name in names if parse_name(name)], {})
+    if IDENTITY in names:
+        try:
+            told = json.loads((directory / IDENTITY).read_bytes())
+            files.identity = told if isinstance(told, dict) else {}
+        except (OSError, ValueError):
+            pass  # it is the member's own; everything else says whose it is, too
+    if not files.segments and not files.checkpoints and not files.identity:
+        fitting = next((path for path in inner if _holds_a_journal(path)), None)
+        raise ConfigError(
+            f"{directory} holds no journal: no file like j000000000001.seg or p00017-….parquet. "
+            + (f"Did you mean {fitting}?" if fitting else "Give the one that persistence.directory names")
+        )
+    return files
+
+
+def _holds_a_journal(directory: Path) -> bool:
+    try:
+        return any(segment_lsn(path.name) or parse_name(path.name) for path in directory.iterdir())
+    except OSError:
+        return False
+
+
+# -- what is wrong ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was read, and what could not be."""
+
+    blocks: int = 0
+    checkpoints: int = 0
+    entries: int = 0
+    """In the checkpoints."""
+    damage: list[str] = field(default_factory=list)
+    cut: str = ""
+    """Where the journal ends in the middle of a block that was never durable."""
+
+
+def examine(files: Files) -> Findings:
+    """Read everything, to the last bit."""
+    found = Findings()
+    reading = files.reading()
+    named: dict[int, Checkpointed] = {}
+    try:
+        for block in reading:
+            found.blocks += 1
+            for entry in block.entries:
+                _follow(named, entry)
+    except JournalBroken as broken:
+        found.damage += [*map(str, reading.damage), str(broken)]
+    else:
+        found.damage += map(str, reading.damage)
+        found.cut = str(reading.torn or "")
+        found.damage += _missing(files, named, reading.end.lsn)
+    for name in files.checkpoints:
+        try:
+            header, snapshot = read_checkpoint(name, files.load(name), reading.store)
+            for each in snapshot.maps:
+                UpdateCounter.decode(each.counter)
+            found.checkpoints += 1
+            found.entries += header.entries
+        except JournalBroken as broken:
+            found.damage.append(str(broken))
+        except CounterBroken as broken:
+            found.damage.append(f"{name}: {broken}")
+    return found
+
+
+def _follow(named: dict[int, Checkpointed], entry: Entry) -> None:
+    """Which checkpoints the journal speaks of in the end."""
+    if isinstance(entry, Checkpointed):
+        named[entry.partition] = entry
+    elif isinstance(entry, Began) or (isinstance(entry, Dropped) and not entry.map):
+        named.pop(entry.partition, None)
+
+
+def _missing(files: Files, named: dict[int, Checkpointed], next_lsn: int) -> Iterator[str]:
+    """Where journal and checkpoints do not fit together."""
+    newest: dict[int, int] = {}
+    for name in files.checkpoints:
+        if said := parse_name(name):
+            newest[said.partition] = max(newest.get(said.partition, -1), said.lsn)
+    for partition, entry in sorted(named.items()):
+        if entry.file and newest.get(partition, -1) < entry.lsn:
+            yield f"{entry.file}: missing; the journal says that partition {partition} is in it"
+    last = max(newest.values(), default=0)
+    if last >= next_lsn:
+        yield f"the journal ends before block {next_lsn}, and a checkpoint holds what block {last} says"
+
+
+# -- entries as lines -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which entries are shown."""
+
+    partition: int | None
+    map: str | None
+
+    def lines(self, block: Block) -> Iterator[dict[str, Any]]:
+        """What this block says of it, as plain data; a record has a line of its own."""
+        for entry in block.entries:
+            for line in _lines(entry):
+                if self.partition is not None and line.get("partition") != self.partition:
+                    continue
+                if self.map is not None and line.get("map") != self.map:
+                    continue
+                yield {"lsn": block.lsn, **line}
+        if not block.entries and self == Wanted(None, None):
+            yield {"lsn": block.lsn, "kind": "seal"}
+
+
+def _lines(entry: Entry) -> Iterator[dict[str, Any]]:
+    match entry:
+        case Wrote(partition, term, records):
+            for record in records:
+                yield {
+                    "kind": record.change.name.lower(),
+                    "partition": partition,
+                    "term": term,
+                    **_record(record),
+                }
+        case Rows(rows):
+            for partition, row in rows:
+                yield {"kind": "row", "partition": partition, **msgspec.to_builtins(_named(row))}
+        case Seen(view):
+            members = [msgspec.to_builtins(_named(member)) for member in view.members]
+            yield {"kind": "view", "number": view.number, "members": members, "state": view.state.value}
+        case Began(partition, epoch):
+            yield {"kind": "began", "partition": partition, "epoch": epoch}
+        case Dropped(partition, name):
+            yield {"kind": "dropped", "partition": partition} | ({"map": name} if name else {})
+        case Checkpointed(partition, lsn, file):
+            yield {"kind": "checkpoint", "partition": partition, "upto": lsn, "file": file}
+        case Meta(store, incarnation, cluster_id):
+            yield {"kind": "store", "store": store, "incarnation": incarnation, "cluster_id": cluster_id}
+
+
+def _named(struct: msgspec.Struct) -> dict[str, Any]:
+    return msgspec.structs.asdict(struct)
+
+
+def _record(record: Record) -> dict[str, Any]:
+    line: dict[str, Any] = {"map": record.map, "counter": record.counter}
+    if record.change in {Change.SET, Change.REMOVE, Change.EXPIRY}:
+        line["key"] = plain(record.key)
+    if record.change is Change.SET:
+        line["value"] = plain(record.value)
+    elif record.change is Change.CALL:
+        line["update"] = _base64(record.value)
+    if record.ttl_ms:
+        line["ttl_ms"] = record.ttl_ms
+    if record.max_idle_ms:
+        line["max_idle_ms"] = record.max_idle_ms
+    return line
+
+
+def plain(stored: bytes) -> Any:
+    """A stored key or value as JSON can say it: itself, or the number of its type and its bytes."""
+    try:
+        value = from_stored(stored)
+    except (ValueError, IndexError, RecursionError, struct.error, msgspec.MsgspecError):
+        return {"bytes": _base64(stored)}
+    if isinstance(value, int) and value.bit_length() > INTEGER_BITS:
+        return {"type": BIG_INTEGER, "bytes": _base64(stored[4:])}
+    if isinstance(value, Serialized):
+        return {"type": value.type_id, "bytes": _base64(stored[4:])}
+    if isinstance(value, bytes):
+        return {"bytes": _base64(value)}
+    return value
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def as_text(line: dict[str, Any]) -> str:
+    """One line for people."""
+    rest = {
+        key: value
+        for key, value in line.items()
+        if key not in {"lsn", "kind", "partition", "term", "map", "counter"}
+    }
+    words = [f"{line['lsn']:>8}", f"{line['kind']:<10}"]
+    if "partition" in line:
+        words.append(f"partition {line['partition']}")
+    if "term" in line:
+        words.append(f"term {line['term']}")
+    if "map" in line:
+        words.append(f"{line['map']}" + (f" #{line['counter']}" if "counter" in line else ""))
+    for key, value in rest.items():
+        text = json.dumps(value, ensure_ascii=False)
+        words.append(f"{key}={text if len(text) <= VALUE_CHARS else text[: VALUE_CHARS - 1] + '…'}")
+    return "  ".join(words)
+
+
+# -- the commands -----------------------------------------------------------------------------------------------------
+
+directory_argument = click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+
+
+@click.group(short_help="Look into the files of a member that does not run.")
+def journal() -> None:
+    r"""Look into the directory of one member: its journal and its checkpoints. Nothing is changed.
+
+    DIR is what persistence.directory names, or a copy of it. No member should be running on it: what one is just
+    writing would be shown as cut.
+
+    \b
+      holdfast journal list /var/lib/holdfast
+      holdfast journal verify /var/lib/holdfast
+      holdfast journal print /var/lib/holdfast --partition 17 --map customers --json
+
+    Exit status: 0 when everything could be read; 1 when something is damaged; 2 when the call is wrong.
+    """
+
+
+@journal.command("list", short_help="Show segments and checkpoints.")
+@directory_argument
+@click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
+def list_(directory: Path, *, as_json: bool) -> None:
+    """Show each segment with its blocks, and each checkpoint with what is in it.
+
+    What a checkpoint says of itself is shown as it is: `verify` reads the whole file.
+    """
+    files = find(directory)
+    reading = files.reading()
+    for _ in reading:
+        pass
+    headers: dict[str, CheckpointHeader | str] = {}
+    sizes: dict[str, int] = {}
+    for name in files.checkpoints:
+        data = files.load(name)
+        sizes[name] = len(data)
+        try:
+            headers[name] = read_header(data)
+        except JournalBroken as broken:
+            headers[name] = str(broken)
+    read = {each.name: each for each in reading.segments}
+    # After a torn end nothing is read: those segments are void.
+    all_segments = [read.get(name, SegmentRead(name, segment_lsn(name) or 0)) for name in files.segments]
+    for each in all_segments:
+        each.size = each.size or (directory / each.name).stat().st_size
+    if as_json:
+        told = {
+            "store": reading.store,
+            "identity": files.identity or None,
+            "next_lsn": reading.end.lsn,
+            "segments": [_segment(each, void=each.name in reading.void) for each in all_segments],
+            "checkpoints": [_checkpoint(name, sizes[name], header) for name, header in headers.items()],
+            "damage": [str(each) for each in reading.damage],
+            "cut": str(reading.torn) if reading.torn else None,
+        }
+        click.echo(json.dumps(told))
+    else:
+        _show(_picture(files, reading, all_segments, headers, sizes))
+    if reading.damage or any(isinstance(header, str) for header in headers.values()):
+        sys.exit(EXIT_FAILED)
+
+
+def _segment(read: SegmentRead, *, void: bool) -> dict[str, Any]:
+    return {
+        "file": read.name,
+        "first_lsn": read.first_lsn,
+        "last_lsn": read.last_lsn or None,
+        "blocks": read.blocks,
+        "used_bytes": read.used,
+        "bytes": read.size,
+        "begun_ms": read.wall_ms or None,
+        "void": void,
+    }
+
+
+def _checkpoint(name: str, size: int, header: CheckpointHeader | str) -> dict[str, Any]:
+    said = parse_name(name)
+    assert said is not None
+    told: dict[str, Any] = {"file": name, "partition": said.partition, "lsn": said.lsn, "bytes": size}
+    if isinstance(header, str):
+        return {**told, "error": header}
+    maps = [{"map": each.name, "entries": each.entries, "digest": each.digest} for each in header.maps]
+    return {**told, "entries": header.entries, "maps": maps}
+
+
+def _picture(
+    files: Files,
+    reading: Reading,
+    all_segments: list[SegmentRead],
+    headers: dict[str, CheckpointHeader | str],
+    sizes: dict[str, int],
+) -> Group:
+    """The directory for people."""
+    said = "".join(
+        f"   {key} {files.identity[key]}" for key in ("member", "incarnation") if key in files.identity
+    )
+    journal_table = Table(header_style="bold")
+    checkpoint_table = Table(header_style="bold")
+    for title in ("segment", "blocks from", "to", "blocks", "used", "of bytes"):
+        journal_table.add_column(title, justify="left" if title == "segment" else "right", no_wrap=True)
+    for each in all_segments:
+        void = each.name in reading.void
+        span = (
+            ("", "void" if void else "") if not each.blocks else (f"{each.first_lsn:,}", f"{each.last_lsn:,}")
+        )
+        journal_table.add_row(each.name, *span, f"{each.blocks:,}", f"{each.used:,}", f"{each.size:,}")
+    for title in ("checkpoint of", "up to block", "entries", "bytes", "maps"):
+        checkpoint_table.add_column(title, justify="left" if title == "maps" else "right")
+    for name, header in headers.items():
+        told = parse_name(name)
+        assert told is not None
+        if isinstance(header, str):
+            entries, maps = "", Text(header, "red")
+        else:
+            entries, maps = f"{header.entries:,}", Text(", ".join(each.name for each in header.maps))
+        checkpoint_table.add_row(f"{told.partition}", f"{told.lsn:,}", entries, f"{sizes[name]:,}", maps)
+    below = [Text(f"damaged: {each}", "bold red") for each in reading.damage]
+    if reading.torn:
+        below.append(Text(str(reading.torn), "yellow"))
+    total = sum(header.entries for header in headers.values() if not isinstance(header, str))
+    used = sum(each.used for each in all_segments)
+    return Group(
+        Text(f"store {reading.store or files.store or 'unknown'}{said}"),
+        journal_table,
+        checkpoint_table,
+        *below,
+        Text(f"{used:,} bytes of journal, {len(headers)} checkpoints with {total:,} entries", "dim"),
+    )
+
+
+@journal.command(short_help="Read everything, and say what is damaged.")
+@directory_argument
+@click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
+def verify(directory: Path, *, as_json: bool) -> None:
+    """Read every block and every checkpoint, and compare each with its checksum.
+
+    A journal that ends in the middle of a block that was never durable is in order: a crash leaves it so, and the
+    member cuts it. The exit status is 1 if anything is damaged or missing.
+    """
+    found = examine(find(directory))
+    if as_json:
+        click.echo(
+            json.dumps(
+                {
+                    "blocks": found.blocks,
+                    "checkpoints": found.checkpoints,
+                    "entries": found.entries,
+                    "damage": found.damage,
+                    "cut": found.cut or None,
+                }
+            )
+        )
+    else:
+        for line in found.damage:
+            click.echo(f"damaged: {line}")
+        if found.cut:
+            click.echo(found.cut)
+        click.echo(
+            f"{found.blocks:,} blocks and {found.checkpoints:,} checkpoints with {found.entries:,} entries are in order"
+            + (f"; {len(found.damage)} damaged" if found.damage else "")
+        )
+    if found.damage:
+        sys.exit(EXIT_FAILED)
+
+
+@journal.command("print", short_help="Print what the journal says, entry by entry.")
+@directory_argument
+@click.option("--partition", type=click.IntRange(0), metavar="N", help="Only what is about this partition.")
+@click.option("--map", "map_name", metavar="NAME", help="Only what is about this map.")
+@click.option(
+    "--from",
+    "since",
+    type=click.IntRange(1),
+    default=1,
+    metavar="LSN",
+    help="Begin with this block.  [default: 1]",
+)
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="So many lines at most.")
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON for each, for scripts.")
+def print_(
+    directory: Path,
+    *,
+    partition: int | None,
+    map_name: str | None,
+    since: int,
+    limit: int | None,
+    as_json: bool,
+) -> None:
+    """Print what the journal says: one line for each record or other entry, in the order in which it was written.
+
+    Keys and values are shown as what they are if they are plain, else as their type and bytes (base64). What is damaged
+    or cut is told on standard error, and the exit status is 1 if anything is damaged.
+    """
+    reading = find(directory).reading(since)
+    wanted = Wanted(partition, map_name)
+    tell = partial(click.echo, err=True)
+    told = printed = 0
+    for block in reading:
+        for damage in reading.damage[told:]:
+            tell(f"damaged: {damage}")
+        told = len(reading.damage)
+        if block.lsn < since:
+            continue
+        for line in wanted.lines(block):
+            click.echo(json.dumps(line) if as_json else as_text(line))
+            printed += 1
+            if printed == limit:
+                return
+    for damage in reading.damage[told:]:
+        tell(f"damaged: {damage}")
+    if reading.torn:
+        tell(str(reading.torn))
+    if reading.damage:
+        sys.exit(EXIT_FAILED)
+
+
+def _show(picture: Group) -> None:
+    # Piped into a file a table keeps its width, instead of being folded at 80 columns.
+    Console(width=None if sys.stdout.isatty() else 140).print(picture, highlight=False)

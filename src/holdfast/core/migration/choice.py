@@ -1,0 +1,134 @@
+"""How is a replica of a map brought up to date? The source's choice, from what both sides can prove. Pure.
+
+- C-1: The base that the receiver has is a *prefix* of what the source holds when its last update is one of the
+  source's: of a term that the source's lineage has, beginning at the same number, and not beyond where that term ended
+  there. A term is one primary's, and a primary numbers once: so everything before is the same, too.
+- C-2: Of a prefix only what followed is sent, if it is still known, in memory or in the journal.
+- C-3: When digests are compared as well, key ranges in which they differ are sent whole, beside what followed.
+- C-4: Everything else is sent in full, and the reason is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum, unique
+
+import msgspec
+
+HISTORY_LEAST = 256
+"""So many updates are always cheap enough to be sent one by one."""
+
+
+@unique
+class How(IntEnum):
+    """What is sent of a map; later ones are more."""
+
+    SAME = 1
+    """Nothing: the base is what the source holds."""
+    HISTORY = 2
+    """The updates that followed."""
+    RANGES = 3
+    """These, and the key ranges that differ."""
+    FULL = 4
+    """Every entry."""
+
+
+class Base(msgspec.Struct, frozen=True, array_like=True):
+    """What a receiver has of a map, and can prove."""
+
+    map: str
+    lineage: list[tuple[int, int]]
+    """Of which terms its updates are: (term, after which number it began), ascending."""
+    lwm: int
+    """Every update up to this number is in it."""
+    highest: int
+    """No update after this number is in it."""
+    digests: list[int] = []
+    """Of its 64 key ranges, if they are asked for."""
+
+
+class Demand(msgspec.Struct, frozen=True, array_like=True):
+    """What a receiver has to begin with."""
+
+    epoch: int
+    """Of the content that it has (`Row.epoch`)."""
+    maps: list[Base]
+
+
+@dataclass(frozen=True, slots=True)
+class Mine:
+    """What the source holds of a map."""
+
+    lineage: Sequence[tuple[int, int]]
+    counter: int
+    entries: int
+    """How many there are."""
+    starts: int
+    """Every update after this number is known one by one; `counter`: none is."""
+    digests: Sequence[int] = ()
+    """Of its 64 key ranges, if they are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is sent of a map, and why not less."""
+
+    how: How
+    why: str
+    after: int = 0
+    """For all but a full copy: the updates after this number are sent."""
+    ranges: tuple[int, ...] = ()
+    short: bool = False
+    """A full copy only because older updates are not known."""
+
+
+def choose(mine: Mine, base: Base | None, *, same_epoch: bool = True, terms: bool = True) -> Choice:
+    """How to bring a receiver with this base to what the source holds.
+
+    `terms`: whether histories are told apart by their terms (the rule "term").
+    """
+    why = _why_no_prefix(mine, base, terms=terms) if same_epoch else "the partition began anew since"
+    if why or base is None:
+        return Choice(How.FULL, why)
+    after = base.lwm
+    missing = mine.counter - after
+    if missing and after < mine.starts:
+        return Choice(
+            How.FULL, f"history starts at {mine.starts} and {after} was asked", after=after, short=True
+        )
+    if missing > max(HISTORY_LEAST, 2 * mine.entries):
+        return Choice(How.FULL, f"{missing} updates were missed, and there are {mine.entries} entries")
+    ranges = tuple(
+        at for at, (one, other) in enumerate(zip(mine.digests, base.digests, strict=False)) if one != other
+    )
+    if ranges:
+        return Choice(How.RANGES, f"the content of {len(ranges)} key ranges differs", after, ranges)
+    if missing:
+        return Choice(How.HISTORY, f"{missing} updates after {after} were missed", after)
+    return Choice(How.SAME, f"nothing was missed after {after}", after)
+
+
+def _why_no_prefix(mine: Mine, base: Base | None, *, terms: bool) -> str:
+    """Why the base is no prefix of what the source holds, in words; empty when it is."""
+    if base is None or not base.highest:
+        return "nothing is held there"
+    if not base.lwm:
+        return "nothing is proven there"
+    if not terms:
+        return (
+            "" if base.highest <= mine.counter else f"{base.highest} is held there, and {mine.counter} here"
+        )
+    if not base.lineage:
+        return "of which history it is, is not known"
+    term, start = base.lineage[-1]
+    for at, (known, began) in enumerate(mine.lineage):
+        if known != term:
+            continue
+        if began != start:
+            return f"term {term} began after {began} here and after {start} there"
+        end = mine.lineage[at + 1][1] if at + 1 < len(mine.lineage) else mine.counter
+        if base.highest > end:
+            return f"diverged: {base.highest} of term {term} is held there, which ended at {end} here"
+        return ""
+    return f"term {term} is not known here"

@@ -1,0 +1,391 @@
+"""A copy that is being filled: what comes of it, in whatever order, and when it is whole.
+
+- F-1: What the receiver had before is the *base*. A map whose base is a prefix of what the source holds starts as a
+  copy of it, and takes what followed in the order of the update counter: the updates that it missed, and live ones,
+  each once. What comes before its turn waits. So nothing that is sent late undoes what is newer, and what was removed
+  stays removed.
+- F-2: Of a map that is sent in full, and of key ranges that are, each entry is the newest that was told of it. The
+  source says at which counter the content begins: what was recorded up to it is in the content, or over.
+- F-3: It is whole when the last chunk is there, every map has reached the counter that this chunk says, and nothing is
+  missing in between.
+- F-4: Until the source has said what it sends of a map, live records of it wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import repeat
+
+from holdfast.core.machine import MemberId
+from holdfast.core.messages import Fill, FillEntries, FillPlan, FillShare
+from holdfast.core.migration.choice import Base, Demand, How
+from holdfast.core.replication.counter import UpdateCounter
+from holdfast.core.store.digest import RangeDigests, range_of
+from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record, ServicePartition
+from holdfast.errors import InvariantBroken
+
+
+class FilledMap:
+    """A map's share that is being filled (F-1, F-2).
+
+    Of what is sent whole it knows for each key at which update counter what it holds was so: that of the record that
+    told it, or of the chunk. The keys of a chunk are kept as the list they came in, and looked for only when a record
+    is not newer than every chunk; so a chunk costs little more than the update of a dictionary.
+    """
+
+    __slots__ = (
+        "_begins",
+        "_chunks",
+        "_cleared",
+        "_early",
+        "_in_order",
+        "_newer_wins",
+        "_newest",
+        "_ranges",
+        "_tail_bytes",
+        "_timed",
+        "_told",
+        "held",
+        "how",
+    )
+
+    def __init__(self, held: MapPartition, tail_bytes: int, *, newer_wins: bool = True) -> None:
+        self.held = held
+        self.how: How | None = None
+        """What is sent of it; None: not known yet."""
+        self._newer_wins = newer_wins
+        self._tail_bytes = tail_bytes
+        self._early: dict[int, tuple[int, Record]] = {}
+        """Records that wait for their turn, with their terms."""
+        self._in_order = False
+        self._begins = 0
+        """The map's update counter when the content was taken."""
+        self._ranges: frozenset[int] | None = None
+        """Which key ranges are sent whole; None: all, or (in order) none."""
+        self._told: dict[bytes, int] = {}
+        self._timed: dict[bytes, Record] = {}
+        """New times to live, which count also for a value that is told later and is older."""
+        self._chunks: list[tuple[int, list[bytes]]] = []
+        self._newest = 0
+        """The highest update counter of any chunk."""
+        self._cleared = 0
+
+    def begin(self, plan: FillPlan, base: MapPartition | None, now_ns: int) -> None:
+        """This is what will be sent."""
+        self.how = plan.how
+        if plan.how is How.FULL:
+            self._begins = plan.counter
+            self.held.updates = UpdateCounter(plan.counter)
+        elif base is None:
+            raise InvariantBroken(f"map {plan.map} is to be filled from a base that is not held")
+        else:
+            self._in_order = True
+            self.held.start_from(base)
+            if plan.how is How.RANGES:
+                self._begins = plan.counter
+                self._ranges = frozenset(plan.ranges)
+                for key in [key for key in self.held.entries if range_of(key) in self._ranges]:
+                    self.held.drop(key)
+        early, self._early = self._early, {}
+        for _, (term, record) in sorted(early.items()):
+            self.take(record, term, now_ns)
+
+    # -- content
+
+    def pour(self, part: FillEntries, now_ns: int) -> None:
+        """Take entries as they were when the map's counter stood where the chunk says."""
+        held, keys, counter = self.held, part.keys, part.counter
+        if counter < self._cleared:
+            return
+        self._chunks.append((counter, keys))
+        self._newest = max(self._newest, counter)
+        told, timed = self._told, self._timed
+        newer = {key for key in keys if told.get(key, 0) > counter} if told else ()
+        plain = not held.expiries and not timed and not (part.ttls_ms or part.max_idles_ms or part.key_hashes)
+        if plain and not newer:
+            held.entries.update(zip(keys, part.values, strict=True))
+            return
+        columns = zip(
+            keys,
+            part.values,
+            part.ttls_ms or repeat(0),
+            part.max_idles_ms or repeat(0),
+            part.key_hashes or repeat(0),
+            strict=False,
+        )
+        for key, value, ttl_ms, max_idle_ms, key_hash in columns:
+            if key in newer:
+                continue
+            held.store(key, value, ttl_ms, max_idle_ms, key_hash, now_ns)
+            later = timed.get(key)
+            if later is not None and later.counter > counter:
+                held.schedule(key, later.ttl_ms, later.max_idle_ms, now_ns)
+
+    # -- records
+
+    def take(self, record: Record, term: int, now_ns: int) -> None:
+        """Take a record of this term: one that was missed, or a live one."""
+        held, counter = self.held, record.counter
+        if self.how is None:
+            self._early[counter] = (term, record)
+        elif not self._in_order:
+            if counter > self._begins and not held.updates.holds(counter):
+                self._do(record, term, now_ns)
+        elif counter > held.counter:
+            if not self._newer_wins:
+                self._do_at_once(record, term, now_ns)
+                return
+            self._early[counter] = (term, record)
+            while (turn := self._early.pop(held.counter + 1, None)) is not None:
+                self._do(turn[1], turn[0], now_ns)
+
+    def _do(self, record: Record, term: int, now_ns: int) -> None:
+        held = self.held
+        held.enter(term)
+        if record.change is Change.CLEAR:
+            self._clear(record.counter)
+        elif not self._whole(record.key):
+            held.change(record, now_ns)
+        elif self._is_new(record.key, record.counter):
+            self._change(record, now_ns)
+        held.updates.update(record.counter - 1)
+        held.keep(term, [record], self._tail_bytes)
+
+    def _do_at_once(self, record: Record, term: int, now_ns: int) -> None:
+        """What F-1 forbids, for the tests to find: take a record out of its turn."""
+        if not self.held.updates.holds(record.counter):
+            self.held.enter(term)
+            self.held.apply(record, now_ns)
+
+    def _whole(self, key: bytes) -> bool:
+        """Whether the key is of what is sent whole."""
+        return not self._in_order or (self._ranges is not None and range_of(key) in self._ranges)
+
+    def _change(self, record: Record, now_ns: int) -> None:
+        key = record.key
+        self.held.change(record, now_ns)
+        if record.change is Change.EXPIRY:
+            # The value may be on its way: what is told of it counts as it is, with this time to live.
+            self._timed[key] = record
+            return
+        self._told[key] = record.counter
+        later = self._timed.get(key)
+        if later is not None and later.counter > record.counter:
+            self.held.change(later, now_ns)
+
+    def _is_new(self, key: bytes, counter: int) -> bool:
+        """Whether what is said of a key at this counter is not older than what is known."""
+        if counter <= self._begins or counter < self._cleared or counter < self._told.get(key, 0):
+            return False
+        if counter >= self._newest:
+            return True
+        return not any(counter < later and key in keys for later, keys in self._chunks)
+
+    def _clear(self, counter: int) -> None:
+        later = {key for at, keys in self._chunks if at >= counter for key in keys}
+        for key in list(self.held.entries):
+            if self._told.get(key, 0) < counter and key not in later:
+                self.held.drop(key)
+        self._cleared = max(counter, self._cleared)
+
+    # -- the end
+
+    def stands_at(self, part: FillEntries) -> None:
+        """The last chunk has come, and tells of these terms."""
+        self.held.lineage = list(part.lineage)
+
+    def reached(self, counter: int) -> bool:
+        """Whether every update up to this number is held, and none is missing before one that is (F-3)."""
+        return self.held.counter >= counter and self.held.updates.sequential and not self._early
+
+    def pretend(self, counter: int) -> None:
+        """What F-3 forbids, for the simulator to find: count what is missing as held."""
+        reached = max(self.held.updates.highest_applied, counter)
+        self.held.updates = UpdateCounter(reached)
+
+
+class FilledShare:
+    """A service's share that is being filled: what comes after the moment its pieces tell of waits for the last."""
+
+    __slots__ = ("_early", "_term", "_whole", "held")
+
+    def __init__(self, held: ServicePartition) -> None:
+        self.held = held
+        self._early: dict[int, Record] = {}
+        self._term = 0
+        self._whole = False
+
+    def pour(self, part: FillShare, now_ns: int) -> None:
+        """Take the next pieces."""
+        for piece in part.pieces:
+            self.held.share.receive(piece)
+        if part.whole:
+            self._whole = True
+            self.held.updates = UpdateCounter(part.counter)
+            self.held.lineage = list(part.lineage)
+            if self._early:
+                self.held.enter(self._term)
+            self._go_on(now_ns)
+
+    def take(self, record: Record, term: int, now_ns: int) -> None:
+        """Take a live record of this term: in its turn, and once."""
+        self._early[record.counter] = record
+        self._term = term
+        if self._whole:
+            self.held.enter(term)
+            self._go_on(now_ns)
+
+    def _go_on(self, now_ns: int) -> None:
+        held = self.held
+        while (record := self._early.pop(held.counter + 1, None)) is not None:
+            held.apply(record, now_ns)
+        for counter in [counter for counter in self._early if counter <= held.counter]:
+            del self._early[counter]
+
+    @property
+    def reached(self) -> bool:
+        """Whether its pieces are there, and no update before one that has come is missing."""
+        return self._whole and not self._early
+
+
+class Shadow:
+    """A copy that is being filled: chunks of content and live records, in whatever order they come."""
+
+    __slots__ = (
+        "_base",
+        "_ends",
+        "_last",
+        "_maps",
+        "_newer_wins",
+        "_no_gap",
+        "_open",
+        "_planned",
+        "_shares",
+        "_tail_bytes",
+        "base_epoch",
+        "complete",
+        "copy",
+        "durable",
+        "joining",
+        "sequence",
+        "source",
+        "ticket",
+        "version",
+    )
+
+    def __init__(
+        self,
+        source: MemberId,
+        fill: Fill,
+        copy: PartitionCopy,
+        open_map: Callable[[PartitionCopy, str], MapPartition],
+        base: PartitionCopy | None = None,
+        tail_bytes: int = 0,
+        *,
+        no_gap: bool = True,
+        newer_wins: bool = True,
+    ) -> None:
+        """`base`: what is held of the partition already; it may go on changing, as a copy that follows its primary."""
+        self._open = open_map
+        self._no_gap = no_gap
+        self._newer_wins = newer_wins
+        self._tail_bytes = tail_bytes
+        self.source = source
+        self.ticket = fill.ticket
+        self.version = fill.version
+        self.joining = fill.joining
+        self.copy = copy
+        self.sequence = -1
+        self.complete = False
+        """Whether it is whole (F-3)."""
+        self.durable = False
+        """Whether it is, and what must survive a power cut is on the disk."""
+        self.base_epoch = base.epoch if base is not None else copy.epoch
+        usable = base is not None and base.epoch == copy.epoch
+        self._base = dict(base.maps) if base is not None and usable else {}
+        self._planned = False
+        self._last = False
+        self._ends: list[tuple[str, int]] = []
+        """The maps of the last chunk, and the counters that they are to reach."""
+        self._maps: dict[str, FilledMap] = {}
+        self._shares = {name: FilledShare(held) for name, held in copy.services.items()}
+
+    def demand(self, *, compare: bool) -> Demand:
+        """What there is to begin with; to compare also the digests of its key ranges, counted anew."""
+        maps = []
+        for name, held in self._base.items():
+            highest = held.updates.highest_applied
+            lineage = [(term, start) for term, start in held.lineage if start < highest]
+            digests = RangeDigests.digests(held.entries) if compare else []
+            maps.append(Base(name, lineage, held.counter, highest, digests))
+        return Demand(self.base_epoch, maps)
+
+    def _map(self, name: str) -> FilledMap:
+        found = self._maps.get(name)
+        if found is None:
+            held = self._open(self.copy, name)
+            found = self._maps[name] = FilledMap(held, self._tail_bytes, newer_wins=self._newer_wins)
+            if self._planned:
+                # Nothing was said of it: it has come into being since.
+                found.how = How.FULL
+        return found
+
+    def pour(self, fill: Fill, now_ns: int) -> None:
+        """Take a chunk."""
+        if fill.sequence == 1:
+            self._plan(fill.plans, now_ns)
+        for part in fill.maps:
+            if part.keys:
+                self._map(part.map).pour(part, now_ns)
+        for missed in fill.records:
+            filled = self._map(missed.map)
+            at = 0
+            for term, count in missed.runs:
+                for record in missed.records[at : at + count]:
+                    filled.take(record, term, now_ns)
+                at += count
+        for share in fill.shares:
+            self._shares[share.service].pour(share, now_ns)
+        if fill.last:
+            self._end(fill)
+        self.look()
+
+    def _plan(self, plans: list[FillPlan], now_ns: int) -> None:
+        self._planned = True
+        for plan in plans:
+            self._map(plan.map).begin(plan, self._base.get(plan.map), now_ns)
+        planned = {plan.map for plan in plans}
+        for name, filled in self._maps.items():
+            if name not in planned:
+                filled.begin(FillPlan(name, How.FULL, 0), None, now_ns)
+        self._base = {}
+
+    def _end(self, fill: Fill) -> None:
+        """The last chunk: what the maps that are left stand at."""
+        self._last = True
+        self.copy.requests.merge(fill.requests)
+        for part in fill.maps:
+            filled = self._map(part.map)
+            filled.stands_at(part)
+            if not self._no_gap:
+                filled.pretend(part.counter)
+            self._ends.append((part.map, part.counter))
+
+    def take(self, record: Record, term: int, now_ns: int) -> None:
+        """Take a live record of this term."""
+        self.copy.requests.note(record.request)
+        if record.change is not Change.CALL:
+            self._map(record.map).take(record, term, now_ns)
+        elif record.map in self._shares:
+            self._shares[record.map].take(record, term, now_ns)
+
+    def look(self) -> bool:
+        """Look whether it has become whole, after a chunk or records."""
+        self.complete = self._last and (
+            not self._no_gap
+            or (
+                all(self._maps[name].reached(counter) for name, counter in self._ends)
+                and all(share.reached for share in self._shares.values())
+            )
+        )
+        return self.complete

@@ -1,0 +1,88 @@
+"""One partition on its way to one member: what the source remembers of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.core.machine import MemberId
+from holdfast.core.migration.choice import Choice, Demand
+from holdfast.core.migration.content import Chunk, Content
+from holdfast.core.placement.migration import Migration
+from holdfast.core.store.partition import Record
+
+Told = Callable[[str], None]
+Missed = list[tuple[int, Record]]
+
+
+class Supply:
+    """One partition on its way to one member."""
+
+    __slots__ = (
+        "bytes",
+        "choices",
+        "compare",
+        "content",
+        "demand",
+        "flight",
+        "index",
+        "last_sent",
+        "master",
+        "migration",
+        "missed",
+        "partition",
+        "reading",
+        "ready",
+        "sequence",
+        "ticket",
+        "to",
+        "told",
+        "version",
+    )
+
+    def __init__(self, partition: int, version: int, to: MemberId, index: int, ticket: int) -> None:
+        self.partition = partition
+        self.version = version
+        self.to = to
+        self.index = index
+        """The replica index that the receiver will have: it gets the maps that such a replica holds."""
+        self.ticket = ticket
+        self.sequence = 0
+        self.last_sent = False
+        self.content: Content | None = None
+        self.ready: Chunk | None = None
+        """A chunk that waits until it may go (S-5)."""
+        self.flight = 0
+        """Bytes of the chunk that is not yet acknowledged."""
+        self.migration: Migration | None = None
+        self.master: MemberId | None = None
+        self.told: list[Told] = []
+        """Who wants to hear how it ends: "", or why the receiver was not filled."""
+        self.compare = False
+        """Whether the content that the receiver has is compared, too: it may be wrong."""
+        self.demand: Demand | None = None
+        """What the receiver has to begin with."""
+        self.choices: dict[str, Choice] = {}
+        self.missed: dict[str, Missed] = {}
+        """Of the maps of which only updates, or some key ranges, are sent: these updates."""
+        self.reading = 0
+        """How many answers of the journal are outstanding."""
+        self.bytes = 0
+
+    @property
+    def is_repair(self) -> bool:
+        """Whether it mends a replica that the primary serves beside."""
+        return bool(self.told)
+
+
+def tell(supply: Supply, why: str) -> None:
+    """Say how it has ended to those who want to hear it: "" when the receiver is filled."""
+    told, supply.told = supply.told, []
+    for one in told:
+        one(why)
+
+
+def stretch(records: Missed | None, after: int, upto: int) -> Missed | None:
+    """What the journal says of the updates after `after` up to `upto`; None when it does not have all of them."""
+    wanted = [one for one in records or [] if after < one[1].counter <= upto]
+    numbers = [record.counter for _, record in wanted]
+    return wanted if numbers == list(range(after + 1, upto + 1)) else None

@@ -1,0 +1,84 @@
+"""What is waited for together: the records of some read buffers, and the members that have to hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.core.store.partition import MapPartition, Record
+
+Told = Callable[[bool], None]
+NOBODY: frozenset[str] = frozenset()
+NAMED = 5
+"""Of more partitions that miss an acknowledgement only the count is told."""
+
+
+class Batch:
+    """Records that wait for their backups: the callers for the sync ones, the records for all."""
+
+    __slots__ = (
+        "asked_ns",
+        "charged",
+        "courtesy",
+        "late",
+        "need",
+        "number",
+        "on_disk",
+        "records",
+        "since_ns",
+        "size",
+        "told",
+    )
+
+    def __init__(self, number: int, now_ns: int) -> None:
+        self.number = number
+        self.since_ns = now_ns
+        self.asked_ns = now_ns
+        """Since when its youngest callers wait."""
+        self.size = 0
+        """Bytes of its records, at about."""
+        self.charged: tuple[str, ...] = ()
+        """The async backups whose backlog it is counted in."""
+        self.courtesy: frozenset[str] = NOBODY
+        """Async backups that are waited for only because they are slow (K-3)."""
+        self.told: list[Told] = []
+        self.records: dict[int, list[tuple[MapPartition, Record]]] = {}
+        self.need: dict[str, set[int]] = {}
+        """Member -> partitions that the callers wait for it to hold."""
+        self.late: dict[str, set[int]] = {}
+        """The same of async backups: nobody waits, but what is lost on the way must be sent again."""
+        self.on_disk = True
+        """Whether all that must survive a power cut is durable on this member."""
+
+    def wait_for(self, partition: int, held: MapPartition, slow: set[str]) -> None:
+        """Wait for this map's backups to hold the partition's records; for those async ones that are slow, too."""
+        sync = held.sync
+        for member in held.targets:
+            waits = self.need
+            if member not in sync:
+                if member in slow:
+                    self.courtesy |= {member}
+                else:
+                    waits = self.late
+            parts = waits.get(member)
+            if parts is None:
+                waits[member] = {partition}
+            else:
+                parts.add(partition)
+
+    def forget(self, partition: int) -> None:
+        """Wait for nobody to hold the partition's records."""
+        for waits in (self.need, self.late):
+            for member in list(waits):
+                waits[member].discard(partition)
+                if not waits[member]:
+                    del waits[member]
+
+    def missing(self) -> str:
+        """Who has not acknowledged, in words."""
+        words = [
+            f"backup {member} ({f'partitions {sorted(parts)}' if len(parts) <= NAMED else f'{len(parts)} partitions'})"
+            for member, parts in sorted(self.need.items())
+        ]
+        if not self.on_disk:
+            words.append("this member's own disk")
+        return ", ".join(words)

@@ -1,0 +1,75 @@
+"""Clients that collect the acknowledgements of backups themselves: who are they, and which members can tell them? (H8)
+
+With `replication.backup_acks` = "client" the owner answers such a client at once and says how many backups will tell
+it; each tells it over its own connection to the client when it holds the records. An owner may say so only of backups
+that have such a connection, or the client waits in vain: so members tell each other which clients have registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from holdfast.core.machine import MemberId, Outbox
+from holdfast.core.messages import Ack, Collecting
+
+Heard = Callable[[int], None]
+"""Tells a client, over one connection, that a backup holds what the request with this correlation id has written."""
+
+
+class Collectors:
+    """Clients that have registered here, and with the other members."""
+
+    def __init__(self, out: Outbox, members: Callable[[], list[MemberId]]) -> None:
+        """`members`: all of the view, this one too."""
+        self._out = out
+        self._members = members
+        self._here: dict[bytes, list[Heard]] = {}
+        self._there: dict[MemberId, set[bytes]] = {}
+
+    def add(self, client: bytes, heard: Heard) -> Callable[[], None]:
+        """A client has registered on a connection; answers the function that ends it."""
+        connections = self._here.setdefault(client, [])
+        connections.append(heard)
+        if len(connections) == 1:
+            self._tell_all(Collecting([client], []))
+
+        def remove() -> None:
+            found = self._here.get(client, [])
+            if heard in found:
+                found.remove(heard)
+                if not found:
+                    del self._here[client]
+                    self._tell_all(Collecting([], [client]))
+
+        return remove
+
+    def _tell_all(self, message: Collecting) -> None:
+        for member in self._members():
+            self._out.send(member, message)
+
+    def on_collecting(self, sender: MemberId, message: Collecting) -> None:
+        """These clients have registered with that member, and those not any more."""
+        there = self._there.setdefault(sender, set())
+        there.update(message.added)
+        there.difference_update(message.removed)
+
+    def members_changed(self, gone: Iterable[MemberId], new: Iterable[MemberId]) -> None:
+        """Forget what those who left have said; tell those who came."""
+        for member in gone:
+            self._there.pop(member, None)
+        if self._here:
+            for member in sorted(new):
+                self._out.send(member, Collecting(list(self._here), []))
+
+    def reached(self, client: bytes, members: Iterable[str]) -> bool:
+        """Whether each of these members can tell this client."""
+        there = self._there
+        return all(client in there.get(MemberId(member), ()) for member in members)
+
+    def tell(self, acks: Iterable[Ack]) -> None:
+        """This member holds what these requests have written."""
+        for ack in acks:
+            connections = self._here.get(ack.client)
+            if connections:
+                for correlation in ack.correlations:
+                    connections[0](correlation)

@@ -1,0 +1,113 @@
+"""What has changed lately? The last updates of a map's share, kept in memory for replicas that have missed just these.
+
+Primaries and backups keep them as they apply them, each copy its own; so whoever becomes primary can tell.
+
+- H-1: A tail is one stretch of updates without a gap; what does not follow begins a new one.
+- H-2: It holds about as many bytes as it may: what is oldest goes first, an eighth at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.core.store.partition import Record
+
+RECORD_OVERHEAD = 160
+"""What a record costs besides the bytes of its key and value, at about."""
+
+
+class Tail:
+    """The last updates of one map in one partition on one member, with their terms."""
+
+    __slots__ = ("_bytes", "_limit", "_records", "_terms", "end", "start")
+
+    def __init__(self, limit: int) -> None:
+        """`limit`: bytes, keys and values and what they cost besides."""
+        self._limit = limit
+        self._bytes = 0
+        self._records: deque[Record] = deque()
+        self._terms: list[tuple[int, int]] = []
+        """Term, and after which number its updates begin; ascending."""
+        self.start = 0
+        """The updates after this number are here…"""
+        self.end = 0
+        """…up to this one."""
+
+    def add(self, term: int, records: list[Record]) -> None:
+        """These records of this term were applied, in the order of the counter."""
+        record = records[0]
+        first = record.counter
+        if len(records) == 1 and first == self.end + 1 and self._terms and self._terms[-1][0] == term:
+            # What is most usual, in the cheapest way.
+            self._records.append(record)
+            self.end = first
+            self._bytes += RECORD_OVERHEAD + len(record.key) + len(record.value)
+            if self._bytes > self._limit:
+                self._shrink()
+            return
+        last = records[-1].counter
+        if first != self.end + 1 or last - first + 1 != len(records):
+            self._begin_anew(first - 1)
+            if last - first + 1 != len(records):
+                # They do not follow each other: nothing can be told of them.
+                self._begin_anew(0)
+                return
+        terms = self._terms
+        if not terms or terms[-1][0] != term:
+            terms.append((term, first - 1))
+        size = RECORD_OVERHEAD * len(records)
+        for record in records:
+            size += len(record.key) + len(record.value)
+        self._records.extend(records)
+        self._bytes += size
+        self.end = last
+        if self._bytes > self._limit:
+            self._shrink()
+
+    def _begin_anew(self, start: int) -> None:
+        self._records.clear()
+        self._terms.clear()
+        self._bytes = 0
+        self.start = self.end = start
+
+    def _shrink(self) -> None:
+        records, size, wanted = self._records, self._bytes, self._limit - self._limit // 8
+        start = self.start
+        while size > wanted and records:
+            gone = records.popleft()
+            size -= RECORD_OVERHEAD + len(gone.key) + len(gone.value)
+            start = gone.counter
+        self._bytes, self.start = size, start
+        while len(self._terms) > 1 and self._terms[1][1] <= self.start:
+            del self._terms[0]
+
+    def covers(self, after: int) -> bool:
+        """Whether every update after this number is here."""
+        return self.start <= after <= self.end
+
+    def since(self, after: int) -> list[tuple[int, Record]]:
+        """The updates after this number, with their terms. It must be covered."""
+        assert self.covers(after), (self.start, after, self.end)
+        found: list[tuple[int, Record]] = []
+        ends = [start for _, start in self._terms[1:]] + [self.end]
+        at = 0
+        for record in islice(self._records, after - self.start, None):
+            while record.counter > ends[at]:
+                at += 1
+            found.append((self._terms[at][0], record))
+        return found
+
+    def copy(self) -> Tail:
+        """Another one with the same content."""
+        other = Tail(self._limit)
+        other._records, other._bytes, other._terms = self._records.copy(), self._bytes, self._terms.copy()
+        other.start, other.end = self.start, self.end
+        return other
+
+    @property
+    def size(self) -> int:
+        """Bytes that are held."""
+        return self._bytes

@@ -1,0 +1,294 @@
+"""Do replicas hold what they should? Primaries tell their backups, these compare, and what differs is mended (H8).
+
+- R-1: From time to time, partition by partition, a primary that serves sends each backup a summary: of every map the
+  update counter, its term, and the digest of its content. A backup compares when it stands at the same counter: what a
+  summary counts may be on its way. If it does not stand there when the next summary comes, what was missing is lost.
+- R-2: A backup that differs asks for repair, and says why. The primary fills it the common way (`migration.source`):
+  the present copy goes on following, and acknowledging, until the new one is whole. Only what differs is sent.
+- R-3: At most `replication.parallel_repairs` at a time; one for each partition and backup; none while the partition
+  moves, or while the cluster's state forbids migrations. A permit comes back however the repair ends.
+- R-4: A map that the primary does not hold is forgotten by its backups.
+- R-5: From time to time a member counts one of its copies anew. One whose content is not what its updates have made of
+  it was damaged: a backup asks for repair, and of a primary's it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from holdfast.config import Settings
+from holdfast.core.journal.entries import Dropped
+from holdfast.core.journal.log import Log
+from holdfast.core.machine import MILLISECOND, MemberId, Outbox
+from holdfast.core.messages import RepairWanted, Summary, Summed
+from holdfast.core.migration.source import Source
+from holdfast.core.placement.table import Row
+from holdfast.core.replication.copies import Copies
+from holdfast.core.rules import Rules
+from holdfast.core.store.digest import whole
+from holdfast.core.store.partition import MapPartition, PartitionCopy, ServicePartition
+
+TICKS = 32
+"""In so many steps a primary goes round its partitions."""
+CHECK_EVERY = 4
+"""Every so many steps one copy is counted anew."""
+Key = tuple[int, MemberId]
+
+
+class Repair:
+    """Both sides on one member: as primary it tells and mends, as backup it compares and asks."""
+
+    def __init__(
+        self,
+        me: MemberId,
+        settings: Settings,
+        out: Outbox,
+        rules: Rules,
+        rows: list[Row],
+        copies: Copies,
+        source: Source,
+        log: Log,
+        *,
+        is_active: Callable[[int], bool],
+        may_repair: Callable[[], bool],
+    ) -> None:
+        """`may_repair`: whether the cluster's state allows it."""
+        self._me = me
+        self._out = out
+        self._rows = rows
+        self._copies = copies
+        self._source = source
+        self._log = log
+        self._is_active = is_active
+        self._may_repair = may_repair
+        self._terms = rules.holds("term")
+        self._parallel = settings.replication.parallel_repairs
+        self._step_ns = settings.replication.anti_entropy_ms * MILLISECOND // TICKS
+        self._tick = 0
+        self._checked = -1
+        """The partition whose copy was counted anew last."""
+        self._wanted: dict[Key, RepairWanted] = {}
+        """What waits for a permit."""
+        self._running: set[Key] = set()
+        self._summaries: dict[int, list[Summed]] = {}
+        """As backup: what was said of maps and services that do not stand there yet."""
+        self.summaries_sent = 0
+        self.asked = 0
+        """As backup: how often this member has asked for repair."""
+        self.repaired = 0
+        """As primary: how many replicas were mended."""
+        copies.applied = self._compare
+
+    # -- from time to time
+
+    def start(self) -> None:
+        """Begin, if replicas are to be compared at all."""
+        if self._step_ns:
+            self._out.timer("repair", self._step_ns)
+
+    def on_timer(self) -> None:
+        """The next step of the round."""
+        self._out.timer("repair", self._step_ns)
+        count, at = len(self._rows), self._tick % TICKS
+        self._tick += 1
+        if self._may_repair():
+            for partition in range(at * count // TICKS, (at + 1) * count // TICKS):
+                self.summarise(partition)
+        if self._tick % CHECK_EVERY == 0:
+            self._check_next()
+
+    def summarise(self, partition: int) -> None:
+        """Tell the backups of a partition what they should hold; nothing, if it is not served here, or moves."""
+        row = self._rows[partition]
+        copy = self._copies.held.get(partition)
+        if row.owner != self._me or not self._is_active(partition) or copy is None:
+            return
+        if self._source.moves(partition):
+            return
+        for index, member in enumerate(row.holding):
+            if index and member is not None:
+                maps = [summed(held) for held in copy.maps.values() if self._copies.wanted(held.name, index)]
+                services = [
+                    summed(held) for held in copy.services.values() if self._copies.wanted(held.name, index)
+                ]
+                self._out.send(member, Summary(partition, row.version, maps, services))
+                self.summaries_sent += 1
+
+    def _check_next(self) -> None:
+        """Count the next copy anew (R-5)."""
+        later = [partition for partition in self._copies.held if partition > self._checked]
+        partition = min(later or self._copies.held, default=-1)
+        self._checked = partition
+        if partition >= 0:
+            self.check(partition)
+
+    def check(self, partition: int) -> None:
+        """Count this copy anew, and look whether its content is what its updates have made of it."""
+        mine = self._rows[partition].owner == self._me
+        found = [
+            f"{len(ranges)} key ranges of map {held.name}"
+            for held in self._copies.held[partition].maps.values()
+            if (ranges := held.damaged(adopt=not mine))
+        ]
+        if found:
+            what = ", ".join(found)
+            self._out.note("content is damaged", level="error", partition=partition, what=what, primary=mine)
+            if not mine and partition not in self._copies.shadows:
+                self._ask(partition, f"its content was damaged: {what}")
+
+    # -- the backup
+
+    def on_summary(self, sender: MemberId, message: Summary) -> None:
+        """Compare, as soon as this copy stands where the summary does (R-1)."""
+        partition = message.partition
+        row = self._rows[partition] if 0 <= partition < len(self._rows) else Row()
+        copy = self._copies.held.get(partition)
+        known = row.version == message.version and row.owner == sender and self._me in row.holding[1:]
+        if not known or copy is None or partition in self._copies.shadows:
+            return
+        overdue = [said for said in self._summaries.get(partition, []) if said.counter > _reached(copy, said)]
+        self._forget_maps(copy, {said.name for said in message.maps})
+        self._watch(partition, [*message.maps, *message.services])
+        if overdue:
+            said = overdue[0]
+            stands = f"{said.name} stands at {_reached(copy, said)}, and {said.counter} was said before"
+            self._ask(partition, stands, content=False)
+        else:
+            self._compare(partition)
+
+    def _forget_maps(self, copy: PartitionCopy, there: set[str]) -> None:
+        """Maps that the primary does not hold (R-4)."""
+        for name in [name for name in copy.maps if name not in there]:
+            del copy.maps[name]
+            self._log.note(Dropped(copy.partition, name))
+            self._out.note("map forgotten", partition=copy.partition, map=name, why="its primary has none")
+
+    def _watch(self, partition: int, said: list[Summed]) -> None:
+        if said:
+            self._summaries[partition] = said
+            self._copies.watched.add(partition)
+        else:
+            self._summaries.pop(partition, None)
+            self._copies.watched.discard(partition)
+
+    def _compare(self, partition: int) -> None:
+        """Compare what stands where its primary did; what is still behind waits, what has gone on is not compared."""
+        copy = self._copies.held.get(partition)
+        if copy is None or partition in self._copies.shadows:
+            self._watch(partition, [])
+            return
+        behind: list[Summed] = []
+        for said in self._summaries.get(partition, []):
+            held = _find(copy, said.name)
+            if said.counter > _reached(copy, said):
+                behind.append(said)
+            elif held is not None and said.counter == held.counter:
+                why = self._difference(summed(held), said)
+                if why:
+                    self._ask(partition, why)
+                    return
+        self._watch(partition, behind)
+
+    def _difference(self, mine: Summed, said: Summed) -> str:
+        """How this copy differs from its primary at the same counter, in words; empty when it does not."""
+        if mine.term != said.term and self._terms:
+            return f"{said.name} stands at {said.counter}, of term {mine.term} and not {said.term}"
+        if mine.digest != said.digest:
+            return f"the content of {said.name} at {said.counter} differs"
+        return ""
+
+    def _ask(self, partition: int, why: str, *, content: bool = True) -> None:
+        self._watch(partition, [])
+        row = self._rows[partition]
+        if row.owner is None or row.owner == self._me or self._me not in row.holding[1:]:
+            return
+        self.asked += 1
+        self._out.send(row.owner, RepairWanted(partition, row.version, why, content))
+
+    # -- the primary
+
+    def on_wanted(self, sender: MemberId, message: RepairWanted) -> None:
+        """A backup differs: mend it when there is a permit (R-2, R-3)."""
+        key = (message.partition, sender)
+        why = self._why_not(sender, message)
+        if why or key in self._running or key in self._wanted:
+            return
+        self._out.note("replica differs", partition=message.partition, at=sender, why=message.why)
+        self._wanted[key] = message
+        self._go_on()
+
+    def _why_not(self, sender: MemberId, message: RepairWanted) -> str:
+        """Why a request for repair has no effect, in words; empty when it has."""
+        if not 0 <= message.partition < len(self._rows):
+            return f"there is no partition {message.partition}"
+        row = self._rows[message.partition]
+        if row.version != message.version or row.owner != self._me:
+            return f"the row is {row}"
+        if sender not in row.holding[1:]:
+            return f"{sender} is no backup"
+        return "" if self._may_repair() else "the cluster's state forbids it"
+
+    def _go_on(self) -> None:
+        while self._wanted and len(self._running) < self._parallel:
+            key = next(iter(self._wanted))
+            message = self._wanted.pop(key)
+            if self._rows[key[0]].version == message.version and self._may_repair():
+                self._running.add(key)
+                self._source.refill(*key, partial(self._ended, key), compare=message.content)
+
+    def _ended(self, key: Key, why: str) -> None:
+        self._running.discard(key)
+        if why:
+            self._out.note("repair given up", level="debug", partition=key[0], to=key[1], why=why)
+        else:
+            self.repaired += 1
+
+    def look(self) -> None:
+        """At the end of a step: permits may have come back."""
+        if self._wanted and len(self._running) < self._parallel:
+            self._go_on()
+
+    # -- rows and members change
+
+    def row_changed(self, partition: int) -> None:
+        """What was said, or wanted, at an older version is void."""
+        self._watch(partition, [])
+        self._drop(key for key in self._wanted if key[0] == partition)
+
+    def members_changed(self, members: set[MemberId]) -> None:
+        """These members have gone, or have a new life."""
+        self._drop(key for key in self._wanted if key[1] in members)
+
+    def _drop(self, keys: Iterable[Key]) -> None:
+        for key in list(keys):
+            del self._wanted[key]
+
+    def reset(self) -> None:
+        """This member was removed: nothing is compared or mended any more."""
+        self._wanted.clear()
+        for partition in list(self._summaries):
+            self._watch(partition, [])
+
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        return {
+            "repairs": len(self._running) + len(self._wanted),
+            "summaries that wait": len(self._summaries) + len(self._copies.watched),
+        }
+
+
+def summed(held: MapPartition) -> Summed:
+    """What a copy holds of a map or a service, in short."""
+    digest = held.digest() if isinstance(held, ServicePartition) else whole(held.digests())
+    return Summed(held.name, held.counter, held.term, digest)
+
+
+def _find(copy: PartitionCopy, name: str) -> MapPartition | None:
+    return copy.maps.get(name) or copy.services.get(name)
+
+
+def _reached(copy: PartitionCopy, said: Summed) -> int:
+    held = _find(copy, said.name)
+    return held.counter if held is not None else 0

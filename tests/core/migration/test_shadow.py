@@ -1,0 +1,230 @@
+"""A copy that begins with what was there before ends as its source, in whatever order it is told."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import permutations
+
+import pytest
+
+from holdfast.core.machine import MemberId
+from holdfast.core.messages import Fill, FillEntries, FillPlan, FillRecords
+from holdfast.core.migration.choice import How, Mine, choose
+from holdfast.core.migration.content import Content, Part
+from holdfast.core.migration.shadow import Shadow
+from holdfast.core.store.digest import RangeDigests
+from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record
+
+OWNER = MemberId("owner")
+TAIL = 100_000
+
+
+def empty(sequence: int = 0) -> Fill:
+    return Fill(0, 5, 1, sequence, False, 0, True, 1, [])
+
+
+class Primary:
+    """One map of a partition, and what a primary does to it."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self.draw = draw
+        self.copy = PartitionCopy(0, 0)
+        self.held = self.copy.open("m")
+        self.term = 1
+        self.said: list[tuple[int, Record]] = []
+        self.keys = [b"%d" % n for n in range(draw.choice([1, 3, 12, 100]))]
+
+    def write(self, count: int = 1) -> None:
+        for _ in range(count):
+            draw = self.draw
+            if draw.random() < 0.05:
+                self.term += draw.randint(1, 3)
+                self.held.enter(self.term)
+            change = draw.choices([Change.SET, Change.REMOVE, Change.EXPIRY, Change.CLEAR], [60, 25, 12, 2])[
+                0
+            ]
+            counter = self.held.counter + 1
+            key = draw.choice(self.keys) if change is not Change.CLEAR else b""
+            value = b"v%d" % counter if change is Change.SET else b""
+            ttl = draw.choice([0, 0, 0, 10_000]) if change in (Change.SET, Change.EXPIRY) else 0
+            record = Record("m", counter, change, key, value, ttl)
+            self.held.enter(self.term)
+            self.held.apply(record, 0)
+            self.held.keep(self.term, [record], TAIL)
+            self.said.append((self.term, record))
+
+
+def followed(primary: Primary) -> PartitionCopy:
+    """A copy that has followed this primary until now."""
+    copy = PartitionCopy(0, 0)
+    held = copy.open("m")
+    for term, record in primary.said:
+        held.enter(term)
+        held.apply(record, 0)
+        held.keep(term, [record], TAIL)
+    return copy
+
+
+def new_shadow(base: PartitionCopy | None, *, newer_wins: bool = True) -> Shadow:
+    shadow = Shadow(
+        OWNER,
+        empty(),
+        PartitionCopy(0, 0),
+        PartitionCopy.open,
+        base,
+        TAIL,
+        newer_wins=newer_wins,
+    )
+    shadow.sequence = 0
+    return shadow
+
+
+def supplied(primary: Primary, shadow: Shadow, wanted: How, limit: int) -> Iterator[Fill]:
+    """The chunks of a supply, as the source makes them, up to the last; nothing else happens in here."""
+    compare = wanted is How.RANGES
+    held = primary.held
+    demand = shadow.demand(compare=compare)
+    base = next(iter(demand.maps), None) if wanted is not How.FULL else None
+    digests = RangeDigests.digests(held.entries) if compare else ()
+    choice = choose(Mine(held.proven_lineage(), held.counter, 10_000, 0, digests), base)
+    missed = held.tail.since(choice.after) if choice.how is not How.FULL and held.tail is not None else []
+    content = Content([Part(held, choice.how, choice.ranges, missed)], [])
+    sequence = 0
+    while (chunk := content.chunk(limit, 0)) is not None:
+        sequence += 1
+        yield Fill(0, 5, 1, sequence, False, 0, True, 1, chunk.maps, plans=chunk.plans, records=chunk.records)
+    ends = [FillEntries("m", held.counter, lineage=list(held.lineage))]
+    yield Fill(0, 5, 1, sequence + 1, True, 0, True, 1, ends)
+
+
+def run(seed: int, wanted: How, *, newer_wins: bool = True) -> str:
+    """One supply with writes in between; answers what is wrong in the end."""
+    draw = random.Random(f"{seed}/{wanted}")
+    primary = Primary(draw)
+    primary.write(draw.choice([1, 30, 200]))
+    base = followed(primary)
+    if wanted is How.RANGES:
+        for _ in range(draw.randint(0, 4)):
+            _damage(draw, base.maps["m"], primary.keys)
+    if wanted is not How.SAME:
+        primary.write(draw.randint(0, 60))
+    shadow = new_shadow(base, newer_wins=newer_wins)
+    live = primary.held.counter
+    waiting: list[Fill] = []
+    chunks = supplied(primary, shadow, wanted, draw.choice([40, 400, 10_000]))
+    under_way: list[tuple[int, Record]] = []
+    done = False
+    while not done or waiting or under_way:
+        what = draw.random()
+        if what < 0.3 and not done:
+            primary.write(draw.randint(1, 5))
+            under_way += primary.said[live:]
+            live = len(primary.said)
+        elif what < 0.6 and under_way:
+            # Live records may come in any order, and twice.
+            at = draw.randrange(len(under_way))
+            term, record = under_way[at] if draw.random() < 0.2 else under_way.pop(at)
+            shadow.take(record, term, 0)
+            shadow.look()
+        elif waiting:
+            fill = waiting.pop(0)
+            shadow.sequence = fill.sequence
+            shadow.pour(fill, 0)
+            if shadow.complete and not fill.last and not shadow.copy.maps:
+                return "complete before the last chunk"
+        elif not done:
+            waiting.append(next(chunks))
+            done = waiting[0].last
+    return _differences(primary, shadow)
+
+
+def _damage(draw: random.Random, held: MapPartition, keys: list[bytes]) -> None:
+    key = draw.choice(keys)
+    if draw.random() < 0.5:
+        held.drop(key)
+    else:
+        held.store(key, b"rotten", 0, 0, 0, 0)
+
+
+def _differences(primary: Primary, shadow: Shadow) -> str:
+    held, mine = shadow.copy.open("m"), primary.held
+    if not shadow.complete:
+        return "not complete"
+    if held.entries != mine.entries:
+        return f"entries differ: {held.entries} {mine.entries}"
+    if held.expiries.keys() != mine.expiries.keys():
+        return "expiries differ"
+    if (held.updates, held.proven_lineage()) != (mine.updates, mine.proven_lineage()):
+        return f"{held.updates} of {held.lineage}, not {mine.updates} of {mine.lineage}"
+    tail = held.tail
+    if tail is not None and tail.end == held.counter and tail.since(tail.start) != primary.said[tail.start :]:
+        return "its tail tells something else"
+    return ""
+
+
+@pytest.mark.parametrize("wanted", list(How))
+@pytest.mark.parametrize("part", range(10))
+def test_a_shadow_ends_as_its_source(wanted: How, part: int) -> None:
+    wrong = [(seed, why) for seed in range(part * 40, part * 40 + 40) if (why := run(seed, wanted))]
+    assert wrong == []
+
+
+def test_without_that_rule_a_late_update_undoes_a_newer_one() -> None:
+    assert any(run(seed, How.HISTORY, newer_wins=False) for seed in range(40))
+
+
+def test_a_removed_entry_does_not_come_back() -> None:
+    """What was missed holds a write of the key; its removal comes live, before, between, or after."""
+    base = PartitionCopy(0, 0)
+    base.open("m").enter(1)
+    base.open("m").apply(Record("m", 1, Change.SET, b"a", b"1"), 0)
+    live = [
+        Record("m", 4, Change.REMOVE, b"k"),
+        Record("m", 5, Change.CLEAR),
+        Record("m", 6, Change.SET, b"z", b"6"),
+    ]
+    missed = [Record("m", 2, Change.SET, b"k", b"2"), Record("m", 3, Change.SET, b"a", b"3")]
+    plan = Fill(0, 5, 1, 1, False, 0, True, 1, [], plans=[FillPlan("m", How.HISTORY, 3)])
+    told: list[Record | Fill] = [
+        *live,
+        Fill(0, 5, 1, 2, False, 0, True, 1, [], records=[FillRecords("m", [(1, 2)], missed)]),
+    ]
+    last = Fill(0, 5, 1, 3, True, 0, True, 1, [FillEntries("m", 6, lineage=[(1, 0)])])
+    for order in permutations(told):
+        for at in range(len(order) + 1):
+            shadow = new_shadow(base)
+            for item in [*order[:at], plan, *order[at:]]:
+                if isinstance(item, Fill) and item is not plan and at > order.index(item):
+                    break
+                if isinstance(item, Fill):
+                    shadow.pour(item, 0)
+                else:
+                    shadow.take(item, 1, 0)
+            else:
+                shadow.pour(last, 0)
+                assert shadow.complete
+                assert shadow.copy.maps["m"].entries == {b"z": b"6"}
+            assert base.maps["m"].entries == {b"a": b"1"}, "the base is as it was"
+
+
+def test_it_is_not_whole_while_an_update_is_missing() -> None:
+    base = PartitionCopy(0, 0)
+    base.open("m").enter(1)
+    base.open("m").apply(Record("m", 1, Change.SET, b"a", b"1"), 0)
+    shadow = new_shadow(base)
+    shadow.pour(Fill(0, 5, 1, 1, False, 0, True, 1, [], plans=[FillPlan("m", How.HISTORY, 2)]), 0)
+    shadow.take(Record("m", 3, Change.SET, b"a", b"3"), 1, 0)
+    shadow.pour(Fill(0, 5, 1, 2, True, 0, True, 1, [FillEntries("m", 3, lineage=[(1, 0)])]), 0)
+    assert not shadow.complete
+    shadow.take(Record("m", 2, Change.SET, b"a", b"2"), 1, 0)
+    assert shadow.look()
+    assert shadow.copy.maps["m"].entries == {b"a": b"3"}
+
+
+def test_a_base_of_another_epoch_is_no_base() -> None:
+    base = PartitionCopy(0, 0)
+    base.open("m").apply(Record("m", 1, Change.SET, b"a", b"1"), 0)
+    fill = Fill(0, 5, 1, 0, False, 1, True, 1, [])
+    demand = Shadow(OWNER, fill, PartitionCopy(0, 1), PartitionCopy.open, base).demand(compare=True)
+    assert (demand.epoch, demand.maps) == (0, [])

@@ -1,0 +1,66 @@
+"""The tail of the history: one stretch without gaps, of bounded size."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from holdfast.core.replication.history import RECORD_OVERHEAD, Tail
+from holdfast.core.store.partition import Change, Record
+
+
+def records(first: int, last: int, size: int = 10) -> list[Record]:
+    return [Record("m", counter, Change.SET, b"k", b"v" * size) for counter in range(first, last + 1)]
+
+
+def test_it_tells_what_came_after_a_number_with_the_terms() -> None:
+    tail = Tail(10_000)
+    tail.add(3, records(5, 6))
+    tail.add(8, records(7, 7))
+    assert [(term, record.counter) for term, record in tail.since(4)] == [(3, 5), (3, 6), (8, 7)]
+    assert [(term, record.counter) for term, record in tail.since(6)] == [(8, 7)]
+    assert tail.since(7) == []
+    assert [tail.covers(after) for after in (3, 4, 7, 8)] == [False, True, True, False]
+
+
+def test_what_does_not_follow_begins_a_new_stretch() -> None:
+    tail = Tail(10_000)
+    tail.add(1, records(1, 5))
+    tail.add(1, records(7, 8))
+    assert (tail.start, tail.end) == (6, 8)
+    assert not tail.covers(5)
+    tail.add(1, [*records(9, 9), *records(11, 11)])
+    assert tail.since(tail.end) == [], "records that do not follow each other tell nothing"
+    assert not tail.covers(8)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_it_holds_the_last_updates_that_fit_and_no_others(seed: int) -> None:
+    draw = random.Random(seed)
+    limit = draw.choice([0, 200, 5000, 100_000])
+    tail = Tail(limit)
+    said: list[tuple[int, Record]] = []
+    counter = 0
+    for term in range(1, 40):
+        count = draw.choice([1, 1, 2, 300])
+        part = records(counter + 1, counter + count, draw.choice([0, 100, 3000]))
+        counter += count
+        tail.add(term, part)
+        said += [(term, record) for record in part]
+        assert tail.size <= limit
+        assert tail.end == counter
+        assert tail.since(tail.start) == said[tail.start :]
+    if limit:
+        largest = max(len(record.value) + 1 + RECORD_OVERHEAD for _, record in said)
+        assert tail.size > limit - limit // 8 - largest
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    tail = Tail(10_000)
+    tail.add(1, records(1, 2))
+    other = tail.copy()
+    tail.add(1, records(3, 3))
+    assert (other.end, len(other.since(0))) == (2, 2)
+    other.add(2, records(3, 4))
+    assert [term for term, _ in tail.since(0)] == [1, 1, 1]

@@ -1,0 +1,498 @@
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+from tests.engine.lives import SMALL, TERM, Life, content, reopened, taken_of
+from tests.engine.memory_disk import Platter
+
+from holdfast.config.schema import PersistenceSettings
+from holdfast.core.journal.entries import Began, Dropped, Rows, Seen, Wrote
+from holdfast.core.machine import Append, Checkpoint, CheckpointDone, CheckpointWanted, DiskRoom, MemberId
+from holdfast.core.messages import View
+from holdfast.core.placement.table import Row
+from holdfast.core.store.partition import Change, PartitionCopy, Record
+from holdfast.engine.doors import Create, Deed, Put, Remove, Sync, Write
+from holdfast.errors import ConfigError
+from holdfast.wire.checkpoint import parse_name
+
+# -- group commit
+
+
+def test_what_is_urgent_is_durable_when_it_is_told_and_not_before() -> None:
+    platter = Platter()
+    life = Life(platter).settle()
+    life.begin(3)
+    number = life.put(3, "k", b"v")
+    life.durably(number)
+    platter.crash(random.Random(1))
+    found = reopened(platter)
+    assert content(found.copies[3]) == content(life.copies[3])
+    assert found.uncertain == {}
+    assert found.whole
+    assert found.incarnation == 2
+
+
+def test_what_comes_while_a_write_is_under_way_is_one_group() -> None:
+    life = Life(Platter()).settle()
+    life.begin(0)
+    life.put(0, "a", b"1")
+    life.disk.until(lambda: life.durable > 0)
+    before = sum(isinstance(deed, Sync) for deed in life.disk.log)
+    for index in range(100):
+        life.put(0, f"k{index}", b"v")
+    life.durably(life.number)
+    assert sum(isinstance(deed, Sync) for deed in life.disk.log) - before <= 2
+
+
+def test_what_is_not_urgent_is_written_soon_and_synced_later() -> None:
+    life = Life(Platter()).settle()
+    life.begin(0)
+    number = life.put(0, "a", b"1", urgent=False)
+    life.disk.until(
+        lambda: any(isinstance(d, Write) for d in life.disk.log[-1:]) and b"a" in life.disk.log[-1].data
+    )  # type: ignore[union-attr]
+    written_ns = life.disk.now_ns
+    assert life.durable < number
+    life.durably(number)
+    assert life.disk.now_ns - written_ns <= 50_000_000
+
+
+def test_the_last_block_is_proved_when_nothing_more_comes() -> None:
+    platter = Platter()
+    life = Life(platter).settle()
+    life.begin(0)
+    life.settle()
+    life.durably(life.put(0, "a", b"1"))
+    life.settle()
+    segment = max(name for name in platter.files if name.endswith(".seg") and name[0] == "j")
+    data = platter.files[segment]
+    data[data.index(b"\xa1m", 200)] ^= 1
+    platter.crash(random.Random(0))
+    found = reopened(platter)
+    assert found.damage
+    assert not found.whole
+    assert 0 in found.uncertain
+
+
+def test_close_leaves_nothing_behind() -> None:
+    platter = Platter()
+    life = Life(platter).settle()
+    life.begin(0)
+    for index in range(50):
+        life.put(0, f"k{index}", b"v" * 100, urgent=False)
+    life.disk.run(100_000)
+    life.journal.close()
+    platter.crash(random.Random(3))
+    found = reopened(platter)
+    assert content(found.copies[0]) == content(life.copies[0])
+
+
+# -- segments
+
+
+def test_old_segments_go_and_a_restart_needs_none_of_them() -> None:
+    platter = Platter()
+    life = Life(platter).settle()
+    view = View(4, "c", [])
+    life.append(Seen(view), Rows([(0, Row(5, (MemberId("x"),)))]))
+    for partition in range(4):
+        life.begin(partition)
+    for index in range(2000):
+        life.durably(life.put(index % 4, f"k{index % 37}", b"v" * 1000))
+    life.settle()
+    assert sum(isinstance(deed, Remove) and deed.name.startswith("j") for deed in life.disk.log) > 10
+    segments = [name for name in platter.files if name.startswith("j")]
+    assert len(segments) * SMALL.segment_bytes < 3 * SMALL.checkpoint_bytes
+    platter.crash(random.Random(5))
+    found = reopened(platter)
+    assert found.whole
+    assert found.damage == []
+    assert found.view == view
+    assert found.rows[0].version == 5
+    for partition in range(4):
+        assert content(found.copies[partition]) == content(life.copies[partition])
+    checkpoints = [parse_name(name) for name in platter.files if name.endswith(".parquet")]
+    assert len(checkpoints) <= 8
+
+
+def test_a_group_larger_than_a_segment_gets_one_of_its_own() -> None:
+    platter = Platter()
+    life = Life(platter).settle()
+    life.begin(0)
+    life.put(0, "small", b"1")
+    number = life.put(0, "large", b"x" * 300_000)
+    life.put(0, "after", b"2")
+    life.durably(life.number)
+    assert life.durable >= number
+    platter.crash(random.Random(5))
+    assert content(reopened(platter).copies[0]) == content(life.copies[0])
+
+
+def test_a_partition_that_nobody_writes_needs_no_new_checkpoint() -> None:
+    platter = Platter()
+    life = Life(platter).settle()
+    life.begin(0)
+    life.begin(1)
+    life.put(0, "quiet", b"1")
+    life.checkpoint(0)
+    life.settle()
+    for index in range(1500):
+        life.durably(life.put(1, f"k{index % 7}", b"v" * 1000))
+    life.settle()
+    assert not any(isinstance(e, CheckpointWanted) and e.partitions == (0,) for e in life.events)
+    platter.crash(random.Random(5))
+    found = reopened(platter)
+    assert found.whole
+    assert found.uncertain == {}
+    assert content(found.copies[0]) == content(life.copies[0])
+
+
+def test_a_dropped_partition_does_not_come_back() -> None:
+    platter = Platter()
+    life = Life(platter).settle()
+    life.begin(0)
+    life.put(0, "a", b"1")
+    life.checkpoint(0)
+    life.settle()
+    life.append(Dropped(0))
+    del life.copies[0]
+    life.settle()
+    assert not [name for name in platter.files if name.startswith("p00000")]
+    life.begin(1)
+    for index in range(600):
+        life.durably(life.put(1, f"k{index % 7}", b"v" * 1000))
+    platter.crash(random.Random(5))
+    found = reopened(platter)
+    assert sorted(found.copies) == [1]
+    assert found.uncertain == {}
+
+
+# -- checkpoints
+
+
+def test_a_checkpoint_is_of_one_moment_whatever_the_order_of_the_effects() -> None:
+    """What is applied in the same step after it is not in it; the engine hears of it before."""
+    platter = Platter()
+    life = Life(platter).settle()
+    life.begin(0)
+    life.put(0, "a", b"1")
+    taken = taken_of(life.copies[0])
+    assert taken is not None
+    after = life.number
+    held = life.copies[0].maps["m"]
+    record = Record("m", 2, Change.SET, b"b", b"2")
+    held.apply(record, 0)
+    life.number += 2
+    life.journal.carry_out(Append(life.number, [Dropped(0), Began(0, 1)], True))
+    life.journal.carry_out(Checkpoint(1, taken, after))
+    life.journal.carry_out(Append(life.number - 1, [Wrote(0, TERM, [record])], True))
+    life.durably(life.number)
+    life.settle()
+    platter.crash(random.Random(5))
+    found = reopened(platter)
+    assert found.copies[0].epoch == 1
+    assert found.copies[0].maps == {}
+    assert CheckpointDone(1) in life.events
+
+
+def test_of_two_checkpoints_of_the_same_moment_the_later_counts() -> None:
+    platter = Platter()
+    life = Life(platter).settle()
+    life.begin(0)
+    life.durably(life.put(0, "a", b"1"))
+    life.checkpoint(0)
+    filled = PartitionCopy(0, 0)
+    held = filled.open("m")
+    held.entries[b"z"] = b"9"
+    held.updates.set_absolute(40)
+    held.lineage = [(9, 0)]
+    life.copies[0] = filled
+    life.checkpoint(0)
+    life.settle()
+    platter.crash(random.Random(5))
+    assert content(reopened(platter).copies[0]) == content(filled)
+
+
+def test_a_damaged_checkpoint_is_replaced_by_the_one_before_and_the_journal() -> None:
+    platter = Platter()
+    chosen = PersistenceSettings(directory="x", segment_bytes=65_536, checkpoint_bytes=2**30)
+    life = Life(platter, chosen).settle()
+    life.begin(0)
+    for index in range(3):
+        life.durably(life.put(0, f"k{index}", b"v"))
+        life.checkpoint(0)
+        life.settle()
+    files = sorted(name for name in platter.files if name.endswith(".parquet"))
+    assert len(files) == 2
+    platter.files[files[-1]][100] ^= 1
+    platter.crash(random.Random(5))
+    found = reopened(platter)
+    assert content(found.copies[0]) == content(life.copies[0])
+    # Nobody can say whether the damaged one held something that was never in the journal.
+    assert found.uncertain == {0: "its newest checkpoint is damaged"}
+    assert len(found.damage) == 1
+    platter.seen[files[0]][100] ^= 1
+    found = reopened(platter)
+    assert content(found.copies[0]) == content(life.copies[0]), "the journal goes back to the beginning"
+    assert len(found.damage) == 2
+
+
+def test_a_missing_checkpoint_is_noticed_until_there_is_a_newer_one() -> None:
+    platter = Platter()
+    chosen = PersistenceSettings(directory="x", segment_bytes=65_536, checkpoint_bytes=2**30)
+    life = Life(platter, chosen).settle()
+    life.begin(0)
+    for index in range(3):
+        life.durably(life.put(0, f"k{index}", b"v"))
+        life.checkpoint(0)
+        life.settle()
+    files = sorted(name for name in platter.files if name.endswith(".parquet"))
+    del platter.files[files[-1]]
+    for _ in range(3):
+        platter.crash(random.Random(5))
+        again = Life(platter, chosen).settle()
+        assert again.recovered.uncertain == {0: "its newest checkpoint is missing"}
+    again.copies[0] = life.copies[0]
+    again.checkpoint(0)
+    again.settle()
+    platter.crash(random.Random(5))
+    assert reopened(platter).uncertain == {}
+
+
+def test_what_no_checkpoint_and_no_journal_holds_any_more_is_uncertain() -> None:
+    platter = Platter()
+    life = Life(platter).settle()
+    life.begin(0)
+    life.begin(1)
+    for index in range(1500):
+        life.durably(life.put(index % 2, f"k{index % 7}", b"v" * 1000))
+    life.settle()
+    for name in platter.files:
+        if name.startswith("p00000"):
+            platter.files[name][100] ^= 1
+    platter.crash(random.Random(5))
+    again = Life(platter).settle()
+    assert list(again.recovered.uncertain) == [0]
+    assert not again.recovered.whole
+    assert content(again.recovered.copies[1]) == content(life.copies[1])
+    assert (1,) in [event.partitions for event in again.events if isinstance(event, CheckpointWanted)]
+
+
+def test_checkpoints_are_asked_for_one_at_a_time_and_spread() -> None:
+    life = Life(
+        Platter(), PersistenceSettings(directory="x", segment_bytes=65_536, checkpoint_bytes=2**20)
+    ).settle()
+    for partition in range(16):
+        life.begin(partition)
+    asked: list[tuple[int, int]] = []
+    for index in range(6000):
+        life.durably(life.put(index % 16, f"k{index % 37}", b"v" * 1000))
+        seen = sum(isinstance(e, CheckpointWanted) for e in life.events)
+        if seen > len(asked):
+            asked.append((index, seen))
+    partitions = [e.partitions for e in life.events if isinstance(e, CheckpointWanted)]
+    assert all(len(each) == 1 for each in partitions)
+    assert set(partitions) == {(p,) for p in range(16)}
+    # 6 MB of journal, 1 MiB a checkpoint: about six rounds.
+    assert 4 * 16 <= len(partitions) <= 12 * 16
+    steps = [later[0] - earlier[0] for earlier, later in pairwise(asked[32:])]
+    assert max(steps) < 6 * (sum(steps) / len(steps))
+
+
+# -- history
+
+
+def test_history_is_what_was_written_in_its_order() -> None:
+    platter = Platter()
+    chosen = PersistenceSettings(directory="x", segment_bytes=65_536, checkpoint_bytes=262_144)
+    life = Life(platter, chosen).settle()
+    for partition in range(3):
+        life.begin(partition)
+    for index in range(900):
+        name = "m" if index % 2 else "n"
+        life.put(index % 3, f"k{index % 11}", b"%d" % index + b"v" * 500, name, term=TERM + index // 300)
+        if index % 50 == 0:
+            life.durably(life.number)
+    life.settle()
+    held = life.copies[1].maps["m"]
+    read = life.history(1, 20, held.counter)
+    assert read.records is not None
+    assert [record.counter for _, record in read.records] == list(range(21, held.counter + 1))
+    replayed = {record.key: record.value for _, record in read.records}
+    assert replayed == {key: value for key, value in held.entries.items() if key in replayed}
+    assert [term for term, _ in read.records] == sorted(term for term, _ in read.records)
+    assert life.history(1, held.counter, held.counter).records == []
+    assert life.history(1, 0, held.counter + 5).records is None
+    # After a restart, also of segments that the restart itself did not need.
+    life.journal.close()
+    again = Life(platter, chosen).settle()
+    assert again.history(1, 20, held.counter).records == read.records
+
+
+def test_history_that_a_checkpoint_has_replaced_is_not_given_out() -> None:
+    chosen = PersistenceSettings(directory="x", segment_bytes=65_536, checkpoint_bytes=262_144)
+    life = Life(Platter(), chosen).settle()
+    life.begin(0)
+    for index in range(10):
+        life.put(0, f"k{index}", b"old", term=3)
+    filled = PartitionCopy(0, 0)
+    held = filled.open("m")
+    held.updates.set_absolute(9)
+    held.lineage = [(3, 0), (5, 7)]
+    life.copies[0] = filled
+    life.settle()
+    life.checkpoint(0)
+    life.settle()
+    life.put(0, "new", b"new", term=5)
+    read = life.history(0, 9, 10)
+    assert read.records is not None
+    assert [record.value for _, record in read.records] == [b"new"]
+    read = life.history(0, 7, 10)
+    assert read.records is None
+    assert read.since == 9
+
+
+def test_history_goes_by_age_and_size_and_never_under_a_reader() -> None:
+    chosen = PersistenceSettings(
+        directory="x", segment_bytes=65_536, checkpoint_bytes=131_072, history_bytes=2**30, history_age_s=10
+    )
+    platter = Platter()
+    life = Life(platter, chosen).settle()
+    life.begin(0)
+    for index in range(1000):
+        life.durably(life.put(0, f"k{index % 5}", b"v" * 1000))
+    life.settle()
+    assert life.history(0, 0, 1000).records is not None
+    life.disk.run(60_000_000_000)
+    for index in range(400):
+        life.durably(life.put(0, f"k{index % 5}", b"v" * 1000))
+    life.settle()
+    gone = life.history(0, 0, 1400)
+    assert gone.records is None
+    assert 0 < gone.since < 1300
+    assert life.history(0, gone.since, 1400).records is not None
+
+
+# -- when the disk fails
+
+
+def test_without_room_for_the_next_segment_the_member_is_told_and_loses_nothing() -> None:
+    platter = Platter()
+    life = Life(platter).settle()
+    life.begin(0)
+    life.durably(life.put(0, "a", b"1"))
+    life.settle()
+    life.disk.full = True
+    life.answers_wanted = False
+    for index in range(100):
+        life.put(0, f"k{index}", b"v" * 1000)
+    life.disk.run(200_000_000)
+    assert DiskRoom(full=True) in life.events
+    last = life.put(0, "more", b"v" * 65_000)
+    life.put(0, "evenmore", b"v" * 65_000)
+    life.settle()
+    assert life.durable < life.number
+    life.disk.full = False
+    life.durably(life.number)
+    assert life.durable > last
+    assert [e for e in life.events if isinstance(e, DiskRoom)] == [DiskRoom(full=True), DiskRoom(full=False)]
+    platter.crash(random.Random(5))
+    assert content(reopened(platter).copies[0]) == content(life.copies[0])
+
+
+def test_a_checkpoint_without_room_is_said_to_be_none() -> None:
+    life = Life(Platter()).settle()
+    life.begin(0)
+    life.durably(life.put(0, "a", b"1"))
+    life.settle()
+    life.disk.full = True
+    ticket = life.checkpoint(0)
+    life.settle()
+    assert ticket is not None
+    assert CheckpointDone(ticket, well=False) in life.events
+    life.disk.full = False
+    ticket = life.checkpoint(0)
+    assert ticket is not None
+    life.disk.until(lambda: CheckpointDone(ticket) in life.events)
+
+
+@pytest.mark.parametrize("kind", [Sync, Write, Create, Put])
+def test_a_failed_deed_ends_the_journal_and_is_never_tried_again(kind: type[Deed]) -> None:
+    life = Life(Platter()).settle()
+    life.begin(0)
+    life.durably(life.put(0, "a", b"1"))
+    life.settle()
+    failed: list[Deed] = []
+
+    def fails(deed: Deed) -> bool:
+        if isinstance(deed, kind):
+            failed.append(deed)
+            return True
+        return False
+
+    life.disk.fails = fails
+    durable = life.durable
+    for index in range(100):
+        life.put(0, f"k{index}", b"v" * 1000)
+    life.checkpoint(0)
+    life.settle()
+    life.put(0, "later", b"1")
+    life.settle()
+    assert len(life.broken) == 1
+    assert len(failed) == 1
+    if kind in {Sync, Write}:
+        assert life.durable == durable
+
+
+# -- whose files these are
+
+
+def test_files_of_another_member_are_refused() -> None:
+    platter = Platter()
+    Life(platter).settle().journal.close()
+    with pytest.raises(ConfigError, match=r"'one'.*'two'"):
+        Life(platter, name="two")
+
+
+def test_an_unknown_format_is_refused() -> None:
+    platter = Platter()
+    Life(platter).settle().journal.close()
+    platter.seen["identity.json"] = bytearray(
+        platter.seen["identity.json"].replace(b'"format":1', b'"format":2')
+    )
+    with pytest.raises(ConfigError, match="format 2"):
+        Life(platter)
+
+
+def test_files_without_an_identity_are_refused() -> None:
+    platter = Platter()
+    life = Life(platter).settle()
+    life.journal.close()
+    del platter.seen["identity.json"]
+    with pytest.raises(ConfigError, match=r"no identity\.json"):
+        Life(platter)
+
+
+def test_the_incarnation_is_durable_before_the_journal_is_ready() -> None:
+    platter = Platter()
+    for incarnation in range(1, 5):
+        life = Life(platter)
+        ready: list[int] = []
+        life.journal.when_ready(lambda ready=ready: ready.append(1))
+        assert not ready
+        life.disk.until(lambda ready=ready: bool(ready))
+        platter.crash(random.Random(incarnation))
+        assert life.recovered.incarnation == incarnation
+
+
+def test_the_cluster_is_remembered() -> None:
+    platter = Platter()
+    life = Life(platter).settle()
+    assert life.recovered.cluster_id == ""
+    life.journal.set_cluster("c-1")
+    life.begin(0)
+    life.durably(life.put(0, "a", b"1"))
+    platter.crash(random.Random(1))
+    assert reopened(platter).cluster_id == "c-1"

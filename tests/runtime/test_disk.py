@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.engine.doors import Create, Deed, DiskFailed, DiskFull, Put, Remove, Rename, Sync, Write
+from holdfast.errors import ConfigError
+from holdfast.runtime.disk import RealDisk
+
+
+class Bench:
+    """A disk, and the loop that hears of it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.disk = RealDisk(directory, self.loop)
+
+    def do(self, *deeds: Deed, line: str = "journal") -> Exception | None:
+        """Have these done, and wait."""
+        told: asyncio.Future[Exception | None] = self.loop.create_future()
+        self.disk.submit(deeds, told.set_result, line=line)
+        return self.loop.run_until_complete(asyncio.wait_for(told, 30))
+
+    def close(self) -> None:
+        self.disk.close()
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.close()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path / "store")
+    yield made
+    made.close()
+
+
+def test_what_is_written_is_there(bench: Bench, tmp_path: Path) -> None:
+    assert (
+        bench.do(Create("next.seg", 100_000), Rename("next.seg", "a"), Write("a", 10, b"hello"), Sync("a"))
+        is None
+    )
+    disk = bench.disk
+    assert disk.names() == ["a"]
+    assert disk.size("a") == 100_000
+    assert disk.read("a", 8, 9) == b"\0\0hello\0\0"
+    assert disk.read("a", 99_998, 50) == b"\0\0"
+    assert len(disk.read("a")) == 100_000
+    assert bench.do(Put(lambda: ("b", b"whole")), line="checkpoint") is None
+    assert bench.do(Put(lambda: ("b", b"again"))) is None
+    assert disk.read("b") == b"again"
+    assert (tmp_path / "store").stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "store").iterdir()} == {0o600}
+    assert bench.do(Remove("a"), Remove("a"), Rename("x", "b")) is None
+    assert disk.names() == ["b"]
+
+
+def test_the_room_of_a_file_is_reserved(bench: Bench, tmp_path: Path) -> None:
+    assert bench.do(Create("a", 1_000_000)) is None
+    assert (tmp_path / "store" / "a").stat().st_blocks * 512 >= 1_000_000
+
+
+def test_who_waits_is_told_in_order_in_the_loop(bench: Bench) -> None:
+    told: list[int] = []
+    threads: set[int] = set()
+
+    def done(number: int) -> Callable[[Exception | None], None]:
+        def heard(error: Exception | None) -> None:
+            assert error is None
+            told.append(number)
+            threads.add(threading.get_ident())
+
+        return heard
+
+    bench.do(Create("a", 4096))
+    for number in range(200):
+        bench.disk.submit(
+            [Write("a", number, b"x"), *([Sync("a")] if number % 20 == 0 else [])], done(number)
+        )
+    assert told == []
+    assert bench.do() is None
+    assert told == list(range(200))
+    assert threads == {threading.get_ident()}
+
+
+def test_two_lines_do_not_wait_for_each_other(bench: Bench) -> None:
+    go = threading.Event()
+
+    def slow() -> tuple[str, bytes]:
+        assert go.wait(20)
+        return "slow", b"x"
+
+    told: list[str] = []
+    bench.disk.submit([Put(slow)], lambda error: told.append("slow"), line="checkpoint")
+    assert bench.do(Create("a", 4096)) is None
+    assert told == []
+    go.set()
+    assert bench.do(line="checkpoint") is None
+    assert told == ["slow"]
+
+
+def test_after_is_called_later_and_not_at_once(bench: Bench) -> None:
+    called: list[int] = []
+    bench.disk.after(0, lambda: called.append(1))
+    bench.disk.after(5_000_000, lambda: called.append(2))
+    assert called == []
+    bench.loop.run_until_complete(asyncio.sleep(0.05))
+    assert called == [1, 2]
+
+
+def test_close_waits_for_what_was_submitted_and_tells_nobody(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    told: list[Exception | None] = []
+    bench.disk.submit([Create("a", 4096), Write("a", 0, b"x" * 4096), Sync("a")], told.append)
+    bench.close()
+    assert (tmp_path / "a").read_bytes() == b"x" * 4096
+    assert told == []
+
+
+def test_another_process_is_kept_out(bench: Bench, tmp_path: Path) -> None:
+    code = (
+        "import asyncio, sys\nfrom holdfast.runtime.disk import RealDisk\n"
+        "from holdfast.errors import ConfigError\n"
+        "try:\n    RealDisk(sys.argv[1], asyncio.new_event_loop())\n"
+        "except ConfigError as error:\n    print(error)\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "store")],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert "another process uses it" in told.stdout, told.stderr
+    assert "persistence.directory" in told.stdout
+
+
+def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    loop = asyncio.new_event_loop()
+    with pytest.raises(ConfigError, match=r"persistence\.directory"):
+        RealDisk(tmp_path / "file" / "store", loop)
+    loop.close()
+
+
+def test_half_a_file_of_a_life_before_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "p1.new").write_bytes(b"half")
+    bench = Bench(tmp_path)
+    assert bench.disk.names() == []
+    bench.close()
+    assert not (tmp_path / "p1.new").exists()
+
+
+@pytest.fixture
+def limited() -> Iterator[None]:
+    """No file may grow above 1 MB."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_without_room_nothing_is_changed_and_it_may_be_tried_again(bench: Bench, limited: None) -> None:
+    assert bench.do(Put(lambda: ("b", b"before"))) is None
+    assert isinstance(bench.do(Create("a", 2_000_000), Put(lambda: ("never", b""))), DiskFull)
+    assert isinstance(bench.do(Put(lambda: ("b", bytes(2_000_000)))), DiskFull)
+    assert bench.disk.names() == ["b"]
+    assert bench.disk.read("b") == b"before"
+    assert bench.do(Create("a", 500_000)) is None
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_device_is_no_room(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "store" / "full").symlink_to("/dev/full")
+    assert isinstance(bench.do(Write("full", 0, b"x")), DiskFull)
+
+
+def test_a_failed_sync_ends_it_for_good(bench: Bench, tmp_path: Path) -> None:
+    assert bench.do(Create("a", 4096), Write("a", 0, b"x")) is None
+    # A pipe can be written to, but not synced.
+    os.mkfifo(tmp_path / "store" / "pipe")
+    error = bench.do(Sync("pipe"), Write("a", 0, b"y"))
+    assert isinstance(error, DiskFailed)
+    assert isinstance(bench.do(Sync("a")), DiskFailed), "never tried again"
+    assert isinstance(bench.do(Put(lambda: ("b", b"x")), line="checkpoint"), DiskFailed)
+    assert bench.disk.read("a", 0, 1) == b"x"
+
+
+def test_a_file_that_is_missing_is_a_failure(bench: Bench) -> None:
+    assert isinstance(bench.do(Write("nothing", 0, b"x")), DiskFailed)
+    with pytest.raises(FileNotFoundError):
+        bench.disk.read("nothing")
+
+
+def test_an_error_in_a_maker_is_a_failure(bench: Bench) -> None:
+    def broken() -> tuple[str, bytes]:
+        raise ValueError("no")
+
+    assert isinstance(bench.do(Put(broken)), DiskFailed)
