@@ -31,6 +31,8 @@ followed by WAIT 1 and counted when both are answered; `appendfsync always` then
 for the replica's disk. In ratios, the journal `off` stands beside `appendonly no`, `lazy` beside `everysec`, `sync`
 beside `always`. CPU per op is for 32 in flight, of all servers of the system. Memory is the growth of the resident set
 of one process without backups, divided by the entries, which were stored one in flight.
+With a journal it contains the library that writes checkpoints, loaded for the first one, and its buffers: about 120 MB
+whatever the number of entries. Without those a journalled entry takes 13 bytes more than another one.
 """
 
 
