@@ -15,7 +15,7 @@ ARGS ?=
 # One meaning of text everywhere.
 export PYTHONUTF8 := 1
 
-.PHONY: help demo test check sim matrix bench chaos resize slow lock clean java node install
+.PHONY: help demo test check sim matrix bench chaos powercut resize slow lock clean java node install
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ bench: install ## Measure, against redis-server where it is installed; writes do
 
 chaos: install ## Kill members of a real cluster under load, again and again (ROUNDS=20)
 	@$(BIN)/holdfast chaos --rounds $(or $(ROUNDS),20) $(ARGS)
+
+powercut: install ## Kill all members of a real cluster at once under load, and read everything back (ROUNDS=50)
+	@$(BIN)/holdfast powercut --rounds $(or $(ROUNDS),50) $(ARGS)
 
 resize: install ## Grow and shrink a real cluster under load, with crashes, again and again (ROUNDS=10)
 	@$(BIN)/holdfast resize --rounds $(or $(ROUNDS),10) $(ARGS)

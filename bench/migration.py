@@ -22,12 +22,10 @@ from statistics import median
 
 import click
 
+from bench.bulk import KEY_BYTES, fill_holdfast, same
 from bench.systems import process_cpu_seconds
-from holdfast.client.blocking import Client
-from holdfast.demo.cluster import HOST, LocalCluster, ManagedMember
+from holdfast.demo.cluster import HOST, LocalCluster
 
-KEY_BYTES = 16
-PUT_ROWS = 20_000
 WRITE_BYTES = 256 * 1024
 LINE = re.compile(r"^(\S+ \S+) \w+ rebalance (planned|finished) (.*)$", re.MULTILINE)
 MEGABYTE = 1_000_000
@@ -99,7 +97,7 @@ def full_partitions(entries: int, value_bytes: int, config: str) -> Moved:
     """Every entry moves from the one member to the other."""
     with LocalCluster(1, config=f"{config}\n[maps.default]\nbackups = 0\n") as cluster:
         first = cluster.members[0]
-        _fill(first, entries, value_bytes)
+        fill_holdfast([first.client_address], same(range(entries)), value_bytes)
         used = process_cpu_seconds(first.pid) + _cpu_of_ended()
         second = cluster.start_member()
         cluster.drain(first, timeout=600)
@@ -115,14 +113,6 @@ def _cpu_of_ended() -> float:
     """Processor time of the children of this process that have ended."""
     times = os.times()
     return times.children_user + times.children_system
-
-
-def _fill(member: ManagedMember, entries: int, value_bytes: int) -> None:
-    value = os.urandom(value_bytes)
-    with Client(member.client_address, timeout_s=60) as client:
-        for start in range(0, entries, PUT_ROWS):
-            keys = [b"%0*d" % (KEY_BYTES, number) for number in range(start, min(start + PUT_ROWS, entries))]
-            client.put_columns("bench", keys, [value] * len(keys))
 
 
 def empty_partitions(partitions: int, config: str) -> Moved:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -19,8 +19,8 @@ from bench.load import cores
 if TYPE_CHECKING:
     from bench.run import Measured, Results
 
-BEGIN = "<!-- bench: begin (written by `make bench`) -->"
-END = "<!-- bench: end -->"
+PART = "bench"
+"""The part of the page that `make bench` writes; other benches write parts of their own."""
 REQUIRED = {
     "get, one in flight": 0.5,
     "set, one in flight": 0.5,
@@ -29,6 +29,8 @@ REQUIRED = {
 }
 """The least share of Redis's rate that plain Python must reach."""
 
+LIMITED = 0.97
+"""From this share of its own core, the generator may be what limits a rate."""
 DISTURBED = 0.05
 """From this share of the servers' core, taken by others, the page warns."""
 
@@ -98,8 +100,8 @@ class Page:
             f"{ours.per_second:,.0f}",
             f"{theirs.per_second:,.0f}" if theirs else "-",
             ratio,
-            _times(ours),
-            _times(theirs) if theirs else "-",
+            times(ours),
+            times(theirs) if theirs else "-",
             f"{ours.cpu_us_per_operation:.1f} us"
             + (f" / {theirs.cpu_us_per_operation:.1f} us" if theirs else ""),
         ]
@@ -117,7 +119,7 @@ class Page:
         limit = [
             f"{title} on {name} ({measured.generator_busy:.0%} of its core)"
             for (title, name), measured in self.results.items()
-            if measured.generator_busy > 0.97
+            if measured.generator_busy > LIMITED
         ]
         if limit:
             found.append("The generator itself was the limit for: " + "; ".join(limit) + ".")
@@ -127,7 +129,7 @@ class Page:
         disturbed = [
             f"{title} on {name} ({share:.0%})"
             for (title, name), measured in self.results.items()
-            if (share := median(measured.others)) > DISTURBED
+            if (share := measured.others_share) > DISTURBED
         ]
         if disturbed:
             found.append(
@@ -160,23 +162,54 @@ class Page:
 
     def write(self, target: Path) -> None:
         """Put the figures between the marks of the page; the rest of an existing page stays."""
-        lines = ["| " + " | ".join(HEAD) + " |", "|---|" + "---:|" * (len(HEAD) - 1)]
-        lines += ["| " + " | ".join(row) + " |" for row in self.rows()]
         remarks = "\n".join(f"* {remark}" for remark in self.remarks())
-        part = (
-            f"{BEGIN}\n\nMade by `{self.command}` (`make bench`).\n\n"
-            + "\n".join(lines)
-            + f"\n\n{remarks}\n{METHOD}\n{END}"
+        text = (
+            f"Made by `{self.command}` (`make bench`).\n\n"
+            + table(HEAD, self.rows())
+            + f"\n\n{remarks}\n{METHOD}"
         )
-        target.parent.mkdir(parents=True, exist_ok=True)
-        before, after = PREFACE, "\n"
-        if target.exists() and BEGIN in (page := target.read_text(encoding="utf-8")):
-            before, _, rest = page.partition(BEGIN)
-            after = rest.partition(END)[2]
-        target.write_text(before + part + after, encoding="utf-8")
+        write_part(target, PART, text, "make bench")
 
 
-def _times(found: Measured) -> str:
+def write_part(target: Path, part: str, text: str, command: str) -> None:
+    """Put `text` between the marks of this part of the page, or at its end; the rest of an existing page stays."""
+    begin = f"<!-- {part}: begin (written by `{command}`) -->"
+    end = f"<!-- {part}: end -->"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    page = target.read_text(encoding="utf-8") if target.exists() else PREFACE
+    # The command may have become another one: only the name of the part is looked for.
+    before, mark, rest = page.partition(f"<!-- {part}: begin")
+    after = rest.partition(end)[2] if mark else "\n"
+    if not mark:
+        before = before.rstrip("\n") + "\n\n"
+    target.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}", encoding="utf-8")
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown: the first column to the left, figures to the right."""
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def command(module: str, given: Mapping[str, object], usual: Mapping[str, object]) -> str:
+    """The command that makes the figures again: with the options that are not as usual."""
+    options = [
+        f" --{name.replace('_', '-')} {value}" for name, value in given.items() if value != usual[name]
+    ]
+    return f"python -m {module}" + "".join(options)
+
+
+def machine(load: float) -> str:
+    """On what, with what and when figures were made. `load`: the machine's before the run, which others made."""
+    found = [f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}"]
+    found.append(f"Python {platform.python_version()}")
+    if systems.redis_program():
+        found.append(f"Redis {systems.redis_version()}")
+    today = datetime.now(UTC).date().isoformat()
+    return ", ".join(found) + f"; load before the run {load:.1f}; {today}"
+
+
+def times(found: Measured) -> str:
     """p50 / p99 with one unit."""
     if found.p99_us < 10_000:
         return f"{found.p50_us:.0f} / {found.p99_us:.0f} us"

@@ -92,6 +92,11 @@ class Measured:
         return median(self.cpu_us)
 
     @property
+    def others_share(self) -> float:
+        """The share of the servers' core that other processes took, the median of the rounds."""
+        return median(self.others)
+
+    @property
     def generator_busy(self) -> float:
         """The generator's own share of its core."""
         return median(sample.generator_busy for sample in self.samples)
@@ -113,9 +118,7 @@ class Bench:
     def measure(self, cases: list[Case], running: list[System]) -> Results:
         """All cases on all systems, round by round, so that a slow moment of the machine hits both."""
         files = {
-            (case.kind, system.name): system.write_frames(
-                _kind(case, system, cases), self.numbers, self.folder
-            )
+            (case.kind, system.name): system.write_frames(_kind(case, system), self.numbers, self.folder)
             for case in cases
             for system in running
         }
@@ -126,7 +129,7 @@ class Bench:
             for case in cases:
                 for system in running:
                     _progress(f"{case.title}: {system.name}, round {turn + 1} of {self.effort.rounds}")
-                    shape = _shape(_kind(case, system, cases), system)
+                    shape = _shape(_kind(case, system), system)
                     cpu, core, begun = system.cpu_seconds(), core_seconds(cores().server), time.monotonic()
                     with system.targets(files[case.kind, system.name]) as targets:
                         seconds = self.effort.seconds if turn >= 0 else 0.3
@@ -162,9 +165,9 @@ class Bench:
                 generate(self.command, [targets[index]], shape, depth=1, count=count)
 
 
-def _kind(case: Case, system: System, cases: list[Case]) -> str:
+def _kind(case: Case, system: System) -> str:
     """Redis is asked to wait for its replica by a command of its own."""
-    return "set+wait" if cases is REPLICATED and system.is_redis else case.kind
+    return "set+wait" if system.waits and case.kind == "set" else case.kind
 
 
 def _shape(kind: str, system: System) -> Shape:

@@ -32,6 +32,10 @@ class System:
     addresses: list[tuple[str, int]]
     owners: list[int]
     """For Holdfast: which of the addresses owns each partition."""
+    is_redis: bool = False
+    """Which protocol it speaks."""
+    waits: bool = False
+    """Redis: whether each SET is followed by a WAIT for the replica."""
 
     def cpu_seconds(self) -> float:
         """Processor time of all its processes so far."""
@@ -41,13 +45,13 @@ class System:
         """Memory that its processes hold now."""
         return sum(_resident_bytes(pid) for pid in self.pids)
 
-    @property
-    def is_redis(self) -> bool:
-        """Which protocol it speaks."""
-        return not self.owners
-
     def write_frames(self, kind: str, numbers: list[int], folder: Path) -> list[Path]:
-        """Requests of one kind (`get`, `set`, `set+wait`) for these keys: one file for each address."""
+        """Requests of one kind (`get`, `set`, `set+wait`) for these keys: one file for each address.
+
+        In a folder of its own in `folder`: each cluster has its own owners.
+        """
+        folder = folder / self.name.replace(" ", "-")
+        folder.mkdir(parents=True, exist_ok=True)
         if self.is_redis:
             return [frames.write_redis_frames(kind, numbers, folder)]
         return frames.write_grid_frames(kind, numbers, self.owners, folder)
@@ -83,19 +87,21 @@ def server_core() -> Iterator[None]:
 
 
 @contextmanager
-def holdfast(members: int, backups: int) -> Iterator[System]:
-    """Holdfast members on loopback, all on the servers' core."""
+def holdfast(members: int, backups: int, journal: str = "off", name: str = "Holdfast") -> Iterator[System]:
+    """Holdfast members on loopback, all on the servers' core; with a journal each has a directory of its own."""
+    config = f'[maps.default]\nbackups = {backups}\njournal = "{journal}"\n'
     with ExitStack() as stack:
+        folder = None
+        if journal != "off":
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-data-"))
         with server_core():
-            cluster = stack.enter_context(
-                LocalCluster(members, config=f"[maps.default]\nbackups = {backups}\n")
-            )
+            cluster = stack.enter_context(LocalCluster(members, config, data_dir=folder))
         cluster.wait_safe(60)
         names = [member.uuid for member in cluster.members]
         with Client(cluster.members[0].client_address) as client:
             owners = [names.index(row.owner or "") for row in client.table()]
         addresses = [(HOST, int(member.client_address.rpartition(":")[2])) for member in cluster.members]
-        yield System("Holdfast", [member.pid for member in cluster.members], addresses, owners)
+        yield System(name, [member.pid for member in cluster.members], addresses, owners)
 
 
 def redis_program() -> str | None:
@@ -112,8 +118,12 @@ def redis_version() -> str:
 
 
 @contextmanager
-def redis(replicas: int = 0) -> Iterator[System]:
-    """A Redis server without persistence on the servers' core, with so many replicas."""
+def redis(replicas: int = 0, append: str = "no", name: str = "Redis") -> Iterator[System]:
+    """A Redis server on the servers' core, with so many replicas.
+
+    `append`: without persistence ("no"), or with an append-only file that is synced each second ("everysec") or before
+    each answer ("always"), on the replicas too.
+    """
     program = redis_program()
     assert program is not None, "ask redis_program() first"
     ports = free_ports(1 + replicas)
@@ -121,8 +131,13 @@ def redis(replicas: int = 0) -> Iterator[System]:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-redis-"))
         started: list[subprocess.Popen[bytes]] = []
         for port in ports:
-            command = [program, "--port", str(port), "--bind", HOST, "--save", "", "--appendonly", "no"]
-            command += ["--dir", folder, "--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0"]
+            own = Path(folder) / str(port)
+            own.mkdir()
+            command = [program, "--port", str(port), "--bind", HOST, "--save", "", "--dir", str(own)]
+            command += (
+                ["--appendonly", "no"] if append == "no" else ["--appendonly", "yes", "--appendfsync", append]
+            )
+            command += ["--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0"]
             if port != ports[0]:
                 command += ["--replicaof", HOST, str(ports[0])]
             with server_core():
@@ -133,7 +148,8 @@ def redis(replicas: int = 0) -> Iterator[System]:
             _ask_redis(port, b"PING\r\n", b"+PONG\r\n")
         if replicas:
             _ask_redis(ports[0], b"SET ready 1\r\nWAIT %d 100\r\n" % replicas, b"+OK\r\n:%d\r\n" % replicas)
-        yield System("Redis", [process.pid for process in started], [(HOST, ports[0])], [])
+        pids = [process.pid for process in started]
+        yield System(name, pids, [(HOST, ports[0])], [], is_redis=True, waits=bool(replicas))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -13,7 +13,7 @@ from holdfast.cli.journal import journal
 from holdfast.cli.matrix import matrix
 from holdfast.cli.member import member
 from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, EXIT_STANDING
-from holdfast.cli.pipeline import audit, chaos, demo, resize
+from holdfast.cli.pipeline import audit, chaos, demo, powercut, resize
 from holdfast.cli.plan import plan
 from holdfast.cli.simulate import simulate
 from holdfast.cli.start import start
@@ -69,6 +69,7 @@ COMMANDS = (
     audit,
     demo,
     chaos,
+    powercut,
     resize,
     config,
 )

@@ -1,4 +1,7 @@
-"""`holdfast audit`, `demo`, `chaos`, `resize`: jobs around a cluster. What they need is imported when asked for."""
+"""`holdfast audit`, `demo`, `chaos`, `powercut`, `resize`: jobs around a cluster.
+
+What they need is imported when asked for.
+"""
 
 from __future__ import annotations
 
@@ -95,6 +98,27 @@ def chaos(rounds: int, members: int, clients: int, seed: int | None) -> None:
     from holdfast.demo.chaos import main
 
     sys.exit(main(rounds, members, clients, seed))
+
+
+@click.command(short_help="Kill all members at once under load, again and again.")
+@click.option(
+    "--rounds", default=50, show_default=True, type=click.IntRange(1), help="How often all are killed."
+)
+@click.option("--members", default=3, show_default=True, type=click.IntRange(2))
+@click.option("--seed", type=int, help="When they are killed; random if left out.")
+@click.option(
+    "--keep", type=click.Path(path_type=Path), help="Folder in which the members' files and logs are kept."
+)
+def powercut(rounds: int, members: int, seed: int | None, keep: Path | None) -> None:
+    """Kill all members of a real cluster at once under load, start them again with their files, and see whether
+    anything that was acknowledged is lost.
+
+    What a killed process has given to the operating system stays, so this is a power cut for processes, not for disks;
+    `holdfast simulate` cuts those too. The exit status is 1 if anything journalled is lost, or copies differ.
+    """
+    from holdfast.demo.powercut import main
+
+    sys.exit(main(rounds, members, seed, keep))
 
 
 @click.command(short_help="Grow and shrink a cluster under load, again and again.")

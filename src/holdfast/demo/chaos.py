@@ -109,6 +109,18 @@ class Chaos:
         return verdict
 
 
+def table(verdict: Verdict, *, reads: bool = True) -> Table:
+    """What was found, for the terminal. `reads`: whether the clients read while they wrote."""
+    found = Table(show_header=False)
+    found.add_row("writes acknowledged", f"{verdict.acknowledged:,}")
+    found.add_row("writes not answered", f"{verdict.unknown:,}")
+    if reads:
+        found.add_row("wrong reads", f"{verdict.wrong_reads:,}")
+    for name, count in (("lost", verdict.lost), ("diverged", verdict.diverged)):
+        found.add_row(name, f"{count:,}", style="bold red" if count else "bold green")
+    return found
+
+
 def main(
     rounds: int = 20,
     members: int = 4,
@@ -127,15 +139,7 @@ def main(
     except HoldfastError as failure:
         console.print(f"The run failed: {failure}", style="red", highlight=False, markup=False)
         return 1
-    table = Table(show_header=False)
-    table.add_row("writes acknowledged", f"{verdict.acknowledged:,}")
-    table.add_row("writes not answered", f"{verdict.unknown:,}")
-    table.add_row("wrong reads", f"{verdict.wrong_reads:,}")
-    table.add_row("lost", f"{verdict.lost:,}", style="bold green" if not verdict.lost else "bold red")
-    table.add_row(
-        "diverged", f"{verdict.diverged:,}", style="bold green" if not verdict.diverged else "bold red"
-    )
-    console.print(table)
+    console.print(table(verdict))
     return 0 if verdict.good else 1
 
 

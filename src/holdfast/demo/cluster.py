@@ -6,6 +6,11 @@
         cluster.wait_safe(60)                    # every partition has all its copies again
         cluster.drain(cluster.members[0])        # leaves in order, exit status 0
 
+With a `data_dir` each member keeps its files in a directory of its own there, and may come back to them:
+
+        gone = cluster.kill_all()                # a power cut, as far as processes are concerned
+        cluster.restart(gone)                    # the same names, doors and directories
+
 Everything it starts it ends, by pid, whatever happens in between; and it ends nothing else.
 """
 
@@ -60,7 +65,9 @@ class ManagedMember:
     log: Path
     lite: bool = False
     uuid: str = ""
-    """Known once the member is ready."""
+    """Known once the member is ready; another one each time it is started."""
+    starts: int = 1
+    """How often a process of this name was started; each has a log of its own."""
     started_s: float = field(default_factory=time.monotonic)
 
     @property
@@ -109,17 +116,19 @@ class LocalCluster:
         config: str = "",
         *,
         log_dir: Path | str | None = None,
+        data_dir: Path | str | None = None,
         lite_members: int = 0,
         ready_timeout: float = 30.0,
         grace: float = 2.0,
     ) -> None:
         """`config` is the text of a TOML file for every member; seeds and ports are chosen here.
 
-        `log_dir` keeps the logs (a temporary folder otherwise); `grace` is how many seconds the members are given
-        to end by themselves when the block ends, before they are killed.
+        `log_dir` keeps the logs (a temporary folder otherwise). `data_dir`: each member's `persistence.directory` is
+        the folder of its name in there. `grace` is how many seconds the members are given to end by themselves when
+        the block ends, before they are killed.
         """
         self.members: list[ManagedMember] = []
-        """Every member ever started here, in order; see `alive`."""
+        """Every process ever started here, in order; see `alive`."""
         self.data_members = members
         self.lite_members = lite_members
         self.config = config
@@ -127,6 +136,7 @@ class LocalCluster:
         self.grace = grace
         self._temporary = tempfile.TemporaryDirectory(prefix="holdfast-") if log_dir is None else None
         self.log_dir = Path(self._temporary.name if self._temporary else str(log_dir))
+        self.data_dir = Path(data_dir) if data_dir is not None else None
         self._ports: set[int] = set()
         self.seen_s = 0.0
         """When, by the monotonic clock, the last wait began to see what it waited for."""
@@ -183,14 +193,51 @@ class LocalCluster:
         member_port, client_port = free_ports(2, self._ports)
         self._ports |= {member_port, client_port}
         name = f"m{len(self.members) + 1}"
-        seeds = [running.member_address for running in self.alive] or [f"{HOST}:{member_port}"]
-        log = self.log_dir / f"{name}.log"
+        doors = (f"{HOST}:{member_port}", f"{HOST}:{client_port}")
+        seeds = [running.member_address for running in self.alive] or [doors[0]]
+        member = self._start(name, doors, seeds, self.log_dir / f"{name}.log", lite=lite)
+        if wait:
+            self.wait_ready([member])
+        return member
+
+    def restart(self, members: Iterable[ManagedMember], *, wait: bool = True) -> list[ManagedMember]:
+        """Start members that have ended once more, all at the same time: same names, doors and directories.
+
+        They look for the members that run; when there is none, for each other.
+        """
+        gone = list(members)
+        seeds = [running.member_address for running in self.alive]
+        seeds = seeds or [member.member_address for member in gone]
+        started = []
+        for member in gone:
+            starts = member.starts + 1
+            log = self.log_dir / f"{member.name}-{starts}.log"
+            doors = (member.member_address, member.client_address)
+            started.append(self._start(member.name, doors, seeds, log, lite=member.lite, starts=starts))
+        if wait:
+            self.wait_ready(started)
+        return started
+
+    def directory(self, member: ManagedMember) -> Path:
+        """Where a member keeps its files; only with a `data_dir`."""
+        assert self.data_dir is not None, "the cluster has no data_dir"
+        return self.data_dir / member.name
+
+    def _start(
+        self, name: str, doors: tuple[str, str], seeds: list[str], log: Path, *, lite: bool, starts: int = 1
+    ) -> ManagedMember:
+        """Start a process. `doors`: for members, and for clients, as `host:port`."""
+        member_port, client_port = (door.rpartition(":")[2] for door in doors)
         command = [*COMMAND, "start", "--name", name]
-        command += ["--member-port", str(member_port), "--client-port", str(client_port)]
+        command += ["--member-port", member_port, "--client-port", client_port]
         for seed in seeds:
             command += ["--seed", seed]
         if lite:
             command.append("--lite")
+        if self.data_dir is not None:
+            directory = self.data_dir / name
+            directory.mkdir(parents=True, exist_ok=True)
+            command += ["--set", f"persistence.directory={directory}"]
         if self.config:
             file = self.log_dir / "holdfast.toml"
             file.write_text(self.config, encoding="utf-8")
@@ -204,10 +251,8 @@ class LocalCluster:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        member = ManagedMember(name, process, f"{HOST}:{client_port}", f"{HOST}:{member_port}", log, lite)
+        member = ManagedMember(name, process, doors[1], doors[0], log, lite, starts=starts)
         self.members.append(member)
-        if wait:
-            self.wait_ready([member])
         return member
 
     def start_members(self, count: int, *, lite: bool = False) -> list[ManagedMember]:
@@ -239,6 +284,15 @@ class LocalCluster:
         """A crash: SIGKILL, and wait until the process is gone."""
         member.process.kill()
         member.process.wait()
+
+    def kill_all(self) -> list[ManagedMember]:
+        """SIGKILL every member that runs, one straight after the other, and wait until all are gone; answers them."""
+        victims = self.alive
+        for member in victims:
+            member.process.kill()
+        for member in victims:
+            member.process.wait()
+        return victims
 
     def drain(self, member: ManagedMember, wait: bool = True, timeout: float = 120.0) -> None:
         """Ask the member to leave (SIGTERM); with `wait`, until it has left with exit status 0."""
@@ -279,17 +333,30 @@ class LocalCluster:
         """Like `wait_safe`, and no partition is moving or still to move, in two looks one after the other."""
         return self._wait(self._why_unsettled, timeout, "settled", looks=2)
 
+    def wait_served(self, timeout: float = 60.0) -> Status:
+        """Wait until every partition is served by one of the members that run, whether or not it has its backups."""
+        return self._wait(_why_unserved, timeout, "served", everyone=True)
+
     def _wait(
-        self, why_not: Callable[[list[Status]], str], timeout: float, wanted: str, looks: int = 1
+        self,
+        why_not: Callable[[list[Status]], str],
+        timeout: float,
+        wanted: str,
+        looks: int = 1,
+        *,
+        everyone: bool = False,
     ) -> Status:
-        """Until `why_not` has nothing to say in so many looks at one and the same partition table."""
+        """Until `why_not` has nothing to say in so many looks at one and the same partition table.
+
+        `everyone`: it needs to hear all members before it can say anything.
+        """
         deadline = time.monotonic() + timeout
         why = "no member runs"
         seen: list[int] = []
         while time.monotonic() < deadline:
             looked_s = time.monotonic()
             try:
-                statuses = self._statuses(why_not)
+                statuses = self._statuses(None if everyone else why_not)
             except (HoldfastError, OSError) as failure:
                 why = str(failure)
                 seen = []
@@ -304,13 +371,13 @@ class LocalCluster:
             time.sleep(4 * POLL_S)
         raise self._failure(f"not {wanted} after {timeout:g} s: {why}")
 
-    def _statuses(self, why_not: Callable[[list[Status]], str]) -> list[Status]:
-        """What the members say; only the oldest one, the master, when that is enough to know that it is not over."""
+    def _statuses(self, why_not: Callable[[list[Status]], str] | None) -> list[Status]:
+        """What the members say; only the oldest one when that is enough for `why_not` to know that it is not over."""
         running = self.alive
         statuses: list[Status] = []
         for member in running:
             statuses.append(self.status(member))
-            if len(statuses) == 1 and why_not(statuses):
+            if why_not is not None and len(statuses) == 1 and why_not(statuses):
                 break
         return statuses
 
@@ -342,9 +409,10 @@ class LocalCluster:
         return ""
 
     def log_tails(self) -> str:
-        """The last lines of every member's log."""
+        """The last lines of every member's log, of its last start."""
+        last = {member.name: member for member in self.members}
         return "\n".join(
-            f"--- {member.name} (pid {member.pid}) ---\n{member.log_tail()}" for member in self.members
+            f"--- {member.name} (pid {member.pid}) ---\n{member.log_tail()}" for member in last.values()
         )
 
     def _oldest(self) -> ManagedMember:
@@ -355,6 +423,17 @@ class LocalCluster:
 
     def _failure(self, what: str) -> ClusterError:
         return ClusterError(f"{what}\n{self.log_tails()}")
+
+
+def _why_unserved(statuses: list[Status]) -> str:
+    """What is still missing, in words, for `wait_served`."""
+    if not statuses:
+        return "no member runs"
+    served = sum(status["partitions"]["serving"] for status in statuses)
+    count = statuses[0]["partitions"]["count"]
+    return (
+        "" if served >= count else f"{served} of {count} partitions are served; {statuses[0]['why_unsafe']}"
+    )
 
 
 def _uuid_when_ready(log: Path) -> str:
