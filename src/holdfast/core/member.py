@@ -139,6 +139,7 @@ class Member:
             self.copies,
             fill=self._fill,
             serve=self._serve,
+            when_durable=self.log.when_durable,
         )
         self.source = Source(
             self.me,
@@ -181,6 +182,7 @@ class Member:
             active=self.source.active,
         )
         self.migrations.ledger = self.ledger
+        self.ledger.when_durable = self.log.when_durable
         self.destination.full = lambda: self.me in self.membership.wishes.full
         self.membership.assigned = lambda: self.table.assigned
         self.safety = Safety(
@@ -325,6 +327,8 @@ class Member:
             self.lane.on_timer()
         elif name in ("plan", "delay"):
             self.migrations.on_timer(name)
+        elif name == "draining":
+            self.source.on_draining()
         elif name == "refill":
             self.destination.on_timer()
         elif name == "planning":
@@ -523,7 +527,10 @@ class Member:
         self._changed = True
         self.safety.changed()
         self.log.row(partition, new)
-        copy = self.copies.row_changed(partition, old, new, self.destination.row_changed(partition, old))
+        arrived = self.destination.row_changed(partition, old)
+        copy = self.copies.row_changed(partition, old, new, arrived)
+        if arrived is not None and copy is not arrived:
+            self.destination.forget_on_disk(partition)
         self.source.row_changed(partition)
         self.repair.row_changed(partition)
         if new.owner != self.me:

@@ -48,6 +48,8 @@ GATHER_NS = 2 * MILLISECOND
 """What is not urgent waits so long for more."""
 SEAL_NS = 200 * MILLISECOND
 """After so long without anything to write the last block is proved durable by a seal."""
+PROBE = "room.probe"
+"""A file that is made to see whether there is room, and removed at once."""
 RETRY_NS = SECOND
 """How often a full disk is tried again."""
 ANSWER_NS = SECOND
@@ -426,6 +428,22 @@ class Journal:
             self._full = True
             self.tell(DiskRoom(full=True))
 
+    def _look_for_room(self) -> None:
+        """A checkpoint found none: is there enough for a segment again?"""
+        if not self._full or self._broken or self._closed:
+            return
+
+        def done(error: Exception | None) -> None:
+            if error is None and self._spare_bytes:
+                self._room_again()
+            elif error is None or isinstance(error, DiskFull):
+                self._disk.after(RETRY_NS, self._look_for_room)
+            else:
+                self._break(error)
+
+        size = self._settings.segment_bytes
+        self._disk.submit([Remove(PROBE), Create(PROBE, size), Remove(PROBE)], done, line="checkpoint")
+
     def _room_again(self) -> None:
         if self._full:
             self._full = False
@@ -472,6 +490,10 @@ class Journal:
         def done(error: Exception | None) -> None:
             if isinstance(error, DiskFull):
                 self._checkpoints.failed(cut)
+                if not self._prune(history=False):
+                    # Told until the next segment, or a checkpoint, finds room.
+                    self._tell_full()
+                    self._disk.after(RETRY_NS, self._look_for_room)
                 self.tell(CheckpointDone(cut.ticket, well=False))
             elif error is not None:
                 self._break(error)

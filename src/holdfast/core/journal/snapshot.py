@@ -13,7 +13,10 @@ def snapshot_of(copy: PartitionCopy, now_ns: int) -> Snapshot | None:
         for held in copy.maps.values()
         if held.journal != "off" and held.updates.highest_applied
     ]
-    return Snapshot(copy.partition, copy.epoch, maps, copy.requests.encode()) if maps else None
+    # A request of a map that is not written down must not be known when what it did is gone.
+    whole = all(held.journal != "off" for held in copy.maps.values())
+    requests = copy.requests.encode() if whole else b""
+    return Snapshot(copy.partition, copy.epoch, maps, requests) if maps else None
 
 
 def _map(held: MapPartition, now_ns: int) -> MapSnapshot:

@@ -93,12 +93,12 @@ def choose(mine: Mine, base: Base | None, *, same_epoch: bool = True, terms: boo
         return Choice(How.FULL, why)
     after = base.lwm
     missing = mine.counter - after
+    if missing > max(HISTORY_LEAST, 2 * mine.entries):
+        return Choice(How.FULL, f"{missing} updates were missed, and there are {mine.entries} entries")
     if missing and after < mine.starts:
         return Choice(
             How.FULL, f"history starts at {mine.starts} and {after} was asked", after=after, short=True
         )
-    if missing > max(HISTORY_LEAST, 2 * mine.entries):
-        return Choice(How.FULL, f"{missing} updates were missed, and there are {mine.entries} entries")
     ranges = tuple(
         at for at, (one, other) in enumerate(zip(mine.digests, base.digests, strict=False)) if one != other
     )

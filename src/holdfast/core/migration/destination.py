@@ -195,10 +195,10 @@ class Destination:
             return None
         if shadow.version >= old.version and shadow.durable:
             return shadow.copy
-        self._forget_on_disk(partition)
+        self.forget_on_disk(partition)
         return None
 
-    def _forget_on_disk(self, partition: int) -> None:
+    def forget_on_disk(self, partition: int) -> None:
         """What was complete and is not wanted any more was written down, in the place of nothing or of the copy."""
         if not self._log.on:
             return

@@ -395,12 +395,12 @@ class Migrations:
                 self._first_assignment(candidates)
             return
         self.ledger.propose(rows)
-        self.returns.accepted = False
         self._out.note("the table of before is found", partitions=len(rows), without_a_copy=len(lost))
         if lost:
             self._repair({info.uuid for info in self._membership.members()})
             changed = {p: row for p in lost if (row := self.ledger.head[p]) != rows[p]}
             self.ledger.publish(changed)
+        self.returns.accepted = False
 
     def _first_assignment(self, candidates: list[Candidate]) -> None:
         empty: list[tuple[str | None, ...]] = [(None,) * self._replicas] * len(self.ledger.head)
@@ -550,6 +550,9 @@ class Migrations:
         if not self._rules.holds("drain-waits"):
             return True
         if not self.ledger.ready or not self.ledger.settled:
+            return False
+        if self._settings.journalled and not self.ledger.kept_by_all:
+            # Else nobody's files would say who has its partitions now.
             return False
         if self.why_kept(member) or self._moves(member):
             self._free_since.pop(member, None)

@@ -21,6 +21,8 @@ The content always comes from the primary, also when a backup moves. Writes go o
 - S-5: One chunk is under way for each supply, and at most `parallel` supplies at once. A chunk has at most
   `partitions.chunk_bytes`, or one entry. Of all supplies together at most `partitions.flight_bytes` are not yet
   acknowledged, or one chunk; a chunk that would be too much waits, and those behind it.
+- S-7: Writes do not stand still for longer than about `DRAIN_NS` before the last chunk: when a backup does not
+  acknowledge what was written before, the migration is refused, and tried again later.
 - S-6: The receiver may hear once more of writes that were made before the content was taken, and not of what has undone
   them since. The first chunk says at which update counters the content begins: what was recorded up to them is in the
   content, or over.
@@ -35,7 +37,7 @@ from collections import deque
 from collections.abc import Callable
 
 from holdfast.config import Settings
-from holdfast.core.machine import HistoryRead, MemberId, Outbox, ReadHistory
+from holdfast.core.machine import SECOND, HistoryRead, MemberId, Outbox, ReadHistory
 from holdfast.core.messages import (
     Fill,
     Filled,
@@ -48,15 +50,16 @@ from holdfast.core.messages import (
 from holdfast.core.migration.choice import Base, Choice, Demand, How, Mine, choose
 from holdfast.core.migration.content import Chunk, Content, Part
 from holdfast.core.migration.services import Endpoint, MigrationEvent
-from holdfast.core.migration.supply import Supply, Told, stretch, tell
+from holdfast.core.migration.supply import Supply, Told, aged, stretch, tell
 from holdfast.core.placement.migration import Migration
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.rules import Rules
 from holdfast.core.store.digest import RangeDigests
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.partition import MapPartition, Record
 
+DRAIN_NS = 2 * SECOND
 EMPTY = Chunk()
 
 
@@ -330,6 +333,16 @@ class Source:
     def _choose(self, supply: Supply, held: MapPartition, base: Base | None, starts: int) -> Choice:
         demand = supply.demand
         same_epoch = demand is None or demand.epoch == self._copies.held[supply.partition].epoch
+        compared = base is not None and base.digests and base.lwm == held.counter
+        if base is not None and compared and held.damaged(adopt=False):
+            # The receiver holds what the updates have made; it must not get what has become of that here.
+            self._out.note(
+                "what the primary holds is damaged: holdfast repair",
+                level="error",
+                partition=supply.partition,
+                map=held.name,
+            )
+            return Choice(How.SAME, "the primary's own content is damaged", base.lwm)
         digests = RangeDigests.digests(held.entries) if base is not None and base.digests else ()
         mine = Mine(held.proven_lineage(), held.counter, len(held.entries), starts, digests)
         return choose(mine, base, same_epoch=same_epoch, terms=self._terms)
@@ -379,10 +392,18 @@ class Source:
                 parts.append(Part(held))
             else:
                 self.fills[choice.how] += 1
-                parts.append(Part(held, choice.how, choice.ranges, supply.missed.pop(held.name, None)))
+                parts.append(Part(held, choice.how, choice.ranges, self._missed(supply, held)))
         services = [held for held in copy.services.values() if self._copies.wanted(held.name, supply.index)]
         supply.content = Content(parts, services)
         self._next(supply)
+
+    def _missed(self, supply: Supply, held: MapPartition) -> list[tuple[int, Record]] | None:
+        """The updates that were missed; of times to live what is left of them."""
+        missed = supply.missed.pop(held.name, None)
+        if not missed or not held.expiries:
+            return missed
+        now_ns = self._out.now_ns
+        return [(term, aged(record, held.expiries.get(record.key), now_ns)) for term, record in missed]
 
     def _maps(self, supply: Supply) -> list[MapPartition]:
         """The maps that the receiver will hold."""
@@ -399,11 +420,31 @@ class Source:
             return
         migration = supply.migration
         if migration is not None and migration.changes_primary:
+            if self._out.now_ns - self._lane.waits_since(supply.partition) > DRAIN_NS:
+                self._break_off(supply)
+                return
             self._pause(supply.partition)
             if self._lane.unfinished(supply.partition):
                 self._draining[supply.partition] = supply
+                self._out.timer("draining", DRAIN_NS)
                 return
         self._finish(supply)
+
+    def _break_off(self, supply: Supply) -> None:
+        """S-7: somebody does not keep up, and the partition is not to stand still for that."""
+        why = "a backup does not acknowledge what was written"
+        self._end(supply, why)
+        self._give_up(supply, why)
+        self._next_in_queue()
+
+    def on_draining(self) -> None:
+        """Time to look which handovers wait for their backups for too long."""
+        now_ns = self._out.now_ns
+        for partition, supply in list(self._draining.items()):
+            if now_ns - self._lane.waits_since(partition) > DRAIN_NS:
+                self._break_off(supply)
+        if self._draining:
+            self._out.timer("draining", DRAIN_NS)
 
     def _send_ready(self) -> None:
         """Send the chunks that may go, first come, first served (S-5)."""

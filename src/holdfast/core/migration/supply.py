@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from holdfast.core.machine import MemberId
 from holdfast.core.migration.choice import Choice, Demand
 from holdfast.core.migration.content import Chunk, Content
 from holdfast.core.placement.migration import Migration
-from holdfast.core.store.partition import Record
+from holdfast.core.store.partition import Expiry, Record
 
 Told = Callable[[str], None]
 Missed = list[tuple[int, Record]]
@@ -86,3 +88,10 @@ def stretch(records: Missed | None, after: int, upto: int) -> Missed | None:
     wanted = [one for one in records or [] if after < one[1].counter <= upto]
     numbers = [record.counter for _, record in wanted]
     return wanted if numbers == list(range(after + 1, upto + 1)) else None
+
+
+def aged(record: Record, expiry: Expiry | None, now_ns: int) -> Record:
+    """The record with what is left of its time to live, of the expiry that its entry has now."""
+    if not record.ttl_ms or expiry is None or not expiry.ttl_ms:
+        return record
+    return msgspec.structs.replace(record, ttl_ms=expiry.remaining_ttl_ms(now_ns))

@@ -119,6 +119,10 @@ class Ledger:
         self._applied_by: dict[MemberId, int] = {}
         self._reports: dict[MemberId, TableReport] | None = None
         self.reporter = Reporter(out)
+        self.when_durable: Callable[[Callable[[], None]], None] = lambda told: told()
+        """Calls a function when what was applied is durable, if it is to be; set by the member."""
+        self._durable_round = 0
+        """The last round of this view that a restart of this member would know of."""
 
     # -- every member
 
@@ -127,7 +131,7 @@ class Ledger:
         was_master = self.ready
         self.ready = False
         self._offers.clear()
-        self._decided = self._applied_round = 0
+        self._decided = self._applied_round = self._durable_round = 0
         unsure = [*(self._round.news if self._round is not None else ()), *self.reporter.take()]
         self._unheard.update({news.number: news for news in unsure})
         self._round = None
@@ -243,9 +247,24 @@ class Ledger:
                 del self._stored[partition]
             if old is not None:
                 self._applied(partition, old, row)
+        view = self._membership.view
+        if view is not None:
+            self.when_durable(lambda: self._kept(view.number, number))
         for one in news:
             self._unheard.pop(one.number, None)
         self.chronicle.learn(number, news, whole=number == 1)
+
+    def _kept(self, view: int, number: int) -> None:
+        present = self._membership.view
+        if present is not None and present.number == view:
+            self._durable_round = max(self._durable_round, number)
+
+    @property
+    def kept_by_all(self) -> bool:
+        """As master: whether every member has said that it would know the newest table after a restart."""
+        others = [uuid for uuid in self._present() if uuid != self._membership.me]
+        kept = [self._durable_round, *(self._applied_by.get(uuid, 0) for uuid in others)]
+        return min(kept) >= self._number
 
     def on_check(self, sender: MemberId, check: TableCheck) -> None:
         """L-8."""
@@ -400,12 +419,12 @@ class Ledger:
     def rounds(self) -> tuple[int, int]:
         """For the heartbeat: the last round applied here, and up to which one all have, as the master knows."""
         if not self.ready:
-            return self._applied_round, 0
+            return self._durable_round, 0
         others = [uuid for uuid in self._present() if uuid != self._membership.me]
         known = min((self._applied_by.get(uuid, 0) for uuid in others), default=self._applied_round)
         known = min(known, self._applied_round)
         self.chronicle.known(known)
-        return self._applied_round, known
+        return self._durable_round, known
 
     def heard(self, sender: MemberId, view: int, applied: int, known: int) -> None:
         """A heartbeat of a member in a view, with its rounds."""

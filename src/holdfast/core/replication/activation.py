@@ -31,6 +31,7 @@ class Activation:
         *,
         fill: Callable[[int, MemberId], None],
         serve: Callable[[int], None],
+        when_durable: Callable[[Callable[[], None]], None],
     ) -> None:
         self._me = me
         self._out = out
@@ -39,6 +40,7 @@ class Activation:
         self._copies = copies
         self._fill = fill
         self._serve = serve
+        self._when_durable = when_durable
         self.active: set[int] = set()
         """Partitions in which this member has taken office (it may be pausing)."""
         self._waiting: dict[int, set[MemberId]] = {}
@@ -50,15 +52,21 @@ class Activation:
         row = self._rows[partition]
         assert row.owner == self._me
         others = {member for member in row.holding[1:] if member is not None}
-        if not others or not self._required:
+        if not self._required:
             self._take_office(partition)
             return
-        self._waiting[partition] = others
+        # Its own copy counts when it is durable, if it is to be: it may answer for what nobody has acknowledged yet.
+        self._waiting[partition] = others | {self._me}
         copy = self._copies.held[partition]
         for index, member in enumerate(row.holding):
             if index and member is not None:
                 counters = self._copies.counters(copy, index)
                 self._calls.setdefault(member, []).append((partition, row.version, counters))
+        self._when_durable(lambda: self._durable(partition, row.version))
+
+    def _durable(self, partition: int, version: int) -> None:
+        if self._rows[partition].version == version:
+            self.holds(partition, self._me)
 
     def flush(self) -> None:
         """Send what `begin` has gathered: one message a member."""

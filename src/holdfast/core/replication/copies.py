@@ -264,7 +264,8 @@ class Copies:
                 mine = self.counters(copy, row.index_of(self._me)) if copy is not None else None
                 answers.append((partition, version, self._equal(mine, counters)))
         if answers:
-            self._out.send(sender, Enlisted(answers))
+            # What it says to hold, it holds: the new primary may answer for what the old one never acknowledged.
+            self._log.when_durable(lambda: self._out.send(sender, Enlisted(answers)))
 
     def _equal(self, mine: list[tuple[str, int, int]] | None, counters: list[tuple[str, int, int]]) -> bool:
         if mine is None or self._terms:

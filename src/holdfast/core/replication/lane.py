@@ -229,7 +229,8 @@ class Lane:
                 batch.told.append(done)
                 batch.asked_ns = self._out.now_ns
                 return
-        done(True)
+        # This member may have applied it as a backup, and not have it on its disk yet.
+        self._log.when_durable(lambda: done(True))
 
     def emit(
         self,
@@ -471,6 +472,11 @@ class Lane:
                 empty.append(partition)
         for partition in empty:
             self.drained(partition)
+
+    def waits_since(self, partition: int) -> int:
+        """Since when the oldest batch of the partition waits; now, when none does."""
+        batches = self._of_partition.get(partition, {}).values()
+        return min((batch.since_ns for batch in batches), default=self._out.now_ns)
 
     def unfinished(self, partition: int) -> bool:
         """Whether some batch of the partition waits for a backup."""
