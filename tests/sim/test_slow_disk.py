@@ -13,7 +13,7 @@ from holdfast.sim.disk import SimDisk
 from holdfast.sim.workload import wire_key
 from holdfast.sim.world import Process
 
-SLOW = 50_000.0
+SLOW = 1_000_000.0
 PARTITIONS = 7
 
 
