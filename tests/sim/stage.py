@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from holdfast.check import convergence
+from holdfast.check.durability import Write, judge_final
 from holdfast.config import Settings
 from holdfast.core.cluster.state import ClusterState
 from holdfast.core.machine import SECOND
@@ -17,6 +18,7 @@ from holdfast.core.migration.services import Service
 from holdfast.core.placement.key import partition_of
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import Op, Outcome, Request, Status
+from holdfast.core.store.partition import MapPartition
 from holdfast.sim.cluster import Cluster, simulated_settings
 from holdfast.sim.workload import MAP, wire_key
 from holdfast.sim.world import Process, World
@@ -135,3 +137,84 @@ def change(stage: Stage, state: ClusterState, *, through: int = 0) -> None:
     stage.wait(3)
     for one in stage.cluster.living():
         assert one.driver.member.membership.cluster_state is state
+
+
+# -- what a story ends with
+
+
+def clean(stage: Stage, writes: Iterable[Write] = (), *, again: bool = True) -> None:
+    """All is well: of every partition all copies hold the same updates, without a gap, of the same history, and the
+    same content; what is there is what `writes` acknowledged; nothing moves, waits, or is left over. And `again`: the
+    power of all hosts fails, everybody who was here starts with what the disks kept, and it is still so.
+    """
+    writes = list(writes)
+    _clean_now(stage, writes)
+    if again:
+        hosts = [stage.cluster.addresses.index(process.address) for process in stage.cluster.running()]
+        before = _contents(stage)
+        stage.cluster.power_cut_everywhere()
+        # Who comes back has to learn which hosts have no process.
+        stage.world.weather.refusal = 1.0
+        # Where the first seed is not there any more, the next one is ordered to form the cluster.
+        first = hosts[0] or -1
+        stage.processes = [stage.cluster.start(host, bootstrap=host == first) for host in hosts]
+        _clean_now(stage, writes)
+        assert _contents(stage) == before, "after a restart of everybody"
+
+
+def _clean_now(stage: Stage, writes: list[Write]) -> None:
+    stage.rest(120)
+    members = stage.cluster.members()
+    for partition, row in enumerate(members[0].table.rows):
+        holding = [member for member in members if row.index_of(member.me) >= 0]
+        wanted = min(len([m for m in members if not m.membership.info.lite]), stage.settings.holders())
+        assert len(holding) >= wanted, f"partition {partition} has {len(holding)} copies"
+        assert not row.behind
+        owner = next(member for member in members if member.me == row.owner)
+        for name, mine in owner.copies.held[partition].maps.items():
+            for member in holding:
+                if not member.copies.wanted(name, row.index_of(member.me)):
+                    continue
+                other = member.copies.held[partition].maps.get(name) or MapPartition(name)
+                assert other.updates.sequential, f"partition {partition}: gaps {other.updates.gaps()}"
+                assert _proof(other) == _proof(mine), f"partition {partition}, {name}"
+    assert [member.unfinished() for member in members] == [{}] * len(members)
+    for _ in range(6):
+        # Perhaps a look at the tables, as there is from time to time, is just on its way.
+        if not (left := stage.cluster.leftovers()):
+            break
+        stage.wait(0.06)
+    assert left == []
+    found: dict[str, list[Outcome]] = {}
+    for number, key in enumerate(sorted({write.key for write in writes})):
+        living = stage.cluster.living()
+        found[key] = stage.ask(living[number % len(living)], Op.GET, key)
+    stage.wait(1)
+    assert all([answer.status for answer in answers] == [Status.OK] for answers in found.values())
+    values = {key: answers[0].value for key, answers in found.items()}
+    final = {key: value.decode() if isinstance(value, bytes) else None for key, value in values.items()}
+    assert judge_final(writes, final, (), stage.world.now_ns) == []
+    assert not stage.world.failures, stage.world.failures
+
+
+def _proof(held: MapPartition) -> tuple[int, int, list[tuple[int, int]], int, int]:
+    """What a copy of a map holds, as numbers: its updates, their history, its content."""
+    return (
+        held.counter,
+        held.updates.highest_applied,
+        held.proven_lineage(),
+        held.digest(),
+        len(held.entries),
+    )
+
+
+def _contents(stage: Stage) -> dict[tuple[int, str], tuple[int, int]]:
+    """Where each map of each partition stands, and the digest of its content."""
+    return {
+        (partition, name): (held.counter, held.digest())
+        for member in stage.cluster.members()
+        for partition, copy in member.copies.held.items()
+        if member.table.rows[partition].owner == member.me
+        for name, held in copy.maps.items()
+        if held.counter
+    }
