@@ -119,6 +119,8 @@ class Journal:
         self._closed = False
         self.doubts: list[str] = []
         """What could not be read since the start, in words."""
+        self._checkpointed = (0, 0)
+        """How many checkpoints were written since the start, and when the last of them, in wall ms."""
         first: list[Deed] = [self._put_identity()]
         if found.last:
             first.append(Sync(found.last))
@@ -192,6 +194,21 @@ class Journal:
             "checkpoints": len(self._checkpoints.under_way),
             "history": int(self._histories.busy),
             "early": self._intake.early,
+        }
+
+    def figures(self) -> dict[str, object]:
+        """For people: the files as they are now. Bytes are those of the segments, with what is reserved in them."""
+        count, last_ms = self._checkpointed
+        return {
+            "store": self.identity.store,
+            "opened": self.identity.incarnation,
+            "segments": len(self._segments.all),
+            "journal_bytes": sum(segment.size for segment in self._segments.all) + self._spare_bytes,
+            "checkpoints": sum(len(kept.files) for kept in self._checkpoints.kept.values()),
+            "checkpoints_written": count,
+            "last_checkpoint_ms": last_ms,
+            "full": self._full,
+            "doubts": list(self.doubts),
         }
 
     # -- turns
@@ -482,6 +499,7 @@ class Journal:
 
     def _checkpoint_done(self, cut: Cut, file: str) -> None:
         said: Checkpointed = self._checkpoints.done(cut, file)
+        self._checkpointed = (self._checkpointed[0] + 1, self._disk.wall_ms())
         if not self._broken and not self._closed:
             self._pending.append(Group(0, [said], urgent=False))
             self._prune()
