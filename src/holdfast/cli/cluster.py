@@ -112,7 +112,7 @@ def accept_loss(*, address: str, timeout_s: float, yes: bool, credentials: Crede
     print("every partition has an owner")
 
 
-@cluster.command(short_help="End all members. What they hold is gone.")
+@cluster.command(short_help="End all members. What is in memory only is gone.")
 @address_option
 @timeout_option(120)
 @click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
@@ -120,7 +120,8 @@ def accept_loss(*, address: str, timeout_s: float, yes: bool, credentials: Crede
 def shutdown(*, address: str, timeout_s: float, yes: bool, credentials: Credentials) -> None:
     r"""End the whole cluster: nothing can be written any more, and then every member leaves.
 
-    Data lives in memory alone: with the last member it is gone.
+    What journalled maps hold is in the members' files, and there again when all members are started. What all others
+    hold lives in memory alone: with the last member it is gone.
 
     \b
       holdfast cluster shutdown --yes
@@ -131,7 +132,7 @@ def shutdown(*, address: str, timeout_s: float, yes: bool, credentials: Credenti
     }
     if not yes:
         click.confirm(
-            f"End all {len(names)} members of cluster {seen['cluster']!r}? Their data is in memory only, and gone then",
+            f"End all {len(names)} members of cluster {seen['cluster']!r}? {_what_is_gone(seen)}",
             abort=True,
             err=True,
         )
@@ -143,6 +144,12 @@ def shutdown(*, address: str, timeout_s: float, yes: bool, credentials: Credenti
         for name, member in names.items()
     }
     sys.exit(together(gives, "has ended", _waits))
+
+
+def _what_is_gone(seen: dict[str, Any]) -> str:
+    if not seen.get("files"):
+        return "Their data is in memory only, and gone then"
+    return "Journalled maps stay in their files; what all others hold is gone then"
 
 
 def _waits(status: Status) -> str:

@@ -157,7 +157,9 @@ def _missing(files: Files, named: dict[int, Checkpointed], next_lsn: int) -> Ite
         if said := parse_name(name):
             newest[said.partition] = max(newest.get(said.partition, -1), said.lsn)
     for partition, entry in sorted(named.items()):
-        if entry.file and newest.get(partition, -1) < entry.lsn:
+        # What the entry says of the journal may be newer than the file: nothing has changed in the partition since.
+        said = parse_name(entry.file)
+        if said is not None and newest.get(partition, -1) < said.lsn:
             yield f"{entry.file}: missing; the journal says that partition {partition} is in it"
     last = max(newest.values(), default=0)
     if last >= next_lsn:

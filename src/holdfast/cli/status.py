@@ -187,10 +187,49 @@ def _under_way(report: Report) -> Iterator[str]:
     waiting = sum(own["partitions"]["waiting_for_copies"] for own in report.own.values())
     if waiting:
         yield f"{waiting} partitions have lost every copy, and wait for a member that holds one to return"
+    if seen.get("waits_for"):
+        names = ", ".join(seen["waits_for"])
+        yield f"waiting for members that may hold acknowledged writes: {names} (or holdfast cluster accept-loss)"
+    if seen.get("full_disks"):
+        names = ", ".join(seen["full_disks"])
+        yield f"disk full: {names}; writes to journalled maps in their partitions are refused"
+    yield from _files(report)
+    yield from _shipped(report)
     for member in seen["members"]:
         why = report.own.get(member["uuid"], {}).get("why_kept")
         if why:
             yield f"{member['name']} cannot leave yet: {why}"
+
+
+def _files(report: Report) -> Iterator[str]:
+    """What each member keeps on its disk."""
+    for member in report.seen["members"]:
+        files = report.own.get(member["uuid"], {}).get("files")
+        if not files:
+            continue
+        last_ms = files["last_checkpoint_ms"]
+        last = time.strftime(", the last one at %H:%M:%S", time.localtime(last_ms / 1000)) if last_ms else ""
+        yield (
+            f"{member['name']} keeps {files['segments']} segments ({files['journal_bytes'] / 1e6:,.0f} MB) and "
+            f"{files['checkpoints']} checkpoints{last}, in {files['directory']}"
+        )
+        for doubt in files["doubts"]:
+            yield f"{member['name']}, of its files: {doubt}"
+
+
+def _shipped(report: Report) -> Iterator[str]:
+    """How much was sent to fill replicas, by how it was done."""
+    kinds = (
+        ("updates", "history_bytes"),
+        ("key ranges", "ranges_bytes"),
+        ("whole", "full_bytes"),
+    )
+    replicas = [own.get("replicas", {}) for own in report.own.values()]
+    sums = [(kind, sum(one.get(key, 0) for one in replicas)) for kind, key in kinds]
+    if any(total for _, total in sums):
+        yield "sent to fill replicas: " + ", ".join(
+            f"{kind} {total:,} bytes" for kind, total in sums if total
+        )
 
 
 @click.command(short_help="Show members, partitions and safety.")

@@ -229,7 +229,7 @@ def _check_credentials(settings: Settings) -> None:
 
 def _check_journal(settings: Settings) -> None:
     journalled = [name for name, entry in settings.maps.items() if entry.journal != "off"]
-    if journalled and not settings.persistence.directory:
+    if journalled and not settings.persistence.directory and not settings.member.lite:
         name = journalled[0]
         raise ConfigError(
             f"persistence.directory must be set, because maps.{name}.journal is {settings.maps[name].journal!r}: "

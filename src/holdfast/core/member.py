@@ -308,7 +308,7 @@ class Member:
                 sender = self.membership.member(message.uuid)
                 if sender is not None and sender.life == message.life:
                     self.ledger.heard(sender.uuid, message.view, message.applied, message.known)
-                if self.router.full != self.membership.wishes.full:
+                if self.router.full.keys() != self.membership.wishes.full:
                     self._restrict()
                 self._wishes_changed()
             case m.JoinRequest():
@@ -472,7 +472,8 @@ class Member:
 
     def _restrict(self) -> None:
         """While not every write may be taken, sessions find no copy to work on, and take the way through the router."""
-        self.router.full = frozenset(self.membership.wishes.full)
+        full = self.membership.wishes.full
+        self.router.full = {info.uuid: info.name for info in self.membership.members() if info.uuid in full}
         if self.router.restricted:
             self.router.restrict()
         self._show()

@@ -39,6 +39,7 @@ from holdfast.engine.doors import Create, Deed, Disk, DiskFull, Put, Remove, Ren
 from holdfast.engine.history import Histories
 from holdfast.engine.intake import Group, Intake
 from holdfast.engine.restore import IDENTITY, SPARE, Found, restore
+from holdfast.engine.room import RETRY_NS, Probe
 from holdfast.engine.segments import Segment, partitions_of
 from holdfast.errors import JournalBroken
 from holdfast.wire.checkpoint import encode_checkpoint
@@ -48,10 +49,6 @@ GATHER_NS = 2 * MILLISECOND
 """What is not urgent waits so long for more."""
 SEAL_NS = 200 * MILLISECOND
 """After so long without anything to write the last block is proved durable by a seal."""
-PROBE = "room.probe"
-"""A file that is made to see whether there is room, and removed at once."""
-RETRY_NS = SECOND
-"""How often a full disk is tried again."""
 ANSWER_NS = SECOND
 """A member that was asked for a checkpoint and has not begun it by then does not have that partition."""
 
@@ -121,6 +118,8 @@ class Journal:
         self._closed = False
         self.doubts: list[str] = []
         """What could not be read since the start, in words."""
+        self._checkpointed = (0, 0)
+        """How many checkpoints were written since the start, and when the last of them, in wall ms."""
         first: list[Deed] = [self._put_identity()]
         if found.last:
             first.append(Sync(found.last))
@@ -194,6 +193,21 @@ class Journal:
             "checkpoints": len(self._checkpoints.under_way),
             "history": int(self._histories.busy),
             "early": self._intake.early,
+        }
+
+    def figures(self) -> dict[str, object]:
+        """For people: the files as they are now. Bytes are those of the segments, with what is reserved in them."""
+        count, last_ms = self._checkpointed
+        return {
+            "store": self.identity.store,
+            "opened": self.identity.incarnation,
+            "segments": len(self._segments.all),
+            "journal_bytes": sum(segment.size for segment in self._segments.all) + self._spare_bytes,
+            "checkpoints": sum(len(kept.files) for kept in self._checkpoints.kept.values()),
+            "checkpoints_written": count,
+            "last_checkpoint_ms": last_ms,
+            "full": self._full,
+            "doubts": list(self.doubts),
         }
 
     # -- turns
@@ -428,21 +442,12 @@ class Journal:
             self._full = True
             self.tell(DiskRoom(full=True))
 
-    def _look_for_room(self) -> None:
-        """A checkpoint found none: is there enough for a segment again?"""
-        if not self._full or self._broken or self._closed:
-            return
-
-        def done(error: Exception | None) -> None:
-            if error is None and self._spare_bytes:
-                self._room_again()
-            elif error is None or isinstance(error, DiskFull):
-                self._disk.after(RETRY_NS, self._look_for_room)
-            else:
-                self._break(error)
-
-        size = self._settings.segment_bytes
-        self._disk.submit([Remove(PROBE), Create(PROBE, size), Remove(PROBE)], done, line="checkpoint")
+    def _has_room(self) -> bool:
+        """After a checkpoint found no room, there is some: answers whether that is enough."""
+        if self._full and not self._broken and not self._closed and not self._spare_bytes:
+            return False
+        self._room_again()
+        return True
 
     def _room_again(self) -> None:
         if self._full:
@@ -493,7 +498,10 @@ class Journal:
                 if not self._prune(history=False):
                     # Told until the next segment, or a checkpoint, finds room.
                     self._tell_full()
-                    self._disk.after(RETRY_NS, self._look_for_room)
+                    self._disk.after(
+                        RETRY_NS,
+                        Probe(self._disk, self._settings.segment_bytes, self._has_room, self._break).look,
+                    )
                 self.tell(CheckpointDone(cut.ticket, well=False))
             elif error is not None:
                 self._break(error)
@@ -504,6 +512,7 @@ class Journal:
 
     def _checkpoint_done(self, cut: Cut, file: str) -> None:
         said: Checkpointed = self._checkpoints.done(cut, file)
+        self._checkpointed = (self._checkpointed[0] + 1, self._disk.wall_ms())
         if not self._broken and not self._closed:
             self._pending.append(Group(0, [said], urgent=False))
             self._prune()

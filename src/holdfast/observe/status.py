@@ -21,8 +21,17 @@ def _process(member: Member) -> dict[str, int] | None:
     }
 
 
-def status_of(member: Member) -> dict[str, object]:
-    """What this member knows of itself and its cluster. Counts are of this moment; `safe` is this member's own view."""
+def _waits(member: Member) -> bool:
+    """Whether the table of a cluster that was stopped is still to be made."""
+    view = member.membership.view
+    return view is not None and view.recovering and not member.table.assigned
+
+
+def status_of(member: Member, files: dict[str, object] | None = None) -> dict[str, object]:
+    """What this member knows of itself and its cluster. Counts are of this moment; `safe` is this member's own view.
+
+    files: what its journal says of itself; None when it keeps none.
+    """
     membership = member.membership
     rows = member.table.rows
     primaries = Counter(row.owner for row in rows if row.owner)
@@ -99,6 +108,9 @@ def status_of(member: Member) -> dict[str, object]:
             "primary": sum(copy.entry_count() for copy in member.lane.in_office if copy is not None),
             "all": sum(copy.entry_count() for copy in member.copies.held.values()),
         },
+        "files": files,
+        "waits_for": [info.name for info in member.migrations.returns.missing] if _waits(member) else [],
+        "full_disks": sorted(member.router.full.values()),
         "batches_waiting": member.lane.waiting,
         "backlog": {
             "bytes": member.lane.backlog.bytes,

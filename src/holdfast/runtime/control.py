@@ -79,7 +79,7 @@ class Control:
 
     async def shut_down_cluster(self, timeout_s: float) -> None:
         """Make the cluster passive and let every member leave; returns when this one has."""
-        if not self._ended.is_set():
+        if not self._ended.is_set() and not self._member.membership.ending:
             self._must_be_member()
             self._node.guard(lambda: self._driver.change_state(ClusterState.PASSIVE, ending=True))
         await self._until_ended(timeout_s)
@@ -92,6 +92,12 @@ class Control:
     async def promote(self, timeout_s: float) -> None:
         """Let this lite member own partitions."""
         self._must_not_leave()
+        journalled = [name for name, chosen in self._node.settings.maps.items() if chosen.journal != "off"]
+        if journalled and self._driver.journal is None:
+            raise Refused(
+                f"maps.{journalled[0]}.journal is set, and this member has opened no files: start it as a data member, "
+                "with a persistence.directory"
+            )
         self._become(Wish.DATA)
         membership = self._member.membership
 

@@ -24,6 +24,7 @@ from holdfast.core.store.operations import Done, EntryEvent, Outcome, Request
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.engine.driver import Driver
 from holdfast.engine.files import driver_with_files
+from holdfast.engine.journal import Journal
 from holdfast.errors import Closing, ConfigError, InvariantBroken, JournalBroken, Unknown
 from holdfast.observe.status import status_of
 from holdfast.runtime.clients import Connection, Door
@@ -109,6 +110,7 @@ class Node:
         self.driver: Driver
         self.member: Member
         self._disk: RealDisk | None = None
+        self._journal: Journal | None = None
         self._network: Network
         self._door: Door
         self._client_server: asyncio.Server | None = None
@@ -116,6 +118,8 @@ class Node:
         self._timer_at_ns = 0
         self.loop: asyncio.AbstractEventLoop
         self._watchers: set[Sparing] = set()
+        self._owners_told = (0, 0)
+        """The version of the table that clients were told last, and the number that it has for them."""
 
     # -- start and stop
 
@@ -185,7 +189,7 @@ class Node:
         log.info("opening %s", directory)
         try:
             with uncollected():
-                driver, journal, recovered = driver_with_files(
+                driver, self._journal, recovered = driver_with_files(
                     self._disk,
                     self,
                     identity,
@@ -212,7 +216,7 @@ class Node:
             time.monotonic() - began,
         )
         ready = asyncio.Event()
-        journal.when_ready(ready.set)
+        self._journal.when_ready(ready.set)
         broken = asyncio.create_task(self.ended.wait())
         waits = {asyncio.create_task(ready.wait()), broken}
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -377,7 +381,16 @@ class Node:
                 owners = {}
                 break
             owners.setdefault(row.owner, []).append(partition)
-        return ClusterCard(view.number if view else 0, cards, self.member.table.version, owners)
+        return ClusterCard(view.number if view else 0, cards, self._owners_version(), owners)
+
+    def _owners_version(self) -> int:
+        """The table's version for clients, which count in 32 bits: how many changes this member has told. They compare
+        it only with others of the same connection.
+        """
+        version, number = self._owners_told
+        if self.member.table.version != version:
+            self._owners_told = (self.member.table.version, number + 1)
+        return self._owners_told[1]
 
     def rows(self) -> list[list[str | None]]:
         return [list(row.replicas) for row in self.member.table.rows]
@@ -470,7 +483,11 @@ class Node:
         return self.member.ledger.chronicle.listen(heard)
 
     def status(self) -> dict[str, object]:
-        return status_of(self.member)
+        files: dict[str, object] | None = None
+        if self._journal is not None:
+            files = {"directory": str(Path(self.settings.persistence.directory).absolute())}
+            files |= self._journal.figures()
+        return status_of(self.member, files)
 
     @property
     def joined(self) -> bool:

@@ -9,7 +9,7 @@ the whole cluster.
 | 0      | it has left the cluster, alone or with all others |
 | 1      | it ended before everything it held was safe elsewhere |
 | 2      | nothing was started: a setting is wrong, a port is taken, or the cluster refuses this member |
-| 70     | an error inside the member has stopped it |
+| 70     | an error inside the member, or of its disk, has stopped it |
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 import uvloop
 
 from holdfast.config import Settings
-from holdfast.errors import ConfigError, InvariantBroken
+from holdfast.errors import ConfigError, InvariantBroken, JournalBroken
 from holdfast.runtime.node import Node
 
 log = logging.getLogger("holdfast")
@@ -54,7 +54,11 @@ async def _run(settings: Settings) -> int:
     # member for 30 ms. Now, while nobody waits for it, and once: whatever is frozen is never collected.
     gc.collect()
     gc.freeze()
-    await node.start()
+    try:
+        await node.start()
+    except JournalBroken as error:
+        log.critical("this member stops: %s", error)
+        return BROKEN
     loop.set_exception_handler(failed)
     leaving = asyncio.Event()
     at_once = asyncio.Event()

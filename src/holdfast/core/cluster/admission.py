@@ -103,6 +103,10 @@ class Candidates:
             del self._asked[uuid]
         self._asked[info.uuid] = (info, now_ns)
 
+    def refused(self, uuid: MemberId) -> None:
+        """It has been told that it is not let in, and ends: what it asked before does not count any more."""
+        self._asked.pop(uuid, None)
+
     def same_files(
         self, info: MemberInfo, view: View | None, detector: Detector, now_ns: int, timing: Timing
     ) -> str:

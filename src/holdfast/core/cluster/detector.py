@@ -48,6 +48,14 @@ class Detector:
         limit = now_ns - self._suspect_after_ns
         return [member for member, heard in self._heard_ns.items() if heard < limit or member in self._silent]
 
+    def overdue(self, now_ns: int) -> list[MemberId]:
+        """What the others are told: of whom nothing was heard for so long that both may live and not hear each other.
+
+        A process that refuses connections is not named: it is dead, which everybody finds out alone. Who had not yet
+        would take the accuser for one of two that do not hear each other, and might leave out the living one.
+        """
+        return self.unheard(now_ns - self._suspect_after_ns)
+
     def accuse(self, accuser: MemberId, suspects: list[MemberId]) -> None:
         """This member suspects these."""
         self._accusations[accuser] = suspects

@@ -303,7 +303,7 @@ class Membership:
             self.me,
             self.info.life,
             self.view.number,
-            self.detector.suspects(self._out.now_ns),
+            self.detector.overdue(self._out.now_ns),
             self.wishes.mine,
             self.wishes.number,
             self.agreement.sealed,
@@ -368,6 +368,7 @@ class Membership:
             info, self.view, self.detector, self._out.now_ns, self._timing
         )
         if why:
+            self._candidates.refused(info.uuid)
             answer = JoinAnswer(self.me, False, why, self.info.host, self.info.port, self.ending)
             self._out.whisper(home, answer)
             return
@@ -593,5 +594,6 @@ class Membership:
     def _depart(self) -> None:
         self.state = "gone"
         whole = "left the cluster, which was shut down as a whole"
-        rest = "left the cluster; everything it held is on other members"
-        self._out.effects.append(Stop(whole if self.ending else rest))
+        stays = any(not info.lite and self.wishes.of(info.uuid) is not Wish.LEAVE for info in self.members())
+        rest = "everything it held is on other members" if stays else "so have all who held data"
+        self._out.effects.append(Stop(whole if self.ending else f"left the cluster; {rest}"))

@@ -16,6 +16,7 @@ from holdfast.core.machine import MemberId
 from holdfast.errors import InvariantBroken
 
 Name = TypeVar("Name", bound=str)
+VERSION_MASK = (1 << 63) - 1
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
@@ -83,8 +84,8 @@ class Table:
 
     @property
     def version(self) -> int:
-        """The sum of all row versions: grows with every change."""
-        return sum(row.version for row in self.rows)
+        """The sum of all row versions, of 63 bits: another one after every change, and higher but for an overflow."""
+        return sum(row.version for row in self.rows) & VERSION_MASK
 
     @property
     def stamp(self) -> int:

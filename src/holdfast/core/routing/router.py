@@ -156,8 +156,8 @@ class Router:
         self._timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
         self.passive = False
         """Whether the cluster is passive: then nothing may be changed."""
-        self.full: frozenset[MemberId] = frozenset()
-        """Members whose disk is full: then nothing may be written to journalled maps in their partitions."""
+        self.full: dict[MemberId, str] = {}
+        """Members whose disk is full, by name: nothing may be written to journalled maps in their partitions."""
         self._coming = coming
         self._parked: dict[int, list[Parked]] = {}
         self._sent: dict[int, tuple[MemberId, Parked]] = {}
@@ -178,10 +178,11 @@ class Router:
             return PASSIVE
         if self.full and request.op not in READS and self._settings.map(request.map).journal != "off":
             for partition in request.partitions:
-                full = self.full.intersection(filter(None, self._rows[partition].holding))
+                full = self.full.keys() & set(filter(None, self._rows[partition].holding))
                 if full:
+                    names = ", ".join(sorted(self.full[uuid] for uuid in full))
                     return Outcome(
-                        Status.NO_ROOM, None, f"the disk of member {min(full)} is full; make room there"
+                        Status.NO_ROOM, None, f"the disk of member {names} is full; make room there"
                     )
         return None
 

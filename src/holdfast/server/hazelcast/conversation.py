@@ -131,9 +131,17 @@ class Conversation:
         self.execute_all(call, [request], lambda values: answer(values[0]))
 
     def execute_all(
-        self, call: Call, requests: list[Request], answer: Callable[[list[Value]], bytes]
+        self,
+        call: Call,
+        requests: list[Request],
+        answer: Callable[[list[Value]], bytes],
+        *,
+        pardon: Status | None = None,
     ) -> None:
-        """The same with several requests and one answer, which is an error if one of them fails."""
+        """The same with several requests and one answer, which is an error if one of them fails.
+
+        pardon: a failure that does not matter; the answer is made without it.
+        """
         if self._waiting + len(requests) > WAITING_MAX:
             raise CallRefused(
                 AGAIN,
@@ -152,7 +160,7 @@ class Conversation:
             missing -= 1
             self._waiting -= 1
             if missing == 0 and not self.gone:
-                complete = [each for each in outcomes if each is not None]
+                complete = [each for each in outcomes if each is not None and each.status is not pardon]
                 failed = worst(complete, may_repeat=all(request.op in READS for request in requests))
                 if failed is None:
                     self.say(answer([each.value for each in complete]))

@@ -1,0 +1,36 @@
+"""Who is suspected, and of whom the others are told."""
+
+from __future__ import annotations
+
+from holdfast.core.cluster.detector import Detector
+from holdfast.core.machine import SECOND, MemberId
+from holdfast.core.messages import MemberInfo
+
+ONE, TWO, THREE = (MemberId(name) for name in ("one", "two", "three"))
+ORDER = [MemberInfo(uuid, 1, "h", 1, "h", 2, uuid, False, "") for uuid in (ONE, TWO, THREE)]
+
+
+def watching(me: MemberId) -> Detector:
+    detector = Detector(2 * SECOND)
+    detector.watch([info.uuid for info in ORDER if info.uuid != me], 0)
+    return detector
+
+
+def test_whoever_finds_a_crash_first_is_not_left_out_for_it() -> None:
+    master, third = watching(ONE), watching(THREE)
+    # Two is killed. Three sees that it refuses connections, and says so before the master has tried.
+    third.silent(TWO)
+    assert third.suspects(SECOND) == [TWO]
+    master.accuse(THREE, third.overdue(SECOND))
+    assert master.unwanted(ONE, ORDER, SECOND) == set()
+    master.silent(TWO)
+    assert master.unwanted(ONE, ORDER, SECOND) == {TWO}
+
+
+def test_of_two_that_do_not_hear_each_other_the_younger_goes() -> None:
+    master, third = watching(ONE), watching(THREE)
+    third.heard(ONE, 3 * SECOND)
+    master.heard(TWO, 3 * SECOND)
+    master.heard(THREE, 3 * SECOND)
+    master.accuse(THREE, third.overdue(3 * SECOND))
+    assert master.unwanted(ONE, ORDER, 3 * SECOND) == {THREE}

@@ -1,0 +1,128 @@
+"""A member in a program, and its files: what it says of them, and how it ends when they cannot be used."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.config import Settings, load
+from holdfast.errors import ConfigError, HoldfastError, InvariantBroken
+from holdfast.runtime.member import Member
+from holdfast.runtime.process import BROKEN, main
+
+SEGMENT_BYTES = 65_536
+
+
+def settings(directory: Path, **others: object) -> Settings:
+    chosen: dict[str, object] = {
+        "member.name": "m1",
+        "member.member_port": 0,
+        "member.client_port": 0,
+        "cluster.heartbeat_ms": 100,
+        "cluster.suspect_after_ms": 2000,
+        "partitions.count": 7,
+        "persistence.directory": str(directory),
+        "persistence.segment_bytes": SEGMENT_BYTES,
+        "persistence.checkpoint_bytes": SEGMENT_BYTES,
+        "maps.default.journal": "sync",
+    }
+    return load(None, {}, chosen | {key.replace("__", "."): value for key, value in others.items()})
+
+
+def test_a_member_says_what_it_keeps_and_has_it_again(tmp_path: Path) -> None:
+    async def live(times: int) -> dict[str, object]:
+        member = Member(settings(tmp_path / "files"))
+        await member.start()
+        try:
+            numbers = member.map("numbers")
+            if times > 1:
+                assert await numbers.get_all(range(100)) == {
+                    number: f"v{number}" * 100 for number in range(100)
+                }
+                assert await numbers.get("removed") is None
+            await numbers.put("removed", 1)
+            await numbers.put_all({number: f"v{number}" * 100 for number in range(100)})
+            await numbers.remove("removed")
+            files = member.status()["files"]
+            assert isinstance(files, dict)
+            return files
+        finally:
+            await member.crash()
+
+    first = asyncio.run(live(1))
+    second = asyncio.run(live(2))
+    assert first["directory"] == second["directory"] == str(tmp_path / "files")
+    assert first["store"] == second["store"]
+    assert [first["opened"], second["opened"]] == [1, 2]
+    assert first["full"] is second["full"] is False
+    for files in (first, second):
+        assert int(files["journal_bytes"]) >= SEGMENT_BYTES * int(files["segments"])
+    assert int(second["segments"]) > int(first["segments"])
+    third = asyncio.run(live(3))
+    assert int(third["checkpoints"]) > 0
+
+
+def test_a_member_without_journalled_maps_keeps_nothing(tmp_path: Path) -> None:
+    async def live() -> object:
+        chosen = load(None, {}, {"member.member_port": 0, "member.client_port": 0, "partitions.count": 7})
+        member = Member(chosen)
+        await member.start()
+        try:
+            return member.status()["files"]
+        finally:
+            await member.crash()
+
+    assert asyncio.run(live()) is None
+
+
+def test_files_of_which_nobody_can_say_whose_they_are_end_the_process(tmp_path: Path) -> None:
+    (tmp_path / "identity.json").write_text("{")
+    assert main(settings(tmp_path)) == BROKEN
+    (tmp_path / "identity.json").unlink()
+    (tmp_path / "j000000000001.seg").write_bytes(bytes(SEGMENT_BYTES))
+    with pytest.raises(ConfigError, match=r"j000000000001\.seg, but no identity\.json"):
+        main(settings(tmp_path))
+
+
+def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"persistence\.directory = .* cannot be used"):
+        main(settings(tmp_path / "file" / "files"))
+    if os.getuid():
+        # Root may write everywhere.
+        (tmp_path / "files").mkdir(mode=0o500)
+        with pytest.raises(ConfigError, match=r"persistence\.directory = .* cannot be used"):
+            main(settings(tmp_path / "files"))
+
+
+def test_a_lite_member_needs_no_directory_and_others_do() -> None:
+    chosen: dict[str, object] = {"maps.orders.journal": "lazy"}
+    with pytest.raises(
+        ConfigError, match=r"persistence\.directory must be set, because maps\.orders\.journal"
+    ):
+        load(None, {}, chosen)
+    assert load(None, {}, chosen | {"member.lite": True}).member.lite
+
+
+def test_a_directory_that_is_taken_away_stops_the_member(tmp_path: Path) -> None:
+    async def live() -> None:
+        member = Member(settings(tmp_path / "files"))
+        await member.start()
+        (tmp_path / "files").rename(tmp_path / "elsewhere")
+        for file in (tmp_path / "elsewhere").iterdir():
+            file.unlink()
+        numbers = member.map("numbers")
+        number = 0
+        with contextlib.suppress(HoldfastError):
+            # What is under way when it stops has an outcome that nobody knows.
+            while number := number + 1:
+                await numbers.put(number, "x" * 1000)
+        with pytest.raises(InvariantBroken, match=r"JournalBroken: .*No such file or directory"):
+            await numbers.get(1)
+        await member.crash()
+
+    asyncio.run(live())
