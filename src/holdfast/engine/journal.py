@@ -88,6 +88,7 @@ class Journal:
         self._current: Segment | None = None
         self._spare_bytes = 0
         """Of the reserved segment; 0: there is none."""
+        self._probe = Probe(disk, settings.segment_bytes, self._room_again, self._break)
         self._reserving = False
         self._least_bytes = 0
         """The next segment must not be smaller."""
@@ -442,15 +443,8 @@ class Journal:
             self._full = True
             self.tell(DiskRoom(full=True))
 
-    def _has_room(self) -> bool:
-        """After a checkpoint found no room, there is some: answers whether that is enough."""
-        if self._full and not self._broken and not self._closed and not self._spare_bytes:
-            return False
-        self._room_again()
-        return True
-
     def _room_again(self) -> None:
-        if self._full:
+        if self._full and self._spare_bytes:
             self._full = False
             self.tell(DiskRoom(full=False))
 
@@ -498,10 +492,7 @@ class Journal:
                 if not self._prune(history=False):
                     # Told until the next segment, or a checkpoint, finds room.
                     self._tell_full()
-                    self._disk.after(
-                        RETRY_NS,
-                        Probe(self._disk, self._settings.segment_bytes, self._has_room, self._break).look,
-                    )
+                    self._probe.look_later()
                 self.tell(CheckpointDone(cut.ticket, well=False))
             elif error is not None:
                 self._break(error)

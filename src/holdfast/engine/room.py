@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.core.machine import SECOND
-from holdfast.engine.doors import Create, Disk, DiskFull, Remove
+from holdfast.engine.doors import Create, Deed, Disk, DiskFull, Remove
 
 PROBE = "room.probe"
 """A file that is made to see whether there is room, and removed at once."""
@@ -14,23 +14,28 @@ RETRY_NS = SECOND
 
 
 class Probe:
-    """Tries to make a file of `size` bytes, again and again, until it can be made and `enough` says so too."""
+    """Tries to make a file of `size` bytes, again and again, until that can be done; `found` is called then."""
 
     def __init__(
-        self, disk: Disk, size: int, enough: Callable[[], bool], failed: Callable[[Exception], None]
+        self, disk: Disk, size: int, found: Callable[[], None], failed: Callable[[Exception], None]
     ) -> None:
         self._disk = disk
         self._size = size
-        self._enough = enough
+        self._found = found
         self._failed = failed
 
-    def look(self) -> None:
-        """Try once, and later again if there is no room."""
-        deeds = [Remove(PROBE), Create(PROBE, self._size), Remove(PROBE)]
+    def look_later(self) -> None:
+        """Try in a while."""
+        self._disk.after(RETRY_NS, self._look)
+
+    def _look(self) -> None:
+        deeds: list[Deed] = [Remove(PROBE), Create(PROBE, self._size), Remove(PROBE)]
         self._disk.submit(deeds, self._done, line="checkpoint")
 
     def _done(self, error: Exception | None) -> None:
-        if error is not None and not isinstance(error, DiskFull):
+        if error is None:
+            self._found()
+        elif isinstance(error, DiskFull):
+            self.look_later()
+        else:
             self._failed(error)
-        elif error is not None or not self._enough():
-            self._disk.after(RETRY_NS, self.look)
