@@ -34,6 +34,7 @@ from holdfast.core.machine import (
     HistoryRead,
     ReadHistory,
 )
+from holdfast.core.rules import Rules
 from holdfast.engine.checkpoints import Cut
 from holdfast.engine.doors import Create, Deed, Disk, DiskFull, Put, Remove, Rename, Sync, Write
 from holdfast.engine.history import Histories
@@ -65,8 +66,9 @@ def _unheard(error: JournalBroken) -> None:
 class Journal:
     """Implements `doors.Writer`. Set `tell` and `failed` before the first turn of the disk."""
 
-    def __init__(self, disk: Disk, settings: PersistenceSettings, found: Found) -> None:
+    def __init__(self, disk: Disk, settings: PersistenceSettings, found: Found, rules: Rules) -> None:
         """Only by `open`."""
+        self._stops = rules.holds("failed-sync-stops")
         self.tell: Callable[[Event], None] = _nobody
         """Takes what the member should hear: `Driver.handle`."""
         self.failed: Callable[[JournalBroken], None] = _unheard
@@ -129,7 +131,13 @@ class Journal:
 
     @staticmethod
     def open(
-        disk: Disk, settings: PersistenceSettings, *, name: str, new_id: Callable[[], str], now_ns: int
+        disk: Disk,
+        settings: PersistenceSettings,
+        rules: Rules | None = None,
+        *,
+        name: str,
+        new_id: Callable[[], str],
+        now_ns: int,
     ) -> tuple[Journal, Recovered]:
         """Read what is there, and begin to write.
 
@@ -137,8 +145,9 @@ class Journal:
         now_ns: the member's monotonic time, from which what is left of times to live is counted.
         Raises ConfigError when these are not this member's files, JournalBroken when they cannot be believed.
         """
-        found, recovered = restore(disk, settings, name=name, new_id=new_id, now_ns=now_ns)
-        return Journal(disk, settings, found), recovered
+        rules = rules or Rules()
+        found, recovered = restore(disk, settings, rules, name=name, new_id=new_id, now_ns=now_ns)
+        return Journal(disk, settings, found, rules), recovered
 
     # -- what the member wants
 
@@ -552,8 +561,10 @@ class Journal:
             if isinstance(error, DiskFull):
                 self._tell_full()
                 self._disk.after(RETRY_NS, again)
-            elif error is not None:
+            elif error is not None and self._stops:
                 self._break(error)
+            elif error is not None:
+                again()
             else:
                 if self._full and self._spare_bytes:
                     self._room_again()
