@@ -9,13 +9,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 NODE_TESTS := tests/interop/node
 
-SEEDS ?= 500
 WORKERS ?= 0
 ARGS ?=
 # One meaning of text everywhere.
 export PYTHONUTF8 := 1
 
-.PHONY: help demo test check sim matrix bench chaos powercut resize slow lock clean java node install
+.PHONY: help demo test check sim cuts matrix bench chaos powercut resize slow lock clean java node install
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,8 +33,11 @@ check: install java node ## Style, types, layers, house rules, then all tests
 	$(BIN)/python -m pytest -q tests/test_house.py
 	$(BIN)/python -m pytest -q --ignore=tests/test_house.py $(ARGS)
 
-sim: install ## A campaign of simulated clusters with faults (SEEDS=500 or SEEDS=100..199, WORKERS=2)
-	@$(BIN)/holdfast simulate --seeds $(SEEDS) --workers $(WORKERS) $(ARGS)
+sim: install ## A campaign of simulated clusters, faults of network and disks (SEEDS=500 or SEEDS=100..199, WORKERS=2)
+	@$(BIN)/holdfast simulate --seeds $(or $(SEEDS),500) --workers $(WORKERS) $(ARGS)
+
+cuts: install ## The same, and everybody loses power at once, twice at least in each run (SEEDS=100)
+	@$(BIN)/holdfast simulate --power-cuts --seeds $(or $(SEEDS),100) --workers $(WORKERS) $(ARGS)
 
 matrix: install ## Every single fault of a migration at every packet (ARGS="--pairs --sample 100" for pairs)
 	@$(BIN)/holdfast matrix --kinds all --workers $(WORKERS) $(ARGS)

@@ -235,8 +235,8 @@ def test_a_campaign_says_which_seeds_failed_and_how_to_replay_them() -> None:
 @pytest.mark.parametrize(
     ("options", "journal", "flags"),
     [
-        ((), "off", ""),
-        (("--journal", "off"), "off", ""),
+        ((), "mixed", " --journal mixed"),
+        (("--journal", "off"), "off", " --journal off"),
         (("--journal", "lazy"), "lazy", " --journal lazy"),
         (("--journal", "mixed", "--without", "fence"), "mixed", " --without fence --journal mixed"),
         (("--power-cuts",), "sync", " --power-cuts"),

@@ -18,6 +18,7 @@ from holdfast.core.machine import (
     HistoryRead,
     ReadHistory,
 )
+from holdfast.core.rules import Rules
 from holdfast.core.store.partition import Change, PartitionCopy, Record
 from holdfast.engine.journal import Journal
 from holdfast.errors import JournalBroken
@@ -55,12 +56,13 @@ class Life:
         chosen: PersistenceSettings = SMALL,
         draw: random.Random | None = None,
         name: str = "one",
+        rules: Rules | None = None,
     ) -> None:
         self.disk = MemoryDisk(platter, draw)
         self.events: list[Event] = []
         self.broken: list[JournalBroken] = []
         self.journal, self.recovered = Journal.open(
-            self.disk, chosen, name=name, new_id=lambda: "store-1", now_ns=1000
+            self.disk, chosen, rules, name=name, new_id=lambda: "store-1", now_ns=1000
         )
         self.journal.tell = self.hear
         self.journal.failed = self.broken.append

@@ -155,6 +155,9 @@ class MemoryDisk:
 
     def _do(self, deed: Deed) -> None:
         if self.fails(deed):
+            if isinstance(deed, Sync):
+                # What a failed sync has not made durable is taken for clean: no later one makes it so.
+                self.platter.unsynced.pop(deed.name, None)
             raise DiskFailed(f"{deed} failed")
         platter = self.platter
         if self.full and isinstance(deed, Create | Put):
@@ -169,8 +172,8 @@ class MemoryDisk:
                 platter.seen[name][offset : offset + len(data)] = data
                 platter.unsynced.setdefault(name, []).append((offset, data))
             case Sync(name):
-                platter.files[name] = bytearray(platter.seen[name])
-                platter.unsynced.pop(name, None)
+                for offset, data in platter.unsynced.pop(name, []):
+                    platter.files[name][offset : offset + len(data)] = data
             case Put(make):
                 name, data = make()
                 platter.files[name] = bytearray(data)

@@ -12,6 +12,7 @@ from holdfast.core.journal.entries import Began, Dropped, Rows, Seen, Wrote
 from holdfast.core.machine import Append, Checkpoint, CheckpointDone, CheckpointWanted, DiskRoom, MemberId
 from holdfast.core.messages import View
 from holdfast.core.placement.table import Row
+from holdfast.core.rules import Rules
 from holdfast.core.store.partition import Change, PartitionCopy, Record
 from holdfast.engine.doors import Create, Deed, Put, Remove, Sync, Write
 from holdfast.errors import ConfigError
@@ -444,6 +445,36 @@ def test_a_failed_deed_ends_the_journal_and_is_never_tried_again(kind: type[Deed
     assert len(failed) == 1
     if kind in {Sync, Write}:
         assert life.durable == durable
+
+
+def synced_after_a_failure(without: str) -> tuple[bool, bool]:
+    """A sync fails once, while one write was written and another is to be: whether the second is said to be durable,
+    and whether it is there when the power has failed.
+    """
+    platter = Platter()
+    life = Life(platter, rules=Rules(frozenset({without} if without else ()))).settle()
+    life.begin(0)
+    life.durably(life.put(0, "a", b"1"))
+    life.settle()
+    life.put(0, "early", b"2", urgent=False)
+    life.disk.until(lambda: isinstance(life.disk.log[-1], Write) and b"early" in life.disk.log[-1].data)
+    failures = iter([True])
+    life.disk.fails = lambda deed: isinstance(deed, Sync) and next(failures, False)
+    number = life.put(0, "late", b"3")
+    life.settle()
+    assert bool(life.broken) is not bool(without)
+    platter.crash(random.Random(1))
+    return life.durable >= number, b"late" in reopened(platter).copies[0].maps["m"].entries
+
+
+def test_nothing_is_durable_after_a_sync_that_failed() -> None:
+    assert synced_after_a_failure("") == (False, False)
+
+
+def test_without_that_rule_what_is_said_to_be_durable_is_lost() -> None:
+    told, there = synced_after_a_failure(without="failed-sync-stops")
+    assert told
+    assert not there
 
 
 # -- whose files these are

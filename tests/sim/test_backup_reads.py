@@ -107,7 +107,7 @@ def test_who_has_written_reads_it_though_its_backup_does_not_have_it_yet() -> No
 
 
 def test_without_the_rule_older_values_are_read() -> None:
-    assert [pair for pair in write_and_read("monotonic-reads") if pair[0] != pair[1]]
+    assert [pair for pair in write_and_read(without="monotonic-reads") if pair[0] != pair[1]]
 
 
 @pytest.mark.parametrize("seed", range(4))

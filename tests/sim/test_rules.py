@@ -12,24 +12,27 @@ from holdfast.sim.run import simulate
 ROOT = Path(__file__).parent.parent.parent
 SEED = {
     "all-ack": 0,
-    "destination-acks": 0,
-    "fence": 43,
-    "record-order": 5,
-    "activate": 7,
-    "promotion-by-table": 160,
+    "destination-acks": 3,
+    "durable-ack": 3,
+    "wait-for-stores": 17,
+    "owner-by-proof": 4,
+    "fence": 6,
+    "record-order": 55,
+    "activate": 10,
+    "promotion-by-table": 14,
     "wait-for-copies": 160,
     "copy-complete": 0,
     "destination-first": 15,
     "forget-last": 0,
-    "newest-table": 6,
+    "newest-table": 20,
     "table-majority": 115,
     "view-majority": 0,
-    "failed-version": 1,
-    "drain-waits": 1,
+    "failed-version": 6,
+    "drain-waits": 4,
     "plan-keeps-copies": 1,
     "repeat": 1,
-    "once": 3,
-    "in-order": 7,
+    "once": 9,
+    "in-order": 22,
     "lives": 0,
 }
 """The first seed of the campaign that shows the harm of each. If the code changes so that it does not any more, others
@@ -41,6 +44,9 @@ SHOWN_BY = {
     "term": "tests/sim/test_repair.py",
     "monotonic-reads": "tests/sim/test_backup_reads.py",
     "apply-once": "tests/sim/test_indeterminate.py",
+    "fill-durable": "tests/core/journal/test_log.py",
+    "failed-sync-stops": "tests/engine/test_journal.py",
+    "damage-ends": "tests/core/journal/test_recovery.py",
 }
 """Where a directed test shows the harm that a campaign has not enough luck for."""
 OTHERS = 250

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from holdfast.sim.run import Journalling, Verdict
 
 JOURNALS = ("off", "sync", "lazy", "mixed")
+DEFAULT_JOURNAL: Journalling = "mixed"
+"""Of a campaign, and so of the replay of one of its seeds: faults of disks and of the network come together."""
 FAULT = "fault_"
 """What the figures of faults begin with; their kind follows."""
 SHOWN_PROBLEMS = 5
@@ -36,14 +38,13 @@ class Terms(NamedTuple):
 
     without: frozenset[str] = frozenset()
     """Rules that are switched off."""
-    journal: Journalling = "off"
+    journal: Journalling = DEFAULT_JOURNAL
     power_cuts: bool = False
 
     def flags(self) -> str:
-        """The same as options of the command."""
+        """The same as options of the command; how maps are journalled is always said, for it decides the run."""
         rules = "".join(f" --without {rule}" for rule in sorted(self.without))
-        cuts = " --power-cuts" if self.power_cuts else ""
-        return rules + (cuts or (f" --journal {self.journal}" if self.journal != "off" else ""))
+        return rules + (" --power-cuts" if self.power_cuts else f" --journal {self.journal}")
 
 
 def parse_seeds(text: str) -> range:
@@ -95,7 +96,7 @@ def judged(seed: int, terms: Terms) -> Verdict:
 @click.option(
     "--journal",
     type=click.Choice(JOURNALS),
-    help="How maps are journalled: off (if nothing is said), as it says, or one of these for each seed.",
+    help="How maps are journalled: as it says; mixed (if nothing is said) draws one of the others for each seed.",
 )
 @click.option(
     "--power-cuts", is_flag=True, help="All members lose power at once, at least twice a seed; journal sync."
@@ -134,7 +135,7 @@ def simulate(
             f"--power-cuts is not allowed with --journal {journal}: only 'sync' survives them whole"
         )
     workers = workers or os.cpu_count() or 1
-    terms = Terms(frozenset(without), journal or ("sync" if power_cuts else "off"), power_cuts)
+    terms = Terms(frozenset(without), journal or ("sync" if power_cuts else DEFAULT_JOURNAL), power_cuts)
     if alarm:
         sys.exit(_alarm(parse_seeds(seeds), terms, workers, console))
     if seed is not None:
@@ -150,7 +151,7 @@ def _replay(seed: int, terms: Terms, console: Console, *, quiet: bool, as_json: 
     for name, value in verdict.figures.items():
         click.echo(f"  {name:24} {value:>12,}")
     click.echo(f"  {'trace hash':24} {verdict.trace_hash}")
-    _show_problems([verdict], terms, console)
+    _show_problems([] if verdict.ok else [verdict], terms, console)
     console.print(
         f"seed {seed}: good" if verdict.ok else f"seed {seed}: FAILED", style="green" if verdict.ok else "red"
     )

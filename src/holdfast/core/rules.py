@@ -13,6 +13,8 @@ RULES: dict[str, str] = {
     "fill-durable": "A copy that was filled counts as complete when its journalled maps are durable.",
     "wait-for-stores": "A cluster that was stopped waits for everybody who was in it last and may hold writes.",
     "owner-by-proof": "Of copies from disks only those count that the newest row names, and that are proven whole.",
+    "failed-sync-stops": "A write or sync of the journal that fails is never tried again: the member stops.",
+    "damage-ends": "What the journal holds behind a loss of blocks is not joined to what a copy held before it.",
     "fence": "A replica accepts records only from the primary it knows, at the same partition version.",
     "monotonic-reads": "A member reads a backup only if it is not older than what the member was answered before.",
     "apply-once": "A request that was applied and comes again is answered with what it was answered.",
@@ -38,10 +40,21 @@ RULES: dict[str, str] = {
     "lives": "A packet counts only between the two members, and the lives of both, that it was sent between.",
 }
 
-DURABLE = frozenset({"durable-ack", "fill-durable", "wait-for-stores", "owner-by-proof"})
+DURABLE = frozenset({"durable-ack", "wait-for-stores", "owner-by-proof"})
 """Rules that count only when everybody's power fails."""
 
-DIRECTED = frozenset({"no-gap", "newer-wins", "term", "monotonic-reads", "apply-once"})
+DIRECTED = frozenset(
+    {
+        "no-gap",
+        "newer-wins",
+        "term",
+        "monotonic-reads",
+        "apply-once",
+        "fill-durable",
+        "failed-sync-stops",
+        "damage-ends",
+    }
+)
 """Those whose harm takes more luck than a campaign has, or more memory than its clients: directed tests show it."""
 
 

@@ -37,7 +37,7 @@ def driver_with_files(
     any more. Raises ConfigError when these are not the member's files, JournalBroken when they cannot be believed.
     """
     journal, recovered = Journal.open(
-        disk, settings.persistence, name=name, new_id=new_id, now_ns=world.now_ns()
+        disk, settings.persistence, rules, name=name, new_id=new_id, now_ns=world.now_ns()
     )
     info = msgspec.structs.replace(
         identity.info,

@@ -19,7 +19,7 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.config.schema import PersistenceSettings
-from holdfast.core.journal.entries import Checkpointed, Entry, Meta, Rows, Seen
+from holdfast.core.journal.entries import Checkpointed, Entry
 from holdfast.core.journal.recovery import Recovered
 from holdfast.core.machine import (
     MILLISECOND,
@@ -34,10 +34,12 @@ from holdfast.core.machine import (
     HistoryRead,
     ReadHistory,
 )
+from holdfast.core.rules import Rules
 from holdfast.engine.checkpoints import Cut
 from holdfast.engine.doors import Create, Deed, Disk, DiskFull, Put, Remove, Rename, Sync, Write
 from holdfast.engine.history import Histories
 from holdfast.engine.intake import Group, Intake
+from holdfast.engine.preamble import Preamble
 from holdfast.engine.restore import IDENTITY, SPARE, Found, restore
 from holdfast.engine.room import RETRY_NS, Probe
 from holdfast.engine.segments import Segment, partitions_of
@@ -64,8 +66,9 @@ def _unheard(error: JournalBroken) -> None:
 class Journal:
     """Implements `doors.Writer`. Set `tell` and `failed` before the first turn of the disk."""
 
-    def __init__(self, disk: Disk, settings: PersistenceSettings, found: Found) -> None:
+    def __init__(self, disk: Disk, settings: PersistenceSettings, found: Found, rules: Rules) -> None:
         """Only by `open`."""
+        self._stops = rules.holds("failed-sync-stops")
         self.tell: Callable[[Event], None] = _nobody
         """Takes what the member should hear: `Driver.handle`."""
         self.failed: Callable[[JournalBroken], None] = _unheard
@@ -79,9 +82,7 @@ class Journal:
         self._chain = Chain(found.identity.store, found.lsn, found.checksum)
         self._segments = found.segments
         self._checkpoints = found.checkpoints
-        self._rows = found.rows
-        self._view = found.view
-        self._stores = dict(found.stores)
+        self._preamble = Preamble(found.rows, found.view, found.stores)
         self._histories = Histories(
             disk, found.identity.store, self._segments, self._checkpoints, self._answer, self._doubt
         )
@@ -131,7 +132,13 @@ class Journal:
 
     @staticmethod
     def open(
-        disk: Disk, settings: PersistenceSettings, *, name: str, new_id: Callable[[], str], now_ns: int
+        disk: Disk,
+        settings: PersistenceSettings,
+        rules: Rules | None = None,
+        *,
+        name: str,
+        new_id: Callable[[], str],
+        now_ns: int,
     ) -> tuple[Journal, Recovered]:
         """Read what is there, and begin to write.
 
@@ -139,8 +146,9 @@ class Journal:
         now_ns: the member's monotonic time, from which what is left of times to live is counted.
         Raises ConfigError when these are not this member's files, JournalBroken when they cannot be believed.
         """
-        found, recovered = restore(disk, settings, name=name, new_id=new_id, now_ns=now_ns)
-        return Journal(disk, settings, found), recovered
+        rules = rules or Rules()
+        found, recovered = restore(disk, settings, rules, name=name, new_id=new_id, now_ns=now_ns)
+        return Journal(disk, settings, found, rules), recovered
 
     # -- what the member wants
 
@@ -304,7 +312,8 @@ class Journal:
             del groups[half:]
         deeds = made
         lsn = self._chain.lsn - 1
-        self._note(lsn, entries)
+        self._checkpoints.wrote(lsn, self._at, entries)
+        self._preamble.note(entries)
         for cut in groups[-1].cuts:
             self._checkpoints.place(cut, lsn)
         for group in groups:
@@ -340,7 +349,7 @@ class Journal:
         chain.durable(chain.lsn - 1)
         wall_ms = self._disk.wall_ms()
         header = chain.begin(wall_ms)
-        start = self._start_of_segment()
+        start = [*self._preamble.entries(self.identity), *self._checkpoints.table(self._chain.lsn)]
         first, data = chain.block(start), chain.block(entries)
         size = len(header) + len(first) + len(data) + HEAD_BYTES
         if size > self._spare_bytes:
@@ -362,28 +371,6 @@ class Journal:
     def _made(self, segment: Segment, data: bytes, entries: list[Entry]) -> None:
         segment.add(segment.used, len(data), partitions_of(entries))
         self._at += len(data)
-
-    def _note(self, lsn: int, entries: list[Entry]) -> None:
-        """Keep what the next segments must begin with."""
-        self._checkpoints.wrote(lsn, self._at, entries)
-        for entry in entries:
-            if isinstance(entry, Rows):
-                self._rows.update(entry.rows)
-            elif isinstance(entry, Seen):
-                if self._view is None or self._view.number <= entry.view.number:
-                    self._view = entry.view
-                self._stores.update({info.uuid: info.store for info in entry.view.members if info.store})
-
-    def _start_of_segment(self) -> list[Entry]:
-        mine = self.identity
-        named = {member for row in self._rows.values() for member in row.replicas}
-        self._stores = {uuid: store for uuid, store in self._stores.items() if uuid in named}
-        start: list[Entry] = [Meta(mine.store, mine.incarnation, mine.cluster_id, self._stores)]
-        if self._rows:
-            start.append(Rows(sorted(self._rows.items())))
-        if self._view is not None:
-            start.append(Seen(self._view))
-        return start + self._checkpoints.table(self._chain.lsn)
 
     @staticmethod
     def _room(segment: Segment) -> int:
@@ -574,8 +561,10 @@ class Journal:
             if isinstance(error, DiskFull):
                 self._tell_full()
                 self._disk.after(RETRY_NS, again)
-            elif error is not None:
+            elif error is not None and self._stops:
                 self._break(error)
+            elif error is not None:
+                again()
             else:
                 if self._full and self._spare_bytes:
                     self._room_again()

@@ -17,6 +17,7 @@ from holdfast.core.journal.recovery import Recovered, Recovery
 from holdfast.core.machine import MemberId
 from holdfast.core.messages import View
 from holdfast.core.placement.table import Row
+from holdfast.core.rules import Rules
 from holdfast.engine.checkpoints import KEPT, Checkpoints, Kept
 from holdfast.engine.doors import Disk, DiskFailed
 from holdfast.engine.segments import Segment, Segments, partitions_of
@@ -322,12 +323,19 @@ class _Opening:
 
 
 def restore(
-    disk: Disk, settings: PersistenceSettings, *, name: str, new_id: Callable[[], str], now_ns: int
+    disk: Disk,
+    settings: PersistenceSettings,
+    rules: Rules,
+    *,
+    name: str,
+    new_id: Callable[[], str],
+    now_ns: int,
 ) -> tuple[Found, Recovered]:
     """Read a directory. Raises ConfigError and JournalBroken as `Journal.open` says; changes nothing on the disk."""
     identity = identity_of(disk, name, new_id)
     recovered = Recovered(identity.store, identity.incarnation, identity.cluster_id)
-    opening = _Opening(disk, identity, recovered, Recovery(now_ns), Checkpoints(settings.checkpoint_bytes))
+    recovery = Recovery(now_ns, damage_ends=rules.holds("damage-ends"))
+    opening = _Opening(disk, identity, recovered, recovery, Checkpoints(settings.checkpoint_bytes))
     names = disk.names()
     journal = segments(names)
     said_lsn = opening.read_table(journal)

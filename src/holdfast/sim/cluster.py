@@ -53,6 +53,8 @@ class Cluster:
         """Every process that ever was, also the dead ones."""
         self.counts_copies = True
         """Whether every partition is to have as many copies as its maps want; not where a layout is made by hand."""
+        self.when_acknowledged: list[Callable[[], None]] = []
+        """Called once each, when a primary has acknowledged the last write of a partition: faults wait for this."""
         self.disks = self._disks()
         """Those of the hosts, in their order; none, when nobody keeps files."""
         self.keeps = bool(self.disks) and all(entry.journal == "sync" for entry in settings.maps.values())
@@ -71,6 +73,8 @@ class Cluster:
         """Who has been a member since then."""
         self._lost: set[MemberId] = set()
         """Who of these has died, or was removed though alive."""
+        self._let_go: set[MemberId] = set()
+        """Who has left, says a view."""
 
     def _disks(self) -> list[SimDisk]:
         if not self.settings.persistence.directory:
@@ -181,6 +185,8 @@ class Cluster:
         others = [other for other in self.members() if other is not member]
         self.world.failures += convergence.unequal(member, others, partition)
         told(partition)
+        while self.when_acknowledged:
+            self.when_acknowledged.pop()()
 
     def _changed(self, member: Member) -> None:
         """Rows or members have changed: on the master, look whether every partition could still lose as many members as
@@ -221,9 +227,11 @@ class Cluster:
             newest = max(views, key=lambda view: view.number)
             here = {info.uuid for info in newest.members}
             self._seen |= here
-            self._lost |= self._seen - here
-        self._lost |= {process.driver.member.me for process in self.everyone if process.dead} & self._seen
-        self._lost -= self._gone()
+            self._let_go |= {uuid for view in views for uuid in view.left}
+            self._lost |= self._seen - here - self._let_go - self._gone()
+        dead = {process.driver.member.me for process in self.everyone if process.dead}
+        # Who was removed though alive, came back and left, had nothing to leave behind: it stays lost.
+        self._lost |= (dead & self._seen) - self._gone()
 
     def _gone(self) -> set[MemberId]:
         """Who has left, or is about to: its copies are on their way to others."""

@@ -15,6 +15,10 @@ from holdfast.sim.world import Process, World
 
 AGAIN_NS = 250 * MILLISECOND
 """How long to wait before looking once more."""
+SOON_NS = MILLISECOND
+"""How soon after an acknowledgement the power fails."""
+PATIENCE_NS = 500 * MILLISECOND
+"""How long it waits for one; at first disks are slow for a while, so that much is not durable yet."""
 SPOTS_MOST = 3
 """Places of one disk that rot at a time."""
 
@@ -56,11 +60,43 @@ class DiskFaults(Harm):
         for _ in range(self.power_cuts_due):
             self.world.at(self._disk_random.randint(3 * SECOND, self.until_ns), self._insist)
 
+    def power_cut_again(self) -> None:
+        """Once more, as soon as it is allowed."""
+        self.power_cuts_due += 1
+        self._insist()
+
     def _insist(self) -> None:
-        if not self._blackout("power-cut-all"):
-            self.world.after(AGAIN_NS, self._insist)
-        else:
-            self.power_cuts_due -= 1
+        """Let it fail when a write has just been acknowledged, and disks are slow, mostly: what is not durable by then
+        is to be missed.
+        """
+        slowness = self._disk_random.choice([1.0, 20.0, 100.0])
+        for disk in self.cluster.disks:
+            disk.slowness = slowness
+        struck = False
+
+        def strike() -> None:
+            nonlocal struck
+            if struck:
+                return
+            struck = True
+            for disk in self.cluster.disks:
+                disk.slowness = 1.0
+            if not self._blackout("power-cut-all"):
+                self.world.after(AGAIN_NS, self._insist)
+            else:
+                self.power_cuts_due -= 1
+
+        delay_ns = self._disk_random.randint(0, SOON_NS)
+        lead_ns = self._disk_random.randint(0, PATIENCE_NS // 2)
+        waiting = self.cluster.when_acknowledged
+        self.world.after(lead_ns, lambda: waiting.append(lambda: self.world.after(delay_ns, strike)))
+        # Perhaps nobody writes.
+        self.world.after(PATIENCE_NS, strike)
+
+    @property
+    def blackouts(self) -> int:
+        """How often everybody has died at once."""
+        return self.counts.get("power-cut-all", 0) + self.counts.get("kill-all", 0)
 
     # -- deaths
 

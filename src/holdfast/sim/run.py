@@ -23,11 +23,15 @@ from holdfast.sim.world import Process, World
 
 CONVERGE_NS = 180 * SECOND
 """Simulated time within which everything must be well again after the faults have ended."""
+ARRIVE_NS = 2 * SECOND
+"""After everybody was dead, what is just on its way at rest, such as the last offer of the table, may arrive."""
 CLIENTS = 3
 POWER_CUTS = 2
 """How often at least the power of all hosts fails, in runs that are about this."""
 Journalling = Literal["off", "sync", "lazy", "mixed"]
 """How maps are journalled: as it says, or in one of these ways for each seed."""
+LOOK_NS = SECOND // 17
+"""Between two looks: no multiple of the steps in which members compare their replicas, which would always be seen."""
 LOOKS = 32
 """How often a run is looked at for what is left over, before that counts."""
 
@@ -89,6 +93,11 @@ def simulate(
     world.run_until(end_ns)
     faults.end()
     ear.running = False
+    world.run_until(world.now_ns + 12 * SECOND)
+    if power_cuts:
+        # Once more before the clients stop: what is lost now is not written again.
+        faults.power_cut_again()
+        world.run_until(world.now_ns + CONVERGE_NS, stop=lambda: not faults.power_cuts_due)
     return _judged(seed, world, cluster, [*clients, crowd], faults)
 
 
@@ -124,11 +133,12 @@ def _start(cluster: Cluster, index: int) -> None:
 
 def _judged(seed: int, world: World, cluster: Cluster, clients: list[Client], faults: Faults) -> Verdict:
     """The second half: no more faults, clients come to an end, all must be well and everything there."""
-    world.run_until(world.now_ns + 12 * SECOND)
     for client in clients:
         client.running = False
     calm_from = world.now_ns
     world.run_until(world.now_ns + CONVERGE_NS, stop=lambda: _over(cluster, clients, faults))
+    if faults.blackouts:
+        world.run_until(world.now_ns + ARRIVE_NS)
     problems = list(world.failures)
     if not problems and not _over(cluster, clients, faults):
         problems.append(f"not at rest {CONVERGE_NS // SECOND} s after the faults ended")
@@ -163,8 +173,7 @@ def _judge_disks(world: World, cluster: Cluster, clients: list[Client]) -> list[
         world.after(world.random.randint(0, 3 * SECOND), partial(_start, cluster, index))
     world.run_until(world.now_ns + 3 * SECOND)
     world.run_until(world.now_ns + CONVERGE_NS, stop=lambda: _at_rest(cluster, clients))
-    # What is just on its way, such as the last offer of the table, may arrive.
-    world.run_until(world.now_ns + 2 * SECOND)
+    world.run_until(world.now_ns + ARRIVE_NS)
     if world.failures:
         return list(world.failures)
     problems: list[str] = []
@@ -225,7 +234,7 @@ def _judge_data(world: World, cluster: Cluster, clients: list[Client]) -> list[s
         # Perhaps something is just on its way, such as a look at the tables, that is always so from time to time.
         if not cluster.leftovers():
             break
-        world.run_until(world.now_ns + SECOND // 16)
+        world.run_until(world.now_ns + LOOK_NS)
     return problems + cluster.leftovers() + world.failures
 
 

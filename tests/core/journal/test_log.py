@@ -226,21 +226,26 @@ def filled(effects: list[Effect]) -> list[object]:
     return [message for message in sent if isinstance(message, Filled | FillRefused)]
 
 
-@pytest.mark.parametrize("without", ["", "fill-durable"])
-def test_a_filled_copy_counts_when_its_checkpoint_is_durable(without: str) -> None:
+def filled_whole(without: str) -> tuple[Side, list[Effect]]:
     side = Side((BEN,), without=without)
     del side.copies.held[0]
     fill(side, 0, last=False)
     fill(side, 1, last=False, entries=3)
-    effects = fill(side, 2, last=True, entries=3)
+    return side, fill(side, 2, last=True, entries=3)
+
+
+def test_a_filled_copy_counts_when_its_checkpoint_is_durable() -> None:
+    side, effects = filled_whole("")
     checkpoints = [effect for effect in effects if isinstance(effect, Checkpoint)]
     assert [len(taken.snapshot.maps[0].keys) for taken in checkpoints] == [3]
-    if without:
-        assert len(filled(effects)) == 1, "the master may commit a copy that a power cut takes away"
-        return
     assert filled(effects) == []
     side.log.on_checkpoint(checkpoints[0].ticket, well=True)
     assert [type(answer) for answer in filled(side.end())] == [Filled]
+
+
+def test_without_that_rule_the_master_may_commit_a_copy_that_a_power_cut_takes_away() -> None:
+    _, effects = filled_whole(without="fill-durable")
+    assert [type(answer) for answer in filled(effects)] == [Filled]
 
 
 def test_a_filled_copy_for_which_there_is_no_room_is_refused() -> None:
@@ -250,9 +255,35 @@ def test_a_filled_copy_for_which_there_is_no_room_is_refused() -> None:
     fill(side, 1, last=False, entries=3)
     (checkpoint,) = [e for e in fill(side, 2, last=True, entries=3) if isinstance(e, Checkpoint)]
     side.log.on_checkpoint(checkpoint.ticket, well=False)
-    (answer,) = filled(side.end())
+    effects = side.end()
+    (answer,) = filled(effects)
     assert isinstance(answer, FillRefused)
     assert "full" in answer.why
+    assert not side.copies.shadows, "no row changes because of this: nothing else would end it"
+    assert [entry for append in appends(effects) for entry in append.entries] == [Dropped(0)]
+
+
+def test_a_disk_that_becomes_full_meanwhile_ends_what_was_half_filled() -> None:
+    side = Side((BEN,))
+    del side.copies.held[0]
+    fill(side, 0, last=False)
+    assert 0 in side.copies.shadows
+    side.destination.full = lambda: True
+    (answer,) = filled(fill(side, 1, last=False, entries=3))
+    assert isinstance(answer, FillRefused)
+    assert not side.copies.shadows
+
+
+def test_a_whole_copy_outlives_a_full_disk() -> None:
+    """The master may have been told of it: whatever comes again is refused, and the copy stays."""
+    side = Side((BEN,))
+    del side.copies.held[0]
+    fill(side, 0, last=False)
+    fill(side, 1, last=True)
+    side.destination.full = lambda: True
+    (answer,) = filled(fill(side, 1, last=True))
+    assert isinstance(answer, FillRefused)
+    assert side.copies.shadows[0].durable
 
 
 def test_an_empty_copy_that_was_filled_begins_anew_on_the_disk_too() -> None:

@@ -169,6 +169,17 @@ def test_lost_blocks_end_the_copies_that_need_them() -> None:
     assert not found.whole
 
 
+def test_without_that_rule_a_copy_that_misses_something_counts_as_whole() -> None:
+    recovery = Recovery(0, damage_ends=False)
+    recovery.block(4, [Began(0, 0), Wrote(0, 7, [put(1)])])
+    recovery.lost(7, "damaged")
+    recovery.block(7, [Wrote(0, 7, [put(1, name="n")])])
+    found = Recovered("s", 1, "")
+    recovery.finish(found)
+    assert found.uncertain == {}
+    assert found.copies[0].maps.keys() == {"m", "n"}, "of two moments, with what was between them missing"
+
+
 def test_blocks_that_are_left_out_are_lost() -> None:
     found = recovered((1, [Began(0, 0)]), (3, [Wrote(0, 7, [put(1)])]))
     assert "missing" in found.uncertain[0]

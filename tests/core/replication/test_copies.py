@@ -82,3 +82,15 @@ def test_a_newer_version_waits_for_its_row() -> None:
     copies.row_changed(0, old, rows[0], None)
     copies.retry(0)
     assert (value_of(copies), acknowledged(out)) == (b"new", [1])
+
+
+def test_what_comes_back_from_files_holds_only_the_maps_of_its_new_place() -> None:
+    """That a colder index took maps away need not be on the disk yet when the power fails."""
+    copies, out, _ = backup()
+    for name in ("m", "deep"):
+        copies.open(copies.held[0], name).apply(put(1, b"value", name=name), 0)
+    copies.stale[0] = copies.held.pop(0)
+    out.take()
+    held = copies.row_changed(0, Row(5, (OWNER, ME)), Row(9, (OWNER, OTHER, ME)), None)
+    assert held is not None
+    assert held.maps.keys() == {"deep"}

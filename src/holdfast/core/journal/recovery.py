@@ -80,9 +80,12 @@ class _Held:
 class Recovery:
     """Takes checkpoints first, then blocks, and says what a member holds."""
 
-    def __init__(self, now_ns: int) -> None:
-        """now_ns: this member's monotonic time, from which what is left of times to live is counted."""
+    def __init__(self, now_ns: int, *, damage_ends: bool = True) -> None:
+        """now_ns: this member's monotonic time, from which what is left of times to live is counted.
+        damage_ends: R-3.
+        """
         self._now_ns = now_ns
+        self._damage_ends = damage_ends
         self._held: dict[int, _Held] = {}
         self._baseless: dict[int, str] = {}
         """Partitions of which something is known, but no beginning."""
@@ -154,7 +157,7 @@ class Recovery:
     def lost(self, until: int, why: str) -> None:
         """Blocks from the next one on, up to `until` and without it, cannot be read."""
         self._whole = False
-        for found in self._held.values():
+        for found in self._held.values() if self._damage_ends else ():
             if found.lsn + 1 < until and not found.ended:
                 found.ended = why
         self._next = max(self._next, until)

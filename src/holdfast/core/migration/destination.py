@@ -35,6 +35,8 @@ from holdfast.core.replication.copies import Copies
 from holdfast.core.rules import Rules
 from holdfast.core.store.partition import PartitionCopy
 
+FULL = "its disk is full"
+"""Why a chunk is refused; no row need change then, so nothing else ends what was begun."""
 REFILL_NS = SECOND
 """How often it is tried again to write down a copy for which there was no room."""
 
@@ -82,6 +84,8 @@ class Destination:
             return
         why = self._why_not(sender, fill)
         if why:
+            if why == FULL:
+                self._give_up(partition, sender, fill.ticket)
             self._out.send(sender, FillRefused(partition, fill.version, fill.ticket, why))
             return
         shadow = self.shadows.get(partition)
@@ -117,11 +121,22 @@ class Destination:
         if well:
             self._held(partition, shadow)
         elif shadow.joining:
-            why = "its disk is full"
-            self._out.send(shadow.source, FillRefused(partition, shadow.version, shadow.ticket, why))
+            self._give_up(partition, shadow.source, shadow.ticket)
+            self._out.send(shadow.source, FillRefused(partition, shadow.version, shadow.ticket, FULL))
         else:
             # Its primary waits for it, to take office: there may be room in a moment.
             self._out.timer("refill", REFILL_NS)
+
+    def _give_up(self, partition: int, source: MemberId, ticket: int) -> None:
+        """A migration's supply is refused for want of room: what came of it goes. One that counts already stays."""
+        shadow = self.shadows.get(partition)
+        if shadow is None or shadow.source != source or shadow.ticket != ticket or shadow.durable:
+            return
+        del self.shadows[partition]
+        self._services.give_up(partition)
+        if shadow.complete:
+            self.forget_on_disk(partition)
+        self._copies.retry(partition)
 
     def _held(self, partition: int, shadow: Shadow) -> None:
         """The copy counts, from now on."""
@@ -175,7 +190,7 @@ class Destination:
             return f"the primary is {row.owner}"
         stored = self._stored_row(fill.partition)
         if fill.joining and self.full():
-            return "its disk is full"
+            return FULL
         if fill.joining and stored is not None and stored.version > row.version:
             return f"the decision on version {stored.version} is outstanding"
         shadow = self.shadows.get(fill.partition)

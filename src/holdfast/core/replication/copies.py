@@ -313,6 +313,8 @@ class Copies:
         if copy is None or copy.epoch != row.epoch:
             return None
         self.held[partition] = copy
+        # Its files may be of a time at which its index was a hotter one.
+        self._keep_maps_of(partition, row.index_of(self._me))
         for held in copy.maps.values():
             held.journal = self._settings.map(held.name).journal if self._log.on else "off"
         return copy

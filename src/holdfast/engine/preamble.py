@@ -1,0 +1,41 @@
+"""What each segment must begin with, so that all segments before it may go: whose it is, the newest rows and view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.core.journal.entries import Entry, Meta, Rows, Seen
+from holdfast.core.machine import MemberId
+from holdfast.core.messages import View
+from holdfast.core.placement.table import Row
+from holdfast.engine.restore import IdentityFile
+
+
+class Preamble:
+    """The newest rows and view that were written, and the files of the members that they name."""
+
+    def __init__(self, rows: dict[int, Row], view: View | None, stores: dict[MemberId, str]) -> None:
+        self._rows = rows
+        self._view = view
+        self._stores = dict(stores)
+
+    def note(self, entries: Iterable[Entry]) -> None:
+        """These are written."""
+        for entry in entries:
+            if isinstance(entry, Rows):
+                self._rows.update(entry.rows)
+            elif isinstance(entry, Seen):
+                if self._view is None or self._view.number <= entry.view.number:
+                    self._view = entry.view
+                self._stores.update({info.uuid: info.store for info in entry.view.members if info.store})
+
+    def entries(self, mine: IdentityFile) -> list[Entry]:
+        """What the next segment begins with."""
+        named = {member for row in self._rows.values() for member in row.replicas}
+        self._stores = {uuid: store for uuid, store in self._stores.items() if uuid in named}
+        start: list[Entry] = [Meta(mine.store, mine.incarnation, mine.cluster_id, self._stores)]
+        if self._rows:
+            start.append(Rows(sorted(self._rows.items())))
+        if self._view is not None:
+            start.append(Seen(self._view))
+        return start
