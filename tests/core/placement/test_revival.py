@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.machine import MemberId
 from holdfast.core.messages import Kept
-from holdfast.core.placement.revival import GENERATION, Claim, next_generation, revived
+from holdfast.core.placement.revival import GENERATION, Claim, keeping, next_generation, revived
 from holdfast.core.placement.table import Row
 
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
@@ -66,3 +66,9 @@ def test_two_halves_that_are_revived_apart_have_other_terms() -> None:
 def test_a_replica_that_never_held_every_map_does_not_become_the_owner() -> None:
     assert row_of(claim(C, 2, ("deep", 9)), holders=2) is None
     assert row_of(claim(C, 2, ("deep", 9)), claim(B, 1, ("deep", 8), ("m", 1)), holders=2) == (B, C, None)
+
+
+def test_who_never_went_away_stays_in_the_row() -> None:
+    row = keeping(Row(9, (A, None, None)), [None, None, C])
+    assert row.replicas == (A, C, None)
+    assert keeping(Row(9, (A, C)), [C]).replicas == (A, C)

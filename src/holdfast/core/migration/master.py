@@ -218,13 +218,13 @@ class Migrations:
                 continue
             slots, survivor = survivors(row.holding, present)
             if survivor is None and not self.ledger.base(partition).version and not self._recovering:
-                # The first assignment has not come to pass: nobody has ever held anything.
                 self._begin_anew(partition, row, present)
                 continue
-            if survivor is None and (back := self.returns.revive(partition, row)) is not None:
+            few = survivor is None or survivor >= self._settings.holders()
+            if few and (back := self.returns.revive(partition, row)):
                 head[partition] = back
                 continue
-            if survivor is None or (survivor >= self._settings.holders() and not self._accepts_loss()):
+            if survivor is None or (few and not self._accepts_loss()):
                 self._all_gone(partition, row, present, told=partition in waiting)
                 continue
             head[partition] = row.changed(slots)

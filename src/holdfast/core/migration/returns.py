@@ -22,7 +22,7 @@ from holdfast.core.messages import Holdings, Kept, MemberInfo, View
 from holdfast.core.placement.layout import Arranging, Candidate, arranging
 from holdfast.core.placement.migration import Slots
 from holdfast.core.placement.preference import kept_first, preferring
-from holdfast.core.placement.revival import Claim, next_generation, revived
+from holdfast.core.placement.revival import Claim, keeping, next_generation, revived
 from holdfast.core.placement.table import Row
 from holdfast.core.rules import Rules
 
@@ -154,7 +154,7 @@ class Returns:
 
     def _revived(self, partition: int, row: Row, version: int) -> Row | None:
         holders = self._holders if self._rules.holds("owner-by-proof") else self._width
-        return revived(
+        made = revived(
             row,
             self._claims(partition, row),
             self._width,
@@ -162,6 +162,8 @@ class Returns:
             holders=self._width if self.accepted else holders,
             uncertain=self.accepted,
         )
+        here = [member for member in row.holding if self._membership.member(member) is not None]
+        return keeping(made, here) if made is not None else None
 
     def arranging(
         self, here: Sequence[int], now: Sequence[Slots], candidates: Sequence[Candidate], replicas: int

@@ -65,6 +65,15 @@ def revived(
     return Row(version, tuple(members), newest.epoch)
 
 
+def keeping(row: Row, living: Sequence[MemberId | None]) -> Row:
+    """The revived row with those in it, too, who were in the row before and never went away, if there is room."""
+    replicas = list(row.replicas)
+    for member in living:
+        if member not in replicas and None in replicas:
+            replicas[replicas.index(None)] = member
+    return Row(row.version, tuple(replicas), row.epoch, row.behind)
+
+
 def _rank(claim: Claim) -> tuple[bool, int, int, int]:
     counters = claim.kept.counters
     return not claim.kept.whole, -len(counters), -sum(count for _, count, _ in counters), claim.slot
