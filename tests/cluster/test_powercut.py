@@ -34,6 +34,7 @@ class Sabotaged(powercut.PowerCut):
         return served_s
 
 
+@pytest.mark.slow
 @pytest.mark.interop
 def test_what_is_lost_is_found(tmp_path: Path) -> None:
     verdict = Sabotaged(1, 3, 271, CONSOLE, tmp_path).run()

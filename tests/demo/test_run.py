@@ -57,6 +57,7 @@ def test_the_exit_status_tells_whether_all_was_well(
     assert (tmp_path / "report.html").exists() == (failure is None)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.interop
 def test_the_demo_with_somebodys_own_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

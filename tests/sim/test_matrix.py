@@ -71,7 +71,13 @@ def test_the_protocol_goes_through_the_tap(form: str) -> None:
 # -- single faults
 
 
-@pytest.mark.parametrize("form", FORMS)
+LONG = ("both-shifts-owner", "both-shifts-backup")
+"""Forms whose faults are those of a shift down and of a shift up: `make slow` plays them too."""
+
+
+@pytest.mark.parametrize(
+    "form", [pytest.param(form, marks=pytest.mark.slow) if form in LONG else form for form in FORMS]
+)
 def test_every_single_fault(form: str, record_property: pytest.RecordProperty) -> None:
     tally = Tally()
     for stage in stages(1, (form,)):

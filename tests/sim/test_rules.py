@@ -18,7 +18,7 @@ SEED = {
     "owner-by-proof": 4,
     "fence": 6,
     "record-order": 55,
-    "activate": 10,
+    "activate": 18,
     "promotion-by-table": 14,
     "wait-for-copies": 160,
     "copy-complete": 0,
