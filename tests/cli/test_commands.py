@@ -309,6 +309,7 @@ def test_unknown_rules_are_refused_with_the_known_ones() -> None:
     assert all(name in listed for name in RULES)
 
 
+@pytest.mark.slow
 def test_two_processes_find_the_same_as_one() -> None:
     """Real runs: the verdicts do not depend on who computes them, nor does the trace."""
 

@@ -33,6 +33,7 @@ def test_a_sweep_for_scripts_is_json() -> None:
     assert all(failure["key"].startswith("copy-first/") and failure["problems"] for failure in failures)
 
 
+@pytest.mark.slow
 def test_two_processes_find_the_same_as_one() -> None:
     chosen = ("--form", "move-alone", "--kinds", "crash", "--pairs", "--sample", "40", "--json")
     alone, together = (json.loads(run(*chosen, "--workers", workers).output) for workers in ("1", "2"))

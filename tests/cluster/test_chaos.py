@@ -8,6 +8,7 @@ from rich.console import Console
 from holdfast.demo import chaos
 
 
+@pytest.mark.slow
 @pytest.mark.interop
 def test_two_rounds_of_kill_lose_nothing() -> None:
     assert chaos.main(rounds=2, members=3, clients=1, seed=271, console=Console(width=140)) == 0

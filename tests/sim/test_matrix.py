@@ -71,8 +71,8 @@ def test_the_protocol_goes_through_the_tap(form: str) -> None:
 # -- single faults
 
 
-LONG = ("both-shifts-owner", "both-shifts-backup")
-"""Forms whose faults are those of a shift down and of a shift up: `make slow` plays them too."""
+LONG = ("both-shifts-owner", "both-shifts-backup", "shift-up-backup", "shift-down-backup")
+"""Forms whose faults are mostly those of other forms, and take longest: `make slow` and `make matrix` play them."""
 
 
 @pytest.mark.parametrize(
