@@ -203,6 +203,8 @@ class Node:
         except BaseException:
             self._disk.close()
             raise
+        if not recovered.whole:
+            log.error("%s has lost something that was durable; the other members make up for it", directory)
         for what in recovered.damage:
             log.warning("in %s: %s", directory, what)
         for partition, why in sorted(recovered.uncertain.items()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from uuid import UUID
 
 from hazelcast.protocol.client_message import InboundMessage
@@ -69,17 +68,3 @@ def test_a_client_turns_away_from_a_member_before_it_hangs_up_on_it() -> None:
 def test_what_is_no_news_is_not_told() -> None:
     client = Listening(card(1, [ME], [ME, ME]))
     assert client.heard(card(1, [ME], [ME, ME])) == []
-
-
-def test_the_version_of_a_cluster_that_was_often_stopped_fits() -> None:
-    versions: list[int] = []
-    grid = OneMemberGrid(2)
-    grid.card = replace(card(1, [ME], [ME, ME]), owners_version=(1 << 31) + 5)
-    wire = Wire(grid)
-    wire.login()
-    wire.tell(codec.encode_request())
-    wire.take()
-    grid.change(replace(card(1, [ME], [ME, ME]), owners_version=(1 << 40) + 6))
-    for message in wire.take():
-        codec.handle(message, lambda *_: None, lambda version, _: versions.append(version))
-    assert versions == [6]

@@ -9,7 +9,7 @@ from holdfast.server.hazelcast.conversation import Conversation, Message
 from holdfast.server.hazelcast.frames import BEGIN, END, NULL, message, response, text, uuid
 from holdfast.server.hazelcast.layouts import Call, Layout
 from holdfast.server.hazelcast.refusals import AGAIN
-from holdfast.server.hazelcast.views import address, member_list, owner_lists, shown_version
+from holdfast.server.hazelcast.views import address, member_list, owner_lists
 
 AUTHENTICATE = 0x000100
 AUTHENTICATE_CUSTOM = 0x000200
@@ -67,7 +67,7 @@ def _welcome(talk: Conversation, call: Call, card: ClusterCard, me: MemberCard) 
         uuid(grid.cluster_id),
         False,  # failover between clusters
         card.members_version,
-        shown_version(card.owners_version),
+        card.owners_version,
     )
     return message(
         [

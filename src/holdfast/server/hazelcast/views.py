@@ -58,15 +58,6 @@ def owner_lists(owners: dict[str, list[int]]) -> list[bytes]:
     return [BEGIN, *lists, END, frame(b"".join(uuid(owner) for owner in owners))]
 
 
-def shown_version(version: int) -> int:
-    """The version of the owners as clients are told it: 31 bits, which the real one outgrows.
-
-    Each time that a whole cluster is stopped and comes back every row's version leaps far ahead. A client compares only
-    what it hears over one connection, and no connection lives through that.
-    """
-    return version & 0x7FFF_FFFF
-
-
 class ViewListener:
     """Pushes what has changed since it last did."""
 
@@ -99,7 +90,7 @@ class ViewListener:
     def _push_owners(self, card: ClusterCard) -> None:
         if card.owners and card.owners_version > self._owners_version:
             self._owners_version = card.owners_version
-            first = event(PARTITIONS_VIEW, self._correlation, INT.pack(shown_version(card.owners_version)))
+            first = event(PARTITIONS_VIEW, self._correlation, INT.pack(card.owners_version))
             self._talk.say(message([first, *owner_lists(card.owners)]))
 
 
