@@ -6,7 +6,10 @@ import random
 
 import pytest
 
+from holdfast.core.machine import MILLISECOND
 from holdfast.core.migration.choice import HISTORY_LEAST, Base, Choice, How, Mine, choose
+from holdfast.core.migration.supply import aged
+from holdfast.core.store.partition import Change, Expiry, Record
 
 MINE = Mine(lineage=[(2, 0), (5, 10), (9, 20)], counter=30, entries=1000, starts=0)
 
@@ -121,3 +124,21 @@ def lineage_of(history: list[tuple[int, int]]) -> list[tuple[int, int]]:
         if not found or found[-1][0] != term:
             found.append((term, at))
     return found
+
+
+def test_history_that_would_cost_more_than_everything_is_not_looked_for_in_the_journal() -> None:
+    """`short` makes the source search its journal; for a copy that is sent whole all the same that is for nothing."""
+    mine = Mine([(1, 0)], 1_000_000, 10, 999_990, ())
+    choice = choose(mine, Base("m", [(1, 0)], 5, 5, []))
+    assert choice.how is How.FULL
+    assert not choice.short
+
+
+def test_what_was_missed_goes_with_what_is_left_of_its_time_to_live() -> None:
+    """Else a replica that comes back would keep an entry for its whole time again."""
+    expiry = Expiry(60_000, 0, 0)
+    record = Record("m", 7, Change.SET, b"key", b"value", 60_000)
+    assert aged(record, expiry, 50_000 * MILLISECOND).ttl_ms == 10_000
+    assert aged(record, None, 0) is record
+    lasting = Record("m", 8, Change.SET, b"key", b"value")
+    assert aged(lasting, expiry, 0) is lasting
