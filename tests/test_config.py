@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.config import BACKUPS_MAX, MapSettings, Settings, disagreement, is_loopback, load, parse_address
-from holdfast.config.schema import schema
+from holdfast.config.describe import schema
 from holdfast.errors import ConfigError
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.main import holdfast
-from holdfast.config.schema import schema
+from holdfast.config.describe import schema
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from holdfast.errors import ConfigError, HoldfastError, Refused, RequestError, Unknown
@@ -31,6 +32,7 @@ __all__ = [
     "ServiceHandle",
     "Share",
     "Unknown",
+    "__version__",
 ]
 
 _HOMES = {
@@ -46,6 +48,12 @@ _HOMES = {
     "ServiceHandle": "holdfast.runtime.member",
     "Share": "holdfast.core.store.partition",
 }
+
+
+try:
+    __version__ = version("holdfast")
+except PackageNotFoundError:
+    __version__ = "from a bare source tree"
 
 
 def __getattr__(name: str) -> object:

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from tests.server.hazelcast.one_member import OneLane, OneMemberGrid
 
+from holdfast import __version__
 from holdfast.core.machine import MemberId
 from holdfast.core.placement.table import Row
 from holdfast.core.store.operations import WHOLE, Done, Op, Outcome, Request, Status
@@ -310,7 +311,7 @@ class MemoryCluster:
             writer.transport.abort()
             return
         member.writers.add(writer)
-        session = OwnSession(member, writer.write, lambda reason: writer.close())
+        session = OwnSession(member, writer.write, lambda reason: writer.close(), release=__version__)
         try:
             assert await reader.readexactly(3) == own.PREAMBLE
             while data := await reader.read(1 << 18):

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import sys
 
-from holdfast.spark.audit import audit
-from holdfast.spark.compare import compare_with_source
+from holdfast.spark.pipeline.audit import audit
+from holdfast.spark.pipeline.compare import compare_with_source
 from holdfast.spark.session import session
 
 

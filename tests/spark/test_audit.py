@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from holdfast.client.verify import Finding
-from holdfast.spark.audit import ARROW, AuditResult, _table
+from holdfast.spark.pipeline.audit import ARROW, AuditResult, _table
 
 EQUAL = Finding(3, "m", "owner", "backup", 1, "equal", 5, 5, 4, 4, True, 2, 2, "aa", "aa")
 NOT_KEPT = Finding(3, "m", "owner", "other", 2, "equal", 5, 0, 4, 0, False, 2, 0, "aa", "0" * 16)

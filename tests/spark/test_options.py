@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.spark.options import MEANING, Options
+from holdfast.spark.source.options import MEANING, Options
 
 GOOD = {"address": "a:1", "map": "m"}
 

@@ -16,11 +16,11 @@ from pyspark.sql.types import ArrayType, IntegerType, StructType  # noqa: E402
 
 from holdfast.client import blocking  # noqa: E402
 from holdfast.errors import ConfigError  # noqa: E402
-from holdfast.spark.reader import HoldfastReader, Share  # noqa: E402
-from holdfast.spark.schemas import SCHEMAS_MAP, arrow_schema  # noqa: E402
-from holdfast.spark.source import HoldfastSource  # noqa: E402
-from holdfast.spark.stored import json_data, long_data, string_data  # noqa: E402
-from holdfast.spark.writer import HoldfastWriter, WriteFailed, Written  # noqa: E402
+from holdfast.spark.rows.schemas import SCHEMAS_MAP, arrow_schema  # noqa: E402
+from holdfast.spark.rows.stored import json_data, long_data, string_data  # noqa: E402
+from holdfast.spark.source.datasource import HoldfastSource  # noqa: E402
+from holdfast.spark.source.reader import HoldfastReader, Share  # noqa: E402
+from holdfast.spark.source.writer import HoldfastWriter, WriteFailed, Written  # noqa: E402
 
 
 def columns(text: str) -> StructType:
@@ -220,7 +220,7 @@ def test_writing_follows_partitions_that_move_meanwhile(cluster: MemoryCluster) 
 def test_batches_for_spark_are_of_a_good_size(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.spark import reader as under_test
+    from holdfast.spark.source import reader as under_test
 
     write(cluster, ROWS)
     monkeypatch.setattr(under_test, "BATCH_ROWS", 500)

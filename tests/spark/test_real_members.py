@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from holdfast.demo.cluster import LocalCluster
-from holdfast.spark.audit import audit
-from holdfast.spark.compare import compare_with_source
+from holdfast.spark.pipeline.audit import audit
+from holdfast.spark.pipeline.compare import compare_with_source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

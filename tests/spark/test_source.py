@@ -191,7 +191,7 @@ def test_reading_and_writing_while_partitions_move(spark: SparkSession, cluster:
 
 
 def test_the_audit_finds_the_one_copy_that_differs(spark: SparkSession, cluster: MemoryCluster) -> None:
-    from holdfast.spark.audit import audit
+    from holdfast.spark.pipeline.audit import audit
 
     write(cluster, numbers(spark, 1000))
     sound = audit(spark, cluster.addresses())
@@ -206,7 +206,7 @@ def test_the_audit_finds_the_one_copy_that_differs(spark: SparkSession, cluster:
 
 
 def test_a_map_is_compared_with_its_source(spark: SparkSession, cluster: MemoryCluster) -> None:
-    from holdfast.spark.compare import compare_with_source
+    from holdfast.spark.pipeline.compare import compare_with_source
 
     frame = numbers(spark, 200).selectExpr("*", "if(id % 2 = 0, double('NaN'), null) as odd")
     write(cluster, frame)
@@ -244,7 +244,7 @@ def test_credentials_are_asked_for_and_not_shown_in_the_plan(
 
 
 def test_what_spark_writes_other_clients_read(spark: SparkSession, cluster: MemoryCluster) -> None:
-    from holdfast.spark.stored import long_data
+    from holdfast.spark.rows.stored import long_data
 
     write(cluster, numbers(spark, 3))
     with Client(cluster.addresses()) as client:

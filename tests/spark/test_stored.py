@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 pa = pytest.importorskip("pyarrow")
 
 from holdfast.errors import ConfigError  # noqa: E402
-from holdfast.spark.stored import (  # noqa: E402
+from holdfast.spark.rows.stored import (  # noqa: E402
     BINARY_SCHEMA,
     BadRow,
     EntryMaker,

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.settings import settings_from
-from holdfast.config.schema import schema
+from holdfast.config.describe import schema
 
 
 @click.command(short_help="Print every setting, or check a file.")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version
 
 import click
 
+from holdfast import __version__
 from holdfast.cli.cluster import cluster
 from holdfast.cli.configuration import config
 from holdfast.cli.journal import journal
@@ -39,7 +39,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(version("holdfast"), prog_name="holdfast")
+@click.version_option(__version__, prog_name="holdfast")
 def holdfast() -> None:
     """Holdfast: a partitioned, replicated in-memory data grid that keeps every acknowledged write.
 

@@ -35,7 +35,7 @@ def audit(
     The exit status is 1 if any differ or could not be compared.
     """
     _need_spark()
-    from holdfast.spark.audit import audit as compare
+    from holdfast.spark.pipeline.audit import audit as compare
     from holdfast.spark.session import session
 
     spark = session(master, "holdfast audit")

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.config import Settings, load
-from holdfast.config.schema import Key, schema
+from holdfast.config.describe import Key, schema
 from holdfast.errors import ConfigError
 
 Command = TypeVar("Command", bound=Callable[..., Any])

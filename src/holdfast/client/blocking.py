@@ -32,7 +32,7 @@ from holdfast.client.routing import (
 from holdfast.core.machine import Address
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import DEFAULT_TTL, READS, WHOLE, Op, Request, Value
-from holdfast.errors import NotReady, Refused, Unknown
+from holdfast.errors import NotReady, Refused, Unknown, Unsupported
 from holdfast.wire import own
 
 PUT_ROWS_MAX = 4096
@@ -67,10 +67,12 @@ class Client:
         token: str | bytes | None = None,
         timeout_s: float = 30.0,
         retry_unknown: bool = True,
+        release: str | None = None,
     ) -> None:
         """Nothing is sent yet. `timeout_s`: how long a call goes on trying. `retry_unknown`: whether a write of which
         nobody knows whether it was applied is sent again, with the same id: it is applied once, as long as its
-        partition remembers the id (`replication.request_ids`). Raises ConfigError.
+        partition remembers the id (`replication.request_ids`). `release`: the version of Holdfast that members must
+        have (`Unsupported` says which one has another); any if left out. Raises ConfigError.
         """
         self._seeds = parse_addresses(address)
         if isinstance(token, str):
@@ -78,6 +80,7 @@ class Client:
         self._credentials = Credentials(cluster, username, password, token)
         self._timeout_s = timeout_s
         self._retry_unknown = retry_unknown
+        self._release = release
         self._uuid = uuid4().bytes
         self._requests = 0
         self._remembers = False
@@ -384,6 +387,12 @@ class Client:
             connection.close()
             raise Refused(
                 f"{connection.address} is in another cluster now: {cluster_id}, not {self._cluster_id}"
+            )
+        if self._release is not None and connection.hello.release != self._release:
+            connection.close()
+            raise Unsupported(
+                f"{connection.address} runs Holdfast {connection.hello.release or 'of an older version'}, this client "
+                f"{self._release}: use the same version on both sides"
             )
         self._cluster_id = cluster_id
         self._partition_count = connection.hello.partition_count

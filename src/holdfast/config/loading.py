@@ -10,16 +10,14 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.config.addresses import is_loopback
+from holdfast.config.describe import Key, keys_of, schema
 from holdfast.config.schema import (
     BACKUPS_MAX,
     DEFAULT_MAP,
     PREFIX,
     SECTIONS,
-    Key,
     MapSettings,
     Settings,
-    keys_of,
-    schema,
 )
 from holdfast.errors import ConfigError
 

@@ -6,11 +6,9 @@ The last part of a key's name is its unit: `_ms` milliseconds, `_s` seconds, `_b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from typing import Annotated, Any, Final, Literal, NamedTuple, get_type_hints
+from typing import Annotated, Final, Literal
 
 import msgspec
-import msgspec.inspect
 from msgspec import Meta
 
 from holdfast.config.addresses import parse_address
@@ -240,6 +238,15 @@ class MapSettings(Section, frozen=True, kw_only=True):
             "but never older than the last one it answered."
         ),
     ] = False
+    changes_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=2**40,
+            description="Bytes of the last changes that each copy of a partition keeps in memory for change streams, "
+            "with old values and times; 0: the map has no change stream.",
+        ),
+    ] = 0
 
     @property
     def copies(self) -> int:
@@ -360,6 +367,8 @@ class SecuritySettings(Section, frozen=True, kw_only=True):
         return bool(self.password or self.token)
 
     def __repr__(self) -> str:
+        from holdfast.config.describe import keys_of
+
         shown = [
             f"{key.name}={'***' if key.secret and getattr(self, key.name) else repr(getattr(self, key.name))}"
             for key in keys_of("security", SecuritySettings)
@@ -528,71 +537,3 @@ def disagreement(mine: Mapping[str, str], theirs: Mapping[str, str]) -> str | No
                 "all members of a cluster must have the same value"
             )
     return None
-
-
-# -- the schema as data --------------------------------------------------------------------------------------
-
-
-class Key(NamedTuple):
-    """One key of the schema, for messages, flags and documentation."""
-
-    section: str
-    name: str
-    type: Any
-    default: Any
-    allowed: str
-    meaning: str
-    secret: bool
-
-    @property
-    def dotted(self) -> str:
-        return f"{self.section}.{self.name}"
-
-    @property
-    def variable(self) -> str:
-        """The environment variable that sets this key."""
-        return PREFIX + self.dotted.replace(".", "_").upper()
-
-
-@cache
-def keys_of(section: str, table: type[Section]) -> tuple[Key, ...]:
-    """The keys of one table, in the order in which they are written down."""
-    info = msgspec.inspect.type_info(table)
-    assert isinstance(info, msgspec.inspect.StructType)
-    types = get_type_hints(table, include_extras=True)
-    keys = []
-    for field in info.fields:
-        kind, meaning, secret = field.type, "", False
-        if isinstance(kind, msgspec.inspect.Metadata):
-            meaning = str((kind.extra_json_schema or {}).get("description", ""))
-            secret = bool((kind.extra or {}).get("secret"))
-            kind = kind.type
-        made = field.default_factory
-        default = field.default if made is msgspec.NODEFAULT else made()
-        keys.append(Key(section, field.name, types[field.name], default, _allowed(kind), meaning, secret))
-    return tuple(keys)
-
-
-def schema() -> list[Key]:
-    """Every key there is; those of a map stand under the section `maps.default`."""
-    tables = {**SECTIONS, f"maps.{DEFAULT_MAP}": MapSettings}
-    return [key for section, table in tables.items() for key in keys_of(section, table)]
-
-
-def _allowed(kind: msgspec.inspect.Type) -> str:
-    """The values that a type takes, in words."""
-    match kind:
-        case msgspec.inspect.BoolType():
-            return "true or false"
-        case msgspec.inspect.IntType(ge=low, le=high):
-            return f"a whole number from {low} to {high}"
-        case msgspec.inspect.LiteralType(values=values):
-            return " or ".join(repr(value) for value in values)
-        case msgspec.inspect.StrType(min_length=low, max_length=high):
-            return f"text of {low or 0} to {high} characters"
-        case msgspec.inspect.ListType(max_length=high):
-            return f"a list of at most {high} texts"
-        case msgspec.inspect.DictType(max_length=high):
-            return f"a table of at most {high} texts"
-        case _:  # pragma: no cover - a key of a new type needs its words here
-            raise NotImplementedError(kind)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from holdfast.spark.audit import audit
-from holdfast.spark.compare import compare_with_source
 from holdfast.spark.java import java_home
+from holdfast.spark.pipeline.audit import audit
+from holdfast.spark.pipeline.compare import compare_with_source
 from holdfast.spark.session import session
 
 if TYPE_CHECKING:

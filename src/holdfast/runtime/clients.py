@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol, cast
 
+from holdfast import __version__
 from holdfast.config import LimitSettings
 from holdfast.core.machine import MILLISECOND
 from holdfast.core.replication.backlog import Backlog
@@ -74,7 +75,9 @@ class Door:
             b"CP2": lambda send, close: HazelcastSession(
                 grid, send, close, limits=limits, client_acks=client_acks
             ),
-            b"HF1": lambda send, close: OwnSession(grid, send, close, limits=limits, request_ids=request_ids),
+            b"HF1": lambda send, close: OwnSession(
+                grid, send, close, limits=limits, request_ids=request_ids, release=__version__
+            ),
         }
 
     def hold(self, connection: Connection) -> None:

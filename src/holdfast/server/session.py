@@ -46,9 +46,10 @@ class OwnSession:
         *,
         limits: LimitSettings | None = None,
         request_ids: int = 0,
+        release: str = "",
     ) -> None:
         """`close` ends the connection once what was sent is written, and takes the reason for the log. `request_ids`:
-        how many requests a partition remembers.
+        how many requests a partition remembers. `release`: the version of Holdfast that clients are told.
         """
         self._grid = grid
         self._lane = grid.lane
@@ -56,6 +57,7 @@ class OwnSession:
         self._close = close
         self._limits = limits or LimitSettings()
         self._request_ids = request_ids
+        self._release = release
         self._frames = own.Frames(min(own.GREETING_BYTES_MAX, self._limits.greeting_bytes))
         self._admitted = False
         self._gone = False
@@ -124,6 +126,8 @@ class OwnSession:
                 self._watch(question)
             case own.AskRanges():
                 self._ranges(question)
+            case own.Cut() | own.HoldCut() | own.AskHeads() | own.AskChanges():
+                self._fault(question.id, own.FaultKind.UNSUPPORTED, "not yet")
             case _:
                 assert_never(question)
 
@@ -152,6 +156,7 @@ class OwnSession:
                 grid.partition_count,
                 self._limits.frame_bytes,
                 self._request_ids,
+                self._release,
             )
         )
 

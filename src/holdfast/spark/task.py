@@ -6,11 +6,22 @@ import gc
 
 from pyspark import TaskContext
 
+from holdfast import __version__
+from holdfast.errors import ConfigError
+
 
 def task_number() -> int:
     """The number of this task in its stage; 0 outside of Spark."""
     context = TaskContext.get()
     return context.partitionId() if context is not None else 0
+
+
+def check_release(driver: str) -> None:
+    """Whether this executor has the driver's version of Holdfast. Raises ConfigError, which names both."""
+    if __version__ != driver:
+        raise ConfigError(
+            f"the executor has Holdfast {__version__}, the driver has {driver}: install the same version on both"
+        )
 
 
 def leave_garbage() -> None:

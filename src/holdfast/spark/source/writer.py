@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 from holdfast.client.blocking import PutCount
 from holdfast.core.store.operations import DEFAULT_TTL
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.spark.options import Options
-from holdfast.spark.schemas import StoredSchema, arrow_schema, load_schema, store_schema
-from holdfast.spark.stored import EntryMaker
+from holdfast.spark.rows.schemas import StoredSchema, arrow_schema, load_schema, store_schema
+from holdfast.spark.rows.stored import EntryMaker
+from holdfast.spark.source.options import Options
 from holdfast.spark.task import leave_garbage, task_number
 
 

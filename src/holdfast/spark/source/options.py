@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from holdfast import __version__
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ class Options:
             password=self.password,
             token=self.token,
             timeout_s=self.timeout_s,
+            release=__version__,
         )
 
 

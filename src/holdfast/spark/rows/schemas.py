@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, StructType
 
 from holdfast.client.blocking import Client
 from holdfast.errors import ConfigError
-from holdfast.spark.stored import json_data, string_data
+from holdfast.spark.rows.stored import json_data, string_data
 
 SCHEMAS_MAP = "__schemas.spark"
 """Map name -> `StoredSchema` as JSON."""

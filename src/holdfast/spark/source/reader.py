@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from holdfast.spark.options import Options
-from holdfast.spark.schemas import arrow_schema
-from holdfast.spark.stored import RowMaker
+from holdfast.spark.rows.schemas import arrow_schema
+from holdfast.spark.rows.stored import RowMaker
+from holdfast.spark.source.options import Options
 from holdfast.spark.task import leave_garbage
 
 TASKS = 4

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, get_args, get_type_hints
 import pyarrow as pa
 
 from holdfast.client.verify import Finding, Verdict, compare_partitions
-from holdfast.spark.options import Options
+from holdfast.spark.source.options import Options
 from holdfast.spark.task import leave_garbage
 
 if TYPE_CHECKING:

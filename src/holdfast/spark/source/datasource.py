@@ -12,8 +12,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWrite
 from pyspark.sql.types import StructType
 
 from holdfast.errors import ConfigError
-from holdfast.spark.options import Options
-from holdfast.spark.schemas import BINARY, StoredSchema, load_schema
+from holdfast.spark.rows.schemas import BINARY, StoredSchema, load_schema
+from holdfast.spark.source.options import Options
 
 
 class HoldfastSource(DataSource):
@@ -47,7 +47,7 @@ class HoldfastSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of all entries."""
-        from holdfast.spark.reader import HoldfastReader
+        from holdfast.spark.source.reader import HoldfastReader
 
         options = Options.parse(self.options)
         value_format = options.value_format
@@ -58,7 +58,7 @@ class HoldfastSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer. With `overwrite` the map is cleared now, before the first row is written."""
-        from holdfast.spark.writer import HoldfastWriter
+        from holdfast.spark.source.writer import HoldfastWriter
 
         writer = HoldfastWriter(Options.parse(self.options), schema)
         writer.prepare(overwrite=overwrite)

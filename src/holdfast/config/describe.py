@@ -1,0 +1,76 @@
+"""The schema as data: every key with its type, default, meaning and the values it may take."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple, get_type_hints
+
+import msgspec
+import msgspec.inspect
+
+from holdfast.config.schema import DEFAULT_MAP, PREFIX, SECTIONS, MapSettings, Section
+
+
+class Key(NamedTuple):
+    """One key of the schema, for messages, flags and documentation."""
+
+    section: str
+    name: str
+    type: Any
+    default: Any
+    allowed: str
+    meaning: str
+    secret: bool
+
+    @property
+    def dotted(self) -> str:
+        return f"{self.section}.{self.name}"
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets this key."""
+        return PREFIX + self.dotted.replace(".", "_").upper()
+
+
+@cache
+def keys_of(section: str, table: type[Section]) -> tuple[Key, ...]:
+    """The keys of one table, in the order in which they are written down."""
+    info = msgspec.inspect.type_info(table)
+    assert isinstance(info, msgspec.inspect.StructType)
+    types = get_type_hints(table, include_extras=True)
+    keys = []
+    for field in info.fields:
+        kind, meaning, secret = field.type, "", False
+        if isinstance(kind, msgspec.inspect.Metadata):
+            meaning = str((kind.extra_json_schema or {}).get("description", ""))
+            secret = bool((kind.extra or {}).get("secret"))
+            kind = kind.type
+        made = field.default_factory
+        default = field.default if made is msgspec.NODEFAULT else made()
+        keys.append(Key(section, field.name, types[field.name], default, _allowed(kind), meaning, secret))
+    return tuple(keys)
+
+
+def schema() -> list[Key]:
+    """Every key there is; those of a map stand under the section `maps.default`."""
+    tables = {**SECTIONS, f"maps.{DEFAULT_MAP}": MapSettings}
+    return [key for section, table in tables.items() for key in keys_of(section, table)]
+
+
+def _allowed(kind: msgspec.inspect.Type) -> str:
+    """The values that a type takes, in words."""
+    match kind:
+        case msgspec.inspect.BoolType():
+            return "true or false"
+        case msgspec.inspect.IntType(ge=low, le=high):
+            return f"a whole number from {low} to {high}"
+        case msgspec.inspect.LiteralType(values=values):
+            return " or ".join(repr(value) for value in values)
+        case msgspec.inspect.StrType(min_length=low, max_length=high):
+            return f"text of {low or 0} to {high} characters"
+        case msgspec.inspect.ListType(max_length=high):
+            return f"a list of at most {high} texts"
+        case msgspec.inspect.DictType(max_length=high):
+            return f"a table of at most {high} texts"
+        case _:  # pragma: no cover - a key of a new type needs its words here
+            raise NotImplementedError(kind)

@@ -1,0 +1,160 @@
+"""One way to run work on Spark: a few shares, each worked on by a task, with progress, and errors in our words.
+
+    result = run(spark, shares, work, ddl, title="export", progress=show)
+
+`work` is given one share and yields record batches with the columns that `ddl` names. It is pickled, and runs in a
+Python worker that needs this package and no member. Shares are worked on in any order, perhaps more than once: what it
+does to the outside must be as good twice as once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+
+from holdfast import __version__
+from holdfast.spark.failures import in_our_words
+from holdfast.spark.task import check_release, leave_garbage
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.accumulators import Accumulator
+    from pyspark.sql import DataFrame, SparkSession
+
+Share = TypeVar("Share")
+Work = Callable[[Share], Iterator[pa.RecordBatch]]
+
+POLL_S = 0.2
+TASKS_PER_SLOT = 4
+"""More shares than slots, so that a slow one holds up little."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a job has come."""
+
+    title: str
+    tasks_done: int
+    tasks: int
+    rows: int
+    """Rows that finished tasks have said they worked on (`Counted`)."""
+    seconds: float
+
+
+Show = Callable[[Progress], None]
+
+
+def nothing(progress: Progress) -> None:
+    """Show nothing."""
+
+
+class Counted:
+    """Rows that tasks have worked on; pickled with the work. A task tells with `add`, the driver hears when it ends."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._sum: Accumulator[int] = spark.sparkContext.accumulator(0)
+
+    def add(self, rows: int) -> None:
+        """So many more."""
+        self._sum.add(rows)
+
+    @property
+    def rows(self) -> int:
+        """On the driver: what finished tasks have told. A task that ran twice may have told twice: for showing only."""
+        return self._sum.value
+
+
+def slots(spark: SparkSession) -> int:
+    """How many tasks run at the same time."""
+    return max(1, spark.sparkContext.defaultParallelism)
+
+
+def plan(spark: SparkSession, shares: Sequence[Share], work: Work[Share], ddl: str) -> DataFrame:
+    """A DataFrame whose rows are what `work` yields for each share; nothing runs yet. `ddl`: its columns."""
+    here = __version__
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        check_release(here)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from work(shares[int(number or 0)])
+        leave_garbage()
+
+    numbers = spark.range(0, len(shares), 1, max(1, len(shares)))
+    return numbers.mapInArrow(task, ddl)
+
+
+def run(
+    spark: SparkSession,
+    shares: Sequence[Share],
+    work: Work[Share],
+    ddl: str,
+    *,
+    title: str,
+    progress: Show = nothing,
+    counted: Counted | None = None,
+) -> pa.Table:
+    """What `work` yields for all shares, gathered on the driver. Raises JobFailed, or what a task's error says."""
+    frame = plan(spark, shares, work, ddl)
+    with in_our_words(title), watched(spark, title, len(shares), progress, counted):
+        return frame.toArrow()
+
+
+class watched:  # noqa: N801 - used like a function
+    """While this block runs, `progress` is told how many of the tasks are done."""
+
+    def __init__(
+        self, spark: SparkSession, title: str, tasks: int, progress: Show, counted: Counted | None = None
+    ) -> None:
+        self._context: SparkContext = spark.sparkContext
+        self._title = title
+        self._tasks = tasks
+        self._progress = progress
+        self._counted = counted
+        self._group = f"holdfast-{title}-{time.monotonic_ns()}"
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._began = 0.0
+
+    def __enter__(self) -> None:
+        self._began = time.monotonic()
+        self._context.setJobGroup(self._group, f"holdfast {self._title}")
+        if self._progress is not nothing:
+            self._thread.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+        self._context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+        if kind is None and self._progress is not nothing:
+            self._tell(self._tasks)
+
+    def _watch(self) -> None:
+        while not self._over.wait(POLL_S):
+            try:
+                self._tell(self._done())
+            except Exception:  # noqa: BLE001 - Spark may be ending; progress is not worth a failure
+                return
+
+    def _done(self) -> int:
+        tracker = self._context.statusTracker()
+        done = 0
+        for job in tracker.getJobIdsForGroup(self._group):
+            info = tracker.getJobInfo(job)
+            for stage in info.stageIds if info is not None else ():
+                stage_info = tracker.getStageInfo(stage)
+                done += stage_info.numCompletedTasks if stage_info is not None else 0
+        return min(done, self._tasks)
+
+    def _tell(self, done: int) -> None:
+        rows = self._counted.rows if self._counted is not None else 0
+        self._progress(Progress(self._title, done, self._tasks, rows, time.monotonic() - self._began))

@@ -1,0 +1,225 @@
+"""What clients of Holdfast's own protocol ask (`wire.own`)."""
+
+from __future__ import annotations
+
+from enum import IntEnum, unique
+
+import msgspec
+
+from holdfast.core.migration.news import Number
+from holdfast.core.store.operations import DEFAULT_TTL, Request
+from holdfast.wire.columns import ColumnBatch
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Who I am, and which cluster I want (None: whichever this is)."""
+
+    id: int
+    version: int
+    cluster: str | None = None
+    username: str | None = None
+    password: str | None = None
+    token: bytes | None = None
+
+    def __repr__(self) -> str:
+        return f"Hello(id={self.id}, cluster={self.cluster!r}, username={self.username!r})"
+
+
+class AskStatus(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """What does this member know of itself and the cluster?"""
+
+    id: int
+
+
+class AskTable(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Who holds which partition?"""
+
+    id: int
+
+
+class Execute(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """Carry out one operation, wherever its partition lives."""
+
+    id: int
+    request: Request
+
+
+class Scan(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """Give me all entries of a map in one partition as they are now, the first page at once.
+
+    The entries are those of one moment, however long the reading takes. A connection has one scan at a time:
+    a new one ends the one before. With `any_copy` a member answers from whatever copy it has, complete or not, with
+    what belongs to the entries, also those whose time is over: for comparing copies, not for reading data.
+    """
+
+    id: int
+    map: str
+    partition: int
+    rows_max: int = 8192
+    bytes_max: int = 1 << 20
+    any_copy: bool = False
+    ranges: list[int] = []
+    """Only keys of these ranges (`core.store.digest`); empty: of all."""
+    cut: bytes = b""
+    """Read as it was at this cut, from whatever copy has kept it: primary, backup, or one that has moved away since.
+    A member that has not kept it answers `MOVED`."""
+    keys: list[bytes] = []
+    """Only the entries of these keys; empty: of all."""
+    fields: list[str] | None = None
+    """Only these fields of values that are JSON objects; values of other kinds come whole. Empty: no values at all."""
+    limit: int = 0
+    """At most so many entries; 0: all."""
+
+
+class NextPage(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """Go on with the scan."""
+
+    id: int
+    scan: int
+    """The number of the `Scan` question."""
+
+
+@unique
+class PutKind(IntEnum):
+    """What is done with a row of `PutColumns`."""
+
+    SET = 0
+    REMOVE = 1
+    """Take the entry out; the row's value is empty."""
+    ADD = 2
+    """Store the entry if the key is not there."""
+
+
+class PutColumns(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """Store these entries. The rows are grouped: the first `counts[0]` belong to `partitions[0]`, and so on.
+
+    Groups whose partition is not served here are not stored, and named in the answer.
+    """
+
+    id: int
+    map: str
+    partitions: list[int]
+    counts: list[int]
+    columns: ColumnBatch
+    ttl_ms: int = DEFAULT_TTL
+    kinds: bytes = b""
+    """A byte for each row, one of `PutKind`; empty: all are `SET`. Rows are taken in order."""
+    ttls_ms: list[int] = []
+    """A time to live for each row instead of `ttl_ms`; empty: none has its own."""
+    max_idles_ms: list[int] = []
+    key_hashes: list[int] = []
+    """Partition-hash words of keys that carry one, 0 for the others; empty: none does."""
+
+
+class AskDigests(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """What do you hold of these partitions, for comparing it with other copies?
+
+    The answer may cover fewer partitions: ask again from `Digests.answered` on.
+    """
+
+    id: int
+    partitions: list[int]
+    map: str | None = None
+    """One map only; None: all."""
+
+
+@unique
+class Want(IntEnum):
+    """What an operator may want of a member, or of the cluster through it."""
+
+    STATE = 1
+    """The cluster in another state."""
+    END = 2
+    """The cluster passive, and then every member gone: answered when this one is."""
+    LEAVE = 3
+    """This member gone, when everything it holds is safe elsewhere."""
+    LITE = 4
+    """This member without partitions."""
+    DATA = 5
+    """This member, a lite one, with partitions."""
+    ACCEPT_LOSS = 6
+    """The cluster without members, or parts of files, that are missing: every partition with an owner."""
+    REFILL = 7
+    """A backup of a partition, of which this member is the primary, with what the primary holds: filled anew."""
+
+
+class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """Let this become so. Answered when it is, or when it is not so in time; other questions are answered meanwhile."""
+
+    id: int
+    want: Want
+    timeout_ms: int
+    """How long to wait for it, at most `ORDER_MS_MAX`."""
+    state: str = ""
+    """For `STATE`: which one (`active`, `no-migration`, `frozen`, `passive`)."""
+    partition: int = -1
+    """For `REFILL`."""
+    member: str = ""
+    """For `REFILL`: the UUID of the backup."""
+
+
+class Watch(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """What has happened to partitions after the news `after`? Answered as soon as there is something.
+
+    With None the answer comes at once, without news: it says from where to go on. A connection has one watch at a
+    time: a new one ends the one before, which is then answered without news. Numbers are the same on all members, so a
+    client may go on at another one.
+    """
+
+    id: int
+    after: Number | None = None
+
+
+class AskRanges(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """What do you hold of this map in this partition, range of keys by range (`core.store.digest`)?"""
+
+    id: int
+    partition: int
+    map: str
+
+
+class Cut(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """Keep these maps, in those of these partitions that are served here, as they are now: on this member and on every
+    backup, until the lease ends. Answered when all sync backups have kept them at the same update counters.
+
+    Asked again with the same id, partitions that are in the cut already stay as they were.
+    """
+
+    id: int
+    cut: bytes
+    """The id of the cut, 16 random bytes; the same for all partitions of a cluster-wide one."""
+    maps: list[str]
+    partitions: list[int]
+    lease_ms: int
+
+
+class HoldCut(msgspec.Struct, frozen=True, array_like=True, tag=13):
+    """Keep what this member holds of the cut for so long from now on; 0: forget it."""
+
+    id: int
+    cut: bytes
+    lease_ms: int
+
+
+class AskHeads(msgspec.Struct, frozen=True, array_like=True, tag=14):
+    """How far have changes of this map gone in these partitions, and from where on can they be told?"""
+
+    id: int
+    map: str
+    partitions: list[int]
+
+
+class AskChanges(msgspec.Struct, frozen=True, array_like=True, tag=15):
+    """What has changed in this map and partition after the update `after`, up to the update `upto`?
+
+    Any member that has a copy with this history may answer; `Changes.upto` says how far the answer goes.
+    """
+
+    id: int
+    map: str
+    partition: int
+    after: int
+    after_term: int
+    """Of the update `after`; 0 when that is 0. A copy with another history refuses."""
+    upto: int
+    bytes_max: int = 1 << 20
