@@ -71,8 +71,28 @@ def test_the_protocol_goes_through_the_tap(form: str) -> None:
 # -- single faults
 
 
-LONG = ("both-shifts-owner", "both-shifts-backup", "shift-up-backup", "shift-down-backup")
-"""Forms whose faults are mostly those of other forms, and take longest: `make slow` and `make matrix` play them."""
+LONG = (
+    "both-shifts-owner",
+    "both-shifts-backup",
+    "shift-up-backup",
+    "shift-down-backup",
+    "move-owner",
+    "move-backup",
+    "copy-backup",
+    "shift-up-owner",
+    "shift-down-owner",
+)
+"""Forms that take long: every eighth case is played here, all of them by `make slow` and `make matrix`."""
+SAMPLE = 8
+
+
+@pytest.mark.parametrize("form", LONG)
+def test_every_eighth_single_fault(form: str) -> None:
+    tally = Tally()
+    for stage in stages(1, (form,)):
+        tally.join(sweep(stage, MAIN_KINDS, sample=SAMPLE))
+    assert [f"{verdict.key}: {verdict.problems[0]}" for verdict in tally.failed] == []
+    assert tally.cases > 5 * tally.boundaries / SAMPLE
 
 
 @pytest.mark.parametrize(
@@ -114,7 +134,7 @@ BITES = {
     "forget-last": ("move-owner/source/0/none", "crash"),
     "failed-version": ("move-owner/source/0/none", "crash"),
     "newest-table": ("move-owner/destination/0/none", "crash"),
-    "activate": ("shift-down-backup/neither/0/none", "crash"),
+    "activate": ("shift-up-empty/source/0/none", "crash"),
     "fence": ("move-backup/source/0/none", "lost"),
     "wait-for-copies": ("move-alone/destination/0/none", "cut-6s"),
     "promotion-by-table": ("copy-first/source/0/none", "cut-6s"),
