@@ -7,6 +7,7 @@
     │   │   └── Moved, NotReady, Denied, TooLarge, Closing, Passive, NoRoom, Unsupported
     │   ├── Unknown              it may or may not have been applied
     │   └── Standing             an order that was taken, and is not carried out yet
+    ├── CutLost                  what was to be read at a cut is kept by nobody any more
     ├── ProtocolError            bytes from a peer or client that break the protocol
     ├── JournalBroken            the disk failed, or its files cannot be believed; the member stops
     └── InvariantBroken          a bug in Holdfast; the member stops
@@ -70,6 +71,10 @@ class Unknown(RequestError):
 
 class Standing(RequestError):
     """An order of the operator was taken and stands: it is not carried out yet, and will be when that is possible."""
+
+
+class CutLost(HoldfastError):
+    """Nobody keeps the cut any more: its lease has ended, or all who kept it are gone. Take a new one."""
 
 
 class ProtocolError(HoldfastError):

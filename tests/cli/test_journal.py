@@ -308,3 +308,12 @@ def test_wrong_options(tmp_path: Path) -> None:
     member_directory(tmp_path)
     for wrong in (["--limit", "0"], ["--from", "0"], ["--partition", "-1"]):
         assert run("print", tmp_path, *wrong).exit_code == 2
+
+
+def test_a_cut_is_shown_by_its_id(tmp_path: Path) -> None:
+    written = member_directory(tmp_path)
+    written.begin()
+    written.block(Wrote(17, 2, [Record("customers", 4, Change.PIN, bytes(range(16)), ttl_ms=5000)]))
+    save(tmp_path, written)
+    line = json.loads(run("print", tmp_path, "--json", "--partition", "17").stdout.splitlines()[-1])
+    assert (line["kind"], line["cut"], line["ttl_ms"]) == ("pin", bytes(range(16)).hex(), 5000)

@@ -12,8 +12,10 @@ from holdfast import errors
 from holdfast.client import blocking
 from holdfast.client.blocking import Client, PutCount
 from holdfast.client.connection import Broken
+from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import Op, Outcome, Request, Status
 from holdfast.wire import own
+from holdfast.wire.values import to_stored
 
 PARTITIONS = 31
 
@@ -347,3 +349,56 @@ def test_a_broken_connection_is_said_to_be(cluster: MemoryCluster, client: Clien
     cluster.do(lambda: cluster.kill(dead))
     with pytest.raises((Broken, errors.NotReady)):
         client.to(dead.member_uuid)
+
+
+# -- more of a scan and of a put
+
+
+def test_a_scan_of_some_keys_fields_and_rows(cluster: MemoryCluster, client: Client) -> None:
+    documents = [to_stored({"a": number, "b": "text"}) for number in range(len(KEYS))]
+    client.put_columns("m", KEYS, documents)
+    partition = partition_of(KEYS[0], 0, PARTITIONS)
+    mine = [key for key in KEYS if partition_of(key, 0, PARTITIONS) == partition]
+    (page,) = client.scan("m", partition, fields=["a"], keys=[KEYS[0]])
+    assert page.split() == ([KEYS[0]], [to_stored({"a": 0})])
+    (page,) = client.scan("m", partition, fields=[])
+    assert page.split() == (mine, [b""] * len(mine))
+    assert sum(page.rows for page in client.scan("m", partition, limit=5, rows_max=2)) == 5
+
+
+def test_rows_are_put_removed_and_added_each_with_its_own_time(
+    cluster: MemoryCluster, client: Client
+) -> None:
+    client.put_columns("m", KEYS[:300], VALUES[:300])
+    kinds = bytes([own.PutKind.REMOVE] * 100 + [own.PutKind.ADD] * 300)
+    ttls_ms = list(range(1, 401))
+    cluster.unknown_seals = {cluster.seals + 2}
+    count = client.put_columns("m", KEYS[:400], VALUES[1:401], kinds=kinds, ttls_ms=ttls_ms)
+    assert (count.rows, count.kept) == (400, 200), "those that were there, with another value"
+    assert count.rows_again
+    found = held(cluster)
+    assert found == {
+        key: VALUES[number + (number >= 300)] for number, key in enumerate(KEYS[:400]) if number >= 100
+    }
+    for number in range(300, 400):
+        key = KEYS[number]
+        partition = partition_of(key, 0, PARTITIONS)
+        assert cluster.owner(partition).held[partition].maps["m"].expiries[key].ttl_ms == number + 1
+
+
+def test_keys_with_hash_words_go_where_these_say(cluster: MemoryCluster, client: Client) -> None:
+    words = [number % 5 for number in range(100)]
+    client.put_columns("m", KEYS[:100], VALUES[:100], key_hashes=words, max_idles_ms=[7] * 100)
+    for number, word in enumerate(words):
+        partition = word or partition_of(KEYS[number], 0, PARTITIONS)
+        copy = cluster.owner(partition).held[partition].maps["m"]
+        assert copy.entries[KEYS[number]] == VALUES[number]
+        assert copy.hashes.get(KEYS[number], 0) == word
+        assert copy.expiries[KEYS[number]].max_idle_ms == 7
+
+
+def test_columns_of_different_lengths_are_refused(client: Client) -> None:
+    with pytest.raises(ValueError, match="one value for each key"):
+        client.put_columns("m", KEYS[:2], VALUES[:2], ttls_ms=[1])
+    with pytest.raises(ValueError, match="one value for each key"):
+        client.put_columns("m", KEYS[:2], VALUES[:1])

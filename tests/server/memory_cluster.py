@@ -15,10 +15,13 @@ from typing import Any, Self
 from tests.server.hazelcast.one_member import OneLane, OneMemberGrid
 
 from holdfast import __version__
+from holdfast.config import Settings
 from holdfast.core.machine import MemberId
 from holdfast.core.placement.table import Row
+from holdfast.core.replication.cuts import Cuts
+from holdfast.core.rules import Rules
 from holdfast.core.store.operations import WHOLE, Done, Op, Outcome, Request, Status
-from holdfast.core.store.partition import Change, PartitionCopy, Record
+from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record
 from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.server.session import OwnSession
 from holdfast.wire import own
@@ -53,6 +56,11 @@ class MemoryLane(OneLane):
             self.grid.share(copy.partition, Record(name, copy.open(name).counter + 1, Change.REMOVE, key))
         return old
 
+    def log(
+        self, copy: PartitionCopy, held: MapPartition, change: Change, key: bytes = b"", *, ttl_ms: int = 0
+    ) -> None:
+        self.grid.share(copy.partition, Record(held.name, held.counter + 1, change, key, ttl_ms=ttl_ms))
+
     def seal(self, done: Callable[[bool], None]) -> None:
         self.grid.world.seals += 1
         if self.grid.world.seals in self.grid.world.unknown_seals:
@@ -72,6 +80,10 @@ class MemoryMember(OneMemberGrid):
         self.number = number
         self.held: dict[int, PartitionCopy] = {}
         self.lane = MemoryLane(self)
+        self.cuts = Cuts(
+            MemberId(self.member_uuid), Settings(), Rules(), row=self.row, now_ns=lambda: self.now
+        )
+        self.cuts.lane = self.lane  # type: ignore[assignment]  # as much of one as it needs
         self.lane.serving = [None] * world.partition_count
         self.row_versions: dict[int, int] = {}
         """Rows that this member knows in another version than 1."""
@@ -88,7 +100,10 @@ class MemoryMember(OneMemberGrid):
         for uuid in self.world.rows[partition]:
             if uuid is not None:
                 member = self.world.by_uuid[uuid]
-                member.held[partition].open(record.map).apply(record, self.now)
+                copy = member.held[partition].open(record.map)
+                copy.apply(record, self.now)
+                if record.change is Change.PIN and member is not self:
+                    member.cuts.keep(record.key, partition, copy, record.ttl_ms)
         held = self.held[partition].open(record.map)
         held.targets = tuple(uuid for uuid in self.world.rows[partition][1:] if uuid is not None)
 

@@ -47,6 +47,7 @@ SHOWN_BY = {
     "fill-durable": "tests/core/journal/test_log.py",
     "failed-sync-stops": "tests/engine/test_journal.py",
     "damage-ends": "tests/core/journal/test_recovery.py",
+    "cut-kept": "tests/sim/test_cuts.py",
 }
 """Where a directed test shows the harm that a campaign has not enough luck for."""
 OTHERS = 250

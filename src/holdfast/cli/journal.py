@@ -225,6 +225,8 @@ def _record(record: Record) -> dict[str, Any]:
         line["key"] = plain(record.key)
     if record.change is Change.SET:
         line["value"] = plain(record.value)
+    elif record.change is Change.PIN:
+        line["cut"] = record.key.hex()
     elif record.change is Change.CALL:
         line["update"] = _base64(record.value)
     if record.ttl_ms:

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import add, itemgetter
 from types import TracebackType
 from typing import Self, TypeVar
 from uuid import uuid4
@@ -25,6 +27,7 @@ from holdfast.client.routing import (
     Table,
     delays,
     error_of_outcome,
+    group_by,
     group_rows,
     pack,
     parse_addresses,
@@ -47,11 +50,60 @@ class PutCount:
     """What `put_columns` has done so far. Right also when it failed."""
 
     rows: int = 0
-    """Rows of which a member has said that they are stored, on all sync backups too."""
+    """Rows of which a member has said that they are stored, on all sync backups too; those in `kept` included."""
+    kept: int = 0
+    """Rows of kind `ADD` that were not stored, because their key was there with another value."""
     messages: int = 0
     rows_again: int = 0
     """Rows that had to be sent again: their partition had moved, or nobody knew what became of them."""
     partitions: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What `put_columns` is to store."""
+
+    map: str
+    keys: Sequence[bytes]
+    values: Sequence[bytes]
+    ttl_ms: int = DEFAULT_TTL
+    kinds: bytes = b""
+    ttls_ms: Sequence[int] = ()
+    max_idles_ms: Sequence[int] = ()
+    key_hashes: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for columns of different lengths."""
+        columns = (self.kinds, self.ttls_ms, self.max_idles_ms, self.key_hashes)
+        if len(self.values) != len(self.keys) or any(len(one) not in (0, len(self.keys)) for one in columns):
+            raise ValueError("all columns have one value for each key")
+
+    def groups(self, partition_count: int) -> list[Group]:
+        """The rows, by the partitions of their keys."""
+        if not self.key_hashes:
+            return group_rows(self.keys, partition_count)
+        pairs = zip(self.keys, self.key_hashes, strict=True)
+        return group_by((partition_of(key, word, partition_count) for key, word in pairs), partition_count)
+
+    def message(self, number: int, groups: list[Group]) -> own.PutColumns:
+        """These groups of rows, as the question `number`."""
+        rows = list(chain.from_iterable(group.rows for group in groups))
+        return own.PutColumns(
+            number,
+            self.map,
+            [group.partition for group in groups],
+            [len(group.rows) for group in groups],
+            own.ColumnBatch.of(_of_rows(self.keys, rows), _of_rows(self.values, rows)),
+            self.ttl_ms,
+            bytes(_of_rows(self.kinds, rows)) if self.kinds else b"",
+            _of_rows(self.ttls_ms, rows) if self.ttls_ms else [],
+            _of_rows(self.max_idles_ms, rows) if self.max_idles_ms else [],
+            _of_rows(self.key_hashes, rows) if self.key_hashes else [],
+        )
+
+
+def _of_rows(column: Sequence[T], rows: list[int]) -> list[T]:
+    return list(itemgetter(*rows)(column)) if len(rows) > 1 else [column[row] for row in rows]
 
 
 class Client:
@@ -108,6 +160,11 @@ class Client:
     # -- the cluster
 
     @property
+    def timeout_s(self) -> float:
+        """How long a call goes on trying."""
+        return self._timeout_s
+
+    @property
     def partition_count(self) -> int:
         """How many partitions the cluster has."""
         if not self._partition_count:
@@ -131,6 +188,14 @@ class Client:
         self._known = self._of_anyone(ask)
         self._stale = False
         return self._known
+
+    def known_table(self) -> Table:
+        """The table as it was learned last, unless `refresh` was called since."""
+        return self._table()
+
+    def refresh(self) -> None:
+        """Ask for the table anew before it is used next."""
+        self._stale = True
 
     # -- single operations
 
@@ -207,24 +272,38 @@ class Client:
     # -- columns
 
     def scan(
-        self, map_name: str, partition: int, *, rows_max: int = 8192, bytes_max: int = 1 << 20
+        self,
+        map_name: str,
+        partition: int,
+        *,
+        rows_max: int = 8192,
+        bytes_max: int = 1 << 20,
+        fields: Sequence[str] | None = None,
+        keys: Sequence[bytes] = (),
+        limit: int = 0,
     ) -> list[own.ColumnBatch]:
         """All entries of a map in one partition at one moment, read from the partition's primary.
+
+        `fields`: of values that are JSON objects only these (none: no values at all). `keys`: only these entries.
+        `limit`: at most so many, whichever.
 
         When the partition moves before the reading has begun, or its member is lost before it has ended, it begins
         anew at the new primary. Raises NotReady when there is none until the timeout.
         """
+        question = own.Scan(
+            0,
+            map_name,
+            partition,
+            rows_max,
+            bytes_max,
+            keys=list(keys),
+            fields=None if fields is None else list(fields),
+            limit=limit,
+        )
         deadline = time.monotonic() + self._timeout_s
         for delay in delays():
             try:
-                connection = self._owner(partition)
-                number = connection.next_number()
-                question = own.Scan(number, map_name, partition, rows_max, bytes_max)
-                page = connection.ask(question, own.Page)
-                pages = [page.columns]
-                while page.more:
-                    page = connection.ask(own.NextPage(connection.next_number(), number), own.Page)
-                    pages.append(page.columns)
+                pages = pages_of(self._owner(partition), question)
             except (Broken, *PASSING) as passing:
                 if time.monotonic() + delay > deadline:
                     raise NotReady(
@@ -233,7 +312,7 @@ class Client:
                 time.sleep(delay)
                 self._stale = True
             else:
-                return pages
+                return [page.columns for page in pages]
         raise AssertionError("delays never end")
 
     def put_columns(
@@ -243,17 +322,24 @@ class Client:
         values: Sequence[bytes],
         *,
         ttl_ms: int = DEFAULT_TTL,
+        kinds: bytes = b"",
+        ttls_ms: Sequence[int] = (),
+        max_idles_ms: Sequence[int] = (),
+        key_hashes: Sequence[int] = (),
         count: PutCount | None = None,
     ) -> PutCount:
         """Store many entries, straight at the primaries of their partitions.
 
         What moved, or became unknown, is sent again: storing an entry twice is storing it once. Keys should be unique;
-        of two equal ones in a call either may win. `count` is kept up to date, so it tells what was stored when this
-        fails. Raises NotReady when rows could not be stored before the timeout since the last progress.
+        of two equal ones in a call either may win. `kinds`: one `own.PutKind` for each row, if not all are `SET`.
+        `ttls_ms`, `max_idles_ms`, `key_hashes`: one for each row, if given. `count` is kept up to date, so it tells
+        what was stored when this fails. Raises NotReady when rows could not be stored before the timeout since the
+        last progress.
         """
         count = count or PutCount()
-        left = group_rows(keys, self.partition_count)
-        sizes = [len(key) + len(value) for key, value in zip(keys, values, strict=True)]
+        put = Rows(map_name, keys, values, ttl_ms, kinds, ttls_ms, max_idles_ms, key_hashes)
+        left = put.groups(self.partition_count)
+        sizes = list(map(add, map(len, keys), map(len, values)))
         deadline = time.monotonic() + self._timeout_s
         wait = delays()
         first = True
@@ -261,7 +347,7 @@ class Client:
             before = sum(len(group.rows) for group in left)
             if not first:
                 count.rows_again += before
-            left, why = self._put_groups(map_name, keys, values, sizes, left, ttl_ms, count)
+            left, why = self._put_groups(put, sizes, left, count)
             first = False
             if not left:
                 break
@@ -277,14 +363,7 @@ class Client:
         return count
 
     def _put_groups(
-        self,
-        map_name: str,
-        keys: Sequence[bytes],
-        values: Sequence[bytes],
-        sizes: Sequence[int],
-        groups: list[Group],
-        ttl_ms: int,
-        count: PutCount,
+        self, put: Rows, sizes: Sequence[int], groups: list[Group], count: PutCount
     ) -> tuple[list[Group], str]:
         """One round: a few messages to each owner, all on their way at the same time. Answers what is left, and why."""
         left: list[Group] = []
@@ -305,7 +384,7 @@ class Client:
                 continue
             bytes_max = min(PUT_BYTES_MAX, connection.hello.frame_bytes_max // 2)
             for packed in pack(mine, sizes, rows_max=PUT_ROWS_MAX, bytes_max=bytes_max):
-                message = _put(connection.next_number(), map_name, keys, values, packed, ttl_ms)
+                message = put.message(connection.next_number(), packed)
                 try:
                     connection.post(message)
                 except Broken as broken:
@@ -330,6 +409,7 @@ class Client:
             left += [group for group in packed if group.partition in moved]
             why = f"partition {answer.moved[0]} moved" if moved else why
             count.rows += sum(len(group.rows) for group in stored)
+            count.kept += answer.kept
             count.partitions.update(group.partition for group in stored)
         return left, why
 
@@ -422,20 +502,10 @@ class Client:
         yield from dict.fromkeys([*self._seeds, *(Address(row.host, row.client_port) for row in known)])
 
 
-def _put(
-    number: int,
-    map_name: str,
-    keys: Sequence[bytes],
-    values: Sequence[bytes],
-    groups: list[Group],
-    ttl_ms: int,
-) -> own.PutColumns:
-    rows = [row for group in groups for row in group.rows]
-    return own.PutColumns(
-        number,
-        map_name,
-        [group.partition for group in groups],
-        [len(group.rows) for group in groups],
-        own.ColumnBatch.of([keys[row] for row in rows], [values[row] for row in rows]),
-        ttl_ms,
-    )
+def pages_of(connection: Connection, question: own.Scan) -> list[own.Page]:
+    """All pages of a scan; the number of the question does not matter. Raises Broken, or what the fault says."""
+    number = connection.next_number()
+    pages = [connection.ask(msgspec.structs.replace(question, id=number), own.Page)]
+    while pages[-1].more:
+        pages.append(connection.ask(own.NextPage(connection.next_number(), number), own.Page))
+    return pages

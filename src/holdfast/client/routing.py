@@ -8,7 +8,7 @@ from itertools import pairwise, repeat
 
 from holdfast import errors
 from holdfast.core.machine import Address
-from holdfast.core.placement.key import partition_of
+from holdfast.core.placement.key import partitions_of
 from holdfast.core.store.operations import Outcome, Status
 from holdfast.wire import own
 
@@ -108,10 +108,15 @@ class Group:
 
 def group_rows(keys: Sequence[bytes], partition_count: int) -> list[Group]:
     """The rows of a batch, by the partition of their key (in its stored form)."""
-    found: dict[int, list[int]] = {}
-    for row, key in enumerate(keys):
-        found.setdefault(partition_of(key, 0, partition_count), []).append(row)
-    return [Group(partition, rows) for partition, rows in sorted(found.items())]
+    return group_by(partitions_of(keys, partition_count), partition_count)
+
+
+def group_by(partitions: Iterable[int], partition_count: int) -> list[Group]:
+    """The rows of a batch, by their partitions."""
+    rows: list[list[int]] = [[] for _ in range(partition_count)]
+    for row, partition in enumerate(partitions):
+        rows[partition].append(row)
+    return [Group(partition, some) for partition, some in enumerate(rows) if some]
 
 
 def pack(
@@ -121,6 +126,12 @@ def pack(
     packed: list[Group] = []
     rows = size = 0
     for group in groups:
+        group_size = sum(map(sizes.__getitem__, group.rows))
+        if rows + len(group.rows) <= rows_max and size + group_size <= bytes_max:
+            packed.append(group)
+            rows += len(group.rows)
+            size += group_size
+            continue
         start = 0
         for at, row in enumerate(group.rows):
             if rows and (rows == rows_max or size + sizes[row] > bytes_max):

@@ -103,6 +103,7 @@ class Member:
         self.lane = Lane(self.me, settings, self.out, rules, self.log)
         self.lane.attach(rows)
         self.copies = Copies(self.me, settings, self.out, rules, rows, self.log, services)
+        self.copies.cuts.lane = self.lane
         self.recovered = recovered
         if recovered is not None:
             self.copies.stale.update(recovered.copies)

@@ -314,6 +314,9 @@ class Replicated(msgspec.Struct, frozen=True, array_like=True, tag=31):
 
     batches: list[int]
     partitions: list[int]
+    unkept: list[tuple[int, str, bytes, int]] = []
+    """Cuts among these records that this member could not keep, because its copy was filled past them: partition, map,
+    id of the cut, update counter."""
 
 
 class Enlist(msgspec.Struct, frozen=True, array_like=True, tag=32):

@@ -17,6 +17,8 @@ def deliver(member: Member, sender: MemberId, message: m.Message) -> None:
         case m.Replicate():
             member.copies.on_replicate(sender, message)
         case m.Replicated():
+            if message.unkept:
+                member.copies.cuts.not_kept(sender, message.unkept)
             member.lane.on_replicated(sender, message)
         case m.Forward():
             member.router.on_forward(sender, message)

@@ -16,6 +16,7 @@ RULES: dict[str, str] = {
     "failed-sync-stops": "A write or sync of the journal that fails is never tried again: the member stops.",
     "damage-ends": "What the journal holds behind a loss of blocks is not joined to what a copy held before it.",
     "fence": "A replica accepts records only from the primary it knows, at the same partition version.",
+    "cut-kept": "A cut is answered only when all sync backups keep it.",
     "monotonic-reads": "A member reads a backup only if it is not older than what the member was answered before.",
     "apply-once": "A request that was applied and comes again is answered with what it was answered.",
     "record-order": "A backup applies records in the order of the update counter, each once.",
@@ -53,6 +54,7 @@ DIRECTED = frozenset(
         "fill-durable",
         "failed-sync-stops",
         "damage-ends",
+        "cut-kept",
     }
 )
 """Those whose harm takes more luck than a campaign has, or more memory than its clients: directed tests show it."""

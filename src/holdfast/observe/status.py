@@ -108,6 +108,11 @@ def status_of(member: Member, files: dict[str, object] | None = None) -> dict[st
             "primary": sum(copy.entry_count() for copy in member.lane.in_office if copy is not None),
             "all": sum(copy.entry_count() for copy in member.copies.held.values()),
         },
+        "cuts": {
+            "kept": len(member.copies.cuts),
+            "marks": member.copies.cuts.pins,
+            "changed_keys": member.copies.cuts.changed,
+        },
         "files": files,
         "waits_for": [info.name for info in member.migrations.returns.missing] if _waits(member) else [],
         "full_disks": sorted(member.router.full.values()),

@@ -19,6 +19,7 @@ from holdfast.core.messages import MemberInfo
 from holdfast.core.migration.news import News, Number
 from holdfast.core.migration.services import Service, is_service, with_services
 from holdfast.core.placement.table import Row
+from holdfast.core.replication.cuts import Cuts
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import Done, EntryEvent, Outcome, Request
 from holdfast.core.store.partition import PartitionCopy
@@ -360,6 +361,10 @@ class Node:
         """The cluster's UUID; empty before this member is in one."""
         view = self.member.membership.view
         return view.cluster_id if view else ""
+
+    @property
+    def cuts(self) -> Cuts:
+        return self.member.copies.cuts
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000

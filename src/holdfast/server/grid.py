@@ -5,12 +5,13 @@ The member implements this; sessions of every protocol use nothing else. All cal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.core.migration.news import News, Number
 from holdfast.core.placement.table import Row
+from holdfast.core.replication.cuts import Cuts
 from holdfast.core.store.operations import Done, EntryEvent, Request
 from holdfast.core.store.partition import MapPartition, PartitionCopy
 from holdfast.wire import own
@@ -83,6 +84,9 @@ class Lane(Protocol):
         comes at once, while `acks` says how many it has to hear of.
         """
 
+    def when_all_held(self, partitions: Iterable[int], done: Callable[[bool], None]) -> None:
+        """Call `done` when every sync backup holds what was written to these partitions until now."""
+
     acks: int
     unknown_because: str
     """While `done(False)` is called: why nobody can say, in words."""
@@ -102,6 +106,10 @@ class Grid(Protocol):
     @property
     def lane(self) -> Lane:
         """This member's data lane."""
+
+    @property
+    def cuts(self) -> Cuts:
+        """The cuts that this member keeps."""
 
     def now_ns(self) -> int:
         """This member's monotonic clock."""

@@ -7,9 +7,7 @@ member no more than the references of one scan.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable
-from itertools import accumulate
 from typing import assert_never
 
 from holdfast.config import LimitSettings
@@ -18,11 +16,14 @@ from holdfast.core.machine import MemberId
 from holdfast.core.migration.news import News
 from holdfast.core.placement.key import partition_of
 from holdfast.core.replication.requests import ID_BYTES_MAX
-from holdfast.core.store.digest import RangeDigests, range_of
+from holdfast.core.store.digest import RangeDigests
 from holdfast.core.store.operations import DEFAULT_TTL, WHOLE, Op, Outcome, Request
-from holdfast.core.store.partition import Expiry, MapPartition, PartitionCopy
+from holdfast.core.store.partition import MapPartition, PartitionCopy
 from holdfast.errors import ProtocolError, TooLarge
+from holdfast.server import cuts
 from holdfast.server.grid import Grid
+from holdfast.server.scanning import FIELDS_MAX, Scanned
+from holdfast.server.storing import Stored
 from holdfast.wire import own
 
 WAITING_MAX = 1024
@@ -62,7 +63,7 @@ class OwnSession:
         self._admitted = False
         self._gone = False
         self._waiting = 0
-        self._scan: _Scanned | None = None
+        self._scan: Scanned | None = None
         self._watching: own.Watch | None = None
         self._end_watch: Callable[[], object] = _nothing
 
@@ -126,7 +127,9 @@ class OwnSession:
                 self._watch(question)
             case own.AskRanges():
                 self._ranges(question)
-            case own.Cut() | own.HoldCut() | own.AskHeads() | own.AskChanges():
+            case own.Cut() | own.HoldCut():
+                self._cut(question)
+            case own.AskHeads() | own.AskChanges():
                 self._fault(question.id, own.FaultKind.UNSUPPORTED, "not yet")
             case _:
                 assert_never(question)
@@ -322,6 +325,22 @@ class OwnSession:
             return own.FaultKind.TOO_LARGE, f"a value of more than {value_max} bytes (limits.value_bytes)"
         return None
 
+    # -- cuts
+
+    def _cut(self, question: own.Cut | own.HoldCut) -> None:
+        wrong = cuts.why_refused(self._grid, question)
+        if wrong is not None:
+            self._fault(question.id, *wrong)
+        elif isinstance(question, own.HoldCut):
+            self._say(cuts.hold(self._grid, question))
+        elif self._in_range(question.id, question.partitions) and self._may_wait(question.id):
+
+            def say(answer: own.Answer) -> None:
+                self._waiting -= 1
+                self._say(answer)
+
+            cuts.make(self._grid, question, say)
+
     # -- columns
 
     def _begin_scan(self, question: own.Scan) -> None:
@@ -329,13 +348,26 @@ class OwnSession:
         partition = question.partition
         if not self._in_range(question.id, [partition]):
             return
-        copy: PartitionCopy | None = self._lane.in_office[partition]
-        if copy is None and question.any_copy:
-            copy = self._grid.local_copy(partition)
-        if copy is None:
-            self._fault(question.id, own.FaultKind.MOVED, f"partition {partition} is not served here")
+        if question.fields is not None and len(question.fields) > FIELDS_MAX:
+            self._fault(question.id, own.FaultKind.MALFORMED, f"at most {FIELDS_MAX} fields are cut out")
             return
-        self._scan = _Scanned(question, copy.maps.get(question.map), self._grid.now_ns())
+        if question.cut:
+            pin = self._grid.cuts.find(question.cut, partition, question.map)
+            if pin is None:
+                detail = (
+                    f"cut {question.cut.hex()} of {question.map} in partition {partition} is not kept here"
+                )
+                self._fault(question.id, own.FaultKind.MOVED, detail)
+                return
+            self._scan = Scanned(question, None, pin.taken_ns, pin)
+        else:
+            copy: PartitionCopy | None = self._lane.in_office[partition]
+            if copy is None and question.any_copy:
+                copy = self._grid.local_copy(partition)
+            if copy is None:
+                self._fault(question.id, own.FaultKind.MOVED, f"partition {partition} is not served here")
+                return
+            self._scan = Scanned(question, copy.maps.get(question.map), self._grid.now_ns())
         self._page(question.id, self._scan)
 
     def _next_page(self, question: own.NextPage) -> None:
@@ -344,7 +376,7 @@ class OwnSession:
             return
         self._page(question.id, self._scan)
 
-    def _page(self, number: int, scan: _Scanned) -> None:
+    def _page(self, number: int, scan: Scanned) -> None:
         page = scan.take(number)
         if scan.ended:
             self._scan = None
@@ -362,49 +394,18 @@ class OwnSession:
                 put.id, own.FaultKind.PASSIVE, "the cluster is passive: entries can be read, not changed"
             )
             return
-        keys, values = put.columns.split()
-        if (
-            len(put.counts) != len(put.partitions)
-            or min(put.counts, default=0) < 0
-            or sum(put.counts) != len(keys)
-        ):
-            raise ProtocolError("the groups of PutColumns do not add up to its rows")
-        wrong = self._why_too_large(keys, values)
+        rows = Stored.read(put, self._grid.partition_count)
+        wrong = rows.why_wrong(LIFETIME_MS_MAX) or self._why_too_large(rows.keys, rows.values)
         if wrong is not None:
             self._fault(put.id, *wrong)
             return
-        count = self._grid.partition_count
-        at = 0
-        for partition, rows in zip(put.partitions, put.counts, strict=True):
-            for key in keys[at : at + rows]:
-                if partition_of(key, 0, count) != partition:
-                    raise ProtocolError(f"a key in the group of partition {partition} does not belong to it")
-            at += rows
-        self._store(put, keys, values)
-
-    def _store(self, put: own.PutColumns, keys: list[bytes], values: list[bytes]) -> None:
-        lane, name, ttl_ms = self._lane, put.map, put.ttl_ms
-        moved: list[int] = []
-        at = stored = 0
-        for partition, rows in zip(put.partitions, put.counts, strict=True):
-            copy = lane.serving[partition]
-            if copy is None:
-                moved.append(partition)
-            else:
-                for row in range(at, at + rows):
-                    lane.set(copy, name, keys[row], values[row], ttl_ms, DEFAULT_TTL, 0)
-                stored += rows
-            at += rows
-        if not stored:
-            self._say(own.PutDone(put.id, 0, moved, known=True))
-            return
         self._waiting += 1
 
-        def done(known: bool) -> None:
+        def say(answer: own.PutDone) -> None:
             self._waiting -= 1
-            self._say(own.PutDone(put.id, stored, moved, known, "" if known else lane.unknown_because))
+            self._say(answer)
 
-        lane.seal(done)
+        rows.store(self._grid, say)
 
     # -- answering
 
@@ -435,76 +436,6 @@ class OwnSession:
     def _say(self, answer: own.Answer) -> None:
         if not self._gone:
             self._send(own.frame(answer))
-
-
-class _Scanned:
-    """The entries of a map in one partition at one moment. Costs two references an entry, no copies."""
-
-    __slots__ = (
-        "_at",
-        "_expiries",
-        "_hashes",
-        "_keys",
-        "_now_ns",
-        "_values",
-        "bytes_max",
-        "counter",
-        "number",
-        "rows_max",
-    )
-
-    def __init__(self, question: own.Scan, held: MapPartition | None, now_ns: int) -> None:
-        self.number = question.id
-        self.rows_max = max(1, min(question.rows_max, own.PAGE_ROWS_MAX))
-        self.bytes_max = max(1, min(question.bytes_max, own.PAGE_BYTES_MAX))
-        self.counter = held.counter if held is not None else 0
-        self._keys: list[bytes] = []
-        self._values: list[bytes] = []
-        self._at = 0
-        self._now_ns = now_ns
-        self._expiries: list[Expiry | None] = []
-        self._hashes: list[int] = []
-        if held is None:
-            return
-        wanted = frozenset(question.ranges)
-        items = [item for item in held.entries.items() if range_of(item[0]) in wanted] if wanted else None
-        if held.expiries and not question.any_copy:
-            some = held.entries.items() if items is None else items
-            items = [item for item in some if not held.expired(item[0], now_ns, touch=False)]
-        if items is None:
-            self._keys = list(held.entries)
-            self._values = list(held.entries.values())
-        else:
-            self._keys = [key for key, _ in items]
-            self._values = [value for _, value in items]
-        if question.any_copy and held.expiries:
-            self._expiries = [held.expiries.get(key) for key in self._keys]
-        if question.any_copy and held.hashes:
-            self._hashes = [held.hashes.get(key, 0) for key in self._keys]
-
-    @property
-    def ended(self) -> bool:
-        """Whether every row was taken."""
-        return self._at >= len(self._keys)
-
-    def take(self, number: int) -> own.Page:
-        """The next rows, as many as a page holds, in answer to the question `number`."""
-        keys = self._keys[self._at : self._at + self.rows_max]
-        values = self._values[self._at : self._at + self.rows_max]
-        sizes = [len(key) + len(value) for key, value in zip(keys, values, strict=True)]
-        rows = bisect_left(list(accumulate(sizes)), self.bytes_max) + 1
-        taken = slice(self._at, self._at + min(rows, len(keys)))
-        self._at = taken.stop
-        expiries = self._expiries[taken]
-        return own.Page(
-            number,
-            not self.ended,
-            self.counter,
-            own.ColumnBatch.of(keys[:rows], values[:rows]),
-            [one.remaining_ttl_ms(self._now_ns) if one else 0 for one in expiries],
-            [one.max_idle_ms if one else 0 for one in expiries],
-            self._hashes[taken],
-        )
 
 
 def _nothing() -> None:

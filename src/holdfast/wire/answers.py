@@ -115,6 +115,8 @@ class Page(msgspec.Struct, frozen=True, array_like=True, tag=69):
     max_idles_ms: list[int] = []
     key_hashes: list[int] = []
     """The same for the partition-hash words of keys."""
+    term: int = 0
+    """Of a scan at a cut: the term of its update. With the counter it says which history this is of."""
 
 
 class PutDone(msgspec.Struct, frozen=True, array_like=True, tag=70):

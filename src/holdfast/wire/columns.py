@@ -5,12 +5,18 @@ A client may use the bytes where they lie, while a member needs nothing but `byt
 
 from __future__ import annotations
 
-import struct
-from itertools import accumulate, pairwise
+from array import array
+from itertools import accumulate, islice, pairwise
+from operator import le
 
 import msgspec
 
 from holdfast.errors import ProtocolError, TooLarge
+
+_INT32 = "i"
+assert array(_INT32).itemsize == 4, "offsets are int32"
+_BIG_ENDIAN = array(_INT32, [1]).tobytes()[0] == 0
+"""Whether this machine is."""
 
 
 class ColumnBatch(msgspec.Struct, frozen=True, array_like=True):
@@ -46,13 +52,18 @@ def _offsets(cells: list[bytes]) -> bytes:
     ends = list(accumulate(map(len, cells), initial=0))
     if ends[-1] > 0x7FFF_FFFF:
         raise TooLarge(f"a column of {ends[-1]} bytes; the most is 2 GiB. Send fewer rows at a time")
-    return struct.pack(f"<{len(ends)}i", *ends)
+    packed = array(_INT32, ends)
+    if _BIG_ENDIAN:
+        packed.byteswap()
+    return packed.tobytes()
 
 
 def _cut(rows: int, offsets: bytes, blob: bytes) -> list[bytes]:
     if rows < 0 or len(offsets) != 4 * (rows + 1):
         raise ProtocolError(f"{rows} rows with {len(offsets)} bytes of offsets")
-    ends = struct.unpack(f"<{rows + 1}i", offsets)
-    if ends[0] != 0 or ends[-1] != len(blob) or any(start > end for start, end in pairwise(ends)):
+    ends = array(_INT32, offsets)
+    if _BIG_ENDIAN:
+        ends.byteswap()
+    if ends[0] != 0 or ends[-1] != len(blob) or not all(map(le, ends, islice(ends, 1, None))):
         raise ProtocolError("the offsets of a column do not fit its bytes")
     return [blob[start:end] for start, end in pairwise(ends)]

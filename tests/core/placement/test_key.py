@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.placement.key import index_of, partition_of
+from holdfast.core.placement import key as key_module
+from holdfast.core.placement.key import index_of, partition_of, partitions_of
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # the client still imports asyncore
@@ -49,3 +50,13 @@ def test_a_hash_word_replaces_the_payloads_hash(key_hash: int, count: int) -> No
 
 def test_the_lowest_int_goes_to_zero() -> None:
     assert partition_of(TYPE_ID + b"x", -(2**31), 271) == 0
+
+
+@given(st.lists(st.binary(min_size=4, max_size=20), max_size=20), st.integers(1, 1000))
+def test_many_keys_at_once_go_where_each_of_them_goes(keys: list[bytes], count: int) -> None:
+    assert partitions_of(keys, count) == [partition_of(key, 0, count) for key in keys]
+
+
+def test_the_lowest_hash_goes_to_the_first_partition_also_among_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_module, "murmur3", lambda payload, seed: -(2**31))
+    assert partitions_of([TYPE_ID + b"x"], 271) == [0]

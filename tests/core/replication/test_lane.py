@@ -328,3 +328,23 @@ def test_an_async_backup_that_is_far_behind_is_waited_for_but_not_for_ever() -> 
     primary.write("c", 0)
     primary.acknowledge(BEN, primary.sent()[BEN][0])
     assert primary.told["c"] is True
+
+
+def test_everything_written_to_some_partitions_can_be_waited_for(primary: Primary) -> None:
+    primary.write("even", 0)
+    first = primary.sent()
+    primary.write("odd", 1)
+    second = primary.sent()
+    asked: list[bool] = []
+    primary.lane.when_all_held([2, 3], asked.append)
+    assert asked == [True], "nothing was written there"
+    primary.lane.when_all_held([0, 1, 2], asked.append)
+    primary.write("later", 0)
+    primary.acknowledge(CAL, second[CAL][0])
+    assert asked == [True]
+    primary.acknowledge(BEN, first[BEN][0])
+    assert asked == [True, True], "what was written later is not waited for"
+    primary.write("lost", 2)
+    primary.lane.when_all_held([2], asked.append)
+    primary.lane.abandon(2)
+    assert asked == [True, True, False]

@@ -7,10 +7,14 @@ request.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from holdfast.core.machine import MILLISECOND
+from holdfast.config import Settings
+from holdfast.core.machine import MILLISECOND, MemberId
 from holdfast.core.migration.news import News, Number
+from holdfast.core.placement.table import Row
+from holdfast.core.replication.cuts import Cuts
+from holdfast.core.rules import Rules
 from holdfast.core.store.operations import (
     DEFAULT_TTL,
     WHOLE,
@@ -23,7 +27,7 @@ from holdfast.core.store.operations import (
     Status,
     Value,
 )
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.store.partition import Change, MapPartition, PartitionCopy
 from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.wire import own
 
@@ -41,6 +45,7 @@ class OneLane:
         self.listening: dict[str, int] = {}
         self.seals: list[Callable[[bool], None]] = []
         self.unknown_because = "the test says so"
+        self.asked_for_all: list[list[int]] = []
 
     @property
     def in_office(self) -> list[PartitionCopy | None]:
@@ -76,6 +81,19 @@ class OneLane:
         self.read(copy, name, key)
         return self.grid.take_out(copy.open(name), key, EventKind.REMOVED)
 
+    def log(
+        self, copy: PartitionCopy, held: MapPartition, change: Change, key: bytes = b"", *, ttl_ms: int = 0
+    ) -> None:
+        held.updates.next()
+
+    def expire(self, copy: PartitionCopy, held: MapPartition, limit: int) -> None:
+        for key in held.due(self.grid.now, limit):
+            self.grid.take_out(held, key, EventKind.EXPIRED)
+
+    def when_all_held(self, partitions: Iterable[int], done: Callable[[bool], None]) -> None:
+        self.asked_for_all.append(list(partitions))
+        self.seal(done)
+
     def seal(self, done: Callable[[bool], None]) -> None:
         if self.grid.verdict is None:
             self.seals.append(done)
@@ -109,6 +127,14 @@ class OneMemberGrid:
             {ME: list(range(partition_count))},
         )
         self.lane = OneLane(self)
+        self.cuts = Cuts(
+            MemberId(ME),
+            Settings(),
+            Rules(),
+            row=lambda partition: Row(1, (MemberId(ME),)),
+            now_ns=lambda: self.now,
+        )
+        self.cuts.lane = self.lane  # type: ignore[assignment]  # as much of one as it needs
         self.passive = False
         self.configured_maps: set[str] = set()
         self.master = ME

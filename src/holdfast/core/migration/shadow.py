@@ -144,6 +144,8 @@ class FilledMap:
         held.enter(term)
         if record.change is Change.CLEAR:
             self._clear(record.counter)
+        elif record.change is Change.PIN:
+            pass  # nothing changes, and who is being filled keeps no cut
         elif not self._whole(record.key):
             held.change(record, now_ns)
         elif self._is_new(record.key, record.counter):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from mmh3 import mmh3_32_sintdigest as murmur3
 
 SEED = 0x01000193
@@ -21,6 +23,14 @@ def partition_of(key: bytes, key_hash: int, partition_count: int) -> int:
     payload. 0 means that the client set none.
     """
     return index_of(key_hash or murmur3(key[TYPE_ID_BYTES:], SEED), partition_count)
+
+
+def partitions_of(keys: Iterable[bytes], partition_count: int) -> list[int]:
+    """The partition of each of these keys, of which none carries a hash word; for many at once."""
+    return [
+        abs(found) % partition_count if (found := murmur3(key[TYPE_ID_BYTES:], SEED)) != LOWEST_INT32 else 0
+        for key in keys
+    ]
 
 
 def index_of(key_hash: int, partition_count: int) -> int:

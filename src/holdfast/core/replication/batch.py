@@ -82,3 +82,18 @@ class Batch:
         if not self.on_disk:
             words.append("this member's own disk")
         return ", ".join(words)
+
+
+def when_all_done(batches: list[Batch], done: Told, now_ns: int) -> None:
+    """Call `done` once, when all of these are done; with False when of one of them that is not known."""
+    left, well = len(batches), True
+
+    def told(known: bool) -> None:
+        nonlocal left, well
+        left, well = left - 1, well and known
+        if not left:
+            done(well)
+
+    for batch in batches:
+        batch.told.append(told)
+        batch.asked_ns = now_ns

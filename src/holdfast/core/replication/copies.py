@@ -22,6 +22,7 @@ from holdfast.core.machine import MemberId, Outbox
 from holdfast.core.messages import Ack, Enlist, Enlisted, Replicate, Replicated, Section
 from holdfast.core.migration.services import Endpoint, MigrationEvent, Service, Services
 from holdfast.core.placement.table import Row
+from holdfast.core.replication.cuts import Cuts
 from holdfast.core.rules import Rules
 from holdfast.core.store.partition import FOLD_AT, Change, JournalMode, MapPartition, PartitionCopy, Record
 from holdfast.errors import InvariantBroken
@@ -51,6 +52,8 @@ class Copies:
         self._disk_acks = rules.holds("durable-ack")
         self._awaits_disk = False
         """Whether something of the message that is being taken has to be durable before it is acknowledged."""
+        self._unkept: list[tuple[int, str, bytes, int]] = []
+        """Cuts in that message which this member could not keep."""
         self._settings = settings
         self.request_ids = settings.replication.request_ids
         """How many requests a copy remembers."""
@@ -73,6 +76,7 @@ class Copies:
         """Told when records of a partition were taken that somebody watches."""
         self.watched: set[int] = set()
         """The partitions of which `applied` is told."""
+        self.cuts = Cuts(me, settings, rules, row=rows.__getitem__, now_ns=lambda: out.now_ns)
         self._terms = rules.holds("term")
         self._tail_bytes = settings.replication.tail_bytes
         self.services = Services(me, self.held, self, services)
@@ -83,9 +87,10 @@ class Copies:
     def on_replicate(self, sender: MemberId, message: Replicate) -> None:
         """Take the records that may be taken now; acknowledge these, keep the early ones."""
         self._awaits_disk = False
+        self._unkept = []
         taken = [section.partition for section in message.sections if self._take(sender, message, section)]
         if taken:
-            answer = Replicated(message.batches, taken)
+            answer = Replicated(message.batches, taken, self._unkept)
             acks = self._acks_of(message, taken) if message.acks else []
 
             def tell() -> None:
@@ -220,9 +225,14 @@ class Copies:
                     continue
                 held = self.open(copy, record.map)
             if self._ordered and record.counter <= held.updates.lwm:
+                if record.change is Change.PIN and not self.cuts.has(section.partition, record):
+                    # This copy was filled past it, and holds its update, but cannot tell any more what was there then.
+                    self._unkept.append((section.partition, record.map, record.key, record.counter))
                 continue
             held.enter(section.term)
             held.apply(record, now_ns)
+            if record.change is Change.PIN:
+                self.cuts.keep(record.key, section.partition, held, record.ttl_ms)
             copy.requests.note(record.request)
             applied.append(record)
             if record.change is not Change.CALL:
@@ -371,7 +381,8 @@ class Copies:
     # -- from time to time
 
     def sweep(self) -> None:
-        """Forget deadlines that are over in copies of which this member is not the primary."""
+        """Forget deadlines that are over in copies of which this member is not the primary, and cuts that are over."""
+        self.cuts.sweep()
         for copy in self.held.values():
             for held in copy:
                 if held.deadlines:

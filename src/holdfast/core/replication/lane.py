@@ -17,7 +17,7 @@ destination of a running migration of those partitions, holds it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -27,7 +27,7 @@ from holdfast.core.machine import MILLISECOND, SECOND, MemberId, Outbox
 from holdfast.core.messages import Ack, Replicate, Replicated, Section
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.backlog import RECORD_BYTES, Backlog
-from holdfast.core.replication.batch import NOBODY, Batch, Told
+from holdfast.core.replication.batch import NOBODY, Batch, Told, when_all_done
 from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.requests import id_of, mark_of
 from holdfast.core.rules import Rules
@@ -232,6 +232,19 @@ class Lane:
         # This member may have applied it as a backup, and not have it on its disk yet.
         self._log.when_durable(lambda: done(True))
 
+    def when_all_held(self, partitions: Iterable[int], done: Told) -> None:
+        """Call `done` when everybody who must hold what was written to these partitions until now does."""
+        waiting = {
+            batch.number: batch
+            for partition in partitions
+            for batch in self._of_partition.get(partition, {}).values()
+            if batch.need or not batch.on_disk
+        }
+        if waiting:
+            when_all_done(list(waiting.values()), done, self._out.now_ns)
+        else:
+            self._log.when_durable(lambda: done(True))
+
     def emit(
         self,
         kind: EventKind,
@@ -262,15 +275,18 @@ class Lane:
 
     def sweep(self, limit: int) -> None:
         """Remove entries whose time is over, up to `limit` in each map and partition; seals its own batch."""
-        now_ns = self._out.now_ns
         for copy in self.serving:
             if copy is None:
                 continue
             for held in copy:
                 if held.deadlines:
-                    for key in held.due(now_ns, limit):
-                        self._expire(copy, held, key)
+                    self.expire(copy, held, limit)
         self.seal(lambda known: None)
+
+    def expire(self, copy: PartitionCopy, held: MapPartition, limit: int) -> None:
+        """Remove up to `limit` entries of a map whose time is over."""
+        for key in held.due(self._out.now_ns, limit):
+            self._expire(copy, held, key)
 
     # -- batches
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from enum import IntEnum, unique
 from heapq import heappop, heappush, heapreplace
 from itertools import chain
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import mmh3
 import msgspec
@@ -25,9 +25,12 @@ from holdfast.core.replication.history import Tail
 from holdfast.core.replication.requests import KEPT, Remembered
 from holdfast.core.store.digest import RangeDigests, entry_digest, whole
 
+if TYPE_CHECKING:
+    from holdfast.core.replication.cuts import Pin
+
 FOREVER = 0
 FOLD_AT = 256
-"""So many keys may have changed since the digests were brought up to date; each keeps its former value alive."""
+"""So many keys may have changed since digests and cuts were brought up to date; each keeps its former value alive."""
 JournalMode = Literal["off", "sync", "lazy"]
 
 
@@ -42,6 +45,9 @@ class Change(IntEnum):
     CLEAR = 4
     CALL = 5
     """An update of a service: its share does as `value` says."""
+    PIN = 6
+    """Nothing changes: whoever applies it as a live copy keeps what the map holds now (`core.replication.cuts`). The
+    key is the id of the cut, `ttl_ms` its lease."""
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -105,6 +111,7 @@ class MapPartition:
         "journal",
         "lineage",
         "name",
+        "pins",
         "recorded",
         "sync",
         "tail",
@@ -136,8 +143,10 @@ class MapPartition:
         """The last updates, if they are kept."""
         self._digests: RangeDigests | None = None
         self.touched: dict[bytes, bytes | None] | None = None
-        """While digests are kept: the keys that have changed since they were brought up to date, with the value that
-        each had then. None: no digests are kept."""
+        """While digests or pins are kept: the keys that have changed since they were brought up to date, with the value
+        that each had then. None: neither is kept."""
+        self.pins: tuple[Pin, ...] = ()
+        """Cuts that need to know of changes."""
 
     @property
     def counter(self) -> int:
@@ -211,12 +220,18 @@ class MapPartition:
 
     def wipe(self) -> None:
         """Take every entry out; the update counter stays."""
+        for pin in self.pins:
+            pin.absorb(self.touched or {})
+            pin.complete(self.entries)
+        self.pins = ()
         self.entries.clear()
         self.expiries.clear()
         self.hashes.clear()
         self.deadlines.clear()
-        if self.touched is not None:
+        if self._digests is not None:
             self._digests, self.touched = RangeDigests(), {}
+        else:
+            self.touched = None
 
     def apply(self, record: Record, now_ns: int) -> None:
         """Do as a primary's record says, and note that its update is held."""
@@ -233,8 +248,10 @@ class MapPartition:
         elif change is Change.EXPIRY:
             if record.key in self.entries:
                 self.schedule(record.key, record.ttl_ms, record.max_idle_ms, now_ns)
-        else:
+        elif change is Change.CLEAR:
             self.wipe()
+        else:
+            assert change is Change.PIN, change
 
     def keep(self, term: int, records: list[Record], limit: int) -> None:
         """Remember these updates, which were applied in the order of the counter, in a tail of so many bytes."""
@@ -302,25 +319,42 @@ class MapPartition:
 
     def digests(self) -> list[int]:
         """The digests of the 64 key ranges. From the first time on they are kept, at some cost for each change."""
+        self.fold()
         if self.touched is None or self._digests is None:
             self._digests = RangeDigests()
             self._digests.sums = RangeDigests.digests(self.entries)
             self.touched = {}
-        else:
-            self.fold()
         return self._digests.sums
 
     def fold(self) -> None:
-        """Bring the digests up to date, if they are kept."""
-        touched, digests = self.touched, self._digests
-        if not touched or digests is None:
+        """Bring digests and pins up to date, if any are kept."""
+        touched = self.touched
+        if not touched:
             return
         self.touched = {}
-        digests.follow(touched, self.entries)
+        if self._digests is not None:
+            self._digests.follow(touched, self.entries)
+        for pin in self.pins:
+            pin.absorb(touched)
 
     def no_digests(self) -> None:
         """Keep no digests, until they are asked for."""
-        self._digests = self.touched = None
+        self._digests = None
+        if not self.pins:
+            self.touched = None
+
+    def pin(self, pin: Pin) -> None:
+        """Tell it of every change from now on."""
+        self.fold()
+        if self.touched is None:
+            self.touched = {}
+        self.pins = (*self.pins, pin)
+
+    def unpin(self, pin: Pin) -> None:
+        """Tell it of nothing more."""
+        self.pins = tuple(one for one in self.pins if one is not pin)
+        if not self.pins and self._digests is None:
+            self.touched = None
 
     def damaged(self, *, adopt: bool) -> list[int]:
         """Key ranges whose content is not what the updates have made of it; `adopt`: count it as it is from now on.

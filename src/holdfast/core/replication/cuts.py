@@ -1,0 +1,352 @@
+"""Cuts: maps as they were at one moment of each partition, kept for reading while the partitions go on (S1, S2).
+
+- C-1: A cut is a record in the history of a map in a partition (`Change.PIN`). The primary and every backup that apply
+  it in its turn keep a *pin*: what the map held after that update. All pins of one record are equal.
+- C-2: No entry is copied. A pin remembers the former value of each key that has changed since. Where no pin is kept, a
+  write costs what it did before.
+- C-3: It is answered when all sync backups keep it and the row is still the one that named them: every holder that the
+  answer names has applied the record in its turn. Else it is taken again, at a later update. (A backup that is filled
+  past the record meanwhile says so.)
+- C-4: What has ended is taken out before the cut, so that no clock has a say in what a pin holds.
+- C-5: A pin stays right when the copy is dropped, replaced or cleared. It is kept until the lease of its cut ends.
+
+Copies that are filled, recovered or repaired hold the updates of a cut, but not the cut: they are not named as holders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from holdfast.config import Settings
+from holdfast.core.machine import MILLISECOND, MemberId
+from holdfast.core.placement.table import Row
+from holdfast.core.rules import Rules
+from holdfast.core.store.partition import Change, Expiry, MapPartition, PartitionCopy, Record
+
+if TYPE_CHECKING:
+    from holdfast.core.replication.lane import Lane
+
+CUTS_MAX = 64
+"""Cuts that a member begins to keep for clients; those that others have begun do not count."""
+LEASE_MS_MAX = 7 * 24 * 3600 * 1000
+NO_LIMIT = 1 << 62
+
+
+class Pin:
+    """What one map held in one partition at a cut. It reads the map's copy as it is now, and what has changed since."""
+
+    __slots__ = (
+        "_held",
+        "_overlay",
+        "counter",
+        "entries",
+        "expiries",
+        "hashes",
+        "holders",
+        "known",
+        "map",
+        "partition",
+        "refused",
+        "taken_ns",
+        "term",
+    )
+
+    def __init__(self, partition: int, held: MapPartition, now_ns: int) -> None:
+        """From now on; the last update of `held` is the one of the cut."""
+        self.partition = partition
+        self.map = held.name
+        self.counter = held.counter
+        self.term = held.term
+        self.entries = len(held.entries)
+        self.taken_ns = now_ns
+        """By this member's clock: what is left of times to live is told as it was then."""
+        self.expiries: dict[bytes, Expiry] = held.expiries.copy()
+        self.hashes: dict[bytes, int] = held.hashes.copy()
+        self.holders: tuple[MemberId, ...] = ()
+        """On the primary that made it: who keeps it, once it is known."""
+        self.known = False
+        """On that primary: whether all holders have said that they keep it."""
+        self.refused = False
+        """On that primary: whether a holder has said that it does not keep it."""
+        self._held: MapPartition | None = held
+        """None when everything is in the overlay."""
+        self._overlay: dict[bytes, bytes | None] = {}
+        """Keys that have changed since, with what they had at the cut; None: nothing."""
+        held.pin(self)
+
+    def absorb(self, touched: dict[bytes, bytes | None]) -> None:
+        """These keys have changed, from what is given: that counts for those of which nothing is known yet."""
+        overlay = self._overlay
+        if not overlay:
+            overlay.update(touched)
+            return
+        for key, value in touched.items():
+            if key not in overlay:
+                overlay[key] = value
+
+    def hide(self, keys: Sequence[bytes]) -> None:
+        """These entries were over at the cut, and are still there."""
+        self._overlay.update(dict.fromkeys(keys))
+        self.entries -= len(keys)
+
+    def complete(self, entries: dict[bytes, bytes]) -> None:
+        """All entries, which are these, are about to go; changes until now have been absorbed."""
+        whole: dict[bytes, bytes | None] = {**entries, **self._overlay}
+        self._overlay = {key: value for key, value in whole.items() if value is not None}
+        self._held = None
+
+    def release(self) -> None:
+        """It is over: nothing is kept for it any more."""
+        held, self._held = self._held, None
+        self._overlay = {}
+        if held is not None:
+            held.unpin(self)
+
+    def content(self) -> dict[bytes, bytes]:
+        """All entries at the cut. Not to be changed, and of use until the member does something else."""
+        held = self._held
+        if held is None:
+            return self._overlay  # type: ignore[return-value]  # without None once it is complete
+        held.fold()
+        overlay = self._overlay
+        if not overlay:
+            return held.entries
+        merged: dict[bytes, bytes | None] = {**held.entries, **overlay}
+        return {key: value for key, value in merged.items() if value is not None}
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key at the cut; None: it was not there."""
+        held = self._held
+        if held is None:
+            return self._overlay.get(key)
+        held.fold()
+        return self._overlay[key] if key in self._overlay else held.entries.get(key)
+
+    @property
+    def changed(self) -> int:
+        """How many keys it remembers by itself."""
+        return len(self._overlay)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """One cut on this member."""
+
+    lease_ms: int
+    until_ns: int
+    pins: dict[tuple[int, str], Pin] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Taken:
+    """What has become of a cut through some partitions."""
+
+    pins: list[Pin] = field(default_factory=list)
+    unwritten: list[tuple[int, str]] = field(default_factory=list)
+    """Partitions, and maps of which nothing was ever written there: nothing is kept."""
+    moved: list[int] = field(default_factory=list)
+    """Partitions that are not served here, or have changed hands meanwhile."""
+    known: bool = True
+    why: str = ""
+    """Why it is not known whether all sync backups keep it."""
+
+
+class Cuts:
+    """The cuts that this member keeps, as primary or backup."""
+
+    def __init__(
+        self,
+        me: MemberId,
+        settings: Settings,
+        rules: Rules,
+        *,
+        row: Callable[[int], Row],
+        now_ns: Callable[[], int],
+    ) -> None:
+        """`row`: the row of a partition as this member knows it; `now_ns`: the time of the present step."""
+        self._me = me
+        self._settings = settings
+        self._row = row
+        self._now_ns = now_ns
+        self._when_kept = rules.holds("cut-kept")
+        self._kept: dict[bytes, _Kept] = {}
+        self.lane: Lane
+        """Of this member; set when there is one."""
+
+    # -- the primary
+
+    @property
+    def full(self) -> bool:
+        """Whether this member begins no other cut now."""
+        return len(self._kept) >= CUTS_MAX
+
+    def keeps(self, cut: bytes) -> bool:
+        """Whether anything is kept here for this cut."""
+        return cut in self._kept
+
+    def take(
+        self,
+        cut: bytes,
+        maps: Sequence[str],
+        partitions: Sequence[int],
+        lease_ms: int,
+        done: Callable[[Taken], None],
+        *,
+        passive: bool = False,
+    ) -> None:
+        """Keep these maps as they are now, here and on the backups, in those of these partitions that are served here.
+
+        `done` is called once, when all sync backups keep them or when that cannot be known. What this member has made
+        known for the same cut before stays as it was. `passive`: nothing may be changed, so nobody but this member
+        keeps it.
+        """
+        lane, taken = self.lane, Taken()
+        named: list[tuple[PartitionCopy, int, Pin]] = []
+        serving = lane.in_office if passive else lane.serving
+        for partition in dict.fromkeys(partitions):
+            copy = serving[partition]
+            if copy is None:
+                taken.moved.append(partition)
+                continue
+            version = self._row(partition).version
+            for name in dict.fromkeys(maps):
+                pin = self._pin(cut, copy, name, lease_ms, passive=passive)
+                if pin is None:
+                    taken.unwritten.append((partition, name))
+                else:
+                    taken.pins.append(pin)
+                    named.append((copy, version, pin))
+
+        def held(known: bool) -> None:
+            if known:
+                self._confirm(cut, named, taken)
+            else:
+                taken.pins, taken.known, taken.why = [], False, lane.unknown_because
+            done(taken)
+
+        if self._when_kept:
+            lane.seal(held)
+        else:
+            lane.seal(lambda known: None)
+            held(known=True)
+
+    def _pin(self, cut: bytes, copy: PartitionCopy, name: str, lease_ms: int, *, passive: bool) -> Pin | None:
+        held = copy.maps.get(name)
+        if held is None or not held.counter:
+            return None
+        kept = self._kept.get(cut)
+        before = kept.pins.get((copy.partition, name)) if kept is not None else None
+        if before is not None and before.known:
+            return before
+        holders = [self._me]
+        if not passive:
+            self.lane.expire(copy, held, NO_LIMIT)
+            self.lane.log(copy, held, Change.PIN, cut, ttl_ms=lease_ms)
+            backups = self._row(copy.partition).holding[1 : 1 + self._settings.map(name).backups]
+            holders += [member for member in backups if member is not None]
+        pin = self.keep(cut, copy.partition, held, lease_ms)
+        if passive:
+            now_ns = self._now_ns()
+            pin.hide([key for key, expiry in held.expiries.items() if expiry.deadline_ns() <= now_ns])
+        pin.holders = tuple(holders)
+        return pin
+
+    def _confirm(self, cut: bytes, named: list[tuple[PartitionCopy, int, Pin]], taken: Taken) -> None:
+        """All have acknowledged: who was named as a holder is one, if the row is still the same (C-3)."""
+        kept = self._kept.get(cut)
+        changed: set[int] = set()
+        for copy, version, pin in named:
+            same = kept is not None and kept.pins.get((pin.partition, pin.map)) is pin
+            if pin.known:
+                continue
+            if (
+                same
+                and not pin.refused
+                and self.lane.in_office[pin.partition] is copy
+                and self._row(pin.partition).version == version
+            ):
+                pin.known = True
+            else:
+                changed.add(pin.partition)
+        if changed:
+            taken.pins = [pin for pin in taken.pins if pin.partition not in changed]
+            taken.unwritten = [one for one in taken.unwritten if one[0] not in changed]
+            taken.moved += sorted(changed)
+
+    def not_kept(self, sender: MemberId, unkept: Sequence[tuple[int, str, bytes, int]]) -> None:
+        """This backup holds the records of these cuts, but keeps no pins: they are void, if it was to be a holder."""
+        for partition, name, cut, counter in unkept:
+            kept = self._kept.get(cut)
+            pin = kept.pins.get((partition, name)) if kept is not None else None
+            if pin is not None and pin.counter == counter and sender in pin.holders:
+                pin.refused = True
+
+    # -- primary and backup
+
+    def has(self, partition: int, record: Record) -> bool:
+        """Whether the pin that this record asks for is kept here."""
+        kept = self._kept.get(record.key)
+        pin = kept.pins.get((partition, record.map)) if kept is not None else None
+        return pin is not None and pin.counter == record.counter
+
+    def keep(self, cut: bytes, partition: int, held: MapPartition, lease_ms: int) -> Pin:
+        """Keep what the map holds here now; instead of what was kept for the same cut before."""
+        kept = self._kept.get(cut)
+        if kept is None:
+            kept = self._kept[cut] = _Kept(lease_ms, 0)
+        kept.lease_ms = max(1, lease_ms)
+        self._renew(kept)
+        before = kept.pins.pop((partition, held.name), None)
+        if before is not None:
+            before.release()
+        pin = kept.pins[partition, held.name] = Pin(partition, held, self._now_ns())
+        return pin
+
+    def find(self, cut: bytes, partition: int, name: str) -> Pin | None:
+        """What is kept here of a map in a partition, None if nothing is; renews the lease."""
+        kept = self._kept.get(cut)
+        if kept is None:
+            return None
+        self._renew(kept)
+        return kept.pins.get((partition, name))
+
+    def hold(self, cut: bytes, lease_ms: int) -> int:
+        """Keep the cut for so long from now on; 0: forget it. Answers of how many maps in partitions it is."""
+        kept = self._kept.get(cut)
+        if kept is None:
+            return 0
+        count = len(kept.pins)
+        if lease_ms:
+            kept.lease_ms = lease_ms
+            self._renew(kept)
+        else:
+            self._end(cut)
+        return count
+
+    def _renew(self, kept: _Kept) -> None:
+        kept.until_ns = self._now_ns() + kept.lease_ms * MILLISECOND
+
+    def _end(self, cut: bytes) -> None:
+        for pin in self._kept.pop(cut).pins.values():
+            pin.release()
+
+    def sweep(self) -> None:
+        """Forget cuts whose lease is over."""
+        now_ns = self._now_ns()
+        for cut in [cut for cut, kept in self._kept.items() if kept.until_ns <= now_ns]:
+            self._end(cut)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def pins(self) -> int:
+        """How many maps in partitions are kept, of all cuts together."""
+        return sum(len(kept.pins) for kept in self._kept.values())
+
+    @property
+    def changed(self) -> int:
+        """How many former values are kept for them."""
+        return sum(pin.changed for kept in self._kept.values() for pin in kept.pins.values())
