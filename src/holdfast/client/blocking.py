@@ -132,6 +132,10 @@ class Client:
         self._stale = False
         return self._known
 
+    def known_table(self, *, fresh: bool = False) -> Table:
+        """The table that was read last, which may be old; `fresh`: the same as `table()`."""
+        return self.table() if fresh else self._table()
+
     # -- single operations
 
     def execute(self, request: Request, *, idempotent: bool = False) -> Value:

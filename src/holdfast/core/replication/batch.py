@@ -7,6 +7,8 @@ from collections.abc import Callable
 from holdfast.core.store.partition import MapPartition, Record
 
 Told = Callable[[bool], None]
+Written = tuple[int, MapPartition, Record]
+"""Partition, the map's share of it, and what was done to it."""
 NOBODY: frozenset[str] = frozenset()
 NAMED = 5
 """Of more partitions that miss an acknowledgement only the count is told."""
@@ -82,3 +84,15 @@ class Batch:
         if not self.on_disk:
             words.append("this member's own disk")
         return ", ".join(words)
+
+
+def by_map(records: list[Written]) -> dict[tuple[int, MapPartition], list[Record]]:
+    """The records of each map and partition, in the order of the writes."""
+    found: dict[tuple[int, MapPartition], list[Record]] = {}
+    for partition, held, record in records:
+        part = found.get((partition, held))
+        if part is None:
+            found[partition, held] = [record]
+        else:
+            part.append(record)
+    return found
