@@ -88,6 +88,8 @@ WRONG = {
     "[maps.x]\nbackup = 1": "unknown key maps.x.backup; did you mean backups?",
     "[maps.x]\nbackups = 7": "maps.x.backups = 7 is not allowed: it must be a whole number from 0 to 6",
     "[maps.x]\nbackups = 4\nasync_backups = 3": "maps.x.async_backups = 3 are 7 together: at most 6",
+    "[maps.x]\nchanges_bytes = 5000": "maps.x.changes_bytes = 5000 is not allowed: a reader would be behind at once",
+    "[maps.x]\nchanges_bytes = -1": "maps.x.changes_bytes = -1 is not allowed",
     "[maps.x]\nbackups = true": "maps.x.backups = True is not allowed",
     "[maps.x]\nbackups = '1'": "maps.x.backups = '1' is not allowed",
     "[maps.'']\nbackups = 1": "the name of a map has 1 to 250 characters",

@@ -8,6 +8,7 @@
     │   ├── Unknown              it may or may not have been applied
     │   └── Standing             an order that was taken, and is not carried out yet
     ├── CutLost                  what was to be read at a cut is kept by nobody any more
+    ├── ChangesGone              changes that a reader has not seen yet are forgotten by everybody
     ├── ProtocolError            bytes from a peer or client that break the protocol
     ├── JournalBroken            the disk failed, or its files cannot be believed; the member stops
     └── InvariantBroken          a bug in Holdfast; the member stops
@@ -75,6 +76,26 @@ class Standing(RequestError):
 
 class CutLost(HoldfastError):
     """Nobody keeps the cut any more: its lease has ended, or all who kept it are gone. Take a new one."""
+
+
+class ChangesGone(HoldfastError):
+    """Changes of a map that a reader has not seen yet cannot be told by anybody any more: its history is gone."""
+
+    def __init__(self, map_name: str, partition: int, after: int, upto: int, why: str) -> None:
+        """The updates after `after` up to `upto` of this map in this partition cannot be told; `why`, in words."""
+        super().__init__(
+            f"map {map_name!r}, partition {partition}: the changes after update {after} up to update {upto} are gone: "
+            f"{why}"
+        )
+        self.map_name = map_name
+        self.partition = partition
+        self.after = after
+        self.upto = upto
+        self.why = why
+
+    def __reduce__(self) -> tuple[type[HoldfastError], tuple[str, int, int, int, str]]:
+        """So that it can travel from one process to another."""
+        return ChangesGone, (self.map_name, self.partition, self.after, self.upto, self.why)
 
 
 class ProtocolError(HoldfastError):

@@ -124,9 +124,11 @@ class Life:
         self.acting = False
         return self.tickets
 
-    def history(self, partition: int, after: int, upto: int, name: str = "m") -> HistoryRead:
+    def history(
+        self, partition: int, after: int, upto: int, name: str = "m", *, bytes_max: int = 0
+    ) -> HistoryRead:
         self.tickets += 1
-        self.journal.carry_out(ReadHistory(self.tickets, partition, name, after, upto))
+        self.journal.carry_out(ReadHistory(self.tickets, partition, name, after, upto, bytes_max))
         self.disk.until(
             lambda: any(isinstance(e, HistoryRead) and e.ticket == self.tickets for e in self.events)
         )

@@ -325,6 +325,10 @@ def test_history_is_what_was_written_in_its_order() -> None:
     assert replayed == {key: value for key, value in held.entries.items() if key in replayed}
     assert [term for term, _ in read.records] == sorted(term for term, _ in read.records)
     assert life.history(1, held.counter, held.counter).records == []
+    some = life.history(1, 20, held.counter, bytes_max=5000).records
+    assert some == read.records[: len(some or [])], "the oldest of them"
+    assert 2 < len(some or []) < 10
+    assert len(life.history(1, 20, held.counter, bytes_max=1).records or []) == 1
     assert life.history(1, 0, held.counter + 5).records is None
     # After a restart, also of segments that the restart itself did not need.
     life.journal.close()

@@ -15,9 +15,10 @@ from typing import Any, Self
 from tests.server.hazelcast.one_member import OneLane, OneMemberGrid
 
 from holdfast import __version__
-from holdfast.config import Settings
-from holdfast.core.machine import MemberId
+from holdfast.config import MapSettings, Settings
+from holdfast.core.machine import MemberId, Outbox
 from holdfast.core.placement.table import Row
+from holdfast.core.replication.changes import Changes
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import WHOLE, Done, Op, Outcome, Request, Status
@@ -44,22 +45,31 @@ class MemoryLane(OneLane):
     ) -> bytes | None:
         held = copy.open(name)
         old = self.read(copy, name, key)
-        record = Record(
-            name, held.counter + 1, Change.SET, key, value, max(ttl_ms, 0), max(max_idle_ms, 0), key_hash
-        )
+        lifetimes = (max(ttl_ms, 0), max(max_idle_ms, 0))
+        told = (b"", old, self.grid.wall_ms()) if self.grid.streams(name) else ()
+        record = Record(name, held.counter + 1, Change.SET, key, value, *lifetimes, key_hash, *told)
         self.grid.share(copy.partition, record)
         return old
 
     def remove(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
         old = self.read(copy, name, key)
         if old is not None:
-            self.grid.share(copy.partition, Record(name, copy.open(name).counter + 1, Change.REMOVE, key))
+            counter = copy.open(name).counter + 1
+            told = (b"", 0, 0, 0, b"", old, self.grid.wall_ms()) if self.grid.streams(name) else ()
+            self.grid.share(copy.partition, Record(name, counter, Change.REMOVE, key, *told))
         return old
 
     def log(
         self, copy: PartitionCopy, held: MapPartition, change: Change, key: bytes = b"", *, ttl_ms: int = 0
     ) -> None:
         self.grid.share(copy.partition, Record(held.name, held.counter + 1, change, key, ttl_ms=ttl_ms))
+
+    # -- what a change stream asks: nothing waits for a backup here
+
+    unsent = ()
+
+    def batches_of(self, partition: int) -> tuple[()]:
+        return ()
 
     def seal(self, done: Callable[[bool], None]) -> None:
         self.grid.world.seals += 1
@@ -94,16 +104,26 @@ class MemoryMember(OneMemberGrid):
         self.alive = True
         self.server: asyncio.Server | None = None
         self.writers: set[asyncio.StreamWriter] = set()
+        settings = Settings(maps={"default": MapSettings(changes_bytes=world.changes_bytes)})
+        self.changes = Changes(settings, Outbox(), Rules(), self.lane, self, journal=False)  # type: ignore[arg-type]
+
+    def streams(self, name: str) -> bool:
+        """Whether changes of this map are told."""
+        return bool(self.world.changes_bytes)
 
     def share(self, partition: int, record: Record) -> None:
         """Apply a record to every copy."""
         for uuid in self.world.rows[partition]:
             if uuid is not None:
                 member = self.world.by_uuid[uuid]
-                copy = member.held[partition].open(record.map)
-                copy.apply(record, self.now)
+                held = member.held[partition].open(record.map)
+                held.enter(self.world.terms[partition])
+                held.apply(record, self.now)
                 if record.change is Change.PIN and member is not self:
-                    member.cuts.keep(record.key, partition, copy, record.ttl_ms)
+                    member.cuts.keep(record.key, partition, held, record.ttl_ms)
+                if self.world.changes_bytes:
+                    held.changes = self.world.changes_bytes
+                    held.keep(self.world.terms[partition], [record], held.changes)
         held = self.held[partition].open(record.map)
         held.targets = tuple(uuid for uuid in self.world.rows[partition][1:] if uuid is not None)
 
@@ -208,7 +228,13 @@ class Wire:
 class MemoryCluster:
     """A context manager: the members listen on free ports of 127.0.0.1 while the block runs."""
 
-    def __init__(self, members: int = 3, partition_count: int = 31, copies: int = 2) -> None:
+    def __init__(
+        self, members: int = 3, partition_count: int = 31, copies: int = 2, changes_bytes: int = 0
+    ) -> None:
+        """`changes_bytes`: of every map."""
+        self.changes_bytes = changes_bytes
+        self.terms = [1] * partition_count
+        """Of each partition's primary."""
         self.partition_count = partition_count
         self.version = 1
         self.seals = 0
@@ -263,6 +289,7 @@ class MemoryCluster:
             new.held[partition] = copy
             self.rows[partition][0] = new.member_uuid
         new.lane.serving[partition] = new.held[partition]
+        self.terms[partition] += 1
         self._aim(partition)
 
     def kill(self, member: MemoryMember) -> None:
@@ -277,6 +304,7 @@ class MemoryCluster:
                 row.remove(member.member_uuid)
                 new = self.owner(partition)
                 new.lane.serving[partition] = new.held[partition]
+                self.terms[partition] += 1
                 self._aim(partition)
 
     def _aim(self, partition: int) -> None:

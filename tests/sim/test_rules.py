@@ -17,6 +17,7 @@ SEED = {
     "wait-for-stores": 28,
     "owner-by-proof": 4,
     "fence": 6,
+    "told-when-safe": 149,
     "record-order": 55,
     "activate": 18,
     "promotion-by-table": 14,

@@ -229,6 +229,8 @@ def _record(record: Record) -> dict[str, Any]:
         line["cut"] = record.key.hex()
     elif record.change is Change.CALL:
         line["update"] = _base64(record.value)
+    if record.time_ms:
+        line |= {"old": plain(record.old) if record.old is not None else None, "time_ms": record.time_ms}
     if record.ttl_ms:
         line["ttl_ms"] = record.ttl_ms
     if record.max_idle_ms:

@@ -189,9 +189,9 @@ class Client:
         self._stale = False
         return self._known
 
-    def known_table(self) -> Table:
-        """The table as it was learned last, unless `refresh` was called since."""
-        return self._table()
+    def known_table(self, *, fresh: bool = False) -> Table:
+        """The table as it was learned last, unless `refresh` was called since; `fresh`: the same as `table()`."""
+        return self.table() if fresh else self._table()
 
     def refresh(self) -> None:
         """Ask for the table anew before it is used next."""

@@ -23,6 +23,8 @@ from holdfast.errors import ConfigError
 
 FRAME_OVERHEAD_BYTES: Final = 65_536
 """What a frame may hold besides one key and one value: names, headers, expiry."""
+CHANGES_BYTES_LEAST: Final = 16_384
+"""Less than this is some dozens of changes."""
 
 
 def load(
@@ -185,6 +187,15 @@ def _check_copies(settings: Settings) -> None:
             )
 
 
+def _check_changes(settings: Settings) -> None:
+    for name, entry in settings.maps.items():
+        if 0 < entry.changes_bytes < CHANGES_BYTES_LEAST:
+            raise ConfigError(
+                f"maps.{name}.changes_bytes = {entry.changes_bytes} is not allowed: a reader would be behind at once. "
+                f"It must be 0, for no change stream, or at least {CHANGES_BYTES_LEAST}"
+            )
+
+
 def _check_suspicion(settings: Settings) -> None:
     cluster = settings.cluster
     if cluster.suspect_after_ms < 2 * cluster.heartbeat_ms:
@@ -248,6 +259,7 @@ def _check_frames(settings: Settings) -> None:
 CHECKS: Final[tuple[Callable[[Settings], None], ...]] = (
     _check_journal,
     _check_copies,
+    _check_changes,
     _check_suspicion,
     _check_addresses,
     _check_credentials,

@@ -133,6 +133,8 @@ class ReadHistory:
     map: str
     after: int
     upto: int
+    bytes_max: int = 0
+    """The answer may end before `upto`, when it has about so many bytes; 0: it has all."""
 
 
 Effect = Send | Whisper | SetTimer | OpenLink | CloseLink | Note | Stop | Append | Checkpoint | ReadHistory
@@ -263,11 +265,19 @@ Event = (
 class Outbox:
     """Where the machines of one member lay down their effects during a step; it also carries the time of the step."""
 
-    __slots__ = ("effects", "now_ns")
+    __slots__ = ("effects", "epoch_ms", "now_ns")
 
     def __init__(self) -> None:
         self.effects: list[Effect] = []
         self.now_ns = 0
+        self.epoch_ms = 0
+        """What the wall clock showed when the member's monotonic time began, as the world last said: milliseconds since
+        1970. Only for telling people when something was.
+        """
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970 at the time of the step, as this member believes."""
+        return self.epoch_ms + self.now_ns // MILLISECOND
 
     def send(self, to: MemberId, message: Message) -> None:
         """Lay down a message for a member."""

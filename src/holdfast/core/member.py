@@ -49,6 +49,7 @@ from holdfast.core.placement.ledger import Ledger
 from holdfast.core.placement.table import Row, Table
 from holdfast.core.post import deliver
 from holdfast.core.replication.activation import Activation
+from holdfast.core.replication.changes import Changes
 from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
@@ -186,6 +187,7 @@ class Member:
         self.ledger.when_durable = self.log.when_durable
         self.destination.full = lambda: self.me in self.membership.wishes.full
         self.membership.assigned = lambda: self.table.assigned
+        self.changes = Changes(settings, self.out, rules, self.lane, self.copies, journal=self.log.on)
         self.safety = Safety(
             settings, self.out, self.membership, self.ledger, self.migrations, self.activation, self.lane
         )
@@ -250,7 +252,7 @@ class Member:
             case CheckpointWanted(partitions):
                 self._write_out(partitions)
             case HistoryRead():
-                self.source.on_history(event)
+                (self.source if event.ticket > 0 else self.changes).on_history(event)
             case DiskRoom(full):
                 self.membership.note_full(full=full)
                 self._restrict()
@@ -569,6 +571,7 @@ class Member:
             self.copies,
             self.lane,
             self.source,
+            self.changes,
             self.repair,
             self.ledger,
             self.migrations,

@@ -403,6 +403,8 @@ class Fill(msgspec.Struct, frozen=True, array_like=True, tag=34):
     """In the empty chunk: whether the receiver is to tell the digests of what it has."""
     requests: bytes = b""
     """In the last chunk: the requests that were applied not long ago (`Remembered.encode`)."""
+    earlier: list[FillRecords] = []
+    """Of maps with change streams: updates that the content, or what the receiver has of it, tells the outcome of."""
 
 
 class Filled(msgspec.Struct, frozen=True, array_like=True, tag=35):

@@ -19,6 +19,7 @@ RULES: dict[str, str] = {
     "cut-kept": "A cut is answered only when all sync backups keep it.",
     "monotonic-reads": "A member reads a backup only if it is not older than what the member was answered before.",
     "apply-once": "A request that was applied and comes again is answered with what it was answered.",
+    "told-when-safe": "A change is told only when every sync backup holds it.",
     "record-order": "A backup applies records in the order of the update counter, each once.",
     "activate": "A new primary serves only after its replicas know it at the new version and hold what it holds.",
     "promotion-by-table": "A backup becomes owner only by a table from the master.",

@@ -17,6 +17,9 @@ class World(Protocol):
     def now_ns(self) -> int:
         """Monotonic nanoseconds of this member."""
 
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970, as this host believes."""
+
     def jitter(self, limit_ns: int) -> int:
         """A random number of nanoseconds from 0 to `limit_ns`."""
 

@@ -8,6 +8,7 @@ from typing import assert_never, cast
 
 from holdfast.core.cluster.state import ClusterState, Wish
 from holdfast.core.machine import (
+    MILLISECOND,
     Address,
     Append,
     Become,
@@ -69,6 +70,7 @@ class Driver:
 
     def start(self) -> None:
         """Bring the member to life."""
+        self._set_clock()
         self._carry_out(self.member.start(self.world.now_ns()))
 
     def handle(self, event: Event) -> None:
@@ -200,6 +202,7 @@ class Driver:
         """Fire the timers that are due, and say when the next is."""
         if self.stopped:
             return
+        self._set_clock()
         now_ns = self.world.now_ns()
         for name in [name for name, at in self._timers.items() if at <= now_ns]:
             del self._timers[name]
@@ -209,6 +212,10 @@ class Driver:
                 self._inbox.append(TimerFired(name))
         self._run()
         self._wake()
+
+    def _set_clock(self) -> None:
+        """Tell the member the time of day, again with each timer: somebody may have set the clock."""
+        self._out.epoch_ms = self.world.wall_ms() - self.world.now_ns() // MILLISECOND
 
     # -- steps
 

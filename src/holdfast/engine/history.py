@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 from holdfast.core.journal.entries import Began, Dropped, Entry, Wrote
 from holdfast.core.machine import HistoryRead, ReadHistory
+from holdfast.core.replication.history import size_of
 from holdfast.core.store.partition import Record
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.doors import Disk, DiskFailed
@@ -32,8 +33,9 @@ class Search:
         self.asked = asked
         self.wanted = asked.upto
         """The number of the update that is looked for."""
-        self.found: list[tuple[int, Record]] = []
+        self.found: deque[tuple[int, Record]] = deque()
         """Newest first."""
+        self._bytes = 0
         self.over = self.wanted <= asked.after
         self._cut_lsn = cut_lsn
         self._lineage = lineage
@@ -62,6 +64,10 @@ class Search:
             return
         self._term = term
         self.found.append((term, record))
+        if self.asked.bytes_max:
+            self._bytes += size_of(record)
+            while self._bytes > self.asked.bytes_max and len(self.found) > 1:
+                self._bytes -= size_of(self.found.popleft()[1])
         self.wanted -= 1
         self.over = self.wanted <= self.asked.after
 
@@ -75,7 +81,7 @@ class Search:
     def answer(self) -> HistoryRead:
         """What the member is told."""
         if self.wanted <= self.asked.after:
-            return HistoryRead(self.asked.ticket, self.found[::-1])
+            return HistoryRead(self.asked.ticket, [*reversed(self.found)])
         return HistoryRead(self.asked.ticket, None, self.wanted if self.found else -1)
 
 

@@ -19,6 +19,7 @@ from holdfast.core.messages import MemberInfo
 from holdfast.core.migration.news import News, Number
 from holdfast.core.migration.services import Service, is_service, with_services
 from holdfast.core.placement.table import Row
+from holdfast.core.replication.changes import Changes
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import Done, EntryEvent, Outcome, Request
@@ -457,6 +458,10 @@ class Node:
 
     def local_copy(self, partition: int) -> PartitionCopy | None:
         return self.member.copies.held.get(partition)
+
+    @property
+    def changes(self) -> Changes:
+        return self.member.changes
 
     @property
     def passive(self) -> bool:

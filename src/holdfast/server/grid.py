@@ -11,6 +11,7 @@ from typing import Protocol
 
 from holdfast.core.migration.news import News, Number
 from holdfast.core.placement.table import Row
+from holdfast.core.replication.changes import Changes
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.store.operations import Done, EntryEvent, Request
 from holdfast.core.store.partition import MapPartition, PartitionCopy
@@ -167,6 +168,10 @@ class Grid(Protocol):
 
     def local_copy(self, partition: int) -> PartitionCopy | None:
         """Whatever copy this member holds of a partition, primary or backup; for audits."""
+
+    @property
+    def changes(self) -> Changes:
+        """What this member can tell of what has changed."""
 
     @property
     def passive(self) -> bool:

@@ -20,7 +20,7 @@ from holdfast.core.store.digest import RangeDigests
 from holdfast.core.store.operations import DEFAULT_TTL, WHOLE, Op, Outcome, Request
 from holdfast.core.store.partition import MapPartition, PartitionCopy
 from holdfast.errors import ProtocolError, TooLarge
-from holdfast.server import cuts
+from holdfast.server import changes, cuts
 from holdfast.server.grid import Grid
 from holdfast.server.scanning import FIELDS_MAX, Scanned
 from holdfast.server.storing import Stored
@@ -129,8 +129,11 @@ class OwnSession:
                 self._ranges(question)
             case own.Cut() | own.HoldCut():
                 self._cut(question)
-            case own.AskHeads() | own.AskChanges():
-                self._fault(question.id, own.FaultKind.UNSUPPORTED, "not yet")
+            case own.AskHeads():
+                if self._has_stream(question.id, question.map, question.partitions):
+                    self._say(changes.heads(self._grid.changes, question))
+            case own.AskChanges():
+                self._changes(question)
             case _:
                 assert_never(question)
 
@@ -222,6 +225,26 @@ class OwnSession:
         held = copy.maps.get(question.map) or MapPartition(question.map)
         digests = RangeDigests.digests(held.entries)
         self._say(own.Ranges(question.id, version, held.counter, held.proven_lineage(), digests))
+
+    # -- change streams
+
+    def _has_stream(self, number: int, name: str, partitions: list[int]) -> bool:
+        why = changes.why_no_stream(self._grid.changes, name)
+        if why:
+            self._fault(number, own.FaultKind.UNSUPPORTED, why)
+        return not why and self._in_range(number, partitions)
+
+    def _changes(self, question: own.AskChanges) -> None:
+        if not self._has_stream(question.id, question.map, [question.partition]):
+            return
+        if not self._may_wait(question.id):
+            return
+
+        def say(answer: own.Changes) -> None:
+            self._waiting -= 1
+            self._say(answer)
+
+        changes.ask(self._grid.changes, question, say)
 
     # -- what an operator wants, and hears
 

@@ -383,13 +383,14 @@ def simulated_settings(
     persistence: PersistenceSettings | None = None,
     tail_bytes: int = 65_536,
     anti_entropy_ms: int = 0,
+    changes_bytes: int = 0,
 ) -> Settings:
     """Settings with short times and small chunks, so that a run of seconds holds many changes.
 
     `mixed` adds a map with one backup more, and one with async backups only. `journal` is that of all maps; unless it
     is off, every host has a disk, on which members keep files of the sizes that `persistence` tells.
     """
-    maps = {"default": MapSettings(backups=backups, journal=journal)}
+    maps = {"default": MapSettings(backups=backups, journal=journal, changes_bytes=changes_bytes)}
     if mixed:
         maps["deep"] = MapSettings(backups=backups + 1, journal=journal)
         maps["loose"] = MapSettings(backups=0, async_backups=backups, journal=journal)

@@ -18,7 +18,8 @@ from holdfast.core.rules import Rules
 from holdfast.core.store.operations import Op, Outcome, Request, Status
 from holdfast.sim.cluster import Cluster, Journal, simulated_settings
 from holdfast.sim.faults import Faults
-from holdfast.sim.workload import Client, Ear, Habits, map_of, wire_key
+from holdfast.sim.stream import Reader
+from holdfast.sim.workload import MAP, Client, Ear, Habits, map_of, wire_key
 from holdfast.sim.world import Process, World
 
 CONVERGE_NS = 180 * SECOND
@@ -89,15 +90,20 @@ def simulate(
     faults = Faults(seed, world, cluster, end_ns, crowd.surge, power_cuts=POWER_CUTS if power_cuts else 0)
     ear = Ear(world, cluster)
     ear.start()
+    reader = Reader(world, cluster, MAP)
+    if mode != "lazy":
+        # What was told may be lost together with the write then.
+        reader.start()
     faults.start()
     world.run_until(end_ns)
     faults.end()
-    ear.running = False
+    ear.running = reader.running = False
     world.run_until(world.now_ns + 12 * SECOND)
     if power_cuts:
         # Once more before the clients stop: what is lost now is not written again.
         faults.power_cut_again()
         world.run_until(world.now_ns + CONVERGE_NS, stop=lambda: not faults.power_cuts_due)
+    world.failures += reader.problems
     return _judged(seed, world, cluster, [*clients, crowd], faults)
 
 
@@ -118,11 +124,13 @@ def _files(seed: int, journal: Journalling) -> tuple[Journal, PersistenceSetting
 
 
 def _replication(seed: int) -> dict[str, int]:
-    """How much of the past a copy remembers, and how often replicas are compared."""
+    """How much of the past a copy remembers, how often replicas are compared, and whether changes are read."""
     draw = random.Random(f"{seed}/replication")
     return {
         "tail_bytes": draw.choice([0, 1000, 65_536]),
         "anti_entropy_ms": draw.choice([0, 1000, 5000]),
+        # In a run of eight, so that most seeds are the runs that they would be without.
+        "changes_bytes": draw.choice([5000, 50_000]) if seed % 8 == 5 else 0,
     }
 
 

@@ -19,6 +19,8 @@ from holdfast.engine.driver import Driver
 
 Story = Callable[[str], None]
 Overhear = Callable[["Process", MemberId, bytes], None]
+WALL_MS = 1_700_000_000_000
+"""When a simulated world begins, in milliseconds since 1970."""
 ECHO_NS = (1000 * MILLISECOND, 12_000 * MILLISECOND)
 """How much later a packet may arrive once more: in another life of its receiver, but before the run is judged."""
 Tap = Callable[["Process", Address, bytes, bool], Sequence[int]]
@@ -168,6 +170,9 @@ class Process:
 
     def now_ns(self) -> int:
         return self.world.now_ns
+
+    def wall_ms(self) -> int:
+        return WALL_MS + self.world.now_ns // MILLISECOND
 
     def jitter(self, limit_ns: int) -> int:
         return self._random.randint(0, limit_ns)

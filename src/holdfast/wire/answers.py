@@ -264,7 +264,24 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     term: int
     """Of that update; 0 when there is none."""
     since: int
-    """The primary can tell every change after this update; others may go back further."""
+    """The primary can tell every change after this update from memory; its journal, or others, may go back further."""
+    lineage: list[tuple[int, int]] = []
+    """Of which terms the updates up to it are: from the counter start + 1 on, of this term; ascending."""
+
+    def term_at(self, counter: int) -> int:
+        """The term of an update up to this head; 0 when there is none of this number."""
+        if not 0 < counter <= self.counter:
+            return 0
+        return next((term for term, start in reversed(self.lineage) if start < counter), 0)
+
+    def follows(self, counter: int, term: int) -> bool:
+        """Whether an update that was read before is of the history that led here. If not, that update is gone."""
+        if not counter:
+            return True
+        if self.term == term and counter > self.counter:
+            # Told before the primary began to wait for one more backup.
+            return True
+        return self.term_at(counter) == term
 
 
 class Heads(msgspec.Struct, frozen=True, array_like=True, tag=77):
@@ -302,3 +319,5 @@ class Changes(msgspec.Struct, frozen=True, array_like=True, tag=78):
     olds: bytes
     """Old values, laid out as in `ColumnBatch`."""
     why: str = ""
+    term: int = 0
+    """Of the update `upto`: from where to go on."""

@@ -223,3 +223,6 @@ class AskChanges(msgspec.Struct, frozen=True, array_like=True, tag=15):
     """Of the update `after`; 0 when that is 0. A copy with another history refuses."""
     upto: int
     bytes_max: int = 1 << 20
+    upto_term: int = 0
+    """Of the update `upto`, so that another member than the primary knows whether its copy has just this history;
+    0: the primary is asked."""

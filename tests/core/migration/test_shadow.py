@@ -11,13 +11,13 @@ import pytest
 from holdfast.core.machine import MemberId
 from holdfast.core.messages import Fill, FillEntries, FillPlan, FillRecords
 from holdfast.core.migration.choice import How, Mine, choose
-from holdfast.core.migration.content import Content, Part
+from holdfast.core.migration.content import Content, Part, earlier_updates
 from holdfast.core.migration.shadow import Shadow
 from holdfast.core.store.digest import RangeDigests
 from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record
 
 OWNER = MemberId("owner")
-TAIL = 100_000
+TAIL = 1_000_000
 
 
 def empty(sequence: int = 0) -> Fill:
@@ -66,12 +66,19 @@ def followed(primary: Primary) -> PartitionCopy:
     return copy
 
 
-def new_shadow(base: PartitionCopy | None, *, newer_wins: bool = True) -> Shadow:
+def open_streamed(copy: PartitionCopy, name: str) -> MapPartition:
+    """A map with a change stream."""
+    held = copy.open(name)
+    held.changes = TAIL
+    return held
+
+
+def new_shadow(base: PartitionCopy | None, *, newer_wins: bool = True, streamed: bool = False) -> Shadow:
     shadow = Shadow(
         OWNER,
         empty(),
         PartitionCopy(0, 0),
-        PartitionCopy.open,
+        open_streamed if streamed else PartitionCopy.open,
         base,
         TAIL,
         newer_wins=newer_wins,
@@ -89,11 +96,14 @@ def supplied(primary: Primary, shadow: Shadow, wanted: How, limit: int) -> Itera
     digests = RangeDigests.digests(held.entries) if compare else ()
     choice = choose(Mine(held.proven_lineage(), held.counter, 10_000, 0, digests), base)
     missed = held.tail.since(choice.after) if choice.how is not How.FULL and held.tail is not None else []
-    content = Content([Part(held, choice.how, choice.ranges, missed)], [])
+    content = Content(
+        [Part(held, choice.how, choice.ranges, missed, earlier_updates(held, choice, base))], []
+    )
     sequence = 0
     while (chunk := content.chunk(limit, 0)) is not None:
         sequence += 1
-        yield Fill(0, 5, 1, sequence, False, 0, True, 1, chunk.maps, plans=chunk.plans, records=chunk.records)
+        parts = {"plans": chunk.plans, "records": chunk.records, "earlier": chunk.earlier}
+        yield Fill(0, 5, 1, sequence, False, 0, True, 1, chunk.maps, **parts)
     ends = [FillEntries("m", held.counter, lineage=list(held.lineage))]
     yield Fill(0, 5, 1, sequence + 1, True, 0, True, 1, ends)
 
@@ -168,6 +178,49 @@ def _differences(primary: Primary, shadow: Shadow) -> str:
 def test_a_shadow_ends_as_its_source(wanted: How, part: int) -> None:
     wrong = [(seed, why) for seed in range(part * 40, part * 40 + 40) if (why := run(seed, wanted))]
     assert wrong == []
+
+
+@pytest.mark.parametrize("wanted", list(How))
+def test_a_shadow_remembers_the_changes_that_its_source_remembers(wanted: How) -> None:
+    for seed in range(60):
+        draw = random.Random(f"{seed}/{wanted}/changes")
+        primary = Primary(draw)
+        primary.held.changes = TAIL
+        primary.write(draw.choice([1, 30, 200]))
+        base = followed(primary)
+        base.maps["m"].changes = TAIL
+        forgotten = draw.random() < 0.5
+        if forgotten:
+            base.maps["m"].tail = None
+        if wanted is not How.SAME:
+            primary.write(draw.randint(0, 60))
+        known = len(primary.said)
+        shadow = new_shadow(base, streamed=True)
+        begun = False
+        for fill in supplied(primary, shadow, wanted, draw.choice([40, 400, 10_000])):
+            if not begun and draw.random() < 0.5:
+                # The base follows its primary, too: it is further than it was when it was asked.
+                follow(base, primary)
+            begun = True
+            shadow.pour(fill, 0)
+            primary.write(draw.randint(0, 3) if not fill.last else 0)
+            for term, record in primary.said[known:]:
+                shadow.take(record, term, 0)
+            known = len(primary.said)
+        shadow.look()
+        assert _differences(primary, shadow) == ""
+        tail = shadow.copy.maps["m"].tail
+        assert tail is not None
+        assert tail.since(0) == primary.said, (seed, forgotten)
+
+
+def follow(copy: PartitionCopy, primary: Primary) -> None:
+    """Let a copy of before take what the primary has done since."""
+    held = copy.maps["m"]
+    for term, record in primary.said[held.counter :]:
+        held.enter(term)
+        held.apply(record, 0)
+        held.keep(term, [record], TAIL)
 
 
 def test_without_that_rule_a_late_update_undoes_a_newer_one() -> None:

@@ -64,3 +64,46 @@ def test_a_copy_goes_its_own_way() -> None:
     assert (other.end, len(other.since(0))) == (2, 2)
     other.add(2, records(3, 4))
     assert [term for term, _ in tail.since(0)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("limit", [900, 100_000])
+def test_what_was_before_is_put_before_it_as_far_as_it_fits(limit: int) -> None:
+    said = [(1 + counter // 7, *records(counter, counter)) for counter in range(1, 31)]
+    for split in range(1, 30):
+        tail = Tail(limit)
+        for term, record in said[split:]:
+            tail.add(term, [record])
+        tail.precede(said[:split])
+        assert tail.since(tail.start) == said[tail.start :]
+        assert tail.end == 30
+        assert tail.size <= limit
+        assert (tail.start == 0) is (limit > 10_000)
+        assert limit - tail.size < limit // 8 + 2 * (RECORD_OVERHEAD + 11) or tail.start == 0
+    tail = Tail(limit)
+    tail.precede(said[:3])
+    assert (tail.start, tail.end) == (0, 3)
+    tail.precede([])
+    tail.precede(said[5:9])
+    assert tail.since(0) == said[:3], "what does not end where it begins is left out"
+
+
+def test_old_values_count() -> None:
+    tail, plain = Tail(100_000), Tail(100_000)
+    plain.add(1, records(1, 4))
+    changed = [Record("m", n, Change.SET, b"k", b"v" * 10, old=b"o" * 50, time_ms=9) for n in range(1, 5)]
+    tail.add(1, changed[:1])
+    tail.add(1, changed[1:2])
+    tail.add(1, changed[2:])
+    assert tail.size == plain.size + 200
+    shrunk = Tail(tail.size - 1)
+    shrunk.add(1, changed)
+    assert shrunk.size % (tail.size // 4) == 0
+
+
+def test_some_are_told_until_they_are_too_many() -> None:
+    tail = Tail(100_000)
+    tail.add(1, records(1, 20))
+    one = RECORD_OVERHEAD + 11
+    assert [record.counter for _, record in tail.some(4, 20, 3 * one)] == [5, 6, 7]
+    assert [record.counter for _, record in tail.some(4, 6, 1000 * one)] == [5, 6]
+    assert [record.counter for _, record in tail.some(4, 20, 1)] == [5]

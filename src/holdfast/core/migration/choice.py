@@ -46,6 +46,8 @@ class Base(msgspec.Struct, frozen=True, array_like=True):
     """No update after this number is in it."""
     digests: list[int] = []
     """Of its 64 key ranges, if they are asked for."""
+    remembered: int = -1
+    """Of a map with a change stream: the updates after this number are remembered one by one; -1: of another map."""
 
 
 class Demand(msgspec.Struct, frozen=True, array_like=True):

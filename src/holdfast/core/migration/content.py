@@ -14,7 +14,7 @@ from itertools import accumulate, repeat
 from operator import add
 
 from holdfast.core.messages import FillEntries, FillPlan, FillRecords, FillShare
-from holdfast.core.migration.choice import How
+from holdfast.core.migration.choice import Base, Choice, How
 from holdfast.core.store.digest import range_of
 from holdfast.core.store.partition import MapPartition, Record, ServicePartition
 
@@ -26,35 +26,56 @@ LOOK_MIN, LOOK_MAX = 16, 4096
 """Entries that are measured at a time: about as many as fit."""
 
 
+Numbered = list[tuple[int, Record]]
+"""Updates in the order of the counter, with their terms."""
+
+
 class Part:
     """What is sent of one map."""
 
-    __slots__ = ("held", "how", "missed", "ranges")
+    __slots__ = ("earlier", "held", "how", "missed", "ranges")
 
     def __init__(
         self,
         held: MapPartition,
         how: How = How.FULL,
         ranges: tuple[int, ...] = (),
-        missed: list[tuple[int, Record]] | None = None,
+        missed: Numbered | None = None,
+        earlier: Numbered | None = None,
     ) -> None:
-        """`missed`: updates, with their terms; `ranges`: the key ranges that are sent whole, when it is not the map."""
+        """`missed`: updates, with their terms; `ranges`: the key ranges that are sent whole, when it is not the map;
+        `earlier`: updates before those, for the receiver to tell change streams of.
+        """
         self.held = held
         self.how = how
         self.ranges = ranges
         self.missed = missed or []
+        self.earlier = earlier or []
+
+
+def earlier_updates(held: MapPartition, choice: Choice | None, base: Base | None) -> Numbered:
+    """What the tail of a map with a change stream tells of the updates that the receiver does not get as records."""
+    tail = held.tail
+    if not held.changes or tail is None or tail.end != held.counter:
+        return []
+    if choice is None or choice.how is How.FULL or base is None:
+        return tail.since(tail.start)
+    if 0 <= base.remembered <= tail.start:
+        return []
+    return [one for one in tail.since(tail.start) if one[1].counter <= choice.after]
 
 
 class Chunk:
     """Some of the content, and how many bytes it counts for."""
 
-    __slots__ = ("maps", "plans", "records", "shares", "size", "sizes")
+    __slots__ = ("earlier", "maps", "plans", "records", "shares", "size", "sizes")
 
     def __init__(self) -> None:
         self.maps: list[FillEntries] = []
         self.shares: list[FillShare] = []
         self.plans: list[FillPlan] = []
         self.records: list[FillRecords] = []
+        self.earlier: list[FillRecords] = []
         self.size = 0
         self.sizes = {How.HISTORY: 0, How.RANGES: 0, How.FULL: 0}
         """The same by what they are part of."""
@@ -108,12 +129,13 @@ class Opened:
 class Content:
     """What is still to be supplied of one partition."""
 
-    __slots__ = ("_look", "_maps", "_missed", "_opened", "_plans", "_services")
+    __slots__ = ("_earlier", "_look", "_maps", "_missed", "_opened", "_plans", "_services")
 
     def __init__(self, parts: list[Part], services: list[ServicePartition]) -> None:
         whole = (How.RANGES, How.FULL)
         self._maps = deque(Listed(part) for part in parts if part.how in whole and part.held.entries)
         self._missed = deque((part.held.name, deque(part.missed)) for part in parts if part.missed)
+        self._earlier = deque((part.held.name, deque(part.earlier)) for part in parts if part.earlier)
         self._plans = [
             FillPlan(part.held.name, part.how, part.held.counter, list(part.ranges))
             for part in parts
@@ -130,36 +152,15 @@ class Content:
         chunk.plans, self._plans = self._plans, []
         room = True
         while room and self._missed:
-            room = self._add_records(chunk, limit)
+            room = _add_records(chunk, chunk.records, self._missed, limit)
+        while room and self._earlier:
+            room = _add_records(chunk, chunk.earlier, self._earlier, limit)
         while room and self._maps:
             room = self._add_entries(chunk, limit, now_ns)
         while room and (self._services or self._opened is not None):
             room = self._add_pieces(chunk, limit)
-        return chunk if chunk.plans or chunk.records or chunk.maps or chunk.shares else None
-
-    def _add_records(self, chunk: Chunk, limit: int) -> bool:
-        """Add what fits of the first map's updates that are left; answers whether there is room for more."""
-        name, missed = self._missed[0]
-        part = FillRecords(name, [], [])
-        room = True
-        while missed:
-            term, record = missed[0]
-            size = len(record.key) + len(record.value) + RECORD_BYTES
-            if chunk.size and chunk.size + size > limit:
-                room = False
-                break
-            missed.popleft()
-            part.records.append(record)
-            if part.runs and part.runs[-1][0] == term:
-                part.runs[-1] = (term, part.runs[-1][1] + 1)
-            else:
-                part.runs.append((term, 1))
-            chunk.count(How.HISTORY, size)
-        if part.records:
-            chunk.records.append(part)
-        if not missed:
-            self._missed.popleft()
-        return room
+        filled = chunk.plans or chunk.records or chunk.earlier or chunk.maps or chunk.shares
+        return chunk if filled else None
 
     def _add_entries(self, chunk: Chunk, limit: int, now_ns: int) -> bool:
         """Add what fits of the first map that is left; answers whether there is room for more."""
@@ -208,6 +209,33 @@ class Content:
         chunk.shares.append(FillShare(opened.name, opened.counter, pieces, True, opened.lineage))
         self._opened = None
         return True
+
+
+def _add_records(
+    chunk: Chunk, parts: list[FillRecords], left: deque[tuple[str, deque[tuple[int, Record]]]], limit: int
+) -> bool:
+    """Add what fits of the first map's updates that are left; answers whether there is room for more."""
+    name, records = left[0]
+    part = FillRecords(name, [], [])
+    room = True
+    while records:
+        term, record = records[0]
+        size = len(record.key) + len(record.value) + len(record.old or b"") + RECORD_BYTES
+        if chunk.size and chunk.size + size > limit:
+            room = False
+            break
+        records.popleft()
+        part.records.append(record)
+        if part.runs and part.runs[-1][0] == term:
+            part.runs[-1] = (term, part.runs[-1][1] + 1)
+        else:
+            part.runs.append((term, 1))
+        chunk.count(How.HISTORY, size)
+    if part.records:
+        parts.append(part)
+    if not records:
+        left.popleft()
+    return room
 
 
 def _cut(keys: list[bytes], values: list[bytes], left: int, *, at_least: int) -> int:

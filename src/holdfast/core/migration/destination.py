@@ -17,11 +17,15 @@
 
 - D-4: The last chunk is answered when the copy is whole, up to where this chunk says, and its journalled maps are
   durable, as a checkpoint. What comes after it is written to the journal like that of every copy.
+- D-5: Of maps with change streams the updates that it remembers are written to the journal, too: those before it are in
+  nobody's journal any more when all who made them have let the copy go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import groupby
+from operator import itemgetter
 
 from holdfast.core.journal.entries import Began, Dropped
 from holdfast.core.journal.log import Log
@@ -37,6 +41,8 @@ from holdfast.core.store.partition import PartitionCopy
 
 FULL = "its disk is full"
 """Why a chunk is refused; no row need change then, so nothing else ends what was begun."""
+CHANGES_BYTES = 32 << 20
+"""At most so much of what is remembered of a map is written down at once (D-5)."""
 REFILL_NS = SECOND
 """How often it is tried again to write down a copy for which there was no room."""
 
@@ -110,9 +116,23 @@ class Destination:
             self._held(partition, shadow)
         elif self._durable:
             self._log.checkpoint(taken, lambda well: self._written(partition, shadow, well=well))
+            self._write_changes(shadow.copy)
         else:
             self._log.checkpoint(taken, lambda well: None)
+            self._write_changes(shadow.copy)
             self._held(partition, shadow)
+
+    def _write_changes(self, copy: PartitionCopy) -> None:
+        """D-5: write down what is remembered of maps with change streams."""
+        for held in copy.maps.values():
+            tail = held.tail
+            if tail is None or not held.changes or held.journal == "off":
+                continue
+            start = tail.start
+            if tail.size > CHANGES_BYTES:
+                start = tail.end - (tail.end - start) * CHANGES_BYTES // tail.size
+            for term, run in groupby(tail.since(start), itemgetter(0)):
+                self._log.wrote(copy.partition, term, [record for _, record in run], urgent=False)
 
     def _written(self, partition: int, shadow: Shadow, *, well: bool) -> None:
         """D-4: the whole copy is durable, or there is no room for it."""

@@ -13,11 +13,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import repeat
 
 from holdfast.core.machine import MemberId
-from holdfast.core.messages import Fill, FillEntries, FillPlan, FillShare
+from holdfast.core.messages import Fill, FillEntries, FillPlan, FillRecords, FillShare
 from holdfast.core.migration.choice import Base, Demand, How
 from holdfast.core.replication.counter import UpdateCounter
 from holdfast.core.store.digest import RangeDigests, range_of
@@ -37,6 +37,7 @@ class FilledMap:
         "_begins",
         "_chunks",
         "_cleared",
+        "_earlier",
         "_early",
         "_in_order",
         "_newer_wins",
@@ -57,6 +58,8 @@ class FilledMap:
         self._tail_bytes = tail_bytes
         self._early: dict[int, tuple[int, Record]] = {}
         """Records that wait for their turn, with their terms."""
+        self._earlier: list[tuple[int, Record]] = []
+        """Updates that what it begins with tells the outcome of: for change streams, and nothing else."""
         self._in_order = False
         self._begins = 0
         """The map's update counter when the content was taken."""
@@ -151,7 +154,7 @@ class FilledMap:
         elif self._is_new(record.key, record.counter):
             self._change(record, now_ns)
         held.updates.update(record.counter - 1)
-        held.keep(term, [record], self._tail_bytes)
+        held.keep(term, [record], held.changes or self._tail_bytes)
 
     def _do_at_once(self, record: Record, term: int, now_ns: int) -> None:
         """What F-1 forbids, for the tests to find: take a record out of its turn."""
@@ -190,11 +193,18 @@ class FilledMap:
                 self.held.drop(key)
         self._cleared = max(counter, self._cleared)
 
+    def take_earlier(self, record: Record, term: int) -> None:
+        """Take an update of before, for change streams."""
+        if self.held.changes:
+            self._earlier.append((term, record))
+
     # -- the end
 
     def stands_at(self, part: FillEntries) -> None:
         """The last chunk has come, and tells of these terms."""
         self.held.lineage = list(part.lineage)
+        earlier, self._earlier = self._earlier, []
+        self.held.keep_earlier(earlier)
 
     def reached(self, counter: int) -> bool:
         """Whether every update up to this number is held, and none is missing before one that is (F-3)."""
@@ -319,7 +329,8 @@ class Shadow:
             highest = held.updates.highest_applied
             lineage = [(term, start) for term, start in held.lineage if start < highest]
             digests = RangeDigests.digests(held.entries) if compare else []
-            maps.append(Base(name, lineage, held.counter, highest, digests))
+            remembered = held.remembered_from if held.changes else -1
+            maps.append(Base(name, lineage, held.counter, highest, digests, remembered))
         return Demand(self.base_epoch, maps)
 
     def _map(self, name: str) -> FilledMap:
@@ -341,11 +352,12 @@ class Shadow:
                 self._map(part.map).pour(part, now_ns)
         for missed in fill.records:
             filled = self._map(missed.map)
-            at = 0
-            for term, count in missed.runs:
-                for record in missed.records[at : at + count]:
-                    filled.take(record, term, now_ns)
-                at += count
+            for term, record in _with_terms(missed):
+                filled.take(record, term, now_ns)
+        for missed in fill.earlier:
+            filled = self._map(missed.map)
+            for term, record in _with_terms(missed):
+                filled.take_earlier(record, term)
         for share in fill.shares:
             self._shares[share.service].pour(share, now_ns)
         if fill.last:
@@ -391,3 +403,12 @@ class Shadow:
             )
         )
         return self.complete
+
+
+def _with_terms(part: FillRecords) -> Iterator[tuple[int, Record]]:
+    """The updates of a chunk, with their terms."""
+    at = 0
+    for term, count in part.runs:
+        for record in part.records[at : at + count]:
+            yield term, record
+        at += count

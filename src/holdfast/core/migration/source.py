@@ -48,7 +48,7 @@ from holdfast.core.messages import (
     MigrationRequest,
 )
 from holdfast.core.migration.choice import Base, Choice, Demand, How, Mine, choose
-from holdfast.core.migration.content import Chunk, Content, Part
+from holdfast.core.migration.content import Chunk, Content, Part, earlier_updates
 from holdfast.core.migration.services import Endpoint, MigrationEvent
 from holdfast.core.migration.supply import Supply, Told, aged, stretch, tell
 from holdfast.core.placement.migration import Migration
@@ -259,6 +259,7 @@ class Source:
                 chunk.records,
                 supply.compare and supply.sequence == 0,
                 requests,
+                chunk.earlier,
             ),
         )
         if joining and not self._rules.holds("copy-complete"):
@@ -387,12 +388,13 @@ class Source:
         parts: list[Part] = []
         for held in self._maps(supply):
             choice = supply.choices.get(held.name)
+            earlier = earlier_updates(held, choice, self._base(supply, held.name))
             if choice is None:
                 # It has come into being since.
-                parts.append(Part(held))
+                parts.append(Part(held, earlier=earlier))
             else:
                 self.fills[choice.how] += 1
-                parts.append(Part(held, choice.how, choice.ranges, self._missed(supply, held)))
+                parts.append(Part(held, choice.how, choice.ranges, self._missed(supply, held), earlier))
         services = [held for held in copy.services.values() if self._copies.wanted(held.name, supply.index)]
         supply.content = Content(parts, services)
         self._next(supply)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from holdfast.core.store.partition import MapPartition, Record
 
 Told = Callable[[bool], None]
+Written = tuple[int, MapPartition, Record]
+"""Partition, the map's share of it, and what was done to it."""
 NOBODY: frozenset[str] = frozenset()
 NAMED = 5
 """Of more partitions that miss an acknowledgement only the count is told."""
@@ -97,3 +99,15 @@ def when_all_done(batches: list[Batch], done: Told, now_ns: int) -> None:
     for batch in batches:
         batch.told.append(told)
         batch.asked_ns = now_ns
+
+
+def by_map(records: list[Written]) -> dict[tuple[int, MapPartition], list[Record]]:
+    """The records of each map and partition, in the order of the writes."""
+    found: dict[tuple[int, MapPartition], list[Record]] = {}
+    for partition, held, record in records:
+        part = found.get((partition, held))
+        if part is None:
+            found[partition, held] = [record]
+        else:
+            part.append(record)
+    return found

@@ -238,7 +238,7 @@ class Copies:
             if record.change is not Change.CALL:
                 by_map.setdefault(held, []).append(record)
         for held, records in by_map.items():
-            held.keep(section.term, records, self._tail_bytes)
+            held.keep(section.term, records, held.changes or self._tail_bytes)
             if held.touched is not None and len(held.touched) >= FOLD_AT:
                 held.fold()
         self._write_down(copy, section, applied)
@@ -246,8 +246,14 @@ class Copies:
     def open(self, copy: PartitionCopy, name: str) -> MapPartition:
         """The map's share of a copy, made empty on first touch."""
         held = copy.open(name)
-        held.journal = self._settings.map(name).journal if self._log.on else "off"
+        self._furnish(held)
         return held
+
+    def _furnish(self, held: MapPartition) -> None:
+        """What the settings say of the map."""
+        chosen = self._settings.map(held.name)
+        held.journal = chosen.journal if self._log.on else "off"
+        held.changes = chosen.changes_bytes
 
     def _keep(self, sender: MemberId, partition: int, message: Replicate | Enlist) -> None:
         self._early.setdefault(partition, []).append((sender, message))
@@ -326,7 +332,7 @@ class Copies:
         # Its files may be of a time at which its index was a hotter one.
         self._keep_maps_of(partition, row.index_of(self._me))
         for held in copy.maps.values():
-            held.journal = self._settings.map(held.name).journal if self._log.on else "off"
+            self._furnish(held)
         return copy
 
     def _let_go(self, partition: int, new: Row) -> None:

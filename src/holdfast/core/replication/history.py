@@ -9,6 +9,7 @@ Primaries and backups keep them as they apply them, each copy its own; so whoeve
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,13 @@ if TYPE_CHECKING:
     from holdfast.core.store.partition import Record
 
 RECORD_OVERHEAD = 160
-"""What a record costs besides the bytes of its key and value, at about."""
+"""What a record costs besides the bytes of its key and values, at about."""
+
+
+def size_of(record: Record) -> int:
+    """Bytes that a record costs, at about."""
+    size = RECORD_OVERHEAD + len(record.key) + len(record.value)
+    return size if record.old is None else size + len(record.old)
 
 
 class Tail:
@@ -45,6 +52,8 @@ class Tail:
             self._records.append(record)
             self.end = first
             self._bytes += RECORD_OVERHEAD + len(record.key) + len(record.value)
+            if record.old is not None:
+                self._bytes += len(record.old)
             if self._bytes > self._limit:
                 self._shrink()
             return
@@ -61,11 +70,42 @@ class Tail:
         size = RECORD_OVERHEAD * len(records)
         for record in records:
             size += len(record.key) + len(record.value)
+        if record.time_ms:
+            size += sum(len(record.old or b"") for record in records)
         self._records.extend(records)
         self._bytes += size
         self.end = last
         if self._bytes > self._limit:
             self._shrink()
+
+    def precede(self, earlier: list[tuple[int, Record]]) -> None:
+        """These updates, with their terms, were before those that are here; as many of the last ones as fit are kept.
+
+        Nothing happens when they do not end where the tail begins.
+        """
+        if not earlier:
+            return
+        if not self._records:
+            self._begin_anew(earlier[-1][1].counter)
+        if earlier[-1][1].counter != self.start:
+            return
+        size = self._bytes
+        terms: list[tuple[int, int]] = []
+        for term, record in reversed(earlier):
+            size += size_of(record)
+            if size > self._limit or record.counter != self.start:
+                break
+            self._records.appendleft(record)
+            self._bytes = size
+            self.start = record.counter - 1
+            if terms and terms[-1][0] == term:
+                terms[-1] = (term, self.start)
+            else:
+                terms.append((term, self.start))
+        if terms and self._terms and terms[0][0] == self._terms[0][0]:
+            self._terms[0] = (self._terms[0][0], terms[0][1])
+            del terms[0]
+        self._terms[:0] = terms[::-1]
 
     def _begin_anew(self, start: int) -> None:
         self._records.clear()
@@ -78,7 +118,7 @@ class Tail:
         start = self.start
         while size > wanted and records:
             gone = records.popleft()
-            size -= RECORD_OVERHEAD + len(gone.key) + len(gone.value)
+            size -= size_of(gone)
             start = gone.counter
         self._bytes, self.start = size, start
         while len(self._terms) > 1 and self._terms[1][1] <= self.start:
@@ -90,15 +130,27 @@ class Tail:
 
     def since(self, after: int) -> list[tuple[int, Record]]:
         """The updates after this number, with their terms. It must be covered."""
-        assert self.covers(after), (self.start, after, self.end)
+        return list(self._walk(after))
+
+    def some(self, after: int, upto: int, bytes_max: int) -> list[tuple[int, Record]]:
+        """The first of those, up to this number or until they are as large as that; at least one."""
         found: list[tuple[int, Record]] = []
+        size = 0
+        for one in self._walk(after):
+            size += size_of(one[1])
+            if one[1].counter > upto or (found and size > bytes_max):
+                break
+            found.append(one)
+        return found
+
+    def _walk(self, after: int) -> Iterator[tuple[int, Record]]:
+        assert self.covers(after), (self.start, after, self.end)
         ends = [start for _, start in self._terms[1:]] + [self.end]
         at = 0
         for record in islice(self._records, after - self.start, None):
             while record.counter > ends[at]:
                 at += 1
-            found.append((self._terms[at][0], record))
-        return found
+            yield self._terms[at][0], record
 
     def copy(self) -> Tail:
         """Another one with the same content."""

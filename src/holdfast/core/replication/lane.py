@@ -17,7 +17,8 @@ destination of a running migration of those partitions, holds it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from itertools import chain
 
 import msgspec
 
@@ -27,7 +28,7 @@ from holdfast.core.machine import MILLISECOND, SECOND, MemberId, Outbox
 from holdfast.core.messages import Ack, Replicate, Replicated, Section
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.backlog import RECORD_BYTES, Backlog
-from holdfast.core.replication.batch import NOBODY, Batch, Told, when_all_done
+from holdfast.core.replication.batch import NOBODY, Batch, Told, Written, by_map, when_all_done
 from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.requests import id_of, mark_of
 from holdfast.core.rules import Rules
@@ -41,8 +42,6 @@ from holdfast.core.store.partition import (
     ServicePartition,
 )
 
-Written = tuple[int, MapPartition, Record]
-"""Partition, the map's share of it, and what was done to it."""
 LOST_OFFICE = "this member lost the partition before its backups had acknowledged"
 LOOKS = 8
 """How often within `replication.backup_timeout_ms` it is looked whose backups are late; at least every half second."""
@@ -147,7 +146,13 @@ class Lane:
             held.entries[key] = value
         number = held.updates.next()
         if held.recorded:
-            record = Record(name, number, Change.SET, key, value, ttl_ms, max_idle_ms, key_hash)
+            if held.changes:
+                now_ms = self._out.wall_ms()
+                record = Record(
+                    name, number, Change.SET, key, value, ttl_ms, max_idle_ms, key_hash, b"", old, now_ms
+                )
+            else:
+                record = Record(name, number, Change.SET, key, value, ttl_ms, max_idle_ms, key_hash)
             self._open.append((copy.partition, held, record))
         if self.listening:
             kind = EventKind.ADDED if old is None else EventKind.UPDATED
@@ -170,7 +175,7 @@ class Lane:
             return None
         key_hash = held.hashes.get(key, 0)
         old = held.drop(key)
-        self.log(copy, held, Change.REMOVE, key)
+        self.log(copy, held, Change.REMOVE, key, old=old)
         if self.listening:
             self.emit(kind, held, key, None, old, key_hash)
         return old
@@ -187,11 +192,13 @@ class Lane:
         *,
         ttl_ms: int = 0,
         max_idle_ms: int = 0,
+        old: bytes | None = None,
     ) -> None:
-        """Count a change other than a store, and queue its record."""
+        """Count a change other than a store, and queue its record. `old`: what the entry was, if it is none now."""
         number = held.updates.next()
         if held.recorded:
-            record = Record(held.name, number, change, key, b"", ttl_ms, max_idle_ms)
+            told = (b"", old, self._out.wall_ms()) if held.changes else ()
+            record = Record(held.name, number, change, key, b"", ttl_ms, max_idle_ms, 0, *told)
             self._open.append((copy.partition, held, record))
 
     def call(self, copy: PartitionCopy, name: str, update: bytes) -> bytes | None:
@@ -310,6 +317,8 @@ class Lane:
         size = RECORD_BYTES * len(records)
         for partition, held, record in records:
             size += len(record.key) + len(record.value)
+            if held.changes:
+                size += len(record.old or b"")
             part = batch.records.get(partition)
             if part is None:
                 batch.records[partition] = [(held, record)]
@@ -365,8 +374,8 @@ class Lane:
         outgoing: dict[str, dict[int, list[Record]]] = {}
         written: dict[int, list[Record]] = {}
         urgent = False
-        for (partition, held), part in _by_map(records).items():
-            held.keep(self._terms[partition], part, self._tail_bytes)
+        for (partition, held), part in by_map(records).items():
+            held.keep(self._terms[partition], part, held.changes or self._tail_bytes)
             if held.touched is not None and len(held.touched) >= FOLD_AT:
                 held.fold()
             if held.journal != "off":
@@ -498,6 +507,15 @@ class Lane:
         """Whether some batch of the partition waits for a backup."""
         return partition in self._of_partition
 
+    def batches_of(self, partition: int) -> Collection[Batch]:
+        """The batches of the partition that somebody has not acknowledged yet, oldest first."""
+        return self._of_partition.get(partition, {}).values()
+
+    @property
+    def unsent(self) -> Iterable[Written]:
+        """What has been written since the last flush."""
+        return chain(self.sealed, self._open)
+
     @property
     def oldest_ns(self) -> int | None:
         """Since when the oldest batch waits for its backups; None when none does."""
@@ -536,9 +554,10 @@ class Lane:
         held.targets = tuple(targets)
         held.sync = frozenset(sync)
         held.journal = chosen.journal if self._log.on and not isinstance(held, ServicePartition) else "off"
+        held.changes = chosen.changes_bytes if not isinstance(held, ServicePartition) else 0
         # A backup that is missing now may come back, and is told then what it has missed.
         missed = bool(self._tail_bytes) and chosen.copies > 1 and row.version > 1
-        held.recorded = bool(targets) or held.journal != "off" or missed
+        held.recorded = bool(targets or held.changes) or held.journal != "off" or missed
         if not held.recorded:
             held.no_digests()
 
@@ -579,15 +598,3 @@ class Lane:
             self._look(batch)
         if self._of_partition.pop(partition, None) is not None:
             self.drained(partition)
-
-
-def _by_map(records: list[Written]) -> dict[tuple[int, MapPartition], list[Record]]:
-    """The records of each map and partition, in the order of the writes."""
-    found: dict[tuple[int, MapPartition], list[Record]] = {}
-    for partition, held, record in records:
-        part = found.get((partition, held))
-        if part is None:
-            found[partition, held] = [record]
-        else:
-            part.append(record)
-    return found

@@ -63,6 +63,10 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     key_hash: int = 0
     request: bytes = b""
     """With the last record of a request that has an id: its mark (`core.replication.requests`)."""
+    old: bytes | None = None
+    """Of a map with a change stream: what the entry was; None when it was not there."""
+    time_ms: int = 0
+    """Of a map with a change stream: when it was, in milliseconds since 1970 by the primary's clock."""
 
 
 class Expiry:
@@ -104,6 +108,7 @@ class MapPartition:
 
     __slots__ = (
         "_digests",
+        "changes",
         "deadlines",
         "entries",
         "expiries",
@@ -133,6 +138,8 @@ class MapPartition:
         """Which history they are of: from the counter start + 1 on, those of the primary of this term; ascending."""
         self.journal: JournalMode = "off"
         """Whether this map's updates are written down on this member before they count as held."""
+        self.changes = 0
+        """Bytes of the last updates that are kept for change streams; 0: the map has none."""
         self.recorded = False
         """On a primary: whether its updates are wanted by a backup, also one that is missing, or by the journal."""
         self.targets: tuple[str, ...] = ()
@@ -259,6 +266,15 @@ class MapPartition:
             if self.tail is None:
                 self.tail = Tail(limit)
             self.tail.add(term, records)
+
+    def keep_earlier(self, earlier: list[tuple[int, Record]]) -> None:
+        """Remember these updates, too, with their terms: those of them that were before all that is in the tail."""
+        if self.changes and earlier:
+            if self.tail is None:
+                self.tail = Tail(self.changes)
+            end = self.tail.start if self.tail.size else self.counter
+            before = {record.counter: (term, record) for term, record in earlier if record.counter <= end}
+            self.tail.precede([one for _, one in sorted(before.items())])
 
     @property
     def remembered_from(self) -> int:

@@ -1,0 +1,201 @@
+"""Change streams of maps: how far they have gone, and what has changed between two updates.
+
+Who reads a stream remembers for each partition the last update that it has seen, as its counter and its term. What has
+changed since is asked of the primary first, then of the other members: whoever has the same history may tell.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+
+from holdfast.client.blocking import Client
+from holdfast.client.connection import Broken
+from holdfast.client.routing import PASSING, Table, delays
+from holdfast.errors import ChangesGone, NotReady, ProtocolError
+from holdfast.wire import own
+
+ROUNDS = 8
+"""So often every member must have said that it cannot tell of a change, before it counts as gone: while partitions
+move, or members take office, there may be moments in which nobody can."""
+BYTES_MAX = 1 << 20
+"""An answer ends with the change that reaches this size."""
+
+
+def heads(
+    client: Client, map_name: str, partitions: Iterable[int], *, timeout_s: float = 30.0
+) -> dict[int, own.Head]:
+    """How far the changes of the map have gone in each of these partitions, by partition; of one moment in each.
+
+    Raises NotReady, naming a partition that has had no primary until the timeout, and Unsupported when the map has no
+    change stream.
+    """
+    left = list(dict.fromkeys(partitions))
+    found: dict[int, own.Head] = {}
+    deadline = time.monotonic() + timeout_s
+    fresh = False
+    for delay in delays():
+        left, why = _ask_heads(client, map_name, left, found, fresh=fresh)
+        if not left:
+            return found
+        if time.monotonic() + delay > deadline:
+            raise NotReady(f"partition {left[0]} is not served for {timeout_s:g} s: {why}")
+        time.sleep(delay)
+        fresh = True
+    raise AssertionError("delays never end")
+
+
+def _ask_heads(
+    client: Client, map_name: str, partitions: list[int], found: dict[int, own.Head], *, fresh: bool
+) -> tuple[list[int], str]:
+    """Ask every owner once, all at the same time. Answers what is left, and why."""
+    try:
+        table = client.known_table(fresh=fresh)
+    except PASSING as passing:
+        return partitions, str(passing)
+    by_owner: dict[str | None, list[int]] = {}
+    for partition in partitions:
+        by_owner.setdefault(table.owner(partition), []).append(partition)
+    left = by_owner.pop(None, [])
+    why = "it has no owner now" if left else ""
+    posted = []
+    for owner, mine in by_owner.items():
+        try:
+            connection = client.to(str(owner))
+            number = connection.next_number()
+            connection.post(own.AskHeads(number, map_name, mine))
+        except (Broken, *PASSING) as passing:
+            left, why = left + mine, str(passing)
+        else:
+            posted.append((connection, number, mine))
+    for connection, number, mine in posted:
+        try:
+            answer = connection.collect(number, own.Heads)
+        except (Broken, *PASSING) as passing:
+            left, why = left + mine, str(passing)
+            continue
+        found.update({head.partition: head for head in answer.heads})
+        if answer.moved:
+            left, why = left + answer.moved, f"{connection.address} does not serve it"
+    return left, why
+
+
+def read_changes(
+    client: Client,
+    map_name: str,
+    partition: int,
+    after: int,
+    after_term: int,
+    upto: int,
+    *,
+    upto_term: int = 0,
+    bytes_max: int = BYTES_MAX,
+    timeout_s: float = 30.0,
+) -> list[own.Changes]:
+    """What has changed after the update `after` up to the update `upto`: in order, each change once, none missing.
+
+    `upto` is at most a head that was told, and `upto_term` its term (`Head.term_at`), by which any member knows whether
+    it can tell; without, the primary is asked for it. Raises ChangesGone when nobody can tell all of them any more, and
+    NotReady when somebody who might cannot be asked until the timeout since the last progress.
+    """
+    found: list[own.Changes] = []
+    if upto <= after:
+        return found
+    reader = _Reader(client, map_name, partition, upto, upto_term, bytes_max)
+    deadline = time.monotonic() + timeout_s
+    wait = delays()
+    refusals = 0
+    fresh = False
+    while True:
+        answer = reader.round(after, after_term, fresh=fresh)
+        if answer is not None:
+            found.append(answer)
+            after, after_term = answer.upto, answer.term
+            if after >= upto:
+                return found
+            deadline = time.monotonic() + timeout_s
+            wait, refusals, fresh = delays(), 0, False
+            continue
+        refusals = refusals + 1 if reader.refused else 0
+        if refusals >= ROUNDS:
+            raise ChangesGone(map_name, partition, after, upto, reader.why)
+        delay = next(wait)
+        if time.monotonic() + delay > deadline:
+            raise NotReady(
+                f"map {map_name!r}, partition {partition}: changes after update {after} cannot be read for "
+                f"{timeout_s:g} s: {reader.why}"
+            )
+        time.sleep(delay)
+        fresh = True
+
+
+class _Reader:
+    """Asks one member after the other, the primary first."""
+
+    def __init__(
+        self, client: Client, map_name: str, partition: int, upto: int, upto_term: int, bytes_max: int
+    ) -> None:
+        self._client = client
+        self._map = map_name
+        self._partition = partition
+        self._upto = upto
+        self._upto_term = upto_term
+        self._bytes_max = bytes_max
+        self.refused = False
+        """Whether everybody has said in the last round that he cannot tell."""
+        self.why = ""
+
+    def round(self, after: int, after_term: int, *, fresh: bool) -> own.Changes | None:
+        """The next changes, from whoever can tell them; None when nobody can now."""
+        self.refused = False
+        try:
+            table = self._client.known_table(fresh=fresh)
+            if not self._upto_term and not self._find_term(after, after_term):
+                return None
+        except (Broken, *PASSING) as passing:
+            self.why = str(passing)
+            return None
+        # A table that is not fresh may name members that know nothing, and not those that do.
+        everybody = fresh and table.owner(self._partition) is not None
+        reasons: list[str] = []
+        for member in _in_turn(table, self._partition):
+            try:
+                connection = self._client.to(member)
+                number = connection.next_number()
+                question = own.AskChanges(
+                    number,
+                    self._map,
+                    self._partition,
+                    after,
+                    after_term,
+                    self._upto,
+                    self._bytes_max,
+                    self._upto_term,
+                )
+                answer = connection.ask(question, own.Changes)
+            except (Broken, *PASSING) as passing:
+                everybody = False
+                reasons.append(f"{member}: {passing}")
+                continue
+            if answer.upto > self._upto:
+                raise ProtocolError(f"{connection.address} told more changes than it was asked for")
+            if answer.upto > after:
+                return answer
+            reasons.append(f"{member}: {answer.why or 'nothing new'}")
+        self.refused = everybody
+        self.why = "; ".join(reasons) or "the partition has no owner now"
+        return None
+
+    def _find_term(self, after: int, after_term: int) -> bool:
+        """Ask the primary for the term of the last update that is wanted."""
+        head = heads(self._client, self._map, [self._partition], timeout_s=0)[self._partition]
+        self._upto_term = head.term_at(self._upto)
+        self.why = f"the primary can tell of update {head.counter} at most"
+        self.refused = bool(after) and head.term_at(after) != after_term and not self._upto_term
+        return bool(self._upto_term)
+
+
+def _in_turn(table: Table, partition: int) -> Iterator[str]:
+    """The primary, the backups, and everybody else who may hold data."""
+    holders = [member for member in table.rows[partition].replicas if member is not None]
+    yield from dict.fromkeys([*holders, *(row.uuid for row in table.data_members)])

@@ -1,0 +1,68 @@
+"""What clients of Holdfast's own protocol ask of change streams: heads, and the changes between two updates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.core.replication.changes import Asked, Changes, Told
+from holdfast.core.store.partition import Change
+from holdfast.wire import own
+
+ANSWER_BYTES_MAX = 16 << 20
+"""The most that is told in one answer, whatever the client wants; a single change may be larger."""
+
+
+def why_no_stream(changes: Changes, name: str) -> str:
+    """Why nothing can be told of the map, in words; empty when it can."""
+    if changes.streams(name):
+        return ""
+    return f"map {name!r} has no change stream: set maps.{name}.changes_bytes on every member"
+
+
+def heads(changes: Changes, question: own.AskHeads) -> own.Heads:
+    """How far the changes have gone in the partitions that are served here."""
+    found, moved = changes.heads(question.map, question.partitions)
+    told = [
+        own.Head(partition, reach.counter, reach.term, reach.since, reach.lineage)
+        for partition, reach in found.items()
+    ]
+    return own.Heads(question.id, told, moved)
+
+
+def ask(changes: Changes, question: own.AskChanges, say: Callable[[own.Changes], None]) -> None:
+    """Tell what has changed; `say` is called once, now or later."""
+    asked = Asked(
+        question.map,
+        question.partition,
+        question.after,
+        question.after_term,
+        question.upto,
+        question.upto_term,
+        max(1, min(question.bytes_max, ANSWER_BYTES_MAX)),
+    )
+    changes.ask(asked, lambda told: say(_in_columns(question.id, told)))
+
+
+def _in_columns(number: int, told: Told) -> own.Changes:
+    records = [record for _, record in told.records]
+    olds = own.ColumnBatch.of([record.old or b"" for record in records], [b""] * len(records))
+    return own.Changes(
+        number,
+        told.upto,
+        [record.counter for record in records],
+        [term for term, _ in told.records],
+        bytes(
+            own.ChangeKind.REMOVE
+            if record.change is Change.REMOVE
+            else own.ChangeKind.INSERT
+            if record.old is None
+            else own.ChangeKind.UPDATE
+            for record in records
+        ),
+        [record.time_ms for record in records],
+        own.ColumnBatch.of([record.key for record in records], [record.value for record in records]),
+        olds.key_offsets,
+        olds.keys,
+        told.why,
+        told.term,
+    )

@@ -1,0 +1,268 @@
+"""How far the changes of a map have gone: who has to hold an update before it is told of."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.core.journal.log import Log
+from holdfast.core.machine import MILLISECOND, Append, HistoryRead, MemberId, Outbox, ReadHistory, Send
+from holdfast.core.messages import Replicate, Replicated
+from holdfast.core.placement.table import Row
+from holdfast.core.replication.changes import Asked, Changes, Reach, Told
+from holdfast.core.replication.copies import Copies
+from holdfast.core.replication.lane import Lane
+from holdfast.core.rules import Rules
+from holdfast.core.store.operations import EventKind
+from holdfast.core.store.partition import Change, PartitionCopy, Record
+
+ME, BEN, CAL = (MemberId(name) for name in ("me", "ben", "cal"))
+TERM = 3
+NAME = "m"
+
+
+class Primary:
+    """The primary of one partition, in office, with a sync backup (Ben) and an async one (Cal)."""
+
+    def __init__(self, *, journal: bool = False, changes_bytes: int = 100_000) -> None:
+        self.out = Outbox()
+        self.out.epoch_ms = 1000
+        chosen = MapSettings(
+            backups=1, async_backups=1, changes_bytes=changes_bytes, journal="sync" if journal else "off"
+        )
+        settings = Settings(partitions=PartitionSettings(count=1), maps={"default": chosen})
+        log = Log(self.out, on=journal)
+        rules = Rules()
+        self.log = log
+        self.lane = Lane(ME, settings, self.out, rules, log)
+        rows = [Row(TERM, (ME, BEN, CAL))]
+        self.lane.attach(rows)
+        copies = Copies(ME, settings, self.out, rules, rows, log)
+        self.copy = copies.held[0] = PartitionCopy(0, 0)
+        self.copy.term = TERM
+        self.lane.serving[0] = self.lane.in_office[0] = self.copy
+        self.lane.retarget(self.copy)
+        self.changes = Changes(settings, self.out, rules, self.lane, copies, journal=journal)
+
+    def write(self, key: str, value: str = "v") -> None:
+        self.lane.set(self.copy, NAME, key.encode(), value.encode(), 0, 0, 0)
+
+    def head(self) -> int:
+        found, moved = self.changes.heads(NAME, [0])
+        assert not moved
+        return found[0].counter
+
+    def sent(self) -> dict[MemberId, Replicate]:
+        self.lane.flush()
+        self.log.flush()
+        effects = self.out.take()
+        self.appended = [effect.number for effect in effects if isinstance(effect, Append)]
+        return {effect.to: effect.message for effect in effects if isinstance(effect, Send)}  # type: ignore[misc]
+
+    def acknowledge(self, member: MemberId, message: Replicate) -> None:
+        self.lane.on_replicated(member, Replicated(message.batches, [0]))
+
+    def ask(
+        self, after: int, upto: int, *, after_term: int = TERM, upto_term: int = TERM, **more: int
+    ) -> Told:
+        found: list[Told] = []
+        self.changes.ask(
+            Asked(NAME, 0, after, after_term if after else 0, upto, upto_term, **more), found.append
+        )
+        (told,) = found
+        return told
+
+
+def counters(told: Told) -> list[int]:
+    return [record.counter for _, record in told.records]
+
+
+def test_an_update_is_told_when_its_sync_backup_holds_it_and_async_ones_are_not_waited_for() -> None:
+    primary = Primary()
+    assert primary.changes.heads(NAME, [0]) == ({0: Reach(0, 0, 0, [])}, [])
+    primary.write("a")
+    assert primary.head() == 0, "of the open buffer"
+    primary.lane.seal(lambda known: None)
+    assert primary.head() == 0, "not sent"
+    first = primary.sent()
+    assert primary.head() == 0, "sent"
+    primary.write("b")
+    primary.lane.seal(lambda known: None)
+    second = primary.sent()
+    primary.acknowledge(CAL, first[CAL])
+    assert primary.head() == 0
+    primary.acknowledge(BEN, second[BEN])
+    assert primary.head() == 0, "what comes before it is not acknowledged"
+    primary.acknowledge(BEN, first[BEN])
+    assert primary.changes.heads(NAME, [0])[0][0] == Reach(2, TERM, 0, [(TERM, 0)])
+    assert primary.lane.unfinished(0), "the second of the async backup"
+
+
+def test_a_slow_async_backup_that_writers_wait_for_out_of_courtesy_is_not_waited_for_here() -> None:
+    primary = Primary()
+    primary.lane.backlog.slow.add(CAL)
+    told: list[bool] = []
+    primary.write("a")
+    primary.lane.seal(told.append)
+    primary.acknowledge(BEN, primary.sent()[BEN])
+    assert told == []
+    assert primary.head() == 1
+
+
+def test_what_is_on_no_disk_yet_is_not_told() -> None:
+    primary = Primary(journal=True)
+    primary.write("a")
+    primary.lane.seal(lambda known: None)
+    sent = primary.sent()
+    primary.acknowledge(BEN, sent[BEN])
+    assert primary.head() == 0
+    primary.log.on_durable(primary.appended[-1])
+    assert primary.head() == 1
+
+
+def test_a_partition_that_is_not_served_here_has_no_head() -> None:
+    primary = Primary()
+    primary.lane.in_office[0] = None
+    assert primary.changes.heads(NAME, [0]) == ({}, [0])
+
+
+def written(primary: Primary, *keys: str) -> None:
+    for key in keys:
+        primary.write(key, f"v{key}")
+    primary.lane.seal(lambda known: None)
+    primary.acknowledge(BEN, primary.sent()[BEN])
+
+
+def test_changes_carry_old_values_and_times_and_nothing_that_changes_no_entry() -> None:
+    primary = Primary()
+    primary.out.now_ns = 5 * MILLISECOND
+    written(primary, "a", "a")
+    held = primary.copy.maps[NAME]
+    primary.lane.log(primary.copy, held, Change.EXPIRY, b"a", ttl_ms=5)
+    primary.lane.take_out(primary.copy, held, b"a", EventKind.REMOVED)
+    written(primary, "b")
+    told = primary.ask(0, 5)
+    assert (told.upto, told.term, told.why) == (5, TERM, "")
+    assert [(r.counter, r.change, r.key, r.value, r.old, r.time_ms) for _, r in told.records] == [
+        (1, Change.SET, b"a", b"va", None, 1005),
+        (2, Change.SET, b"a", b"va", b"va", 1005),
+        (4, Change.REMOVE, b"a", b"", b"va", 1005),
+        (5, Change.SET, b"b", b"vb", None, 1005),
+    ]
+    assert primary.ask(2, 3) == Told(3, [], "", TERM)
+    assert counters(primary.ask(1, 4)) == [2, 4]
+    assert counters(primary.ask(0, 5, bytes_max=1)) == [1]
+
+
+def test_a_map_without_a_stream_carries_neither() -> None:
+    primary = Primary(changes_bytes=0)
+    written(primary, "a", "a")
+    assert not primary.changes.streams(NAME)
+    tail = primary.copy.maps[NAME].tail
+    assert tail is not None
+    assert {(record.old, record.time_ms) for _, record in tail.since(0)} == {(None, 0)}
+    record = Record(NAME, 1, Change.SET, b"k", b"v")
+    plain = msgspec.msgpack.encode(record)
+    before = msgspec.msgpack.encode(msgspec.structs.astuple(record)[:-2])
+    assert len(plain) == len(before) + 2, "on the wire and in the journal"
+    assert msgspec.msgpack.decode(before, type=Record) == record
+
+
+def test_without_the_term_of_the_last_only_the_primary_tells_and_only_what_is_safe() -> None:
+    primary = Primary()
+    written(primary, "a", "b")
+    primary.write("c")
+    primary.lane.seal(lambda known: None)
+    primary.sent()
+    assert counters(primary.ask(0, 3, upto_term=0)) == [1, 2]
+    primary.lane.in_office[0] = None
+    assert "not the primary" in primary.ask(0, 2, upto_term=0).why
+    assert counters(primary.ask(0, 2)) == [1, 2]
+
+
+def test_another_history_is_refused_by_name() -> None:
+    primary = Primary()
+    written(primary, "a", "b")
+    assert "update 1 of term 2 is not of the history" in primary.ask(1, 2, after_term=2).why
+    assert "update 2 of term 4 is not held here" in primary.ask(1, 2, upto_term=4).why
+    assert "update 9 of term 3 is not held here" in primary.ask(1, 9).why
+    del primary.copy.maps[NAME]
+    assert "nothing of this map" in primary.ask(1, 2).why
+
+
+def test_updates_from_before_the_map_had_a_stream_are_not_told() -> None:
+    primary = Primary()
+    held = primary.lane.open(primary.copy, NAME)
+    records = [
+        Record(NAME, 1, Change.SET, b"k", b"v"),
+        Record(NAME, 2, Change.CLEAR),
+        Record(NAME, 3, Change.SET, b"k", b"v", old=None, time_ms=7),
+    ]
+    for record in records:
+        held.apply(record, 0)
+    held.keep(TERM, records, held.changes)
+    for after in (0, 1):
+        assert "older than the map's change stream" in primary.ask(after, 3).why
+    assert counters(primary.ask(2, 3)) == [3]
+
+
+def test_the_journal_is_asked_for_what_memory_has_forgotten() -> None:
+    primary = Primary(journal=True)
+    written(primary, "a", "b")
+    primary.log.on_durable(primary.appended[-1])
+    held = primary.copy.maps[NAME]
+    tail = held.tail
+    assert tail is not None
+    records = tail.since(0)
+    held.tail = None
+    found: list[Told] = []
+
+    def read(after: int) -> ReadHistory:
+        primary.changes.ask(Asked(NAME, 0, after, TERM if after else 0, 2, TERM), found.append)
+        (effect,) = primary.out.take()
+        assert isinstance(effect, ReadHistory)
+        assert (effect.after, effect.upto) == (after, 2)
+        assert effect.ticket < 0, "not one of a migration"
+        return effect
+
+    primary.changes.on_history(HistoryRead(read(0).ticket, records))
+    assert counters(found.pop()) == [1, 2]
+    primary.changes.on_history(HistoryRead(read(0).ticket, records[:1]))
+    assert (counters(found[0]), found.pop().upto) == ([1], 1)
+    primary.changes.on_history(HistoryRead(read(0).ticket, None, 1))
+    assert found.pop() == Told(0, [], "changes are remembered here from update 2 on")
+    for wrong in ([(TERM + 1, records[0][1])], records[1:]):
+        primary.changes.on_history(HistoryRead(read(0).ticket, wrong))
+        assert found.pop().why == "the journal tells another history"
+    assert set(primary.changes.leftovers.values()) == {0}
+
+
+def test_what_was_read_and_did_not_fit_into_the_answer_is_told_without_reading_again() -> None:
+    primary = Primary(journal=True)
+    written(primary, "a", "b", "c", "d")
+    primary.log.on_durable(primary.appended[-1])
+    held = primary.copy.maps[NAME]
+    tail = held.tail
+    assert tail is not None
+    records = tail.since(0)
+    held.tail = None
+    found: list[Told] = []
+
+    def ask(after: int, after_term: int = TERM) -> None:
+        asked = Asked(NAME, 0, after, after_term if after else 0, 4, TERM, bytes_max=1)
+        primary.changes.ask(asked, found.append)
+
+    def asked_of_the_journal() -> list[int]:
+        return [effect.ticket for effect in primary.out.take() if isinstance(effect, ReadHistory)]
+
+    ask(0)
+    (ticket,) = asked_of_the_journal()
+    primary.changes.on_history(HistoryRead(ticket, records))
+    ask(1)
+    ask(2)
+    assert [counters(told) for told in found] == [[1], [2], [3]]
+    assert asked_of_the_journal() == []
+    ask(1)
+    assert len(asked_of_the_journal()) == 1, "it is at another place than the last question"
+    ask(3)
+    assert len(asked_of_the_journal()) == 1
