@@ -47,7 +47,9 @@ class PutCount:
     """What `put_columns` has done so far. Right also when it failed."""
 
     rows: int = 0
-    """Rows of which a member has said that they are stored, on all sync backups too."""
+    """Rows of which a member has said that they are stored, on all sync backups too; those in `kept` included."""
+    kept: int = 0
+    """Rows of kind `ADD` that were not stored, because their key was there with another value."""
     messages: int = 0
     rows_again: int = 0
     """Rows that had to be sent again: their partition had moved, or nobody knew what became of them."""
@@ -108,6 +110,11 @@ class Client:
     # -- the cluster
 
     @property
+    def timeout_s(self) -> float:
+        """How long a call goes on trying."""
+        return self._timeout_s
+
+    @property
     def partition_count(self) -> int:
         """How many partitions the cluster has."""
         if not self._partition_count:
@@ -131,6 +138,14 @@ class Client:
         self._known = self._of_anyone(ask)
         self._stale = False
         return self._known
+
+    def known_table(self, *, fresh: bool = False) -> Table:
+        """The table as it was learned last, unless `refresh` was called since; `fresh`: the same as `table()`."""
+        return self.table() if fresh else self._table()
+
+    def refresh(self) -> None:
+        """Ask for the table anew before it is used next."""
+        self._stale = True
 
     # -- single operations
 
@@ -203,6 +218,11 @@ class Client:
         value = self.execute(Request(Op.CLEAR, map_name, self._all_partitions()), idempotent=True)
         assert isinstance(value, int), value
         return value
+
+    def limits(self) -> tuple[int, int]:
+        """The most bytes that a key and a value may have, as a member says; 0: it does not say."""
+        hello = self._any().hello
+        return hello.key_bytes_max, hello.value_bytes_max
 
     # -- columns
 
