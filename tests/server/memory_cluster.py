@@ -239,6 +239,8 @@ class MemoryCluster:
         self.version = 1
         self.seals = 0
         self.unknown_seals: set[int] = set()
+        self.limits: Any = None
+        """`LimitSettings` of connections made from now on; None: the usual ones."""
         self.after_seal: Callable[[MemoryMember], None] = lambda member: None
         self.members = [MemoryMember(self, number) for number in range(1, members + 1)]
         self.by_uuid = {member.member_uuid: member for member in self.members}
@@ -354,7 +356,9 @@ class MemoryCluster:
             writer.transport.abort()
             return
         member.writers.add(writer)
-        session = OwnSession(member, writer.write, lambda reason: writer.close(), release=__version__)
+        session = OwnSession(
+            member, writer.write, lambda reason: writer.close(), limits=self.limits, release=__version__
+        )
         try:
             assert await reader.readexactly(3) == own.PREAMBLE
             while data := await reader.read(1 << 18):

@@ -35,7 +35,7 @@ def test_lists_are_cut_at_commas() -> None:
         ({"kee": "a"}, "unknown option 'kee': did you mean key"),
         ({"zzzzzzzz": "a"}, "the options are address, map"),
         ({"path": "other"}, "map is given twice"),
-        ({"valueFormat": "xml"}, "json or binary, not 'xml'"),
+        ({"valueFormat": "xml"}, "primitive or compact, not 'xml'"),
         ({"ttl": "0"}, "ttl is a number above 0"),
         ({"ttl": "soon"}, "ttl is a number above 0"),
         ({"ttl": "nan"}, "ttl is a number above 0"),
@@ -54,6 +54,7 @@ def test_secrets_are_not_shown() -> None:
 
 
 def test_every_option_is_taken() -> None:
-    values = {"ttl": "1", "numPartitions": "2", "timeout": "3", "valueFormat": "json"}
+    values = {"ttl": "1", "numPartitions": "2", "timeout": "3", "valueFormat": "json", "write": "insert"}
+    values |= {"rowsPerSecond": "10", "concurrentTasks": "4"}
     options = Options.parse({name: values.get(name, "x") for name in MEANING})
     assert (options.ttl_ms, options.tasks, options.timeout_s) == (1000, 2, 3.0)

@@ -12,7 +12,7 @@ from tests.server.memory_cluster import MemoryCluster, MemoryMember
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-from pyspark.sql.types import ArrayType, IntegerType, StructType  # noqa: E402
+from pyspark.sql.types import IntegerType, MapType, StructType  # noqa: E402
 
 from holdfast.client import blocking  # noqa: E402
 from holdfast.errors import ConfigError  # noqa: E402
@@ -240,7 +240,7 @@ def test_the_reader_wants_the_columns_of_its_format(cluster: MemoryCluster) -> N
     with pytest.raises(ConfigError, match="key and value"):
         source(cluster, valueFormat="binary").reader(SCHEMA)
     with pytest.raises(ConfigError, match="cannot be stored"):
-        source(cluster).reader(StructType().add("a", ArrayType(IntegerType())))
+        source(cluster).reader(StructType().add("a", MapType(IntegerType(), IntegerType())))
 
 
 def test_a_share_is_what_spark_hands_over(cluster: MemoryCluster) -> None:

@@ -151,7 +151,11 @@ def test_different_rows_have_different_keys(one: tuple[str, str], other: tuple[s
         ({"a": pa.binary()}, ["a"], "must compare exactly"),
         ({"a": pa.int64()}, ["a", "a"], "twice"),
         ({"a": pa.int64(), 'b"': pa.int64()}, ["a"], "rename the column"),
-        ({"a": pa.int64(), "l": pa.list_(pa.int64())}, ["a"], "'l' is list.*cannot be stored.*to_json"),
+        (
+            {"a": pa.int64(), "l": pa.map_(pa.int64(), pa.int64())},
+            ["a"],
+            "'l' is map.*cannot be stored.*to_json",
+        ),
     ],
 )
 def test_what_cannot_be_stored_is_refused_by_name(kinds: dict[str, Any], key: list[str], why: str) -> None:

@@ -10,6 +10,7 @@ from holdfast import __version__
 from holdfast.cli.cluster import cluster
 from holdfast.cli.configuration import config
 from holdfast.cli.journal import journal
+from holdfast.cli.load import load
 from holdfast.cli.matrix import matrix
 from holdfast.cli.member import member
 from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, EXIT_STANDING
@@ -66,6 +67,7 @@ COMMANDS = (
     plan,
     simulate,
     matrix,
+    load,
     audit,
     demo,
     chaos,

@@ -269,6 +269,11 @@ class Client:
         assert isinstance(value, int), value
         return value
 
+    def limits(self) -> tuple[int, int]:
+        """The most bytes that a key and a value may have, as a member says; 0: it does not say."""
+        hello = self._any().hello
+        return hello.key_bytes_max, hello.value_bytes_max
+
     # -- columns
 
     def scan(

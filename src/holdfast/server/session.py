@@ -163,6 +163,8 @@ class OwnSession:
                 self._limits.frame_bytes,
                 self._request_ids,
                 self._release,
+                self._limits.key_bytes,
+                self._limits.value_bytes,
             )
         )
 

@@ -107,7 +107,7 @@ def run(
 
 
 class watched:  # noqa: N801 - used like a function
-    """While this block runs, `progress` is told how many of the tasks are done."""
+    """While this block runs, `progress` is told how many of the tasks are done. `tasks` 0: as many as Spark says."""
 
     def __init__(
         self, spark: SparkSession, title: str, tasks: int, progress: Show, counted: Counted | None = None
@@ -136,25 +136,28 @@ class watched:  # noqa: N801 - used like a function
             self._thread.join(timeout=5)
         self._context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
         if kind is None and self._progress is not nothing:
-            self._tell(self._tasks)
+            self._tell(*(2 * (self._tasks,) if self._tasks else self._done()))
 
     def _watch(self) -> None:
         while not self._over.wait(POLL_S):
             try:
-                self._tell(self._done())
+                self._tell(*self._done())
             except Exception:  # noqa: BLE001 - Spark may be ending; progress is not worth a failure
                 return
 
-    def _done(self) -> int:
+    def _done(self) -> tuple[int, int]:
         tracker = self._context.statusTracker()
-        done = 0
+        done = known = 0
         for job in tracker.getJobIdsForGroup(self._group):
             info = tracker.getJobInfo(job)
             for stage in info.stageIds if info is not None else ():
                 stage_info = tracker.getStageInfo(stage)
-                done += stage_info.numCompletedTasks if stage_info is not None else 0
-        return min(done, self._tasks)
+                if stage_info is not None:
+                    done += stage_info.numCompletedTasks
+                    known += stage_info.numTasks
+        tasks = self._tasks or known
+        return min(done, tasks), tasks
 
-    def _tell(self, done: int) -> None:
+    def _tell(self, done: int, tasks: int) -> None:
         rows = self._counted.rows if self._counted is not None else 0
-        self._progress(Progress(self._title, done, self._tasks, rows, time.monotonic() - self._began))
+        self._progress(Progress(self._title, done, tasks, rows, time.monotonic() - self._began))

@@ -54,6 +54,9 @@ class HelloOk(msgspec.Struct, frozen=True, array_like=True, tag=65):
     """How many requests with an id each partition remembers: so long one may be sent again, and is applied once."""
     release: str = ""
     """The member's version of Holdfast."""
+    key_bytes_max: int = 0
+    """The largest key and the largest value that this member takes, in their stored form; 0: it does not say."""
+    value_bytes_max: int = 0
 
 
 class StatusIs(msgspec.Struct, frozen=True, array_like=True, tag=66):

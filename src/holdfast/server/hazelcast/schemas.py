@@ -8,13 +8,25 @@ promises.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import cast
 
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import Op, Request, Value
 from holdfast.server.hazelcast.conversation import Conversation, Message
-from holdfast.server.hazelcast.frames import BEGIN, END, INT, NULL, frame, message, response, text, uuid
+from holdfast.server.hazelcast.frames import (
+    BEGIN,
+    END,
+    HEADER_BYTES,
+    INT,
+    NULL,
+    frame,
+    message,
+    response,
+    text,
+    uuid,
+)
 from holdfast.server.hazelcast.layouts import Call, Layout, Schema
 
 SCHEMAS_MAP = "__schemas"
@@ -69,14 +81,39 @@ def _frames_of(schema: Schema) -> bytes:
     return b"".join(frames)
 
 
-def _store(talk: Conversation, schema: Schema) -> Request:
+def schema_key(number: int) -> bytes:
+    """The key under which the schema with this id is kept in `SCHEMAS_MAP`."""
+    return _LONG_TYPE + number.to_bytes(8, "big", signed=True)
+
+
+def schema_entry(schema: Schema) -> tuple[bytes, bytes]:
+    """Key and value of the entry in `SCHEMAS_MAP` that makes a schema known to every client."""
     content = _frames_of(schema)
-    value = _BYTES_TYPE + len(content).to_bytes(4, "big") + content
-    return _on(talk, Op.SET, schema_id(schema), value)
+    return schema_key(schema_id(schema)), _BYTES_TYPE + len(content).to_bytes(4, "big") + content
 
 
-def _on(talk: Conversation, op: Op, number: int, value: bytes = b"") -> Request:
-    key = _LONG_TYPE + number.to_bytes(8, "big", signed=True)
+def schema_of_entry(value: bytes) -> Schema:
+    """The schema in such a value."""
+    told = [content for content in _contents(value[_STORED_HEADER_BYTES:]) if content]
+    kinds = [INT.unpack(kind)[0] for kind in told[1::2]]
+    return Schema(told[0].decode(), list(zip((name.decode() for name in told[2::2]), kinds, strict=True)))
+
+
+def _contents(frames: bytes) -> Iterator[bytes]:
+    """What the frames hold; those that only mark a begin or an end hold nothing."""
+    at = 0
+    while at < len(frames):
+        (length,) = INT.unpack_from(frames, at)
+        yield frames[at + HEADER_BYTES : at + length]
+        at += length
+
+
+def _store(talk: Conversation, schema: Schema) -> Request:
+    key, value = schema_entry(schema)
+    return _on(talk, Op.SET, key, value)
+
+
+def _on(talk: Conversation, op: Op, key: bytes, value: bytes = b"") -> Request:
     return Request(
         op,
         SCHEMAS_MAP,
@@ -112,7 +149,7 @@ def _fetch_schema(talk: Conversation, call: Call) -> None:
         # The stored frames are several; only the last of them, which is an end, may be flagged final.
         return message([first, NULL]) if stored is None else message([first + schema[: -len(END)], END])
 
-    talk.execute(call, _on(talk, Op.GET, call.schema_id), found)
+    talk.execute(call, _on(talk, Op.GET, schema_key(call.schema_id)), found)
 
 
 MESSAGES = {

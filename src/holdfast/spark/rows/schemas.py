@@ -30,11 +30,13 @@ class StoredSchema(msgspec.Struct, frozen=True, rename={"value_format": "format"
     key: list[str]
     value_format: str
     version: int = 1
+    type_name: str = ""
+    """Of Compact rows."""
 
     @classmethod
-    def of(cls, schema: StructType, key: list[str], value_format: str) -> StoredSchema:
+    def of(cls, schema: StructType, key: list[str], value_format: str, type_name: str = "") -> StoredSchema:
         """Describe rows of this schema. Every column may be null: other clients write to the map too."""
-        return cls(json.loads(nullable(schema).json()), key, value_format)
+        return cls(json.loads(nullable(schema).json()), key, value_format, type_name=type_name)
 
     @property
     def struct(self) -> StructType:

@@ -8,8 +8,8 @@ A row becomes one entry, in a form that every Hazelcast client can read:
 
 In JSON, integers, booleans and texts are what they are. A double that is not finite is the text `NaN`, `Infinity` or
 `-Infinity`; a timestamp is ISO 8601 in UTC (`2013-01-01T10:00:00.000000Z`), without `Z` when it has no time zone; a
-date is `2013-01-01`; a decimal is its exact text; binary is base64; a missing value is `null`. All of them survive the
-round trip exactly.
+date is `2013-01-01`; a decimal is its exact text; binary is base64; arrays are arrays; structs, and maps with texts as
+keys, are objects; a missing value is `null`. All of them survive the round trip exactly.
 
 With the format `binary` there are two columns, `key` and `value`, which hold the stored form itself: a big-endian int32
 type id and the payload.
@@ -25,6 +25,7 @@ import msgspec
 import pyarrow as pa
 
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.spark.rows.nested import can_nest, inward, outward
 from holdfast.wire.values import JSON, LONG, STRING, Serialized, from_stored
 
 _HEAD = struct.Struct(">ii")
@@ -80,7 +81,7 @@ class EntryMaker:
                 raise ConfigError(
                     f"there is no key column {name!r}; the columns are {', '.join(schema.names)}"
                 )
-            if pa.types.is_floating(schema.field(name).type) or pa.types.is_binary(schema.field(name).type):
+            if _is_no_key(schema.field(name).type):
                 raise ConfigError(
                     f"the key column {name!r} is {schema.field(name).type}; keys must compare exactly"
                 )
@@ -103,10 +104,15 @@ class EntryMaker:
         if self._binary:
             return self._verbatim(batch)
         columns = {name: _plain(batch.column(at)) for at, name in enumerate(names)}
+        return self._keys(batch, columns), [json_data(one) for one in self._objects(columns)]
+
+    def json(self, batch: pa.RecordBatch) -> list[bytes]:
+        """The rows as JSON objects, without the type id and length in front."""
+        return self._objects({name: _plain(batch.column(at)) for at, name in enumerate(batch.schema.names)})
+
+    def _objects(self, columns: dict[str, list[Any]]) -> list[bytes]:
         make, encode = self._row, self._encode
-        rows = zip(*columns.values(), strict=True)
-        values = [json_data(encode(make(*row))) for row in rows]
-        return self._keys(batch, columns), values
+        return [encode(make(*row)) for row in zip(*columns.values(), strict=True)]
 
     def _keys(self, batch: pa.RecordBatch, columns: dict[str, list[Any]]) -> list[bytes]:
         parts = [columns[name] for name in self._key]
@@ -130,6 +136,10 @@ class EntryMaker:
             if len(cell) < 4:
                 raise BadRow(f"{cell!r} is no stored form: it begins with a 4-byte type id")
         return keys, values
+
+
+def _is_no_key(kind: pa.DataType) -> bool:
+    return pa.types.is_floating(kind) or pa.types.is_binary(kind) or pa.types.is_nested(kind)
 
 
 def check_columns(schema: pa.Schema) -> None:
@@ -173,6 +183,9 @@ _NOT_FINITE = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
 def _plain(column: pa.Array[Any]) -> list[Any]:
     """The cells as things that JSON has."""
     kind = column.type
+    if pa.types.is_nested(kind):
+        change = outward(kind)
+        return [None if cell is None else change(cell) for cell in column.to_pylist()]
     if pa.types.is_floating(kind):
         cells: list[Any] = column.to_pylist()
         return [cell if cell is None or cell - cell == 0 else _NOT_FINITE.get(cell, "NaN") for cell in cells]
@@ -199,7 +212,7 @@ def _plain_type(kind: pa.DataType) -> Any:
         return str | None
     if pa.types.is_timestamp(kind) and kind.unit == "us":
         return str | None
-    return None
+    return Any if pa.types.is_nested(kind) and can_nest(kind) else None
 
 
 # -- entries to columns
@@ -263,6 +276,9 @@ class RowMaker:
 
 def _typed(cells: list[Any], kind: pa.DataType) -> pa.Array[Any]:
     """Cells that were decoded from JSON, as a column."""
+    if pa.types.is_nested(kind):
+        change = inward(kind)
+        return pa.array([None if cell is None else change(cell) for cell in cells], kind)
     if pa.types.is_floating(kind):
         return pa.array([float(cell) if isinstance(cell, str) else cell for cell in cells], kind)
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_decimal(kind):

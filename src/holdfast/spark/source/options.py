@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from holdfast import __version__
 from holdfast.errors import ConfigError
+from holdfast.spark.source.write_options import WRITE_FORMATS, WRITE_MEANING, WriteOptions
 
 if TYPE_CHECKING:
     from holdfast.client.blocking import Client
 
-FORMATS = ("json", "binary")
+FORMATS = WRITE_FORMATS
 
 MEANING = {
     "address": "HOST:PORT of one or more members' client doors, with commas between them",
@@ -23,11 +24,13 @@ MEANING = {
     "password": "password",
     "token": "token, instead of user and password",
     "cluster": "name that the cluster must have; any if left out",
-    "valueFormat": "json (one JSON object a row) or binary (columns key and value, in their stored form)",
+    "valueFormat": "json (one JSON object a row), compact (one Compact object a row), primitive (one column as a plain "
+    "value) or binary (columns key and value, in their stored form)",
     "columns": "only these columns, with commas between them (reading only)",
     "ttl": "seconds after which a written entry ends (writing only)",
     "numPartitions": "Spark tasks that read; default: a handful",
     "timeout": "seconds for which a task tries to reach a partition that moves or is not served; default 60",
+    **WRITE_MEANING,
 }
 """Every option and what it means."""
 
@@ -57,6 +60,7 @@ class Options:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
+    write: WriteOptions = field(default_factory=WriteOptions)
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
@@ -79,7 +83,9 @@ class Options:
             raise ConfigError(f"map names that begin with {RESERVED!r} are Holdfast's own: {found['map']!r}")
         value_format = found.get("valueformat", "").lower() or None
         if value_format not in (None, *FORMATS):
-            raise ConfigError(f"valueFormat is {' or '.join(FORMATS)}, not {found['valueformat']!r}")
+            raise ConfigError(
+                f"valueFormat is {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, not {found['valueformat']!r}"
+            )
         ttl = _number(found, "ttl", above=0.0)
         tasks = _number(found, "numpartitions", above=0.0)
         if tasks is not None and tasks != int(tasks):
@@ -97,6 +103,7 @@ class Options:
             user=found.get("user"),
             password=found.get("password"),
             token=found.get("token"),
+            write=WriteOptions.parse(found),
         )
 
     def client(self, more_addresses: Sequence[str] = ()) -> Client:

@@ -7,20 +7,32 @@ job has written stays, and is told; writing the same rows again is always safe.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from holdfast.client.blocking import PutCount
+from holdfast.client.blocking import Client, PutCount
+from holdfast.client.putting import Sender
 from holdfast.core.store.operations import DEFAULT_TTL
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.server.hazelcast.schemas import SCHEMAS_MAP as COMPACT_SCHEMAS_MAP
+from holdfast.server.hazelcast.schemas import schema_entry
+from holdfast.spark.rows.entries import Encoder, Entries, Limits, Shape, Wrong
 from holdfast.spark.rows.schemas import StoredSchema, arrow_schema, load_schema, store_schema
-from holdfast.spark.rows.stored import EntryMaker
+from holdfast.spark.rows.stored import BadRow
 from holdfast.spark.source.options import Options
+from holdfast.spark.source.parcels import EntryRows
+from holdfast.spark.source.rate import Bucket
+from holdfast.spark.source.rejects import DeadLetters, clear_away, prepare_folder
 from holdfast.spark.task import leave_garbage, task_number
+
+SAMPLES = 3
+"""Reasons that are told of rows that cannot be stored."""
 
 
 class WriteFailed(HoldfastError):
@@ -36,6 +48,115 @@ class Written(WriterCommitMessage):
     rows_again: int
     """Rows that were sent more than once, because their partition moved or an answer was lost."""
     partitions: frozenset[int]
+    kept: int = 0
+    """Of `rows`: those to be inserted only, whose key had another value, which has stayed."""
+    rejected: int = 0
+    """Rows that cannot be stored, and are among the rejects."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What every task of a job needs to write its rows; pickled."""
+
+    options: Options
+    schema: pa.Schema
+    """Of the record batches that tasks are given."""
+    job: str = field(default_factory=lambda: uuid4().hex[:12])
+    """Names the job among others, the same in all its tasks and attempts."""
+    addresses: tuple[str, ...] = ()
+    """Of members learnt since, should the given ones be gone."""
+
+    @property
+    def shape(self) -> Shape:
+        """How rows become entries."""
+        write = self.options.write
+        return Shape(
+            self.options.key,
+            self.options.value_format or "json",
+            write.value_column,
+            write.type_name or self.options.map,
+            write.ttl_column,
+            self.ttl_ms,
+            write.corrupt_column,
+        )
+
+    @property
+    def ttl_ms(self) -> int:
+        """Of rows that have no time to live of their own."""
+        return DEFAULT_TTL if self.options.ttl_ms is None else self.options.ttl_ms
+
+    def encoder(self) -> Encoder:
+        """Raises ConfigError when columns and options do not go together."""
+        return Encoder(self.schema, self.shape)
+
+
+def write_rows(
+    work: Work,
+    batches: Iterable[pa.RecordBatch],
+    task: int,
+    counted: Callable[[int], None] = lambda rows: None,
+) -> Written:
+    """Write the rows of one task. Raises WriteFailed, which says what was written. `counted` is told of rows."""
+    options, write = work.options, work.options.write
+    encoder = work.encoder()
+    bucket = Bucket(write.rows_per_second)
+    letters = None if write.rejects is None else DeadLetters(write.rejects, work.job, task)
+    count = PutCount()
+    try:
+        with options.client(work.addresses) as client:
+            limits = Limits(*client.limits())
+            sender = Sender(client, options.map, ttl_ms=work.ttl_ms)
+            count = sender.count
+            try:
+                for batch in batches:
+                    entries = encoder.encode(batch, limits)
+                    if letters is not None:
+                        letters.add(batch, entries.wrong)
+                    elif entries.wrong:
+                        raise BadRow(describe(batch.num_rows, entries.wrong))
+                    for part in _steps(entries, bucket.step):
+                        bucket.take(len(part))
+                        sender.send(EntryRows.of(part, client.partition_count, insert=write.insert))
+                    counted(len(entries))
+            except HoldfastError:
+                # What is on its way is counted still.
+                with suppress(HoldfastError):
+                    sender.finish()
+                raise
+            sender.finish()
+        if letters is not None:
+            letters.keep()
+    except (HoldfastError, OSError, pa.ArrowException) as failed:
+        if letters is not None:
+            letters.drop()
+        raise WriteFailed(
+            f"task {task} has written {count.rows} rows into {len(count.partitions)} partitions "
+            f"of map {options.map!r}, and then failed: {failed}"
+        ) from failed
+    return Written(
+        task,
+        count.rows,
+        count.rows_again,
+        frozenset(count.partitions),
+        count.kept,
+        0 if letters is None else letters.rows,
+    )
+
+
+def _steps(entries: Entries, step: int | None) -> Iterator[Entries]:
+    if step is None or len(entries) <= step:
+        if len(entries):
+            yield entries
+        return
+    for start in range(0, len(entries), step):
+        yield entries.slice(start, min(step, len(entries) - start))
+
+
+def describe(rows: int, wrong: Sequence[Wrong]) -> str:
+    """What is wrong with some of so many rows, in words."""
+    reasons = list(dict.fromkeys(one.why for one in wrong))
+    told = "; ".join(reasons[:SAMPLES]) + ("; ..." if len(reasons) > SAMPLES else "")
+    return f"{len(wrong)} of {rows} rows cannot be stored: {told}"
 
 
 class HoldfastWriter(DataSourceArrowWriter):
@@ -45,56 +166,51 @@ class HoldfastWriter(DataSourceArrowWriter):
         """Raises ConfigError when columns, key and format do not go together. Nothing is sent yet."""
         self._options = options
         self._struct = schema
-        self._schema = arrow_schema(schema)
-        self._format = options.value_format or "json"
         if options.columns:
             raise ConfigError(
                 "the option columns is for reading; select the columns of the DataFrame instead"
             )
-        EntryMaker(self._schema, options.key, self._format)
+        self._work = Work(options, arrow_schema(schema))
+        self._work.encoder()
 
     def prepare(self, *, overwrite: bool) -> None:
         """Clear the map if it is to be overwritten, and remember its columns.
 
         Raises ConfigError, and changes nothing, when the map has other columns, another key or another format already.
         """
-        name = self._options.map
-        wanted = StoredSchema.of(self._struct, list(self._options.key), self._format)
         with self._options.client() as client:
-            if overwrite:
-                client.clear(name)
-            else:
-                present = load_schema(client, name)
-                if present is not None and present != wanted:
-                    raise ConfigError(_difference(name, present, wanted))
-            store_schema(client, name, wanted)
+            prepare_map(client, self._work, self._struct, overwrite=overwrite)
+            members = client.table().members.values()
+        self._work = replace(self._work, addresses=tuple(member.address for member in members))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
         """Write the rows of one task. Raises WriteFailed."""
-        task = task_number()
-        options = self._options
-        maker = EntryMaker(self._schema, options.key, self._format)
-        ttl_ms = DEFAULT_TTL if options.ttl_ms is None else options.ttl_ms
-        count = PutCount()
-        try:
-            with options.client() as client:
-                for batch in iterator:
-                    keys, values = maker.entries(batch)
-                    client.put_columns(options.map, keys, values, ttl_ms=ttl_ms, count=count)
-        except HoldfastError as failed:
-            raise WriteFailed(
-                f"task {task} has written {count.rows} rows into {len(count.partitions)} partitions "
-                f"of map {options.map!r}, and then failed: {failed}"
-            ) from failed
+        written = write_rows(self._work, iterator, task_number())
         leave_garbage()
-        return Written(task, count.rows, count.rows_again, frozenset(count.partitions))
+        return written
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing is left to do: every row is stored, on its sync backups too, when its task has ended."""
+        """Every row is stored, on its sync backups too, when its task has ended: only say what was rejected or kept."""
+        self._clear_away()
+        finished = [message for message in messages if isinstance(message, Written)]
+        rejected, kept = sum(one.rejected for one in finished), sum(one.kept for one in finished)
+        said = [
+            f"{rejected} rows cannot be stored; they are in {self._options.write.rejects}"
+            if rejected
+            else "",
+            f"{kept} rows were not inserted: their keys are there with other values" if kept else "",
+        ]
+        for words in filter(None, said):
+            print(f"holdfast: {words}", file=sys.stderr, flush=True)  # noqa: T201 - Spark shows it on the driver
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Say what stays written."""
+        self._clear_away()
         print(self.account(messages), file=sys.stderr, flush=True)  # noqa: T201 - Spark shows it on the driver
+
+    def _clear_away(self) -> None:
+        if self._options.write.rejects is not None:
+            clear_away(self._options.write.rejects, self._work.job)
 
     def account(self, messages: Sequence[WriterCommitMessage | None]) -> str:
         """What the finished tasks of a failed job have written, in words."""
@@ -108,12 +224,49 @@ class HoldfastWriter(DataSourceArrowWriter):
         )
 
 
+def stored_schema(work: Work, struct: StructType) -> StoredSchema:
+    """What is remembered of a map that is written so."""
+    kept = set(work.encoder().rows_schema.names)
+    rows = StructType([one for one in struct.fields if one.name in kept])
+    shape = work.shape
+    type_name = shape.type_name if shape.value_format == "compact" else ""
+    return StoredSchema.of(rows, list(work.options.key), shape.value_format, type_name)
+
+
+def check_map(client: Client, work: Work, struct: StructType) -> None:
+    """Whether rows of these columns may go into the map as it is. Raises ConfigError."""
+    present = load_schema(client, work.options.map)
+    wanted = stored_schema(work, struct)
+    if present is not None and present != wanted:
+        raise ConfigError(_difference(work.options.map, present, wanted))
+
+
+def prepare_map(client: Client, work: Work, struct: StructType, *, overwrite: bool) -> None:
+    """Make ready what the tasks need: the map's columns, the Compact schema, the folder for rejects.
+
+    With `overwrite` the map is cleared, as the last of what may fail. Raises ConfigError.
+    """
+    if not overwrite:
+        check_map(client, work, struct)
+    if work.options.write.rejects is not None:
+        prepare_folder(work.options.write.rejects)
+    compact = work.encoder().compact
+    if compact is not None:
+        key, value = schema_entry(compact.schema)
+        client.set(COMPACT_SCHEMAS_MAP, key, value, ttl_ms=0)
+    if overwrite:
+        client.clear(work.options.map)
+    store_schema(client, work.options.map, stored_schema(work, struct))
+
+
 def _difference(name: str, present: StoredSchema, wanted: StoredSchema) -> str:
     what: list[str] = []
     if present.value_format != wanted.value_format:
         what.append(f"its format is {present.value_format}, not {wanted.value_format}")
     if present.key != wanted.key:
         what.append(f"its key is {','.join(present.key) or 'key'}, not {','.join(wanted.key) or 'key'}")
+    if present.type_name != wanted.type_name:
+        what.append(f"its type name is {present.type_name!r}, not {wanted.type_name!r}")
     if present.schema != wanted.schema:
         what.append(f"its columns are {present.struct.simpleString()}, not {wanted.struct.simpleString()}")
     return (

@@ -1,0 +1,122 @@
+"""`holdfast load`: files into a map, on Spark."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+
+from holdfast.cli.credentials import Credentials, credentials
+from holdfast.cli.spark import show_progress, spark_job, spark_options
+
+
+@click.command(short_help="Load files into a map, on Spark.")
+@click.argument("files", nargs=-1, required=True, metavar="FILES...")
+@click.option("--map", "name", required=True, metavar="NAME", help="The map to load into.")
+@click.option(
+    "--key", default="", metavar="COLUMN[,COLUMN]", help="The columns that identify a row (not for binary)."
+)
+@click.option(
+    "--address",
+    default="127.0.0.1:5701",
+    show_default=True,
+    metavar="HOST:PORT[,...]",
+    help="Client doors of members; the others are found from there.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["append", "overwrite", "ignore", "error"]),
+    default="append",
+    show_default=True,
+    help="When the map is there: add to it; clear it first (readers see it empty, then filling); do nothing; refuse.",
+)
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(["parquet", "csv", "json"]),
+    help="Of the files; by their names if left out. JSON: one object a line. CSV: with a header.",
+)
+@click.option("--columns", metavar="DDL", help="Columns of CSV or JSON files, as in 'id long, name string'.")
+@click.option(
+    "--value-format",
+    type=click.Choice(["json", "compact", "primitive", "binary"]),
+    default="json",
+    show_default=True,
+    help="What a row becomes: a JSON object, a Compact object, one plain value, or as it is.",
+)
+@click.option("--type-name", metavar="NAME", help="Of Compact objects; the map's name if left out.")
+@click.option("--ttl", type=float, metavar="SECONDS", help="After which entries end.")
+@click.option("--ttl-column", metavar="COLUMN", help="The column with each row's seconds; it is not stored.")
+@click.option("--insert-only", is_flag=True, help="Keys that are there already keep their values.")
+@click.option(
+    "--rejects",
+    default="fail",
+    show_default=True,
+    metavar="fail|FOLDER",
+    help="Rows that cannot be stored: fail looks through all rows before the first is written; else they go to files "
+    "in this folder.",
+)
+@click.option(
+    "--rows-per-second",
+    type=click.FloatRange(0, min_open=True),
+    help="At most so many, in all tasks together.",
+)
+@click.option("--tasks", type=click.IntRange(1), help="Tasks that write Parquet files; a few for each slot.")
+@click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
+@spark_options
+@credentials
+def load(
+    files: tuple[str, ...],
+    name: str,
+    key: str,
+    address: str,
+    mode: str,
+    file_format: str | None,
+    columns: str | None,
+    value_format: str,
+    type_name: str | None,
+    ttl: float | None,
+    ttl_column: str | None,
+    rejects: str,
+    rows_per_second: float | None,
+    tasks: int | None,
+    master: str,
+    memory: str,
+    *,
+    insert_only: bool,
+    as_json: bool,
+    credentials: Credentials,
+) -> None:
+    """Load FILES (Parquet, CSV or JSON lines; folders and patterns, too) into a map, in a Spark job.
+
+    A row is stored under its key, so a load that failed half-way may be run again. The exit status is 1 if rows could
+    not be stored, 2 if the job makes no sense; then nothing was written.
+    """
+    options = {"valueFormat": value_format}
+    if type_name:
+        options["typeName"] = type_name
+    if ttl is not None:
+        options["ttl"] = str(ttl)
+    with spark_job(master, memory, "load") as spark:
+        from holdfast.spark.pipeline.load import load as job
+
+        loaded = job(
+            spark,
+            list(files),
+            name,
+            key,
+            address=address,
+            mode=mode,
+            file_format=file_format,
+            columns=columns,
+            tasks=tasks,
+            insert_only=insert_only,
+            ttl_column=ttl_column,
+            rejects=rejects,
+            rows_per_second=rows_per_second,
+            progress=show_progress(quiet=as_json),
+            **options,
+            **credentials.options(),
+        )
+    click.echo(json.dumps({**asdict(loaded), "rate": round(loaded.rate)}) if as_json else loaded)

@@ -1,0 +1,404 @@
+"""Any DataFrame, or Parquet files, into a map: checked first, written once each, counted, at a rate that can be borne.
+
+    loaded = load(spark, "flights/*.parquet", "flights", "id", address="127.0.0.1:5701")
+    print(loaded)
+
+Of Parquet files, no row goes through the JVM: tasks read row groups themselves and push them to the members.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from holdfast import __version__
+from holdfast.errors import ConfigError, HoldfastError
+from holdfast.spark.failures import in_our_words
+from holdfast.spark.jobs import TASKS_PER_SLOT, Counted, Show, nothing, run, slots, watched
+from holdfast.spark.pipeline.parquet import ParquetFiles, ParquetShare
+from holdfast.spark.rows.entries import Limits
+from holdfast.spark.rows.schemas import arrow_schema, load_schema
+from holdfast.spark.source.options import Options
+from holdfast.spark.source.rejects import clear_away
+from holdfast.spark.source.writer import Work, check_map, prepare_map, write_rows
+from holdfast.spark.task import check_release, leave_garbage, task_number
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+MODES = ("append", "overwrite", "ignore", "error")
+FORMATS = ("parquet", "csv", "json")
+CORRUPT = "_corrupt_record"
+"""The column in which Spark puts the text of lines that do not fit the columns."""
+SAMPLES = 3
+
+_WRITTEN = "rows long, again long, kept long, rejected long"
+_CHECKED = "rows long, wrong long, unsure long, why array<string>"
+
+
+class CannotStore(HoldfastError):
+    """Some rows cannot be stored, and nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a load has done."""
+
+    map: str
+    mode: str
+    rows: int
+    """Rows that the members hold now, on all sync backups too; for `insert_only` also those whose key was there."""
+    inserted: int
+    """Of `rows`: all but `kept`."""
+    kept: int
+    """Of `rows`: those to be inserted only, whose key was there with another value, which has stayed."""
+    rejected: int
+    """Rows that cannot be stored, and are among the rejects."""
+    rows_again: int
+    """Rows that were sent more than once, because their partition moved or an answer was lost."""
+    seconds: float
+    check_seconds: float
+    """Of `seconds`: for looking through all rows before the first was written."""
+    skipped: bool = False
+    """Mode `ignore`, and the map was there: nothing was done."""
+
+    @property
+    def rate(self) -> float:
+        """Rows a second, without the time for looking through them."""
+        return self.rows / max(1e-9, self.seconds - self.check_seconds)
+
+    def __str__(self) -> str:
+        if self.skipped:
+            return f"the map {self.map!r} is there already: nothing was loaded (mode ignore)"
+        more = [
+            f"{self.kept} kept out, their keys have other values" if self.kept else "",
+            f"{self.rejected} rejected" if self.rejected else "",
+            f"{self.rows_again} sent again" if self.rows_again else "",
+            f"{self.check_seconds:.1f} s of it to look through them first" if self.check_seconds else "",
+        ]
+        told = "".join(f"; {words}" for words in more if words)
+        return (
+            f"{self.inserted} rows loaded into map {self.map!r} in {self.seconds:.1f} s "
+            f"({self.rate:,.0f} rows/s){told}"
+        )
+
+
+def load(
+    spark: SparkSession,
+    source: DataFrame | str | Sequence[str],
+    map_name: str,
+    key: Sequence[str] | str = (),
+    *,
+    address: str,
+    mode: str = "append",
+    file_format: str | None = None,
+    columns: str | None = None,
+    tasks: int | None = None,
+    insert_only: bool = False,
+    ttl_column: str | None = None,
+    rejects: str = "fail",
+    rows_per_second: float | None = None,
+    progress: Show = nothing,
+    **options: str,
+) -> Loaded:
+    """Load a DataFrame, or Parquet, CSV or JSON-lines files, into a map.
+
+    `key`: the column or columns that identify a row. `mode`: `append`; `overwrite` clears the map first, so readers see
+    it empty, then filling; `ignore` does nothing, and `error` raises ConfigError, when the map has columns or entries.
+    `file_format`: by the names of the files if left out. `columns`: of CSV and JSON files, as Spark's DDL; looked at if
+    left out. `tasks`: that write Parquet; a few for each slot if left out. `insert_only`: keys that are there keep
+    their values. `rejects`: `fail` looks through all rows before the first is written, and raises CannotStore if any
+    cannot be stored; or a folder for those. `rows_per_second`: of the whole job. `options`: of the data source.
+
+    A task that runs again writes the same rows under the same keys. Raises ConfigError before anything is written,
+    JobFailed or WriteFailed when the job failed half-way: running it again is safe.
+    """
+    if mode not in MODES:
+        raise ConfigError(f"mode is {', '.join(MODES[:-1])} or {MODES[-1]}, not {mode!r}")
+    began = time.monotonic()
+    given = {
+        **options,
+        "address": address,
+        "map": map_name,
+        "key": key if isinstance(key, str) else ",".join(key),
+        "write": "insert" if insert_only else "upsert",
+        "rejects": rejects,
+    }
+    if ttl_column is not None:
+        given["ttlColumn"] = ttl_column
+    made = _open(spark, source, file_format, columns, tasks)
+    if made.corrupt:
+        given.setdefault("corruptColumn", CORRUPT)
+    if rows_per_second is not None:
+        given |= {"rowsPerSecond": str(rows_per_second), "concurrentTasks": str(made.at_once(spark))}
+    settings = Options.parse(given)
+    work = Work(settings, arrow_schema(made.struct))
+    work.encoder()
+    with settings.client() as client:
+        limits = Limits(*client.limits())
+        if _is_there(client, map_name, mode):
+            return Loaded(map_name, mode, 0, 0, 0, 0, 0, time.monotonic() - began, 0.0, skipped=True)
+        if mode != "overwrite":
+            check_map(client, work, made.struct)
+        table = client.table()
+    work = replace(work, addresses=tuple(member.address for member in table.members.values()))
+    check_seconds = 0.0
+    if settings.write.rejects is None:
+        check_began = time.monotonic()
+        _look_through(spark, made, work, limits, progress)
+        check_seconds = time.monotonic() - check_began
+    with settings.client() as client:
+        prepare_map(client, work, made.struct, overwrite=mode == "overwrite")
+    try:
+        counted = Counted(spark)
+        told = made.write(spark, work, progress, counted)
+    finally:
+        if settings.write.rejects is not None:
+            with suppress(HoldfastError):
+                clear_away(settings.write.rejects, work.job)
+    rows, again, kept, rejected = (_total(told, name) for name in told.schema.names)
+    seconds = time.monotonic() - began
+    return Loaded(map_name, mode, rows, rows - kept, kept, rejected, again, seconds, check_seconds)
+
+
+def _total(told: pa.Table, name: str) -> int:
+    numbers: list[Any] = told.column(name).to_pylist()
+    return sum(numbers)
+
+
+def _is_there(client: Any, map_name: str, mode: str) -> bool:
+    """For mode `ignore`: whether to leave the map alone. Raises ConfigError when it must not be there."""
+    if mode not in ("ignore", "error"):
+        return False
+    there = load_schema(client, map_name) is not None or client.size(map_name) > 0
+    if there and mode == "error":
+        raise ConfigError(
+            f"the map {map_name!r} is there already: use mode 'append', 'overwrite' or 'ignore', or another map"
+        )
+    return there
+
+
+# -- where rows come from
+
+
+def _open(
+    spark: SparkSession,
+    source: DataFrame | str | Sequence[str],
+    file_format: str | None,
+    columns: str | None,
+    tasks: int | None,
+) -> _Parquet | _Frame:
+    from pyspark.sql import DataFrame
+
+    if isinstance(source, DataFrame):
+        return _Frame(source, source.schema, corrupt=False)
+    paths = [source] if isinstance(source, str) else list(source)
+    if not paths:
+        raise ConfigError("there are no files to load")
+    file_format = file_format or _format_of(paths)
+    if file_format not in FORMATS:
+        raise ConfigError(f"the format is {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, not {file_format!r}")
+    if file_format == "parquet":
+        if columns is not None:
+            raise ConfigError("Parquet files have their columns in them; leave the columns out")
+        return _Parquet.open(paths, tasks or slots(spark) * TASKS_PER_SLOT)
+    return _Frame.read(spark, paths, file_format, columns)
+
+
+def _format_of(paths: Sequence[str]) -> str:
+    endings = {path.rstrip("/").lower().removesuffix(".gz").rpartition(".")[2] for path in paths}
+    known = {"csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json"}
+    formats = {known.get(ending, "parquet") for ending in endings}
+    if len(formats) > 1:
+        raise ConfigError(
+            "the files are of several formats; say which with the format, or load them one by one"
+        )
+    return formats.pop()
+
+
+@dataclass(frozen=True, slots=True)
+class _Parquet:
+    """Parquet files that tasks read themselves."""
+
+    struct: StructType
+    shares: list[ParquetShare]
+    corrupt = False
+
+    @classmethod
+    def open(cls, paths: Sequence[str], tasks: int) -> _Parquet:
+        from pyspark.errors import PySparkException
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        files = ParquetFiles.open(paths)
+        try:
+            struct = from_arrow_schema(files.schema, prefer_timestamp_ntz=True)
+        except PySparkException as failed:
+            raise ConfigError(f"a column of the files is of a type that Spark lacks: {failed}") from failed
+        return cls(struct, files.shares(tasks))
+
+    def at_once(self, spark: SparkSession) -> int:
+        """Tasks that run at the same time."""
+        return min(slots(spark), len(self.shares))
+
+    def check(
+        self, spark: SparkSession, look: _Look, columns: Sequence[str] | None, progress: Show
+    ) -> pa.Table:
+        def task(share: ParquetShare) -> Iterator[pa.RecordBatch]:
+            yield look.over(share.batches(columns))
+
+        return run(spark, self.shares, task, _CHECKED, title="check", progress=progress)
+
+    def write(self, spark: SparkSession, work: Work, progress: Show, counted: Counted) -> pa.Table:
+        def task(share: ParquetShare) -> Iterator[pa.RecordBatch]:
+            yield _write(work, share.batches(), share.number, counted.add)
+
+        return run(spark, self.shares, task, _WRITTEN, title="load", progress=progress, counted=counted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """A DataFrame, whose rows Spark hands to the tasks."""
+
+    frame: DataFrame
+    struct: StructType
+    corrupt: bool
+
+    @classmethod
+    def read(cls, spark: SparkSession, paths: Sequence[str], kind: str, columns: str | None) -> _Frame:
+        from pyspark.sql.types import StringType, StructType
+
+        reader = spark.read.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", CORRUPT)
+        if kind == "csv":
+            reader = reader.option("header", True).option("inferSchema", columns is None)
+        with in_our_words(f"the files cannot be read as {kind}"):
+            if columns is not None:
+                asked = StructType.fromDDL(columns)
+                assert isinstance(asked, StructType), asked
+                reader = reader.schema(asked.add(CORRUPT, StringType()))
+            frame = reader.format(kind).load(list(paths))
+            return cls(frame, frame.schema, corrupt=CORRUPT in frame.schema.names)
+
+    def at_once(self, spark: SparkSession) -> int:
+        """Tasks that run at the same time."""
+        return slots(spark)
+
+    def check(
+        self, spark: SparkSession, look: _Look, columns: Sequence[str] | None, progress: Show
+    ) -> pa.Table:
+        def over(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
+            return look.over(batches)
+
+        # Of a line that does not fit, Spark sees only what is wrong with columns that are asked for.
+        frame = (
+            self.frame
+            if columns is None or self.corrupt
+            else self.frame.select([_quoted(name) for name in columns])
+        )
+        return self._run(spark, frame, over, _CHECKED, "check", progress, None)
+
+    def write(self, spark: SparkSession, work: Work, progress: Show, counted: Counted) -> pa.Table:
+        def over(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
+            return _write(work, batches, task_number(), counted.add)
+
+        return self._run(spark, self.frame, over, _WRITTEN, "load", progress, counted)
+
+    @staticmethod
+    def _run(
+        spark: SparkSession,
+        frame: DataFrame,
+        over: Callable[[Iterator[pa.RecordBatch]], pa.RecordBatch],
+        ddl: str,
+        title: str,
+        progress: Show,
+        counted: Counted | None,
+    ) -> pa.Table:
+        here = __version__
+
+        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            check_release(here)
+            yield over(batches)
+            leave_garbage()
+
+        with in_our_words(title), watched(spark, title, 0, progress, counted):
+            return frame.mapInArrow(task, ddl).toArrow()
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _write(
+    work: Work, batches: Iterable[pa.RecordBatch], task: int, counted: Callable[[int], None]
+) -> pa.RecordBatch:
+    written = write_rows(work, batches, task, counted)
+    return pa.RecordBatch.from_pydict(
+        {
+            "rows": [written.rows],
+            "again": [written.rows_again],
+            "kept": [written.kept],
+            "rejected": [written.rejected],
+        }
+    )
+
+
+# -- before anything is written
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Finds rows that cannot be stored; pickled."""
+
+    work: Work
+    limits: Limits
+
+    def over(self, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+        """One row of what was found."""
+        encoder = self.work.encoder()
+        rows = wrong = unsure = 0
+        whys: dict[str, None] = {}
+        for batch in batches:
+            rows += batch.num_rows
+            found = encoder.check(batch, self.limits)
+            if found is None:
+                unsure += batch.num_rows
+                break
+            wrong += len(found)
+            if len(whys) < SAMPLES:
+                whys |= dict.fromkeys(one.why for one in found[:SAMPLES])
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array([rows]),
+                pa.array([wrong]),
+                pa.array([unsure]),
+                pa.array([list(whys)], pa.list_(pa.string())),
+            ],
+            names=["rows", "wrong", "unsure", "why"],
+        )
+
+
+def _look_through(
+    spark: SparkSession, made: _Parquet | _Frame, work: Work, limits: Limits, progress: Show
+) -> None:
+    """Raises CannotStore when a row cannot be stored. Costs a reading of keys, texts and byte arrays; nothing is sent.
+
+    Only where those might be too large for a member, all columns are read and made into values.
+    """
+    look = _Look(work, limits)
+    columns = work.encoder().columns_to_check()
+    told = made.check(spark, look, columns, progress)
+    if _total(told, "unsure"):
+        told = made.check(spark, look, None, progress)
+    wrong = _total(told, "wrong")
+    if wrong:
+        found: list[Any] = told.column("why").to_pylist()
+        whys = dict.fromkeys(why for some in found for why in some)
+        raise CannotStore(
+            f"{wrong} of {_total(told, 'rows')} rows cannot be stored, so nothing was written: "
+            f"{'; '.join(list(whys)[:SAMPLES])}. Mend them, or let rejects name a folder for them"
+        )
