@@ -18,6 +18,7 @@ from holdfast.cli.plan import plan
 from holdfast.cli.simulate import simulate
 from holdfast.cli.start import start
 from holdfast.cli.status import status
+from holdfast.cli.stream import changes
 from holdfast.cli.verify import repair_command, verify_command
 from holdfast.errors import ConfigError, HoldfastError, Standing
 
@@ -67,6 +68,7 @@ COMMANDS = (
     simulate,
     matrix,
     audit,
+    changes,
     demo,
     chaos,
     powercut,
