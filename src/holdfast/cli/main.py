@@ -19,6 +19,7 @@ from holdfast.cli.plan import plan
 from holdfast.cli.simulate import simulate
 from holdfast.cli.start import start
 from holdfast.cli.status import status
+from holdfast.cli.stream import changes
 from holdfast.cli.verify import repair_command, verify_command
 from holdfast.errors import ConfigError, HoldfastError, Standing
 
@@ -69,6 +70,7 @@ COMMANDS = (
     matrix,
     load,
     audit,
+    changes,
     demo,
     chaos,
     powercut,

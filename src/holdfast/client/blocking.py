@@ -171,6 +171,13 @@ class Client:
             self._any()
         return self._partition_count
 
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster, which it keeps as long as it has its data."""
+        if not self._cluster_id:
+            self._any()
+        return self._cluster_id
+
     def status(self) -> dict[str, object]:
         """What a member, the first of the addresses that answers, knows of itself and the cluster."""
 

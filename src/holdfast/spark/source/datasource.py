@@ -8,12 +8,19 @@ What the options mean is in `options`; how rows become entries is in `stored`.
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from holdfast.errors import ConfigError
 from holdfast.spark.rows.schemas import BINARY, StoredSchema, load_schema
 from holdfast.spark.source.options import Options
+from holdfast.spark.source.stream_options import SinkOptions, StreamOptions, is_change_stream
 
 
 class HoldfastSource(DataSource):
@@ -25,7 +32,11 @@ class HoldfastSource(DataSource):
         return "holdfast"
 
     def schema(self) -> StructType:
-        """The columns of the map, as they were when it was written through Spark."""
+        """The columns of the map, as they were when it was written through Spark; of a change stream: its own."""
+        if is_change_stream(self.options):
+            from holdfast.spark.source.stream import stream_columns
+
+            return stream_columns(StreamOptions.parse(self.options))[0]
         options = Options.parse(self.options)
         if options.value_format == "binary":
             return BINARY
@@ -62,6 +73,28 @@ class HoldfastSource(DataSource):
 
         writer = HoldfastWriter(Options.parse(self.options), schema)
         writer.prepare(overwrite=overwrite)
+        return writer
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """The changes of the map."""
+        try:
+            from holdfast.spark.source.stream import HoldfastStreamReader, stream_columns
+        except ImportError as old:
+            raise ConfigError(f"change streams need Spark 4.2 or newer ({old})") from old
+
+        options = StreamOptions.parse(self.options)
+        return HoldfastStreamReader(options, schema, stream_columns(options)[1])
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        """A writer of one batch of a stream."""
+        from holdfast.spark.source.sink import HoldfastStreamWriter
+
+        if overwrite:
+            raise ConfigError(
+                "a stream into a map has outputMode append or update; complete would clear the map"
+            )
+        writer = HoldfastStreamWriter(SinkOptions.parse(self.options), schema)
+        writer.prepare()
         return writer
 
 

@@ -1,0 +1,174 @@
+"""`holdfast changes`: the changes of a map as they come, printed, kept as Parquet, or applied to another map."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.credentials import Credentials, credentials
+from holdfast.cli.spark import show_progress, spark_job, spark_options
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+FORMATS = ("json", "text", "binary")
+
+
+@click.command(short_help="Follow the changes of a map, on Spark.")
+@click.argument("name", metavar="MAP")
+@click.option("--address", default="127.0.0.1:5701", show_default=True, help="Client doors of members.")
+@click.option(
+    "--to",
+    nargs=2,
+    type=(click.Choice(["parquet"]), click.Path(file_okay=False)),
+    metavar="parquet DIR",
+    help="Keep the changes as Parquet files.",
+)
+@click.option("--to-map", metavar="OTHER", help="Apply the changes to this map.")
+@click.option("--to-address", metavar="HOST:PORT", help="The cluster of that map, if it is another one.")
+@click.option(
+    "--checkpoint",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Where it is kept how far the stream has come: given again, it goes on there.",
+)
+@click.option(
+    "--from",
+    "starting",
+    type=click.Choice(["latest", "earliest", "snapshot"]),
+    help="Where it begins without a checkpoint: with what comes, with what members still know, or with the present "
+    "entries. [default: latest; with --to-map snapshot]",
+)
+@click.option(
+    "--on-gap",
+    type=click.Choice(["fail", "restart"]),
+    default="fail",
+    show_default=True,
+    help="Where members have forgotten changes: fail, or begin anew with the partition's entries.",
+)
+@click.option("--once", is_flag=True, help="What there is now, and then end.")
+@click.option("--max-rows", type=click.IntRange(1), metavar="N", help="About how many rows a batch may have.")
+@click.option("--format", "value_format", type=click.Choice(FORMATS), help="How keys and values are told.")
+@click.option("--json", "json_lines", is_flag=True, help="A JSON object a line, for scripts.")
+@spark_options
+@credentials
+def changes(
+    name: str,
+    address: str,
+    to: tuple[str, str] | None,
+    to_map: str | None,
+    to_address: str | None,
+    checkpoint: str | None,
+    starting: str | None,
+    on_gap: str,
+    max_rows: int | None,
+    value_format: str | None,
+    master: str,
+    memory: str,
+    *,
+    once: bool,
+    json_lines: bool,
+    credentials: Credentials,
+) -> None:
+    """Follow the changes of a map: every insert, update and remove, in order within a partition.
+
+    The map needs `maps.NAME.changes_bytes`. What was not seen is told after a crash of whatever it is, this command
+    included, if it has a checkpoint. Without --to and --to-map the changes are printed.
+    """
+    if to is not None and to_map is not None:
+        raise ConfigError("give --to or --to-map, not both")
+    if to_map is not None and checkpoint is None:
+        raise ConfigError(
+            "--to-map needs --checkpoint: without it, nobody knows what the other map has already"
+        )
+    if to_map is not None and value_format is not None:
+        raise ConfigError("--format is not for --to-map: entries are applied as they are")
+    if to_address is not None and to_map is None:
+        raise ConfigError("--to-address goes with --to-map")
+    from holdfast.spark.pipeline import changes as pipeline
+
+    title = f"changes of {name}"
+    with (
+        spark_job(master, memory, title) as spark,
+        tempfile.TemporaryDirectory(prefix="holdfast-") as scratch,
+    ):
+        if to_map is not None:
+            assert checkpoint is not None
+            query = pipeline.mirror(
+                spark,
+                address,
+                name,
+                to_map,
+                checkpoint=checkpoint,
+                to_address=to_address,
+                starting=starting or "snapshot",
+                on_gap=on_gap,
+                max_rows=max_rows,
+                once=once,
+                credentials=credentials.options(),
+            )
+        else:
+            frame = pipeline.changes(
+                spark,
+                address,
+                name,
+                starting=starting or "latest",
+                on_gap=on_gap,
+                max_rows=max_rows,
+                value_format=value_format or (None if to else "text"),
+                **credentials.options(),
+            )
+            if to is not None:
+                query = pipeline.into_parquet(frame, to[1], checkpoint=checkpoint, once=once)
+            else:
+                query = _print(frame, checkpoint or scratch, as_json if json_lines else as_text, once=once)
+        printing = to is None and to_map is None
+        result = pipeline.follow(query, show_progress(quiet=json_lines or printing), title=title)
+    if json_lines and not printing:
+        click.echo(json.dumps(asdict(result)))
+    else:
+        click.echo(result, err=printing)
+
+
+def _print(
+    frame: DataFrame, checkpoint: str, line: Callable[[Mapping[str, object]], str], *, once: bool
+) -> StreamingQuery:
+    from holdfast.spark.pipeline.changes import start
+
+    def show(batch: DataFrame, _: int) -> None:
+        for row in batch.toLocalIterator():
+            click.echo(line(row.asDict(True)))
+
+    return start(frame.writeStream.foreachBatch(show), checkpoint, once=once)
+
+
+def as_json(row: Mapping[str, object]) -> str:
+    """A change as a JSON object, without what is not there."""
+    return json.dumps({name: value for name, value in row.items() if value is not None}, default=_plain)
+
+
+def as_text(row: Mapping[str, object]) -> str:
+    """A change as a line: when, where, what, key, and values before and after."""
+    moment = row["time"]
+    when = f"{moment.astimezone(UTC):%F %T.%f}"[:-3] if isinstance(moment, datetime) else "-" * 23
+    values = [str(_plain(row[name])) for name in ("before", "after") if row[name] is not None]
+    key = [] if row["key"] is None else [str(_plain(row["key"]))]
+    place = f"{row['partition']}:{row['term']}:{row['counter']}"
+    return " ".join([when, str(row["map"]), place, str(row["op"]), *key, " -> ".join(values)]).rstrip()
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bytes | bytearray):
+        return value.hex()
+    if isinstance(value, datetime):
+        # Spark hands it out by the clock of this machine.
+        return value.astimezone(UTC).isoformat()
+    return value.isoformat() if isinstance(value, date) else value

@@ -1,0 +1,57 @@
+"""Which batch of which streaming query is this? Spark tells its tasks, but not through an interface of its own.
+
+What is used here was found in Spark 4.1 to 4.3; everything that depends on it is in this module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark import TaskContext
+from pyspark import __version__ as spark_version
+
+from holdfast.errors import ConfigError
+
+QUERY_PROPERTIES = ("sql.streaming.queryId",)
+BATCH_PROPERTIES = ("streaming.sql.batchId",)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One batch of one query."""
+
+    query: str
+    """The query's id: the same as long as it goes on from one checkpoint."""
+    number: int
+
+
+def this_batch() -> Batch | None:
+    """The batch that this task belongs to; None when Spark does not tell."""
+    context = TaskContext.get()
+    if context is None:
+        return None
+    query = _first(context, QUERY_PROPERTIES)
+    number = _first(context, BATCH_PROPERTIES)
+    if query is None or number is None or not number.isdecimal():
+        return None
+    return Batch(query, int(number))
+
+
+def must_know(batch: Batch | None) -> Batch:
+    """The batch. Raises ConfigError, which says what to do, where Spark did not tell."""
+    if batch is None:
+        raise ConfigError(
+            f"Spark {spark_version} does not tell its tasks which batch of which query they write "
+            f"({QUERY_PROPERTIES[0]}, {BATCH_PROPERTIES[0]}), so batches that were written cannot be told from new "
+            "ones. With the option idempotent=false they are written without that: a batch that is written again "
+            "stores the same rows"
+        )
+    return batch
+
+
+def _first(context: TaskContext, names: tuple[str, ...]) -> str | None:
+    for name in names:
+        value = context.getLocalProperty(name)
+        if value:
+            return value
+    return None

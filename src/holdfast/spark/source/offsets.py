@@ -1,0 +1,298 @@
+"""How far a change stream has come: offsets, and where the next batch ends. Pure; no member is asked here.
+
+An offset holds for each map and partition a place: the term and the counter of the last update that was told. As JSON:
+
+    {"v": 1, "cluster": "<id>", "maps": {"flights": {"0": [3, 17], "5": [], ...}}}
+
+A partition that is not there stands at the very beginning, before its first update; `[]` means that its present entries
+are told first. Every place that ends a batch is known before the batch is read, so a batch that is read again is the
+same.
+
+Spark does not write down where a query began, only where its batches end. So the end of the first batch also holds
+where that batch begins (`from`), and `first` marks the offset that a new query begins with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+
+VERSION = 1
+
+At = tuple[str, int]
+"""A map, and one partition of it."""
+
+
+class BadOffset(HoldfastError):
+    """An offset of a checkpoint does not belong to this stream; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """An update of one map in one partition: every change up to it has been told."""
+
+    term: int = 0
+    counter: int = 0
+
+
+BEGINNING = Place()
+"""Before the first update."""
+
+Places = dict[At, Place | None]
+"""None: the present entries are told first. What is missing stands at `BEGINNING`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """How far the stream has come."""
+
+    cluster: str
+    """The id of the cluster whose counters these are."""
+    maps: tuple[str, ...]
+    places: Places = field(default_factory=dict)
+    first: bool = False
+    """A new query begins here."""
+    began: Places | None = None
+    """At the end of a query's first batch: where that batch begins."""
+
+    def at(self, at: At) -> Place | None:
+        """How far this partition has come."""
+        return self.places.get(at, BEGINNING)
+
+    def to_json(self) -> dict[str, Any]:
+        """The offset as Spark keeps it."""
+        told: dict[str, Any] = {
+            "v": VERSION,
+            "cluster": self.cluster,
+            "maps": _maps_json(self.maps, self.places),
+        }
+        if self.first:
+            told["first"] = True
+        if self.began is not None:
+            told["from"] = _maps_json(self.maps, self.began)
+        return told
+
+    @classmethod
+    def of_json(cls, told: object) -> Offset:
+        """The offset in a checkpoint. Raises BadOffset."""
+        version = told.get("v") if isinstance(told, dict) else None
+        if version != VERSION:
+            raise BadOffset(
+                f"the checkpoint has offsets of version {version!r}, this is version {VERSION}: go on with the "
+                "Holdfast that wrote it, or begin with a new checkpoint"
+            )
+        try:
+            read = msgspec.convert(told, _Told)
+        except msgspec.ValidationError as broken:
+            raise BadOffset(
+                f"the checkpoint has an offset that is damaged ({broken}): begin with a new one"
+            ) from None
+        began = None if read.began is None else _places(read.began)
+        return cls(read.cluster, tuple(read.maps), _places(read.maps), read.first, began)
+
+
+class _Told(msgspec.Struct, frozen=True, rename={"began": "from"}):
+    cluster: str
+    maps: dict[str, dict[str, list[int]]]
+    first: bool = False
+    began: dict[str, dict[str, list[int]]] | None = None
+
+
+def _maps_json(maps: Iterable[str], places: Places) -> dict[str, dict[str, list[int]]]:
+    told: dict[str, dict[str, list[int]]] = {name: {} for name in maps}
+    for (name, partition), place in sorted(places.items()):
+        if place is None:
+            told[name][str(partition)] = []
+        elif place.counter:
+            told[name][str(partition)] = [place.term, place.counter]
+    return told
+
+
+def _places(told: Mapping[str, Mapping[str, Sequence[int]]]) -> Places:
+    found: Places = {}
+    for name, partitions in told.items():
+        for partition, place in partitions.items():
+            if len(place) not in (0, 2) or not partition.isdecimal():
+                raise BadOffset(
+                    f"the checkpoint has an offset that is damaged: {name!r} {partition}: {place}"
+                )
+            found[name, int(partition)] = Place(place[0], place[1]) if place else None
+    return found
+
+
+# -- what a batch tells
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one batch tells of one map in one partition: the changes in (start, end]."""
+
+    map: str
+    partition: int
+    start: Place | None
+    """None: the entries at `end` are told instead, as inserts."""
+    end: Place
+
+
+def pieces(start: Offset, end: Offset) -> list[Piece]:
+    """What a batch between these offsets tells. Raises BadOffset when they are not of one stream."""
+    check_same_stream(start, end)
+    if start == end:
+        return []
+    began = start.places if end.began is None else end.began
+    found: list[Piece] = []
+    for at in sorted({*began, *end.places}):
+        first, last = began.get(at, BEGINNING), end.at(at)
+        if first == last:
+            continue
+        if last is None or (first is not None and last.counter < first.counter):
+            raise BadOffset(
+                f"the offsets of a batch do not follow each other: map {at[0]!r}, partition {at[1]}: "
+                f"from {first} to {last}. Begin with a new checkpoint"
+            )
+        found.append(Piece(at[0], at[1], first, last))
+    return found
+
+
+def check_same_stream(one: Offset, other: Offset) -> None:
+    """Whether both are of one cluster and of the same maps. Raises BadOffset."""
+    if one.cluster != other.cluster:
+        raise BadOffset(
+            f"the checkpoint follows the cluster {one.cluster}, but {other.cluster} answers: its counters are others. "
+            "Give the address of that cluster, or begin with a new checkpoint (startingPosition=snapshot tells what "
+            "is there)"
+        )
+    if set(one.maps) != set(other.maps):
+        raise BadOffset(
+            f"the checkpoint follows the map(s) {', '.join(one.maps)}, not {', '.join(other.maps)}: follow the same "
+            "maps, or begin with a new checkpoint"
+        )
+
+
+# -- where the next batch ends
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What can be told of one partition of a map."""
+
+    start: Place | None
+    head: Place
+    """The last safe update; never before `start`."""
+    since: int
+    """The primary can tell every change after this update."""
+    rows: int
+    """How many rows this may be: updates, or entries where these are told first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How much the next batch may tell."""
+
+    rows: int | None = None
+    """A goal: what has to be told in one piece is. None: everything."""
+    jump: bool = False
+    """Partitions whose history is gone go on at their head: there is no use in stopping before."""
+
+
+def ends(backlogs: Mapping[At, Backlog], limit: Limit) -> dict[At, int]:
+    """The counters at which the next batch ends, where it tells something.
+
+    Under a limit every partition with a backlog has the same right: small backlogs are told whole, of the others each
+    gets as much. Entries that are told first, whole partitions of them, may take half of the rows, or what is left.
+    """
+    behind = {at: told for at, told in sorted(backlogs.items()) if _is_behind(told)}
+    if limit.rows is None:
+        return {at: told.head.counter for at, told in behind.items()}
+    found: dict[At, int] = {}
+    budget = limit.rows
+    whole = [at for at, told in behind.items() if _comes_whole(told, limit)]
+    parts = {at: told.rows for at, told in behind.items() if not _comes_whole(told, limit)}
+    for_parts = min(sum(parts.values()), budget // 2 if whole else budget)
+    for at in whole:
+        # At least one: a partition that is larger than the limit would never come.
+        if found and budget - behind[at].rows < for_parts:
+            break
+        found[at] = behind[at].head.counter
+        budget -= behind[at].rows
+    for at, rows in _fair(parts, max(budget, for_parts), _turn(behind)).items():
+        start = behind[at].start
+        assert start is not None, at
+        found[at] = start.counter + rows
+    return found
+
+
+def _is_behind(told: Backlog) -> bool:
+    return told.start is None or told.head.counter > told.start.counter
+
+
+def _comes_whole(told: Backlog, limit: Limit) -> bool:
+    return told.start is None or (limit.jump and told.start.counter < told.since)
+
+
+def _turn(behind: Mapping[At, Backlog]) -> int:
+    """Another number for each batch, the same when it is planned again."""
+    return sum(told.start.counter for told in behind.values() if told.start is not None)
+
+
+def _fair(wanted: Mapping[At, int], budget: int, turn: int) -> dict[At, int]:
+    """Share `budget` out: nobody gets more than wanted, and nobody gets less so that another one gets more."""
+    found: dict[At, int] = {}
+    left = sorted(wanted, key=lambda at: (wanted[at], at))
+    for at, rows in ((at, wanted[at]) for at in left):
+        share = budget // (len(left) - len(found))
+        if rows > share:
+            break
+        found[at] = rows
+        budget -= rows
+    rest = sorted(at for at in left if at not in found)
+    for position in range(len(rest)):
+        at = rest[(turn + position) % len(rest)]
+        # Whoever comes late in this turn takes what the division leaves over.
+        share = budget // (len(rest) - position)
+        if share:
+            found[at] = share
+            budget -= share
+    return found
+
+
+def moved_on(start: Offset, told: Mapping[At, Place]) -> Offset:
+    """The offset after a batch that ends at these places; `start` itself when it tells nothing and is not the first."""
+    if not told and not start.first:
+        return start
+    places = {**start.places, **told}
+    began = dict(start.places) if start.first else None
+    return replace(start, places=places, first=False, began=began)
+
+
+# -- who reads what
+
+
+def shares(
+    todo: Sequence[Piece], rows: Mapping[At, int], owners: Sequence[str], parts: int
+) -> list[list[Piece]]:
+    """The pieces in at most `parts` even shares. All pieces of a partition are in one, in the order of maps.
+
+    `rows`: how many each piece may tell; `owners`: of each partition, so that a share asks few members.
+    """
+    by_partition: dict[int, list[Piece]] = {}
+    for piece in todo:
+        by_partition.setdefault(piece.partition, []).append(piece)
+    ranked = sorted(by_partition, key=lambda partition: (owners[partition], partition))
+    weights = [sum(rows[piece.map, partition] for piece in by_partition[partition]) for partition in ranked]
+    total = sum(weights)
+    found: list[list[Piece]] = []
+    done = 0
+    for partition, weight in zip(ranked, weights, strict=True):
+        # The middle of what this partition tells says whose it is.
+        share = min(parts - 1, (2 * done + weight) * parts // (2 * total)) if total else 0
+        while len(found) <= share:
+            found.append([])
+        found[share] += by_partition[partition]
+        done += weight
+    return [share for share in found if share]

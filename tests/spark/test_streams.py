@@ -1,0 +1,261 @@
+"""Change streams in a Spark session, against member processes that move, die and come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("hazelcast")
+
+from tests.spark.streaming_judge import Verdict, Writer, content_of, judge
+
+from holdfast.client.blocking import Client
+from holdfast.core.placement.key import partition_of
+from holdfast.core.store.operations import Op, Request
+from holdfast.demo.cluster import LocalCluster
+from holdfast.errors import HoldfastError
+from holdfast.spark.pipeline.changes import changes, follow, into_map, into_parquet, mirror, start
+from holdfast.spark.rows.stored import long_data, string_data
+from holdfast.spark.source.datasource import HoldfastSource
+from holdfast.spark.source.history import GridHistory, Head
+from holdfast.spark.source.offsets import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+pytestmark = pytest.mark.spark
+
+CONFIG = """
+[cluster]
+heartbeat_ms = 200
+suspect_after_ms = 2000
+[partitions]
+count = 31
+[maps.default]
+backups = 1
+[maps.m]
+changes_bytes = 16777216
+[maps.short]
+changes_bytes = 1048576
+[maps.repeated]
+changes_bytes = 1048576
+[maps.twice]
+changes_bytes = 1048576
+[maps.empty]
+changes_bytes = 1048576
+[maps.rows]
+changes_bytes = 1048576
+"""
+
+
+@pytest.fixture(scope="module")
+def members(java: None) -> Iterator[LocalCluster]:
+    with LocalCluster(3, CONFIG) as running:
+        running.wait_settled()
+        yield running
+
+
+def addresses(members: LocalCluster) -> str:
+    return ",".join(members.client_addresses())
+
+
+def put(members: LocalCluster, name: str, *numbers: int, word: str = "x") -> None:
+    with Client(members.client_addresses()) as client:
+        for number in numbers:
+            client.set(name, long_data(number), string_data(f"{word}{number}"))
+
+
+def removal(client: Client, name: str, number: int) -> Request:
+    key = long_data(number)
+    return Request(Op.DELETE, name, [partition_of(key, 0, client.partition_count)], key)
+
+
+def test_the_columns_of_a_map_are_followed_once_and_again(
+    spark: SparkSession, members: LocalCluster, tmp_path: Path
+) -> None:
+    options = {"address": addresses(members), "key": "id"}
+    first = spark.range(0, 50, 1, 2).selectExpr("id", "concat('word-', id) as word")
+    first.write.format("holdfast").options(**options).mode("append").save("rows")
+    frame = changes(spark, addresses(members), "rows", starting="snapshot", max_rows=40)
+    assert dict(frame.dtypes)["after"] == "struct<id:bigint,word:string>"
+    folder = str(tmp_path / "kept")
+    told = follow(into_parquet(frame, folder, once=True))
+    assert (told.rows, told.batches > 1) == (50, True)
+    second = spark.range(40, 60, 1, 2).selectExpr("id", "concat('new-', id) as word")
+    second.write.format("holdfast").options(**options).mode("append").save("rows")
+    assert follow(into_parquet(frame, folder, once=True)).rows == 20
+    kept = spark.read.parquet(folder)
+    assert {row.op: row["count"] for row in kept.groupBy("op").count().collect()} == {
+        "insert": 60,
+        "update": 10,
+    }
+    update = kept.where("op = 'update' and key = 45").first()
+    assert update is not None
+    assert (update.before.word, update.after.word) == ("word-45", "new-45")
+    assert update.time is not None
+
+
+def test_entries_are_read_as_they_were(members: LocalCluster) -> None:
+    with Client(members.client_addresses()) as client:
+        history = GridHistory(client, 10.0)
+        seen: list[tuple[dict[int, Head], dict[bytes, bytes]]] = []
+        held: dict[bytes, bytes] = {}
+        for turn in range(3):
+            for number in range(40):
+                key, value = long_data(number), string_data(f"{turn}-{number}")
+                if (number + turn) % 5:
+                    client.set("repeated", key, value)
+                    held[key] = value
+                elif held.pop(key, None) is not None:
+                    client.execute(removal(client, "repeated", number))
+            seen.append((history.heads("repeated"), dict(held)))
+        for heads, then in seen:
+            found: dict[bytes, bytes] = {}
+            for partition, head in heads.items():
+                found |= history.entries(("repeated", partition), head.place)
+            assert found == then
+        last = seen[-1][0]
+        sizes = history.sizes("repeated", list(last))
+        assert sum(sizes.values()) == len(held)
+        assert history.entries(("empty", 3), Place()) == {}
+
+
+@pytest.mark.slow
+def test_forgotten_history_fails_or_starts_over(
+    spark: SparkSession, members: LocalCluster, tmp_path: Path
+) -> None:
+    put(members, "short", *range(40))
+    kept: list[tuple[str, str | None]] = []
+
+    def keep(batch: DataFrame, _: int) -> None:
+        kept.extend((row.op, row.key) for row in batch.collect())
+
+    def run(on_gap: str) -> None:
+        frame = changes(
+            spark, addresses(members), "short", starting="earliest", on_gap=on_gap, value_format="text"
+        )
+        follow(start(frame.writeStream.foreachBatch(keep), str(tmp_path / "checkpoint"), once=True))
+
+    run("fail")
+    assert len(kept) == 40
+    with Client(members.client_addresses()) as client:
+        client.execute(removal(client, "short", 7))
+        # More than the history of one partition holds.
+        for number in range(40):
+            client.set("short", long_data(1), string_data(f"{number}" * 20_000))
+    with pytest.raises(HoldfastError, match=r"map 'short', partition .* are gone"):
+        run("fail")
+    del kept[:]
+    run("restart")
+    assert [op for op, _ in kept].count("restart") == 1
+    assert ("insert", "1") in kept
+    assert ("remove", "7") in kept or ("insert", "7") not in kept
+
+
+@pytest.mark.slow
+def test_a_batch_that_spark_repeats_is_the_same(
+    spark: SparkSession, members: LocalCluster, tmp_path: Path
+) -> None:
+    put(members, "twice", *range(20))
+    batches: list[tuple[int, list[tuple[object, ...]]]] = []
+
+    def keep(batch: DataFrame, number: int) -> None:
+        batches.append((number, sorted(tuple(row) for row in batch.collect())))
+
+    def run(forget: int | None = None) -> None:
+        if forget is not None:
+            # As if Spark had died before it could say that the batch is done.
+            for name in (str(forget), f".{forget}.crc"):
+                (tmp_path / "c" / "commits" / name).unlink()
+        frame = changes(spark, addresses(members), "twice", value_format="text", starting="latest")
+        follow(start(frame.drop("time").writeStream.foreachBatch(keep), str(tmp_path / "c"), once=True))
+
+    run()
+    put(members, "twice", *range(15, 25), word="y")
+    run(forget=0)
+    put(members, "twice", *range(20, 30), word="z")
+    run(forget=1)
+    (empty, none), (again, still_none), (first, ten), (repeated, ten_again), (last, rest) = batches
+    assert (empty, again, first, repeated, last) == (0, 0, 1, 1, 2)
+    assert none == still_none == []
+    assert sorted((row[4], row[5]) for row in ten) == sorted(
+        [("update", str(key)) for key in range(15, 20)] + [("insert", str(key)) for key in range(20, 25)]
+    )
+    assert ten_again == ten
+    assert {row[7] for row in rest} == {f"z{key}" for key in range(20, 30)}
+
+
+def test_what_cannot_be_followed_is_said_in_our_words(
+    spark: SparkSession, members: LocalCluster, tmp_path: Path
+) -> None:
+    where = addresses(members)
+    with pytest.raises(HoldfastError, match="follow it with valueFormat=text or binary"):
+        changes(spark, where, "nobody-wrote-it")
+    with pytest.raises(HoldfastError, match="would follow itself"):
+        mirror(spark, where, "m", "m", checkpoint=str(tmp_path / "c"))
+    frame = changes(spark, where, "no-stream", value_format="text")
+    with pytest.raises(HoldfastError, match="changes_bytes"):
+        follow(start(frame.writeStream.format("noop"), str(tmp_path / "d"), once=True))
+    rows = HoldfastSource({"address": where, "map": "counts", "key": "key"})
+    with pytest.raises(HoldfastError, match="outputMode append or update"):
+        rows.streamWriter(frame.schema, overwrite=True)
+
+
+@pytest.mark.slow
+def test_a_stream_of_rows_is_stored_in_a_map(
+    spark: SparkSession, members: LocalCluster, tmp_path: Path
+) -> None:
+    source = str(tmp_path / "source")
+    spark.range(0, 100, 1, 2).selectExpr("id", "id * 2 as twice").write.parquet(source)
+    frame = spark.readStream.schema("id long, twice long").parquet(source)
+    for _ in range(2):
+        follow(
+            into_map(frame, addresses(members), "stored", checkpoint=str(tmp_path / "c"), key="id", once=True)
+        )
+    back = spark.read.format("holdfast").options(address=addresses(members)).load("stored")
+    assert back.selectExpr("count(*)", "sum(twice)").first() == (100, 99 * 100)
+
+
+def test_every_change_once_through_moves_a_crash_and_restarts(
+    spark: SparkSession, members: LocalCluster, tmp_path: Path
+) -> None:
+    folder = str(tmp_path / "kept")
+
+    def both(*, once: bool) -> list[StreamingQuery]:
+        where = addresses(members)
+        frame = changes(spark, where, "m", starting="earliest", max_rows=500, value_format="text")
+        return [
+            into_parquet(frame, folder, once=once, every="500 milliseconds"),
+            mirror(
+                spark, where, "m", "copy", checkpoint=str(tmp_path / "c"), once=once, every="500 milliseconds"
+            ),
+        ]
+
+    def follow_for(queries: list[StreamingQuery], seconds: float) -> None:
+        for query in queries:
+            follow(query, timeout_s=seconds / 2)
+            query.stop()
+
+    with Writer(members.client_addresses(), "m") as writer:
+        follow_for(both(once=False), 4)
+        queries = both(once=False)
+        members.start_member()
+        members.wait_safe(60)
+        follow_for(queries, 2)
+        queries = both(once=False)
+        members.kill(members.alive[1])
+        follow_for(queries, 6)
+    members.wait_safe(60)
+    for query in both(once=True):
+        follow(query)
+    content = content_of(members.client_addresses(), "m")
+    rows = [row.asDict() for row in spark.read.parquet(folder).collect()]
+    verdict = judge(rows, content)
+    assert verdict == Verdict(rows=len(rows))
+    assert len(rows) >= writer.done / 2
+    assert content_of(members.client_addresses(), "copy") == content
