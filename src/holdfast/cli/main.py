@@ -7,8 +7,10 @@ import sys
 import click
 
 from holdfast import __version__
+from holdfast.cli.analyse import analyse
 from holdfast.cli.cluster import cluster
 from holdfast.cli.configuration import config
+from holdfast.cli.foresee import campaign, whatif
 from holdfast.cli.journal import journal
 from holdfast.cli.matrix import matrix
 from holdfast.cli.member import member
@@ -63,8 +65,11 @@ COMMANDS = (
     verify_command,
     repair_command,
     journal,
+    analyse,
     plan,
+    whatif,
     simulate,
+    campaign,
     matrix,
     audit,
     demo,
