@@ -7,8 +7,10 @@ import sys
 import click
 
 from holdfast import __version__
+from holdfast.cli.analyse import analyse
 from holdfast.cli.cluster import cluster
 from holdfast.cli.configuration import config
+from holdfast.cli.foresee import campaign, whatif
 from holdfast.cli.journal import journal
 from holdfast.cli.load import load
 from holdfast.cli.matrix import matrix
@@ -65,8 +67,11 @@ COMMANDS = (
     verify_command,
     repair_command,
     journal,
+    analyse,
     plan,
+    whatif,
     simulate,
+    campaign,
     matrix,
     load,
     audit,

@@ -55,9 +55,11 @@ def simulate(
     story: Callable[[str], None] | None = None,
     journal: Journalling = "off",
     power_cuts: bool = False,
+    rules: Rules | None = None,
 ) -> Verdict:
     """Run one seed. `without` switches rules off by name; `story` is told every step worth telling. With `power_cuts`
-    everybody loses power at once, at least twice; maps are journalled synchronously then.
+    everybody loses power at once, at least twice; maps are journalled synchronously then. `rules` are those that hold,
+    if the caller wants to see how they are used, instead of all but those `without`.
     """
     world = World(seed, story)
     draw = random.Random(f"{seed}/shape")
@@ -75,7 +77,7 @@ def simulate(
         persistence=files,
         **_replication(seed),
     )
-    cluster = Cluster(world, settings, Rules(without), hosts + spare)
+    cluster = Cluster(world, settings, rules or Rules(without), hosts + spare)
     kept = f", journal {mode}" if cluster.disks else ""
     world.tell(f"seed {seed}: {hosts} hosts, {backups} backups, {settings.partitions.count} partitions{kept}")
     cluster.start(0, bootstrap=True)

@@ -7,7 +7,7 @@ planned (`planner.plan`). A partition of which nobody is left is lost: nothing i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -19,6 +19,10 @@ from holdfast.core.placement.table import survivors
 
 SLOTS_MAX = 7
 """A partition has at most so many replicas (source 001, Background)."""
+
+
+Layout = Callable[[Sequence[Slots], Sequence[Candidate], int], list[Slots]]
+"""Where every replica should live, as `arrange` says it."""
 
 
 class Outlook(msgspec.Struct, frozen=True):
@@ -95,12 +99,14 @@ def forecast(
     *,
     holders: int = SLOTS_MAX,
     heirs: Sequence[str] = (),
+    layout: Layout = arrange,
 ) -> Iterator[Outlook]:
     """What the master makes of these rows with the members that are `present`, of whom the `candidates` may hold data.
 
     A partition is lost when none of its first `holders` replicas survives. When the operator accepts losses, it goes
     on with a colder survivor, or begins anew on one of the `heirs` in turn. The layout is computed before the first
-    answer, each plan when it is asked for. Raises ValueError as `arrange` and `plan` do.
+    answer, each plan when it is asked for; it may be another one than the master's, to compare with. It is given the
+    rows of the partitions that do not wait. Raises ValueError as `arrange` and `plan` do.
     """
     after: list[tuple[Slots, int | None]] = []
     for partition, row in enumerate(rows):
@@ -111,7 +117,7 @@ def forecast(
     lost = [hottest is None or hottest >= holders for _, hottest in after]
     waits = [each and not heirs for each in lost]
     moving = [now for (now, _), waiting in zip(after, waits, strict=True) if not waiting]
-    targets = iter(arrange(moving, candidates, replicas))
+    targets = iter(layout(moving, candidates, replicas))
     for partition, (row, (now, hottest)) in enumerate(zip(rows, after, strict=True)):
         left = tuple(owner if owner in present else None for owner in row)
         if waits[partition]:

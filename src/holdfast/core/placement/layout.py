@@ -25,14 +25,15 @@ Arranged again, the result stays as it is; from very lopsided rows it may take t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from heapq import heappop, heappush
 from itertools import pairwise
 
 import msgspec
 
 from holdfast.core.placement.migration import NONE, Slots
 from holdfast.core.placement.planner import cancel_cycles, plan
+from holdfast.core.placement.spread import Key, Levels, Members, Pool, Ranking, Sharing, members_of, sets_of
 
 EMPTY = -1
 """The slot lost its owner."""
@@ -117,7 +118,10 @@ def _rounds(
 
 def _without_cycles(rows: Sequence[Slots], targets: Sequence[Slots]) -> list[Slots]:
     """The targets, but where owners only trade places, which cannot be executed, they stay."""
-    return [_without_cycle(row, target) for row, target in zip(rows, targets, strict=True)]
+    return [
+        target if row == target else _without_cycle(row, target)
+        for row, target in zip(rows, targets, strict=True)
+    ]
 
 
 def _without_cycle(row: Slots, target: Slots) -> Slots:
@@ -207,9 +211,13 @@ class _Work:
         self.origin = [tuple(row) for row in self.rows]
         self.total = [0] * len(members)
         self.load = [0] * len(members)
-        self.together = [[0] * len(members) for _ in members]
         for row in self.rows:
-            self._count(row, 1)
+            for number in row:
+                if number >= 0:
+                    self.total[number] += 1
+        self.groups_of = sets_of(self.groups)
+        """The members of each group."""
+        self._sharing: Sharing | None = None
 
     def _clean(self, row: Slots) -> list[int]:
         """The row in member numbers, without members of a group that is there twice, on the slots in use.
@@ -237,20 +245,27 @@ class _Work:
             slots[0], slots[heir] = slots[heir], EMPTY
         return slots
 
-    def replace(self, partition: int, row: list[int]) -> None:
-        """Give the partition another row."""
-        self._count(self.rows[partition], -1)
-        self.rows[partition] = row
-        self._count(row, 1)
+    @property
+    def sharing(self) -> Sharing:
+        """How many partitions each two members share; counted when somebody asks first."""
+        if self._sharing is None:
+            self._sharing = Sharing(len(self.uuids), self.rows)
+        return self._sharing
 
-    def _count(self, row: Iterable[int], sign: int) -> None:
-        """Keep the statistics: replicas of each member, and how many partitions each two members share."""
-        here = [number for number in row if number >= 0]
-        for number in here:
-            self.total[number] += sign
-            shared = self.together[number]
-            for other in here:
-                shared[other] += sign
+    def replace(self, partition: int, row: list[int]) -> list[int]:
+        """Give the partition another row; the members that hold it now and did not, or the other way round."""
+        before = [number for number in self.rows[partition] if number >= 0]
+        after = [number for number in row if number >= 0]
+        left = [number for number in before if number not in after]
+        come = [number for number in after if number not in before]
+        self.rows[partition] = row
+        for number in left:
+            self.total[number] -= 1
+        for number in come:
+            self.total[number] += 1
+        if self._sharing is not None:
+            self._sharing.change(left, [number for number in before if number in after], come)
+        return left + come
 
     def settled(self) -> Arranging:
         """The rows by uuid after settling every slot, hot ones first; as wide as before, or as the replicas need."""
@@ -266,47 +281,10 @@ class _Work:
         return tuple(self.uuids[number] if number >= 0 else None for number in row)
 
 
-class _Pool:
-    """Partitions in the order they came. It remembers for each purpose which ones fit, as far as it was asked.
+Are = Callable[[int], bool]
+"""Whether a member is among those that give, or those that take."""
 
-    What fits a purpose does not change while a partition is here.
-    """
-
-    __slots__ = ("_came", "_fitting", "_here")
-
-    def __init__(self) -> None:
-        self._came: list[int] = []
-        self._here: dict[int, int] = {}
-        """Partition -> its place in `_came`."""
-        self._fitting: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
-        """Purpose -> the places of those that fit, and how far it was looked (in a list of one)."""
-
-    def __len__(self) -> int:
-        return len(self._here)
-
-    def add(self, partition: int) -> None:
-        """Take it in, as the last one."""
-        self._here[partition] = len(self._came)
-        self._came.append(partition)
-
-    def drop(self, partition: int) -> None:
-        """It is not here any more, if it was."""
-        self._here.pop(partition, None)
-
-    def first(self, purpose: tuple[int, int], fits: Callable[[int], bool], count: int) -> list[int]:
-        """The first so many that fit."""
-        came, here = self._came, self._here
-        places, looked = self._fitting.setdefault(purpose, ([], [0]))
-        places[:] = [place for place in places if here.get(came[place]) == place]
-        while len(places) < count and looked[0] < len(came):
-            place = looked[0]
-            looked[0] += 1
-            if here.get(came[place]) == place and fits(came[place]):
-                places.append(place)
-        return [came[place] for place in places[:count]]
-
-
-Offer = tuple[int, list[_Pool], Callable[[int], list[int]]]
+Offer = tuple[int, list[Pool], Callable[[int], list[int]]]
 """What a member can give on: at how many copies, from which pools, and the groups that cannot take it."""
 
 
@@ -320,8 +298,10 @@ class _Level:
         self.lows, self.highs = shares(len(work.rows), slot + 1, work.names)
         # The partitions whose slot each member has: those that cost no copy of their own to give on (a copy is made
         # anyway), and those that cost one.
-        self.free = [_Pool() for _ in work.uuids]
-        self.dear = [_Pool() for _ in work.uuids]
+        self.free = [Pool() for _ in work.uuids]
+        self.dear = [Pool() for _ in work.uuids]
+        self.loose: Members = 0
+        """Who has something in `free`."""
         self.vacant: list[int] = []
         for partition, row in enumerate(work.rows):
             owner = row[slot]
@@ -329,35 +309,55 @@ class _Level:
                 self._hold(owner, partition)
             else:
                 self.vacant.append(partition)
+        self.moved: Callable[[int], None] = lambda number: None
+        """Called for each member whose load or total has changed."""
 
     def settle(self) -> Generator[None]:
         """Fill the slots without a member, then even out, one at a time."""
-        for partition in self.vacant:
-            self._fill(partition)
-            yield
+        if self.vacant:
+            yield from self._fill_all()
+        load, lows, highs = self.load, self.lows, self.highs
+        if not any(not lows[number] <= load[number] <= highs[number] for number in range(len(load))):
+            return
+        self._rank()
         while self._give_on():
             yield
 
-    def _fill(self, partition: int) -> None:
+    def _fill_all(self) -> Generator[None]:
+        """Fill the slots without a member, those of one partition after the other."""
+        load, lows, total = self.load, self.lows, self.work.total
+        needs = Levels([load[number] - lows[number] for number in range(len(load))])
+        totals = Levels(total)
+
+        def moved(number: int) -> None:
+            needs.put(number, load[number] - lows[number])
+            totals.put(number, total[number])
+
+        self.moved = moved
+        for partition in self.vacant:
+            self._fill(partition, needs, totals)
+            yield
+
+    def _fill(self, partition: int, needs: Levels, totals: Levels) -> None:
         """Give a slot without member to the one that needs it most."""
-        row, before, numbers = self.work.rows[partition], self.work.before[partition], self.work.numbers
-        load, lows, total, together = self.load, self.lows, self.work.total, self.work.together
+        work = self.work
+        row, before, numbers = work.rows[partition], work.before[partition], work.numbers
         here = [number for number in row if number >= 0]
-        taken = self._taken(partition)
-        able = [number for number, group in enumerate(self.work.groups) if group not in taken]
+        able = (1 << len(work.uuids)) - 1
+        for group in self._taken(partition):
+            able &= ~work.groups_of[group]
         # There are as many groups as slots, so somebody is able; and where one gave a slot up, another one.
-        known = [numbers[owner] for owner in before if owner in numbers]
-        turning = [number for number in known if self._turns(number, partition)]
-        if turning:
-            able = [number for number in able if number not in turning] or able
-        least = min([load[number] - lows[number] for number in able])
-        able = [number for number in able if load[number] - lows[number] == least]
-
-        def need(number: int) -> tuple[int, int]:
-            shared = together[number]
-            return sum([shared[other] for other in here]), total[number]
-
-        self._put(partition, min(able, key=need))
+        turning = 0
+        for owner in before:
+            number = numbers.get(owner, EMPTY)
+            if number >= 0 and self._turns(number, partition):
+                turning |= 1 << number
+        able = able & ~turning or able
+        able = needs.lowest(able)
+        if here:
+            able = work.sharing.least(able, here)
+        able = totals.lowest(able)
+        self._put(partition, (able & -able).bit_length() - 1)
 
     def _put(self, partition: int, number: int) -> None:
         """Make a member the owner of this slot."""
@@ -366,8 +366,15 @@ class _Level:
             self.load[old] -= 1
             self.free[old].drop(partition)
             self.dear[old].drop(partition)
-        self.work.replace(partition, self._changed(number, partition))
+            if not self.free[old]:
+                self.loose &= ~(1 << old)
+        changed = self.work.replace(partition, self._changed(number, partition))
         self._hold(number, partition)
+        self.moved(number)
+        if old >= 0:
+            self.moved(old)
+        for other in changed:
+            self.moved(other)
 
     def _changed(self, number: int, partition: int) -> list[int]:
         """The row with another owner of this slot.
@@ -399,7 +406,11 @@ class _Level:
         self.load[number] += 1
         row = self.work.rows[partition]
         fresh = number != self.work.origin[partition][self.slot]
-        (self.free if fresh or self._hole(row) else self.dear)[number].add(partition)
+        if fresh or self._hole(row):
+            self.free[number].add(partition)
+            self.loose |= 1 << number
+        else:
+            self.dear[number].add(partition)
 
     def _hole(self, row: list[int]) -> int:
         """The hottest empty slot colder than this one, else 0."""
@@ -431,7 +442,7 @@ class _Level:
         return offers
 
     def _able(
-        self, taker: int, copies: int, pools: list[_Pool], barred: Callable[[int], list[int]], count: int
+        self, taker: int, copies: int, pools: list[Pool], barred: Callable[[int], list[int]], count: int
     ) -> list[int]:
         """The first `count` partitions of an offer that this member can take."""
         group = self.work.groups[taker]
@@ -447,83 +458,137 @@ class _Level:
 
     # -- evening out --
 
+    def _rank(self) -> None:
+        """Sort the members by what they need and by what they have to give."""
+        load, highs, total = self.load, self.highs, self.work.total
+        count = len(load)
+        self.needy = Ranking(count, lambda number: (load[number] - highs[number], total[number], number))
+        self.givers = Ranking(count, lambda number: (highs[number] - load[number], -total[number], number))
+
+        def moved(number: int) -> None:
+            self.needy.moved(number)
+            self.givers.moved(number)
+
+        self.moved = moved
+
+    def _is_over(self, number: int) -> bool:
+        return self.load[number] > self.highs[number]
+
+    def _is_rich(self, number: int) -> bool:
+        return self.load[number] > self.lows[number]
+
+    def _is_under(self, number: int) -> bool:
+        return self.load[number] < self.lows[number]
+
+    def _is_able(self, number: int) -> bool:
+        return self.load[number] < self.highs[number]
+
+    def _sources(self, gives: Are) -> Iterator[Key]:
+        """The members that give, those with the most first; nobody who has less than the highest load gives."""
+        lowest = -1 if gives == self._is_over else 0
+        for key in self.givers.sorted:
+            if key[0] > lowest:
+                return
+            if gives(key[-1]):
+                yield key
+
+    def _sinks(self, takes: Are) -> Iterator[int]:
+        """The members that take, the neediest first; nobody who has the highest load takes."""
+        for key in self.needy.sorted:
+            if key[0] >= 0:
+                return
+            if takes(key[-1]):
+                yield key[-1]
+
     def _give_on(self) -> bool:
         """One step towards even loads: from a member with too many, or to one with too few, along the cheapest way."""
-        load, lows, highs = self.load, self.lows, self.highs
-        numbers = range(len(load))
-        over = [number for number in numbers if load[number] > highs[number]]
-        under = {number for number in numbers if load[number] < lows[number]}
-        able = {number for number in numbers if load[number] < highs[number]}
-        rich = [number for number in numbers if load[number] > lows[number]]
-        for sources, sinks in ((over, under), (over, able), (rich, under)):
-            if sources and sinks and (way := self._way(sources, sinks)):
+        over, rich, under, able = self._is_over, self._is_rich, self._is_under, self._is_able
+        for gives, takes in ((over, under), (over, able), (rich, under)):
+            if next(self._sinks(takes), None) is not None and (way := self._way(gives, takes)):
                 self._follow(way)
                 return True
         return False
 
-    def _way(self, sources: list[int], sinks: set[int]) -> list[int]:
+    def _way(self, gives: Are, takes: Are) -> list[int]:
         """The cheapest chain of members, each giving one slot to the next, from a source to a sink; empty if none."""
         load, highs, total = self.load, self.highs, self.work.total
-        cost = dict.fromkeys(sources, 0)
+        cost: dict[int, int] = {}
         giver_of: dict[int, int] = {}
         done: set[int] = set()
         # Among equal costs the neediest sink, or the giver with the most to give, comes first.
-        waiting = [(0, highs[number] - load[number], -total[number], number) for number in sources]
-        heapify(waiting)
-        neediest = sorted(sinks, key=lambda number: (load[number] - highs[number], total[number], number))
+        waiting: list[tuple[int, int, int, int]] = []
+        sources = self._sources(gives)
+        source = next(sources, None)
         enough = DEAREST
-        while waiting:
-            giver = heappop(waiting)[-1]
+        while waiting or source is not None:
+            if source is not None and (not waiting or (0, *source) < waiting[0]):
+                giver, source = source[-1], next(sources, None)
+            else:
+                giver = heappop(waiting)[-1]
             if giver in done:
                 continue
             done.add(giver)
-            if giver in giver_of and giver in sinks:
+            if giver in giver_of and takes(giver):
                 way = [giver]
                 while way[-1] in giver_of:
                     way.append(giver_of[way[-1]])
                 return way[::-1]
-            for number, price in self._takers(giver, cost, neediest, enough).items():
-                cost[number] = price
+            price = 0 if gives(giver) else cost[giver]
+            for number, dearer in self._takers(giver, price, cost, enough, gives, takes).items():
+                cost[number] = dearer
                 giver_of[number] = giver
-                need = load[number] - highs[number] if number in sinks else 0
-                if number in sinks:
-                    enough = min(enough, price)
-                heappush(waiting, (price, need, total[number], number))
+                need = load[number] - highs[number] if takes(number) else 0
+                if takes(number):
+                    if dearer < enough and dearer <= 1:
+                        # From here on a source is of use only if it has something to give for less.
+                        sources = self._cheap(gives, done) if dearer else iter(())
+                        source = next(sources, None)
+                    enough = min(enough, dearer)
+                heappush(waiting, (dearer, need, total[number], number))
         return []
 
-    def _takers(self, giver: int, cost: dict[int, int], neediest: list[int], enough: int) -> dict[int, int]:
+    def _cheap(self, gives: Are, done: set[int]) -> Iterator[Key]:
+        """The members that give something that costs no copy, in the order of `_sources`, but those that are done."""
+        cheap = [number for number in members_of(self.loose) if gives(number) and number not in done]
+        return iter(sorted(self.givers.key(number) for number in cheap))
+
+    def _takers(
+        self, giver: int, paid: int, cost: dict[int, int], enough: int, gives: Are, takes: Are
+    ) -> dict[int, int]:
         """Members that can take a slot of `giver`, with the cost of the chain to each, if below the one known.
 
         Of the sinks at one cost the neediest will do, and once one is found, nobody else is needed from that cost on.
         """
         found: dict[int, int] = {}
         for offer in self._offers(giver):
-            price = cost[giver] + offer[0]
+            price = paid + offer[0]
             if price >= enough or not any(offer[1]):
                 continue
 
-            def takes(number: int, price: int = price, offer: Offer = offer) -> bool:
-                known = found.get(number, cost.get(number, DEAREST))
+            def can(number: int, price: int = price, offer: Offer = offer) -> bool:
+                known = found.get(number, 0 if gives(number) else cost.get(number, DEAREST))
                 return number != giver and known > price and bool(self._able(number, *offer, 1))
 
-            sink = next(filter(takes, neediest), None)
+            sink = next(filter(can, self._sinks(takes)), None)
             if sink is not None:
                 found[sink] = enough = price
             else:
-                sinks = set(neediest)
-                others = (number for number in range(len(self.load)) if number not in sinks)
-                found.update(dict.fromkeys(filter(takes, others), price))
+                others = (number for number in range(len(self.load)) if not takes(number))
+                found.update(dict.fromkeys(filter(can, others), price))
         return found
 
     def _follow(self, way: list[int]) -> None:
         """Give one slot from each member of the chain to the next, choosing the partition best for the spread."""
+        sharing = self.work.sharing
         for giver, taker in pairwise(way):
-            shared = self.work.together[taker]
             for offer in self._offers(giver):
                 if able := self._able(taker, *offer, CHOICE):
                     break
             choice = [
-                (sum([shared[number] for number in self.work.rows[partition] if number >= 0]), partition)
+                (
+                    sharing.shared(taker, [owner for owner in self.work.rows[partition] if owner >= 0]),
+                    partition,
+                )
                 for partition in able
             ]
             self._put(min(choice)[-1], taker)

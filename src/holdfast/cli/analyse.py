@@ -1,0 +1,87 @@
+"""`holdfast analyse`: what the files of stopped or copied members tell, worked out on Spark."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from holdfast.cli.orders import EXIT_FAILED
+from holdfast.cli.spark import show_progress, spark_job, spark_options
+
+NAMES = ("writers", "largest", "hottest", "growth", "gaps", "damage")
+
+
+@click.command(short_help="Report on journals and checkpoints of stopped or copied members, on Spark.")
+@click.argument("directories", nargs=-1, required=True, metavar="DIR...")
+@click.option(
+    "--report",
+    "reports",
+    multiple=True,
+    type=click.Choice(NAMES),
+    help="Only this one; may be repeated. All if left out.",
+)
+@click.option(
+    "--every", default="1 hour", show_default=True, metavar="TIME", help="What is counted together."
+)
+@click.option(
+    "--limit", type=click.IntRange(1), default=20, show_default=True, help="Rows of largest and hottest."
+)
+@click.option(
+    "--to",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Write everything there, as Parquet: journal, checkpoints, and each report.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="One line of JSON for each row of a report, for scripts."
+)
+@spark_options
+def analyse(
+    directories: tuple[str, ...],
+    *,
+    reports: tuple[str, ...],
+    every: str,
+    limit: int,
+    to: Path | None,
+    as_json: bool,
+    master: str,
+    memory: str,
+) -> None:
+    """Report on journals and checkpoints: who wrote what when, the largest entries, the hottest partitions, growth over
+    time, missing updates, damage. Nothing is changed.
+
+    DIR is what a member's persistence.directory names, or a copy of it; all executors must see it. The same update in
+    the files of several members counts once. The exit status is 1 if anything is damaged, or an update is missing.
+
+    \b
+    holdfast analyse /copies/m1 /copies/m2 --report writers --report hottest --every "5 minutes"
+    """  # noqa: D301  (the backslash is for click: what follows is not to be folded)
+    from holdfast.spark.files.analysis import analyse as job
+    from holdfast.spark.files.checkpoints import checkpoint_frame
+    from holdfast.spark.files.journals import find, journal_frame
+
+    find(directories)  # what is wrong is told before Spark starts
+    with spark_job(master, memory, "analyse") as spark:
+        result = job(
+            spark,
+            directories,
+            reports or NAMES,
+            every=every,
+            limit=limit,
+            progress=show_progress(quiet=as_json),
+        )
+        if to is not None:
+            journal_frame(spark, directories).write.mode("overwrite").parquet(str(to / "journal"))
+            checkpoint_frame(spark, directories).write.mode("overwrite").parquet(str(to / "checkpoints"))
+            for report in result.reports:
+                spark.createDataFrame(report.table).write.mode("overwrite").parquet(str(to / report.name))
+    if as_json:
+        for report in result.reports:
+            for row in report.rows():
+                click.echo(json.dumps({"report": report.name, **row}))
+    else:
+        click.echo(str(result))
+    sys.exit(0 if result.sound else EXIT_FAILED)

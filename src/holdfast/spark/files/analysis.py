@@ -1,0 +1,330 @@
+"""Ready reports on the files of stopped or copied members: who wrote what when, what is large, hot, growing or missing.
+
+    result = analyse(spark, ["/copies/m1", "/copies/m2"], ["writers", "gaps"])
+    print(result)
+
+An update is in the journal of every member that holds the partition; it is counted once, wherever it was found. Reports
+are tables of a few rows; for anything else there are the DataFrames themselves (`journals.journal_frame`,
+`checkpoints.checkpoint_frame`).
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+
+from holdfast.errors import ConfigError
+from holdfast.spark import jobs
+from holdfast.spark.failures import in_our_words
+from holdfast.spark.files.checkpoints import checkpoint_frame
+from holdfast.spark.files.journals import DAMAGE, find, journal_frame, shares
+from holdfast.wire.values import Serialized, from_stored
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EVERY = "1 hour"
+LIMIT = 20
+SHOWN = 60
+"""More of a key is not shown to people."""
+
+SAME_UPDATE = ["partition", "map", "term", "counter"]
+"""What makes a record in the journals of two members the same update."""
+
+REPORTS = {
+    "writers": "who wrote what when: updates and bytes by map, change, client and time",
+    "largest": "the largest entries, of checkpoints and of updates since",
+    "hottest": "the partitions with the most updates",
+    "growth": "updates and bytes over time, by map, and in sum since the beginning",
+    "gaps": "updates that are missing between two that are there, by member, partition and map",
+    "damage": "what cannot be read, and torn ends",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One table."""
+
+    name: str
+    table: pa.Table
+
+    def rows(self) -> list[dict[str, Any]]:
+        """As plain data; times as text, keys as `shown` says."""
+        return [{name: _plain(value) for name, value in row.items()} for row in self.table.to_pylist()]
+
+    def __str__(self) -> str:
+        return "\n".join(_text(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What was asked for, in the order of asking."""
+
+    reports: tuple[Report, ...]
+    updates: int
+    """Different ones, in all journals."""
+    members: int
+    seconds: float = field(compare=False)
+
+    def __getitem__(self, name: str) -> Report:
+        return next(report for report in self.reports if report.name == name)
+
+    @property
+    def sound(self) -> bool:
+        """Whether everything could be read, and no update is missing; as far as was asked."""
+        for report in self.reports:
+            for row in report.table.to_pylist():
+                if report.name == "gaps" and not row["covered"]:
+                    return False
+                if report.name == "damage" and row["kind"] == DAMAGE:
+                    return False
+        return True
+
+    def __str__(self) -> str:
+        parts = [str(report) for report in self.reports]
+        parts.append(f"{self.updates:,} updates in the files of {self.members} members, {self.seconds:.0f} s")
+        return "\n\n".join(parts)
+
+
+def analyse(
+    spark: SparkSession,
+    directories: Sequence[str | Path],
+    reports: Sequence[str] = tuple(REPORTS),
+    *,
+    every: str = EVERY,
+    limit: int = LIMIT,
+    progress: jobs.Show = jobs.nothing,
+) -> Analysis:
+    """These reports on the files in these directories. `every`: the length of time that is counted together.
+
+    Raises ConfigError, or JobFailed. What is damaged is in the report `damage`, and no failure.
+    """
+    began = time.monotonic()
+    check(reports)
+    files = find(directories)
+    frames = Frames(spark, directories, every, limit)
+    found: list[Report] = []
+    updates = 0
+    with in_our_words("analyse"):
+        frames.journal.persist()
+        try:
+            tasks = len(shares(files, jobs.TASKS_PER_SLOT * jobs.slots(spark)))
+            with jobs.watched(spark, "read journals", tasks, progress):
+                updates = frames.updates.count()
+            found += [Report(name, _MAKERS[name](frames).toArrow()) for name in reports]
+        finally:
+            frames.journal.unpersist()
+    return Analysis(tuple(found), updates, len(files), time.monotonic() - began)
+
+
+def check(reports: Sequence[str]) -> None:
+    """Raises ConfigError when one of these reports is not known."""
+    if unknown := [name for name in reports if name not in REPORTS]:
+        raise ConfigError(f"the report {unknown[0]!r} is not known: {', '.join(REPORTS)}")
+
+
+# -- reports ----------------------------------------------------------------------------------------------------------
+
+
+class Frames:
+    """What the reports are made of."""
+
+    __slots__ = ("checkpoints", "every", "journal", "limit", "records", "updates")
+
+    def __init__(
+        self, spark: SparkSession, directories: Sequence[str | Path], every: str, limit: int
+    ) -> None:
+        self.journal = journal_frame(spark, directories)
+        """Everything that the journals say."""
+        self.checkpoints = checkpoint_frame(spark, directories)
+        self.every = every
+        self.limit = limit
+        self.records = self.journal.where("kind = 'record'")
+        self.updates = self.records.dropDuplicates(SAME_UPDATE)
+        """Every update once."""
+
+
+def writers(frames: Frames) -> DataFrame:
+    """Who wrote what when."""
+    from pyspark.sql import functions as f
+
+    return (
+        frames.updates.groupBy(
+            f.window("time", frames.every).getField("start").alias("since"), "map", "change", "client"
+        )
+        .agg(
+            f.count("*").alias("updates"),
+            f.countDistinct("key").alias("keys"),
+            f.sum(f.col("key_bytes") + f.col("value_bytes")).alias("bytes"),
+            f.min("time").alias("first"),
+            f.max("time").alias("last"),
+        )
+        .orderBy("since", f.desc("updates"), "map", "change", "client")
+    )
+
+
+def largest(frames: Frames) -> DataFrame:
+    """The largest entries: of each key the last thing that is known."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    columns = ["map", "partition", "key", "key_bytes", "value_bytes"]
+    held = frames.checkpoints.where("kind = 'entry'").select(
+        *columns, f.lit(0).alias("counter"), f.lit(0).alias("term"), f.lit("set").alias("change")
+    )
+    written = frames.updates.where("change in ('set', 'remove')").select(
+        *columns, "counter", "term", "change"
+    )
+    newest = Window.partitionBy("map", "partition", "key").orderBy(f.desc("term"), f.desc("counter"))
+    return (
+        held.unionByName(written)
+        .withColumn("place", f.row_number().over(newest))
+        .where("place = 1 and change = 'set'")
+        .withColumn("bytes", f.col("key_bytes") + f.col("value_bytes"))
+        .orderBy(f.desc("bytes"), "map", "key")
+        .limit(frames.limit)
+        .select("map", "partition", "key", "bytes", "key_bytes", "value_bytes")
+    )
+
+
+def hottest(frames: Frames) -> DataFrame:
+    """The partitions with the most updates."""
+    from pyspark.sql import functions as f
+
+    total = frames.updates.count() or 1
+    return (
+        frames.updates.groupBy("partition")
+        .agg(
+            f.count("*").alias("updates"),
+            f.countDistinct("map", "key").alias("keys"),
+            f.sum(f.col("key_bytes") + f.col("value_bytes")).alias("bytes"),
+        )
+        .withColumn("share", f.round(f.col("updates") / total, 4))
+        .orderBy(f.desc("updates"), "partition")
+        .limit(frames.limit)
+    )
+
+
+def growth(frames: Frames) -> DataFrame:
+    """Updates and bytes over time."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    so_far = Window.partitionBy("map").orderBy("since").rowsBetween(Window.unboundedPreceding, 0)
+    return (
+        frames.updates.groupBy(f.window("time", frames.every).getField("start").alias("since"), "map")
+        .agg(
+            f.count("*").alias("updates"),
+            f.count_if(f.col("change") == "set").alias("sets"),
+            f.count_if(f.col("change") == "remove").alias("removes"),
+            f.sum(f.col("key_bytes") + f.col("value_bytes")).alias("bytes"),
+        )
+        .withColumn("updates_so_far", f.sum("updates").over(so_far))
+        .withColumn("bytes_so_far", f.sum("bytes").over(so_far))
+        .orderBy("since", "map")
+    )
+
+
+def gaps(frames: Frames) -> DataFrame:
+    """Updates that are missing between two that are there, in the journal of one member and one copy of a partition.
+
+    A copy that begins anew (`began`) or is given up (`dropped`) is another one: what it was filled with has no records.
+    `highest` is there, `missing` updates after it are not, `next` is there again. Gaps are `covered` when the newest
+    checkpoint holds them: a copy that had missed something was filled up without records.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    order = Window.partitionBy("directory", "partition").orderBy("lsn", "place")
+    copies = frames.journal.where("kind in ('record', 'began', 'dropped')").withColumn(
+        "copy", f.sum(f.when(f.col("kind") == "record", 0).otherwise(1)).over(order)
+    )
+    same = ["directory", "partition", "map", "copy"]
+    held = frames.checkpoints.where("kind = 'map'").select("directory", "partition", "map", "low")
+    return (
+        copies.where("kind = 'record'")
+        .dropDuplicates([*same, "counter"])
+        .withColumn("highest", f.lag("counter").over(Window.partitionBy(*same).orderBy("counter")))
+        .where("counter > highest + 1")
+        .join(held, ["directory", "partition", "map"], "left")
+        .select(
+            "member",
+            "directory",
+            "partition",
+            "map",
+            "term",
+            "highest",
+            (f.col("counter") - f.col("highest") - 1).alias("missing"),
+            f.col("counter").alias("next"),
+            f.coalesce(f.col("low") >= f.col("counter") - 1, f.lit(False)).alias("covered"),
+            "segment",
+            "lsn",
+        )
+        .orderBy("directory", "partition", "map", "next")
+    )
+
+
+def damage(frames: Frames) -> DataFrame:
+    """What cannot be read."""
+    from pyspark.sql import functions as f
+
+    journal = frames.journal.where("kind in ('damage', 'cut')").select(
+        "member", "directory", "kind", f.col("segment").alias("file"), "lsn", "note"
+    )
+    checkpoints = frames.checkpoints.where("kind = 'damage'").select(
+        "member", "directory", "kind", "file", f.lit(None).cast("bigint").alias("lsn"), "note"
+    )
+    return journal.unionByName(checkpoints).orderBy("directory", "file", "lsn")
+
+
+_MAKERS: dict[str, Callable[[Frames], DataFrame]] = {
+    "writers": writers,
+    "largest": largest,
+    "hottest": hottest,
+    "growth": growth,
+    "gaps": gaps,
+    "damage": damage,
+}
+
+
+# -- for people -------------------------------------------------------------------------------------------------------
+
+
+def shown(stored: bytes) -> str:
+    """A stored key for people: what it is if it is plain, else its type and how long it is."""
+    try:
+        value = from_stored(stored)
+    except (ValueError, IndexError, RecursionError, struct.error, msgspec.MsgspecError):
+        return f"{len(stored)} bytes {stored[:8].hex()}"
+    if isinstance(value, Serialized):
+        return f"type {value.type_id}, {len(stored)} bytes {stored[4:12].hex()}"
+    text = value.hex() if isinstance(value, bytes) else str(value)
+    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return shown(value)
+    return value if value is None or isinstance(value, int | float | str) else value.isoformat()
+
+
+def _text(report: Report) -> Iterator[str]:
+    rows = report.rows()
+    yield f"{report.name}: {REPORTS[report.name]}"
+    if not rows:
+        yield "  nothing"
+        return
+    cells = [list(rows[0])] + [
+        [f"{cell:,}" if isinstance(cell, int) else str("" if cell is None else cell) for cell in row.values()]
+        for row in rows
+    ]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
+    for row in cells:
+        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

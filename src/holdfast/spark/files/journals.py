@@ -1,0 +1,344 @@
+"""The journals of stopped or copied members as a DataFrame: a row for each update, and for whatever else was written.
+
+    journal_frame(spark, ["/copies/m1", "/copies/m2"]).where("map = 'flights' and change = 'remove'").show()
+
+A task reads some segments of one journal, which follow each other, and looks at those around them, because only they
+say whether the end of a segment was cut, or lost. What cannot be read is a row too: kind `damage` (bytes that were
+durable) or `cut` (the torn end that a crash leaves), with the blocks that are missing. Nothing is changed in the
+directories, which every executor must see under the same path. The files of a member that runs can be read as well,
+but their end is in flux.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import msgspec
+import pyarrow as pa
+
+from holdfast.core.journal.entries import (
+    Began,
+    Checkpointed,
+    Dropped,
+    Entry,
+    Meta,
+    Rows,
+    Seen,
+    Wrote,
+)
+from holdfast.core.replication.requests import id_of
+from holdfast.core.store.partition import Change, Record
+from holdfast.errors import ConfigError, JournalBroken
+from holdfast.spark import jobs
+from holdfast.wire.checkpoint import parse_name
+from holdfast.wire.journal import HEADER_BYTES, Block, read_header, segment_lsn, segments
+from holdfast.wire.reading import Reading
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+IDENTITY = "identity.json"
+RECORD, DAMAGE, CUT = "record", "damage", "cut"
+"""Kinds of rows; others are `row`, `view`, `began`, `dropped`, `checkpoint`, `store` and `seal`."""
+
+TYPES: dict[str, pa.DataType] = {
+    "store": pa.string(),
+    "member": pa.string(),
+    "directory": pa.string(),
+    "segment": pa.string(),
+    "lsn": pa.int64(),
+    "place": pa.int32(),
+    "time": pa.timestamp("us", "UTC"),
+    "exact": pa.bool_(),
+    "kind": pa.string(),
+    "partition": pa.int32(),
+    "term": pa.int64(),
+    "map": pa.string(),
+    "counter": pa.int64(),
+    "change": pa.string(),
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "key_bytes": pa.int64(),
+    "value_bytes": pa.int64(),
+    "old_bytes": pa.int64(),
+    "ttl_ms": pa.int64(),
+    "max_idle_ms": pa.int64(),
+    "client": pa.string(),
+    "note": pa.string(),
+}
+"""`time` is that of the update where its map keeps times (`exact`), else when its segment was begun. `place`: in its
+block. `client`: who asked, for requests with an id; `value`: only if asked for."""
+SCHEMA = pa.schema(TYPES)
+DDL = (
+    "store string, member string, directory string, segment string, lsn bigint, place int, time timestamp, "
+    "exact boolean, kind string, partition int, term bigint, map string, counter bigint, change string, key binary, "
+    "value binary, key_bytes bigint, value_bytes bigint, old_bytes bigint, ttl_ms bigint, max_idle_ms bigint, "
+    "client string, note string"
+)
+BATCH_ROWS = 16_384
+BATCH_BYTES = 4 << 20
+_UUID_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFiles:
+    """What is in the directory of one member."""
+
+    directory: str
+    store: str
+    """The id of these files; empty if they do not say."""
+    member: str
+    segments: tuple[str, ...]
+    """In the order of the journal."""
+    checkpoints: tuple[str, ...]
+
+    def load(self, name: str) -> bytes:
+        """The bytes of one file. Raises JournalBroken."""
+        try:
+            return Path(self.directory, name).read_bytes()
+        except OSError as error:
+            raise JournalBroken(f"{self.directory}/{name} cannot be read: {error.strerror}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Segments of one journal, from one place of the list up to before another."""
+
+    files: StoreFiles
+    first: int
+    end: int
+    values: bool
+
+
+def find(directories: Sequence[str | Path]) -> list[StoreFiles]:
+    """The files in these directories. Raises ConfigError when one is not that of a member."""
+    if not directories:
+        raise ConfigError("give at least one directory of a member's files")
+    return [_find(Path(directory)) for directory in directories]
+
+
+def _find(directory: Path) -> StoreFiles:
+    try:
+        names = sorted(path.name for path in directory.iterdir())
+    except OSError as error:
+        raise ConfigError(f"{directory} cannot be read: {error.strerror}") from error
+    told: Any = {}
+    if IDENTITY in names:
+        try:
+            told = json.loads((directory / IDENTITY).read_bytes())
+        except (OSError, ValueError):
+            pass  # what is damaged is told by what can be read
+    told = told if isinstance(told, dict) else {}
+    found = StoreFiles(
+        str(directory),
+        str(told.get("store") or ""),
+        str(told.get("member") or ""),
+        tuple(segments(names)),
+        tuple(name for name in names if parse_name(name)),
+    )
+    if not found.segments and not found.checkpoints:
+        raise ConfigError(
+            f"{directory} holds no journal: no file like j000000000001.seg or p00017-….parquet. "
+            "Give the one that persistence.directory names, or a copy of it"
+        )
+    return found
+
+
+def journal_frame(
+    spark: SparkSession, directories: Sequence[str | Path], *, values: bool = False
+) -> DataFrame:
+    """Everything that these journals say, a row each (`TYPES`); read when it is used. Raises ConfigError.
+
+    With `values` rows have the stored values, too, and not only their sizes.
+    """
+    parts = shares(find(directories), jobs.TASKS_PER_SLOT * jobs.slots(spark), values=values)
+    if not parts:
+        return spark.createDataFrame(pa.Table.from_pylist([], schema=SCHEMA))
+    return jobs.plan(spark, parts, read, DDL)
+
+
+def shares(files: Sequence[StoreFiles], tasks: int, *, values: bool = False) -> list[Share]:
+    """Runs of segments, about so many, and each of one journal."""
+    total = sum(len(each.segments) for each in files)
+    size = max(1, -(-total // max(1, tasks)))
+    return [
+        Share(each, first, min(first + size, len(each.segments)), values)
+        for each in files
+        for first in range(0, len(each.segments), size)
+    ]
+
+
+def read(share: Share) -> Iterator[pa.RecordBatch]:
+    """The rows of these segments."""
+    files = share.files
+    own = files.segments[share.first : share.end]
+    # The one before says where this run begins; those after say what of it was durable.
+    around = files.segments[max(0, share.first - 1) :]
+    reading = Reading(around, files.load, files.store or None)
+    rows = _Rows(files, values=share.values)
+    told = 0
+    try:
+        for block in reading:
+            for damage in reading.damage[told:]:
+                if damage.segment in own:
+                    rows.problem(DAMAGE, damage.segment, damage.lsn, str(damage))
+            told = len(reading.damage)
+            if block.segment not in own:
+                if files.segments.index(block.segment) >= share.end:
+                    break
+                continue
+            rows.block(block)
+            if rows.full:
+                yield rows.batch()
+        else:
+            for damage in reading.damage[told:]:
+                if damage.segment in own:
+                    rows.problem(DAMAGE, damage.segment, damage.lsn, str(damage))
+            if reading.torn is not None and reading.torn.segment in own:
+                rows.problem(CUT, reading.torn.segment, reading.torn.lsn, str(reading.torn))
+    except JournalBroken as broken:
+        # Of a version that this one does not know, or a file that cannot be read: what came before is told.
+        rows.problem(DAMAGE, own[0], segment_lsn(own[0]) or 0, str(broken))
+    yield rows.batch()
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Rows of one journal, gathered into batches."""
+
+    files: StoreFiles
+    values: bool
+    columns: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in TYPES})
+    size: int = 0
+    """Bytes in them."""
+    clients: dict[bytes, str] = field(default_factory=dict)
+    """The first part of a request's id -> who that is, as far as it was met."""
+    _time: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time for a batch."""
+        return len(self.columns["lsn"]) >= BATCH_ROWS or self.size >= BATCH_BYTES
+
+    def batch(self) -> pa.RecordBatch:
+        """The rows up to here, which are forgotten."""
+        columns, self.columns = self.columns, {name: [] for name in TYPES}
+        self.size = 0
+        return pa.RecordBatch.from_arrays(
+            [pa.array(columns[name], kind) for name, kind in TYPES.items()], schema=SCHEMA
+        )
+
+    def _add(self, kind: str, segment: str, lsn: int, place: int, **more: Any) -> None:
+        row = {
+            "store": self.files.store or None,
+            "member": self.files.member or None,
+            "directory": self.files.directory,
+            "segment": segment,
+            "lsn": lsn,
+            "place": place,
+            "time": self._begun(segment),
+            "exact": False,
+            "kind": kind,
+            **more,
+        }
+        for name, column in self.columns.items():
+            column.append(row.get(name))
+
+    def _begun(self, segment: str) -> int | None:
+        """When the segment was begun, in microseconds since 1970."""
+        if segment not in self._time:
+            try:
+                with Path(self.files.directory, segment).open("rb") as file:
+                    header = read_header(file.read(HEADER_BYTES))
+            except (OSError, JournalBroken):
+                header = None
+            self._time[segment] = header.wall_ms * 1000 if header is not None else 0
+        return self._time[segment] or None
+
+    def problem(self, kind: str, segment: str, lsn: int, note: str) -> None:
+        """Something cannot be read."""
+        self._add(kind, segment, lsn, 0, note=note)
+
+    def block(self, block: Block) -> None:
+        """Everything that a block says."""
+        place = 0
+        for entry in block.entries:
+            if isinstance(entry, Wrote):
+                for record in entry.records:
+                    self._record(block, place, entry, record)
+                    place += 1
+                continue
+            for told in self._other(entry):
+                self._add(told.pop("kind"), block.segment, block.lsn, place, **told)
+                place += 1
+        if not block.entries:
+            self._add("seal", block.segment, block.lsn, 0)
+
+    def _record(self, block: Block, place: int, entry: Wrote, record: Record) -> None:
+        time_ms = getattr(record, "time_ms", 0)
+        old = getattr(record, "old", None)
+        exact = {"time": time_ms * 1000, "exact": True} if time_ms else {}
+        self.size += len(record.key) + (len(record.value) if self.values else 0)
+        self._add(
+            RECORD,
+            block.segment,
+            block.lsn,
+            place,
+            partition=entry.partition,
+            term=entry.term,
+            map=record.map,
+            counter=record.counter,
+            change=record.change.name.lower(),
+            key=record.key if record.change in _KEYED else None,
+            value=record.value if self.values and record.change in _VALUED else None,
+            key_bytes=len(record.key),
+            value_bytes=len(record.value),
+            old_bytes=len(old) if old is not None else None,
+            ttl_ms=record.ttl_ms or None,
+            max_idle_ms=record.max_idle_ms or None,
+            client=self._client(id_of(record.request)),
+            **exact,
+        )
+
+    def _client(self, request_id: bytes) -> str | None:
+        """Who asked: a client by its UUID, or a member that passed a request on."""
+        if len(request_id) < _UUID_BYTES:
+            return None
+        who = request_id[:_UUID_BYTES]
+        return self.clients.get(who) or str(UUID(bytes=who))
+
+    def _other(self, entry: Entry) -> Iterator[dict[str, Any]]:
+        """What is no update, as columns."""
+        match entry:
+            case Rows(rows):
+                for partition, row in rows:
+                    note = json.dumps(msgspec.to_builtins(msgspec.structs.asdict(row)))
+                    yield {"kind": "row", "partition": partition, "note": note}
+            case Seen(view):
+                for each in view.members:
+                    # What members pass on for clients without ids has an id that begins so (`core.routing.router`).
+                    self.clients[blake2b(each.uuid.encode(), digest_size=_UUID_BYTES).digest()] = (
+                        f"member {each.uuid}"
+                    )
+                yield {
+                    "kind": "view",
+                    "note": f"view {view.number}, {len(view.members)} members, {view.state.value}",
+                }
+            case Began(partition, epoch):
+                yield {"kind": "began", "partition": partition, "note": f"epoch {epoch}"}
+            case Dropped(partition, name):
+                yield {"kind": "dropped", "partition": partition, "map": name or None}
+            case Checkpointed(partition, lsn, file):
+                yield {"kind": "checkpoint", "partition": partition, "note": f"{file}, up to {lsn}"}
+            case Meta(store, incarnation, cluster_id):
+                yield {"kind": "store", "note": f"{store}, life {incarnation}, cluster {cluster_id}"}
+
+
+_KEYED = frozenset({Change.SET, Change.REMOVE, Change.EXPIRY})
+_VALUED = frozenset({Change.SET, Change.CALL})

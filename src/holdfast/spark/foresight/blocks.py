@@ -1,0 +1,450 @@
+"""What one task of a what-if works out: a block of partitions, through all steps of a scenario.
+
+The rows are made and changed by the members' own functions (`dryrun.forecast`, which arranges and plans). A layout is
+one computation over all its rows, so a table that is too large for one task is cut into blocks, and each is arranged
+by itself over the same members. In a table of one block the members have their own names, and so everything is what
+the master would do. In one of several blocks the members are called otherwise in each, because names decide among
+equals: else those with the first names would have, in every block, what cannot be shared evenly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.core.placement.dryrun import Outlook, forecast
+from holdfast.core.placement.layout import Candidate
+from holdfast.core.placement.migration import NONE, Migration, Slots
+from holdfast.core.placement.planner import keeps, promise
+from holdfast.core.placement.table import survivors
+from holdfast.spark.foresight.amounts import Sizes, mixed
+from holdfast.spark.foresight.risk import COPIES_MAX, SHAPE_BITS, SHAPE_NUMBER, Shape
+from holdfast.spark.foresight.scenarios import Scenario, Step
+from holdfast.spark.foresight.strategies import ARRANGE, careless_states, layout, published_states
+
+WATCHED = 64
+"""So many members are asked with whom they share partitions; of more, that many evenly chosen ones."""
+
+NOW = -1
+"""The number of the step before the first: the cluster as it is."""
+
+SCALARS = (
+    "partitions",
+    "changed",
+    "migrations",
+    "copies",
+    "promotions",
+    "lost",
+    "cleared",
+    "left_out",
+    "bytes",
+    "dips",
+)
+ORDERS = ("published", "careless")
+LISTS = ("owned", "held", "stored", "sent", "received", "ends", "lowest", *ORDERS, "sets", "weak")
+DDL = ", ".join(
+    ["strategy string", "scenario int", "step int", "block int"]
+    + [f"{name} bigint" for name in SCALARS]
+    + [f"{name} array<bigint>" for name in LISTS]
+    + ["partners array<binary>"]
+)
+SCHEMA = pa.schema(
+    [pa.field("strategy", pa.string())]
+    + [pa.field(name, pa.int32()) for name in ("scenario", "step", "block")]
+    + [pa.field(name, pa.int64()) for name in SCALARS]
+    + [pa.field(name, pa.list_(pa.int64())) for name in LISTS]
+    + [pa.field("partners", pa.list_(pa.binary()))]
+)
+
+_MOVE_NUMBERS = ("source_current", "source_new", "destination_current", "destination_new")
+MOVES_SCHEMA = pa.schema(
+    [pa.field(name, pa.string()) for name in ("strategy", "scenario")]
+    + [pa.field(name, pa.int32()) for name in ("step", "partition", "place")]
+    + [pa.field(name, pa.string()) for name in ("kind", "owner", "source", "destination")]
+    + [pa.field(name, pa.int32()) for name in _MOVE_NUMBERS]
+    + [pa.field("bytes", pa.int64())]
+)
+MOVES_DDL = "strategy string, scenario string, step int, partition int, place int, " + ", ".join(
+    ["kind string", "owner string", "source string", "destination string"]
+    + [f"{name} int" for name in _MOVE_NUMBERS]
+    + ["bytes bigint"]
+)
+"""One row for each migration; `place` is its place among those of the partition, `owner` who supplies the content."""
+
+_HASH_MASK = (1 << 63 - SHAPE_BITS) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What all tasks of a what-if have in common."""
+
+    members: tuple[Candidate, ...]
+    """Who is there and may hold partitions."""
+    partitions: int
+    copies: int
+    scenarios: tuple[Scenario, ...]
+    sizes: Sizes
+    block: int
+    """Partitions that are arranged together."""
+    rows: tuple[Slots, ...] | None = None
+    """The table as it is; None: the members arrange it first."""
+    others: frozenset[str] = frozenset()
+    """Members who are there and are to hold nothing: lite ones, and those that leave."""
+    holders: int = COPIES_MAX
+    """A partition is lost when none of its first so many replicas survives."""
+    accept: bool = False
+    """Lost partitions begin anew, empty, instead of waiting."""
+    orders: bool = False
+    """Whether other orders of steps are looked at."""
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return -(-self.partitions // self.block)
+
+    def everyone(self, scenario: Scenario) -> list[Candidate]:
+        """All members that ever hold anything; the numbers of members in results are places in here."""
+        known = {each.uuid: each for each in self.members}
+        for step in scenario.steps:
+            for each in step.join:
+                known.setdefault(each.uuid, each)
+        return list(known.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one task works on."""
+
+    strategy: str
+    scenarios: tuple[int, ...]
+    block: int
+
+
+def shares(question: Question, strategies: Sequence[str], slots: int) -> list[Share]:
+    """A task for each block, and for each scenario if there are too few blocks."""
+    every = tuple(range(len(question.scenarios)))
+    apart = question.blocks < 2 * slots
+    return [
+        Share(strategy, some, block)
+        for strategy in strategies
+        for some in ([(each,) for each in every] if apart else [every])
+        for block in range(question.blocks)
+    ]
+
+
+def work(question: Question, share: Share) -> Iterator[pa.RecordBatch]:
+    """One record for each scenario and step of this share."""
+    numbers = range(share.block, question.partitions, question.blocks)
+    start: list[Slots] | None = None
+    for scenario in share.scenarios:
+        walk = Walk(question, share, question.scenarios[scenario], numbers)
+        if start is None:
+            start = walk.first_rows()
+        for step, tally in walk.steps(start):
+            told = {"strategy": share.strategy, "scenario": scenario, "step": step, "block": share.block}
+            yield pa.RecordBatch.from_pylist([told | tally.record()], schema=SCHEMA)
+
+
+def moves(question: Question, share: Share) -> Iterator[pa.RecordBatch]:
+    """Every migration of this share, a batch for each scenario and step."""
+    numbers = range(share.block, question.partitions, question.blocks)
+    for number in share.scenarios:
+        scenario = question.scenarios[number]
+        walk = Walk(question, share, scenario, numbers)
+        own = {name: uuid for uuid, name in walk.name.items()}
+        for step, outlooks in walk.outlooks(walk.first_rows()):
+            told = {"strategy": share.strategy, "scenario": scenario.text, "step": step}
+            rows = [
+                told | {"partition": partition} | row
+                for partition, size, outlook in zip(numbers, walk.sizes, outlooks, strict=True)
+                for row in _moves(outlook, size, own)
+            ]
+            yield pa.RecordBatch.from_pylist(rows, schema=MOVES_SCHEMA)
+
+
+def _moves(outlook: Outlook, size: int, own: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """The migrations of one partition, with members by their own names."""
+
+    def name(member: str | None) -> str | None:
+        return None if member is None else own.get(member, member)
+
+    place = 0
+    for step, row in zip(outlook.plan.steps, outlook.plan.states(), strict=False):
+        if isinstance(step, Migration):
+            yield {
+                "place": place,
+                "kind": step.kind.value,
+                "owner": name(row[0]),
+                "source": name(step.source),
+                "destination": name(step.destination),
+                **{field: getattr(step, field) for field in _MOVE_NUMBERS},
+                "bytes": size if step.destination_current == NONE else 0,
+            }
+            place += 1
+
+
+class Walk:
+    """One block through one scenario. Rows hold members by the names that they have in this block."""
+
+    def __init__(
+        self, question: Question, share: Share, scenario: Scenario, partitions: Sequence[int]
+    ) -> None:
+        self.question = question
+        self.scenario = scenario
+        self.partitions = partitions
+        self.strategy = share.strategy
+        everyone = question.everyone(scenario)
+        names = block_names(everyone, len(question.members), share.block, question.blocks)
+        self.name = {each.uuid: name for each, name in zip(everyone, names, strict=True)}
+        # By number, in the order of the names of members, which stays.
+        self.order = [Candidate(name, each.group or name) for each, name in zip(everyone, names, strict=True)]
+        self.known = {each.uuid: each for each in self.order}
+        self.sizes = [question.sizes.of(partition) for partition in partitions]
+
+    def first_rows(self) -> list[Slots]:
+        """The block's rows as they are."""
+        question = self.question
+        here = [self.known[self.name[each.uuid]] for each in question.members]
+        if question.rows is None:
+            empty: list[Slots] = [(None,) * question.copies] * len(self.partitions)
+            return layout(self.strategy, self.partitions, self.order)(empty, here, question.copies)
+        return [self._named(question.rows[partition]) for partition in self.partitions]
+
+    def _named(self, row: Slots) -> Slots:
+        return tuple(self.name.get(owner, owner) if owner is not None else None for owner in row)
+
+    def steps(self, rows: list[Slots]) -> Iterator[tuple[int, Tally]]:
+        """Figures of the cluster as it is, and of every step."""
+        now = Tally(self.order)
+        for row, size in zip(rows, self.sizes, strict=True):
+            now.add_idle(row, size)
+        yield NOW, now
+        for number, outlooks in self.outlooks(rows):
+            tally = Tally(self.order)
+            for outlook, size in zip(outlooks, self.sizes, strict=True):
+                tally.add(outlook, size, orders=self.question.orders)
+            yield number, tally
+
+    def outlooks(self, rows: list[Slots]) -> Iterator[tuple[int, Iterator[Outlook]]]:
+        """What becomes of every partition in each step; to be read to its end before the next is asked for."""
+        question = self.question
+        holding = [self.name[each.uuid] for each in question.members]
+        present = {*holding, *question.others}
+        for number, step in enumerate(self.scenario.steps):
+            after: list[Slots] = []
+            holding, present = self._events(step, holding, present)
+            candidates = [self.known[name] for name in holding]
+            yield number, _noting(self._outlooks(rows, candidates, present), after)
+            rows = after
+            present -= {self.name.get(uuid, uuid) for uuid in step.drain}
+
+    def _events(self, step: Step, holding: list[str], present: set[str]) -> tuple[list[str], set[str]]:
+        """Who may hold partitions, and who is there, once this has happened."""
+        crashed = {self.name.get(uuid, uuid) for uuid in step.crash}
+        gone = crashed | {self.name.get(uuid, uuid) for uuid in step.drain}
+        come = [self.name[each.uuid] for each in step.join]
+        return [each for each in holding if each not in gone] + come, (present - crashed) | set(come)
+
+    def _outlooks(
+        self, rows: list[Slots], candidates: Sequence[Candidate], present: set[str]
+    ) -> Iterator[Outlook]:
+        question = self.question
+        heirs = [each.uuid for each in candidates] if question.accept else []
+        partitions = self.partitions
+        if self.strategy != ARRANGE:
+            partitions = [
+                partition
+                for partition, row in zip(partitions, rows, strict=True)
+                if heirs or self._survives(row, present)
+            ]
+        return forecast(
+            rows,
+            present,
+            candidates,
+            question.copies,
+            holders=question.holders,
+            heirs=heirs,
+            layout=layout(self.strategy, partitions, self.order),
+        )
+
+    def _survives(self, row: Slots, present: set[str]) -> bool:
+        hottest = survivors(row, present)[1]
+        return hottest is not None and hottest < self.question.holders
+
+
+def _noting(outlooks: Iterator[Outlook], after: list[Slots]) -> Iterator[Outlook]:
+    """The same, and where each ends."""
+    for outlook in outlooks:
+        after.append(outlook.plan.target)
+        yield outlook
+
+
+def block_names(everyone: Sequence[Candidate], first: int, block: int, blocks: int) -> list[str]:
+    """What members are called in a block: by their own names in the only one, in a drawn order in each of several.
+
+    Those from place `first` on join later, and come later in that order too.
+    """
+    if blocks == 1:
+        return [each.uuid for each in everyone]
+    seed = mixed(block)
+    return [f"{place >= first:d}{mixed(seed + place):016x}" for place in range(len(everyone))]
+
+
+@dataclass(slots=True)
+class Tally:
+    """The figures of one step of one block. Lists are by the number of the member."""
+
+    order: Sequence[Candidate]
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SCALARS, 0))
+    lowest: list[int] = field(default_factory=lambda: [0] * (COPIES_MAX + 1))
+    """How many partitions have so many copies at the worst moment."""
+    others: dict[str, list[int]] = field(
+        # For another order: partitions below what they had and shall have, without way, and `lowest`.
+        default_factory=lambda: {name: [0] * (COPIES_MAX + 3) for name in ORDERS}
+    )
+    watched: int = WATCHED
+    sets: set[int] = field(default_factory=set)
+    """The different sets of holders afterwards, as codes."""
+    weak: set[int] = field(default_factory=set)
+    """The same at the worst moment of each partition."""
+
+    numbers: dict[str | None, int] = field(init=False)
+    groups: list[str] = field(init=False)
+    members: dict[str, list[int]] = field(init=False)
+    partners: dict[int, int] = field(init=False)
+    """For some of the members: with whom each shares partitions afterwards, as a set of bits."""
+
+    def __post_init__(self) -> None:
+        self.numbers = {each.uuid: number for number, each in enumerate(self.order)}
+        self.groups = [each.group for each in self.order]
+        self.partners = dict.fromkeys(range(0, len(self.order), -(-len(self.order) // self.watched)), 0)
+        self.members = {
+            name: [0] * len(self.order) for name in ("owned", "held", "stored", "sent", "received", "ends")
+        }
+
+    def add_idle(self, row: Slots, size: int) -> None:
+        """A partition that stays as it is."""
+        self.counts["partitions"] += 1
+        code, copies = self._keep(row, size)
+        self.lowest[copies] += 1
+        self.weak.add(code)
+
+    def add(self, outlook: Outlook, size: int, *, orders: bool) -> None:
+        """One partition."""
+        found = outlook.plan
+        if outlook.lost:
+            self.counts["lost"] += 1
+        if not found.steps and found.current is found.target and outlook.before == found.target:
+            self.add_idle(found.target, size)
+            return
+        counts = self.counts
+        counts["partitions"] += 1
+        counts["changed"] += outlook.left != found.target
+        counts["promotions"] += outlook.promoted != NONE
+        counts["left_out"] += len(outlook.left_out)
+        counts["cleared"] += len(found.cleared)
+        states = [outlook.left, *found.states()]
+        worst = min(states, key=_copies)
+        self.lowest[_copies(worst)] += 1
+        self.weak.add(self._code(worst))
+        for step, row in zip(found.steps, found.states(), strict=False):
+            if isinstance(step, Migration):
+                self._move(step, row, size)
+        floor = promise(found.current, found.target)
+        counts["dips"] += not all(keeps(row, floor) for row in found.states())
+        if orders and found.steps:
+            self._compare(found.current, outlook.wanted, floor)
+        self._keep(found.target, size)
+
+    def _move(self, step: Migration, row: Slots, size: int) -> None:
+        """A migration: its content comes from the owner, unless the destination has it already."""
+        self.counts["migrations"] += 1
+        members = self.members
+        to = self.numbers[step.destination]
+        owner = self.numbers.get(row[0], -1)
+        members["ends"][to] += 1
+        if owner >= 0:
+            members["ends"][owner] += 1
+        if step.destination_current != NONE:
+            return
+        self.counts["copies"] += 1
+        self.counts["bytes"] += size
+        members["received"][to] += size
+        if owner >= 0:
+            members["sent"][owner] += size
+
+    def _compare(self, current: Slots, wanted: Slots, floor: list[int]) -> None:
+        """What other orders of steps would do on the same way."""
+        for name, states in (
+            ("published", published_states(current, wanted)),
+            ("careless", careless_states(current, wanted)),
+        ):
+            told = self.others[name]
+            if states is None:
+                told[1] += 1
+                continue
+            # What another order is judged by is what lies between its own ends.
+            least = promise(states[0], states[-1]) if states[-1] != wanted else floor
+            told[0] += not all(keeps(row, least) for row in states)
+            told[2 + min(map(_copies, states))] += 1
+
+    def _keep(self, row: Slots, size: int) -> tuple[int, int]:
+        """Count who holds it afterwards; the code of these, and how many they are."""
+        members, numbers = self.members, self.numbers
+        held, stored = members["held"], members["stored"]
+        for slot, owner in enumerate(row):
+            number = numbers.get(owner, -1)
+            if number >= 0:
+                if number in self.partners:
+                    for other in row:
+                        if (place := numbers.get(other, -1)) >= 0:
+                            self.partners[number] |= 1 << place
+                held[number] += 1
+                stored[number] += size
+                if slot == 0:
+                    members["owned"][number] += 1
+        code = self._code(row)
+        self.sets.add(code)
+        return code, _copies(row)
+
+    def _code(self, row: Slots) -> int:
+        """A number for a set of holders: 57 bits of a hash of their numbers, and how they are spread over groups."""
+        numbers = self.numbers
+        holders = sorted([numbers.get(owner, -1) for owner in row if owner is not None])
+        groups = [self.groups[number] if number >= 0 else "" for number in holders]
+        if len(set(groups)) == len(groups):
+            shape: Shape = (1,) * len(groups)
+        else:
+            shape = tuple(sorted((groups.count(group) for group in dict.fromkeys(groups)), reverse=True))
+        return (hash(tuple(holders)) & _HASH_MASK) << SHAPE_BITS | SHAPE_NUMBER[shape]
+
+    def record(self) -> dict[str, Any]:
+        """The figures as columns."""
+        return {
+            **self.counts,
+            **self.members,
+            "lowest": self.lowest,
+            **self.others,
+            "partners": [
+                some.to_bytes(-(-some.bit_length() // 8), "little") for some in self.partners.values()
+            ],
+            "sets": list(self.sets),
+            "weak": list(self.weak),
+        }
+
+
+def partner_counts(parts: Sequence[Sequence[bytes]]) -> list[int]:
+    """With how many others each watched member shares partitions, from the `partners` of all blocks."""
+    joined = [0] * max(map(len, parts))
+    for part in parts:
+        for place, told in enumerate(part):
+            joined[place] |= int.from_bytes(told, "little")
+    # A member shares its partitions with itself, too.
+    return [some.bit_count() - 1 for some in joined if some]
+
+
+def _copies(row: Slots) -> int:
+    return sum(owner is not None for owner in row)

@@ -1,0 +1,169 @@
+"""What is assumed to happen: members join, leave in order, crash, or are restarted one after the other.
+
+A scenario is written as steps with commas between them, which come one after the other; what is joined by `+` happens
+at once:
+
+    join:100            100 members join, spread over the groups
+    drain:20            the first 20 members leave in order; drain:NAME that member
+    crash:2             the first 2 members crash; crash:NAME that member
+    crash-zone          all members of the first group crash; crash-zone:2 of the first two, crash-zone:NAME of that one
+    rolling-restart     each group in turn (without groups each member) leaves in order and comes back empty;
+                        rolling-restart:5 five members at a time
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.core.placement.layout import Candidate
+from holdfast.errors import ConfigError
+
+FORMS = "join:N, drain:N|NAME, crash:N|NAME, crash-zone[:N|NAME], rolling-restart[:N]"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What happens at once."""
+
+    text: str
+    join: tuple[Candidate, ...] = ()
+    """Members that are new, or come back with nothing."""
+    drain: tuple[str, ...] = ()
+    crash: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Steps, one after the other; each begins when the one before has been carried out."""
+
+    text: str
+    steps: tuple[Step, ...]
+
+
+def synthetic(members: int, groups: int) -> tuple[Candidate, ...]:
+    """Members `m00000` and so on, spread over groups `g0` and so on; 0 groups: each is a group of its own."""
+    if members < 1 or groups < 0 or groups > members:
+        raise ConfigError(f"{members} members in {groups} groups cannot be: at least 1 member for each group")
+    return tuple(
+        Candidate(f"m{number:05d}", f"g{number % groups}" if groups else "") for number in range(members)
+    )
+
+
+def parse(text: str, members: Sequence[Candidate]) -> Scenario:
+    """A scenario for these members. Raises ConfigError, which says what may be written."""
+    here = list(members)
+    steps: list[Step] = []
+    joined = 0
+    for part in text.split(","):
+        parts = [each.strip().partition(":") for each in part.split("+")]
+        if parts[0][0] == "rolling-restart":
+            if len(parts) > 1:
+                raise ConfigError(
+                    f"rolling-restart happens in many steps, and not at once with others: {part!r}"
+                )
+            steps += _rolling(parts[0][2], here)
+            continue
+        step = _Step(part.strip(), here, joined)
+        for kind, _, rest in parts:
+            step.add(kind, rest)
+        joined = step.joined
+        here = step.left()
+        if not here:
+            raise ConfigError(f"after {part!r} nobody would be left")
+        steps.append(step.made())
+    return Scenario(text, tuple(steps))
+
+
+@dataclass(slots=True)
+class _Step:
+    text: str
+    here: list[Candidate]
+    joined: int
+    join: list[Candidate] = field(default_factory=list)
+    drain: list[str] = field(default_factory=list)
+    crash: list[str] = field(default_factory=list)
+
+    def add(self, kind: str, rest: str) -> None:
+        """One thing more that happens in this step."""
+        match kind:
+            case "join":
+                self.join += _newcomers(_count(kind, rest), self.here, self.joined + len(self.join))
+            case "drain":
+                self.drain += self._members(kind, rest)
+            case "crash":
+                self.crash += self._members(kind, rest)
+            case "crash-zone":
+                zones = self._zones(rest)
+                self.crash += [
+                    each.uuid for each in self.here if each.group in zones and each.uuid not in self.gone
+                ]
+            case _:
+                raise ConfigError(f"the scenario {kind!r} is not known: {FORMS}")
+
+    @property
+    def gone(self) -> list[str]:
+        """Who is no longer there, or will not be."""
+        return [*self.drain, *self.crash]
+
+    def _members(self, kind: str, rest: str) -> list[str]:
+        free = [each.uuid for each in self.here if each.uuid not in self.gone]
+        if rest in free:
+            return [rest]
+        count = _count(kind, rest, f"no member has that name: {', '.join(free[:5])}, …")
+        if count > len(free):
+            raise ConfigError(f"{kind}:{rest}: there are only {len(free)} members")
+        return free[:count]
+
+    def _zones(self, rest: str) -> list[str]:
+        names = list(dict.fromkeys(each.group for each in self.here if each.group))
+        if not names:
+            raise ConfigError("crash-zone: these members have no groups; give --groups")
+        if rest in names:
+            return [rest]
+        count = _count("crash-zone", rest or "1", f"the groups are {', '.join(names[:10])}")
+        return names[:count]
+
+    def left(self) -> list[Candidate]:
+        """Who is there when the step has been carried out."""
+        gone = set(self.gone)
+        return [each for each in self.here if each.uuid not in gone] + self.join
+
+    def made(self) -> Step:
+        """The step."""
+        self.joined += len(self.join)
+        return Step(self.text, tuple(self.join), tuple(self.drain), tuple(self.crash))
+
+
+def _newcomers(count: int, here: Sequence[Candidate], number: int) -> list[Candidate]:
+    """New members, spread over the groups that are there."""
+    groups = list(dict.fromkeys(each.group for each in here if each.group))
+    return [
+        Candidate(f"join-{number + each + 1}", groups[(number + each) % len(groups)] if groups else "")
+        for each in range(count)
+    ]
+
+
+def _rolling(rest: str, here: Sequence[Candidate]) -> Iterator[Step]:
+    """Waves of members that leave in order and come back empty."""
+    groups = list(dict.fromkeys(each.group for each in here if each.group))
+    if rest or not groups:
+        size = _count("rolling-restart", rest or "1")
+        waves = [list(here[first : first + size]) for first in range(0, len(here), size)]
+    else:
+        waves = [[each for each in here if each.group == group] for group in groups]
+    if len(waves) < 2:
+        raise ConfigError("rolling-restart: nobody would be left while all restart; restart fewer at a time")
+    for wave in waves:
+        name = wave[0].uuid if len(wave) == 1 else f"{len(wave)} from {wave[0].uuid}"
+        yield Step(f"{name} leave", drain=tuple(each.uuid for each in wave))
+        yield Step(f"{name} back", join=tuple(wave))
+
+
+def _count(kind: str, rest: str, other: str = "") -> int:
+    if not rest.isdecimal() or int(rest) < 1:
+        raise ConfigError(
+            f"{kind}:{rest} is not allowed: give a number above 0"
+            + (f", or a name ({other})" if other else "")
+        )
+    return int(rest)

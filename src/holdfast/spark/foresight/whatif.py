@@ -1,0 +1,450 @@
+"""What would happen to a cluster of any size if members joined, left, crashed or were restarted? Worked out on Spark.
+
+    result = what_if(spark, ["join:100", "crash-zone"], members=1000, groups=10, partitions=1_000_000, copies=3)
+    print(result)
+
+Targets and plans are made by the members' own functions within the tasks (`foresight/blocks.py`). What depends on a
+network and on how often things fail is computed here, from sums, by formulas that docs/spark.md tells. No member is
+asked or touched.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.placement.layout import Candidate
+from holdfast.core.placement.migration import Slots
+from holdfast.errors import ConfigError
+from holdfast.spark import jobs
+from holdfast.spark.foresight import blocks
+from holdfast.spark.foresight.amounts import Sizes, bytes_text, time_text
+from holdfast.spark.foresight.blocks import NOW, SCALARS, Question, Share
+from holdfast.spark.foresight.risk import (
+    COPIES_MAX,
+    SHAPE_BITS,
+    SHAPES,
+    Failures,
+    Shape,
+    any_lost,
+    in_a_year,
+    losses_a_year,
+)
+from holdfast.spark.foresight.scenarios import parse, synthetic
+from holdfast.spark.foresight.strategies import ARRANGE, STRATEGIES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BLOCK = 20_000
+"""Partitions that are arranged together, if nothing is said: a table up to here is one block."""
+
+MTBF_S = 90 * 86_400.0
+"""How long a member runs until it crashes, if nothing is said."""
+
+COPIES_ALLOWED = range(1, COPIES_MAX + 1)
+ROUND_TRIPS = 4
+"""Of each migration, besides its content: asked for, prepared, ready, committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What a member can send, and what it can receive at the same time; and what else decides how long moving takes."""
+
+    bandwidth: float = 125_000_000.0
+    """Bytes a second of one member, in each direction."""
+    parallel: int = 10
+    """Partitions that one member sends or receives at a time: `partitions.parallel_migrations`."""
+    chunk_bytes: int = 65_536
+    """`partitions.chunk_bytes`: one such piece of each partition is under way at a time."""
+    round_trip_s: float = 0.001
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second that one member really sends or receives."""
+        if not self.round_trip_s:
+            return self.bandwidth
+        return min(self.bandwidth, self.parallel * self.chunk_bytes / self.round_trip_s)
+
+    def busy(self, amount: int, ends: int) -> float:
+        """Seconds for which a member is busy with so many bytes in one direction, and so many migrations."""
+        return max(amount / self.rate, ROUND_TRIPS * self.round_trip_s * ends / self.parallel)
+
+
+@dataclass(frozen=True, slots=True)
+class Hazards:
+    """How often things fail, and how long it takes until that is noticed."""
+
+    failures: Failures
+    detect_s: float = 10.0
+    """From a crash to the first copy that is made: suspicion, and `partitions.rebalance_delay_ms`."""
+    repair_s: float | None = None
+    """From a crash to the last lost copy; None: computed from what a member holds and what the others can send."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one step costs, and what the cluster is like afterwards. Step -1 is the cluster as it is."""
+
+    strategy: str
+    scenario: str
+    step: int
+    text: str
+    members: int
+    partitions: int
+    changed: int
+    migrations: int
+    copies: int
+    """Migrations whose content travels whole."""
+    promotions: int
+    lost: int
+    cleared: int
+    left_out: int
+    bytes: int
+    dips: int
+    """Partitions that have at some moment fewer copies than before and afterwards; of the members' own plans none."""
+    sent_max: int
+    received_max: int
+    seconds_least: float
+    """No order of the migrations is quicker: the busiest sender or receiver."""
+    seconds_most: float
+    """None that keeps senders and receivers busy is slower: the busiest sender and the busiest receiver."""
+    fewest: int
+    """Copies of some partition at the worst moment."""
+    lowest: tuple[int, ...]
+    """How many partitions have 0, 1, 2, … copies at the worst moment."""
+    owned: tuple[int, int]
+    """Least and most partitions owned by a member that holds any."""
+    held: tuple[int, int]
+    """The same of replicas."""
+    stored: tuple[int, int]
+    """The same of bytes."""
+    sets: int
+    """Different sets of holders: any of them may crash at the same time."""
+    loss_during: float
+    """At most so likely content is lost while the step is carried out."""
+    repair_s: float
+    loss_year: float
+    """The same in a year of the cluster as it is afterwards, when each crash is made up for within `repair_s`."""
+    orders: Mapping[str, Mapping[str, int]]
+    """Other orders of steps: partitions below what they had and shall have, without any way, and the fewest copies."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """The answer: figures in the order of strategies, scenarios and steps."""
+
+    question: Question
+    network: Network
+    hazards: Hazards
+    figures: tuple[Figures, ...]
+    seconds: float
+    tasks: int
+
+    def find(self, scenario: str, step: int = 0, strategy: str = ARRANGE) -> Figures:
+        """One step's figures. Raises KeyError."""
+        for each in self.figures:
+            if (each.scenario, each.step, each.strategy) == (scenario, step, strategy):
+                return each
+        raise KeyError((scenario, step, strategy))
+
+    def as_data(self) -> list[dict[str, Any]]:
+        """For machines: an object for each step."""
+        return [asdict(each) for each in self.figures]
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """One row for each step."""
+        rows = [
+            {
+                **asdict(each),
+                "orders": [{"order": name, **told} for name, told in each.orders.items()],
+                "lowest": list(each.lowest),
+                "owned": list(each.owned),
+                "held": list(each.held),
+                "stored": list(each.stored),
+            }
+            for each in self.figures
+        ]
+        return spark.createDataFrame(pa.Table.from_pylist(rows, schema=FIGURES_SCHEMA))
+
+    def __str__(self) -> str:
+        return "\n".join(as_text(self))
+
+
+_ORDER = [pa.field("order", pa.string())] + [
+    pa.field(name, pa.int64()) for name in ("dips", "stuck", "fewest")
+]
+_REALS = ("seconds_least", "seconds_most", "loss_during", "repair_s", "loss_year")
+_TEXTS = ("strategy", "scenario", "text")
+_PLAIN = ("step", "members", *SCALARS, "sent_max", "received_max", "fewest", "sets")
+FIGURES_SCHEMA = pa.schema(
+    [pa.field(name, pa.string()) for name in _TEXTS]
+    + [pa.field(name, pa.int64()) for name in _PLAIN]
+    + [pa.field(name, pa.float64()) for name in _REALS]
+    + [pa.field(name, pa.list_(pa.int64())) for name in ("lowest", "owned", "held", "stored")]
+    + [pa.field("orders", pa.list_(pa.struct(_ORDER)))]
+)
+
+
+def what_if(
+    spark: SparkSession,
+    scenarios: Sequence[str],
+    *,
+    members: int | Sequence[Candidate] = 100,
+    groups: int = 0,
+    partitions: int = 10_000,
+    copies: int = 3,
+    rows: Sequence[Slots] | None = None,
+    others: Sequence[str] = (),
+    holders: int = COPIES_MAX,
+    accept: bool = False,
+    sizes: Sizes | None = None,
+    strategies: Sequence[str] = (ARRANGE,),
+    orders: bool = False,
+    network: Network | None = None,
+    hazards: Hazards | None = None,
+    block: int = BLOCK,
+    progress: jobs.Show = jobs.nothing,
+) -> WhatIf:
+    """What each scenario (`scenarios.parse`) would do, step by step, beginning from the same table each time.
+
+    `members` in `groups` hold `copies` of each of the `partitions`; or `rows` is the table as it is, of the members
+    given, and of `others` who are to hold nothing. `strategies`: layouts to compare; `orders`: whether to look at other
+    orders of steps too. A table of more than `block` partitions is arranged in blocks. Raises ConfigError, JobFailed.
+    """
+    began = time.monotonic()
+    question = ask(
+        scenarios,
+        members=members,
+        groups=groups,
+        partitions=partitions,
+        copies=copies,
+        rows=rows,
+        others=others,
+        holders=holders,
+        accept=accept,
+        sizes=sizes,
+        strategies=strategies,
+        orders=orders,
+        block=block,
+    )
+    shares = blocks.shares(question, strategies, jobs.slots(spark))
+    counted = jobs.Counted(spark)
+
+    def work(share: Share) -> Any:
+        for batch in blocks.work(question, share):
+            counted.add(batch.column("partitions")[0].as_py())
+            yield batch
+
+    found = jobs.run(spark, shares, work, blocks.DDL, title="what if", progress=progress, counted=counted)
+    network, hazards = network or Network(), hazards or Hazards(Failures(MTBF_S))
+    figures = summed(question, found, network, hazards, strategies)
+    return WhatIf(question, network, hazards, figures, time.monotonic() - began, len(shares))
+
+
+def moves(spark: SparkSession, question: Question, strategies: Sequence[str] = (ARRANGE,)) -> DataFrame:
+    """Every migration, a row each (`blocks.MOVES_DDL`); worked out when it is used. Indices are -1 for none."""
+    shares = blocks.shares(question, strategies, jobs.slots(spark))
+
+    def work(share: Share) -> Iterator[pa.RecordBatch]:
+        yield from blocks.moves(question, share)
+
+    return jobs.plan(spark, shares, work, blocks.MOVES_DDL)
+
+
+def ask(
+    scenarios: Sequence[str],
+    *,
+    members: int | Sequence[Candidate],
+    groups: int = 0,
+    partitions: int = 10_000,
+    copies: int = 3,
+    rows: Sequence[Slots] | None = None,
+    others: Sequence[str] = (),
+    holders: int = COPIES_MAX,
+    accept: bool = False,
+    sizes: Sizes | None = None,
+    strategies: Sequence[str] = (ARRANGE,),
+    orders: bool = False,
+    block: int = BLOCK,
+) -> Question:
+    """The question of `what_if`, checked. Raises ConfigError."""
+    here = synthetic(members, groups) if isinstance(members, int) else tuple(members)
+    if not scenarios:
+        raise ConfigError("give at least one scenario, such as join:1")
+    if copies not in COPIES_ALLOWED:
+        raise ConfigError(f"{copies} copies are not possible: 1 to {COPIES_MAX}")
+    if partitions < 1 or block < 1:
+        raise ConfigError("there must be at least 1 partition, and 1 in each block")
+    if unknown := [each for each in strategies if each not in STRATEGIES]:
+        raise ConfigError(f"the strategy {unknown[0]!r} is not known: {', '.join(STRATEGIES)}")
+    return Question(
+        here,
+        partitions if rows is None else len(rows),
+        copies,
+        tuple(parse(each, here) for each in scenarios),
+        sizes or Sizes("fixed", 64 << 20),
+        block,
+        tuple(rows) if rows is not None else None,
+        frozenset(others),
+        holders,
+        accept,
+        orders,
+    )
+
+
+# -- from sums to figures ---------------------------------------------------------------------------------------------
+
+
+def summed(
+    question: Question, found: pa.Table, network: Network, hazards: Hazards, strategies: Sequence[str]
+) -> tuple[Figures, ...]:
+    """Figures from what all tasks have found (`blocks.SCHEMA`), in the order of strategies, scenarios and steps."""
+    figures = []
+    for strategy in strategies:
+        for number, scenario in enumerate(question.scenarios):
+            here = len(question.members)
+            for step in range(NOW, len(scenario.steps)):
+                if step >= 0:
+                    events = scenario.steps[step]
+                    here += len(events.join) - len(events.drain) - len(events.crash)
+                chosen = found.filter(
+                    (pc.field("strategy") == strategy)
+                    & (pc.field("scenario") == number)
+                    & (pc.field("step") == step)
+                )
+                text = scenario.steps[step].text if step >= 0 else "as it is"
+                told = {"strategy": strategy, "scenario": scenario.text, "step": step, "text": text}
+                figures.append(_figures(told, here, chosen, network, hazards))
+    return tuple(figures)
+
+
+def _figures(
+    told: Mapping[str, Any], members: int, found: pa.Table, network: Network, hazards: Hazards
+) -> Figures:
+    """The figures of one step, from those of its blocks."""
+    sums: dict[str, Any] = {name: pc.sum(found[name]).as_py() or 0 for name in SCALARS}
+    lists = {name: _added(found[name]) for name in blocks.LISTS if name not in ("sets", "weak")}
+    ends = lists["ends"]
+    sending = [network.busy(*each) for each in zip(lists["sent"], ends, strict=True)]
+    receiving = [network.busy(*each) for each in zip(lists["received"], ends, strict=True)]
+    most = max(sending) + max(receiving)
+    sets, weak = _shapes(found["sets"]), _shapes(found["weak"])
+    held = [each for each in lists["held"] if each]
+    stored = [each for each, count in zip(lists["stored"], lists["held"], strict=True) if count]
+    owned = [each for each, count in zip(lists["owned"], lists["held"], strict=True) if count]
+    repair_s = hazards.repair_s
+    if repair_s is None:
+        # The content of the fullest member, sent by those who share partitions with it.
+        partners: list[Any] = found["partners"].to_pylist()
+        helpers = max(1, min(blocks.partner_counts(partners), default=1))
+        repair_s = hazards.detect_s + max(stored, default=0) / (helpers * network.rate)
+    lowest = tuple(lists["lowest"])
+    return Figures(
+        **told,
+        members=members,
+        **sums,
+        sent_max=max(lists["sent"]),
+        received_max=max(lists["received"]),
+        seconds_least=max(*sending, *receiving),
+        seconds_most=most,
+        fewest=_first(lowest),
+        lowest=lowest,
+        owned=_ends(owned),
+        held=_ends(held),
+        stored=_ends(stored),
+        sets=sum(sets.values()),
+        loss_during=any_lost(weak, hazards.failures, hazards.detect_s + most),
+        repair_s=repair_s,
+        loss_year=in_a_year(losses_a_year(sets, hazards.failures, repair_s)),
+        orders={
+            name: {"dips": lists[name][0], "stuck": lists[name][1], "fewest": _first(lists[name][2:])}
+            for name in blocks.ORDERS
+            if any(lists[name])
+        },
+    )
+
+
+def _added(column: pa.ChunkedArray[Any]) -> list[int]:
+    """Lists of one length, added up place by place."""
+    return [sum(each) for each in zip(*column.to_pylist(), strict=True)]
+
+
+def _shapes(column: pa.ChunkedArray[Any]) -> Counter[Shape]:
+    """How many different sets of holders there are of each shape."""
+    codes = pc.unique(pc.list_flatten(column))
+    shapes: list[Any] = pc.bit_wise_and(codes, pa.scalar((1 << SHAPE_BITS) - 1, pa.int64())).to_pylist()
+    return Counter(SHAPES[shape] for shape in shapes)
+
+
+def _first(counts: Sequence[int]) -> int:
+    """The lowest number of copies that some partition has."""
+    return next((copies for copies, count in enumerate(counts) if count), 0)
+
+
+def _ends(values: Sequence[int]) -> tuple[int, int]:
+    return min(values, default=0), max(values, default=0)
+
+
+# -- for people -------------------------------------------------------------------------------------------------------
+
+
+def as_text(result: WhatIf) -> Iterator[str]:
+    """The answer, line by line."""
+    question = result.question
+    yield (
+        f"{len(question.members):,} members, {question.partitions:,} partitions with {question.copies} copies, "
+        f"{question.sizes}; {bytes_text(result.network.rate)}/s for each member"
+    )
+    if question.blocks > 1:
+        most = -(-question.partitions // question.blocks)
+        yield f"arranged in {question.blocks:,} blocks of up to {most:,} partitions"
+    for each in result.figures:
+        if each.step == NOW:
+            yield f"\n{each.scenario}, by {each.strategy}"
+        yield f"  {each.text}: {each.members:,} members"
+        if each.step != NOW:
+            yield from (f"    {line}" for line in _change_text(each))
+        yield from (f"    {line}" for line in _state_text(each))
+    yield f"\nworked out by {result.tasks} tasks in {time_text(result.seconds)}"
+
+
+def _change_text(told: Figures) -> Iterator[str]:
+    """What the step does."""
+    yield (
+        f"{told.migrations:,} migrations in {told.changed:,} partitions, {told.copies:,} of them with "
+        f"{bytes_text(told.bytes)}; {told.promotions:,} promotions, {told.lost:,} partitions lost"
+    )
+    yield (
+        f"{time_text(told.seconds_least)} to {time_text(told.seconds_most)}; at most "
+        f"{bytes_text(told.sent_max)} from one member, {bytes_text(told.received_max)} to one"
+    )
+    yield (
+        f"{told.fewest} copies at the worst moment ({told.lowest[told.fewest]:,} partitions); "
+        f"{told.dips:,} partitions below what they had and shall have"
+    )
+    yield f"loss meanwhile: at most {told.loss_during:.2g}"
+    for name, other in told.orders.items():
+        yield (
+            f"steps in the {name} order: {other['fewest']} copies at the worst moment, {other['dips']:,} partitions "
+            f"below, {other['stuck']:,} without a way"
+        )
+
+
+def _state_text(told: Figures) -> Iterator[str]:
+    """What the cluster is like afterwards."""
+    owned, held = (f"{least:,} to {most:,}" for least, most in (told.owned, told.held))
+    yield (
+        f"each member owns {owned} partitions, holds {held}, "
+        f"{bytes_text(told.stored[0])} to {bytes_text(told.stored[1])}"
+    )
+    yield (
+        f"{told.sets:,} sets of holders; loss in a year: at most {told.loss_year:.2g}, "
+        f"with each crash made up for in {time_text(told.repair_s)}"
+    )

@@ -1,0 +1,349 @@
+"""Journals and checkpoints as rows, and reports on them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from tests.wire.journals import STORE, Written, some_journal
+
+from holdfast.cli.main import holdfast
+from holdfast.core.journal.entries import Began, Dropped, MapSnapshot, Meta, Snapshot, Wrote
+from holdfast.core.replication.counter import UpdateCounter
+from holdfast.core.replication.requests import mark_of
+from holdfast.core.store.partition import Change, Record
+from holdfast.demo.cluster import LocalCluster
+from holdfast.errors import ConfigError
+from holdfast.spark.files import checkpoints, journals
+from holdfast.spark.files.analysis import REPORTS, analyse, check, shown
+from holdfast.spark.files.journals import CUT, DAMAGE, RECORD, find
+from holdfast.wire.checkpoint import encode_checkpoint
+from holdfast.wire.reading import Reading
+from holdfast.wire.values import Serialized, to_stored
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def flip_bit(data: bytearray, place: int) -> None:
+    data[place] ^= 4
+
+
+CLIENT = UUID("0f3c4c1e-2d0a-4b43-9c43-0d1d4f6b8a11")
+
+
+def save(directory: Path, written: Written, member: str = "one") -> Path:
+    directory.mkdir(exist_ok=True)
+    for name, data in written.files.items():
+        (directory / name).write_bytes(data)
+    (directory / "identity.json").write_text(json.dumps({"store": written.store, "member": member}))
+    return directory
+
+
+def rows(directory: Path, tasks: int, *, values: bool = False) -> list[dict[str, Any]]:
+    """What all tasks read, in the order of the journal."""
+    found = [
+        row
+        for share in journals.shares(find([directory]), tasks, values=values)
+        for batch in journals.read(share)
+        for row in batch.to_pylist()
+    ]
+    return sorted(found, key=lambda row: (row["segment"], row["lsn"], row["place"]))
+
+
+def record(name: str, counter: int, key: object, value: object = 0, **more: Any) -> Record:
+    return Record(name, counter, Change.SET, to_stored(key), to_stored(value), **more)
+
+
+# -- journals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tasks", [1, 3, 50])
+def test_every_record_is_a_row_however_many_tasks_read(tmp_path: Path, tasks: int) -> None:
+    written = some_journal(5, segments=7, size=30_000)
+    found = rows(save(tmp_path / "m", written), tasks)
+    expected = [
+        (lsn, entry.partition, each.map, each.counter, each.key, len(each.value))
+        for lsn, entries in sorted(written.entries.items())
+        for entry in entries
+        if isinstance(entry, Wrote)
+        for each in entry.records
+    ]
+    told = [row for row in found if row["kind"] == RECORD]
+    assert [
+        (row["lsn"], row["partition"], row["map"], row["counter"], row["key"], row["value_bytes"])
+        for row in told
+    ] == expected
+    assert Counter(row["kind"] for row in found)["seal"] == 1
+    assert not [row for row in found if row["kind"] in (DAMAGE, CUT)]
+    assert all(row["value"] is None for row in found)
+
+
+def test_a_row_says_who_wrote_and_when(tmp_path: Path) -> None:
+    written = Written()
+    written.begin()
+    mark = mark_of(CLIENT.bytes + (7).to_bytes(8, "big"), None)
+    written.block(Meta(STORE, 1, "c"), Began(3, 2))
+    written.block(
+        Wrote(
+            3,
+            4,
+            [
+                record("m", 1, "a", "xyz", ttl_ms=500, request=mark),
+                Record("m", 2, Change.REMOVE, to_stored("a")),
+            ],
+        ),
+        Dropped(9, "n"),
+    )
+    written.block()
+    found = rows(save(tmp_path / "m", written), 1, values=True)
+    assert [row["kind"] for row in found] == ["store", "began", RECORD, RECORD, "dropped", "seal"]
+    first, second = found[2:4]
+    assert first["client"] == str(CLIENT) and second["client"] is None
+    assert (first["change"], second["change"]) == ("set", "remove")
+    assert first["value"] == to_stored("xyz") and first["ttl_ms"] == 500 and first["term"] == 4
+    assert (first["member"], first["store"]) == ("one", STORE)
+    assert first["time"].year == 2023 and first["exact"] is False
+    assert (found[4]["partition"], found[4]["map"]) == (9, "n")
+
+
+def test_times_and_old_values_are_shown_where_records_have_them(tmp_path: Path) -> None:
+    """Maps that keep their changes write both into each record; others have neither field."""
+    if "time_ms" not in Record.__struct_fields__:
+        pytest.skip("records have no times yet")
+    written = Written()
+    written.begin()
+    timed = msgspec.structs.replace(record("m", 1, "a"), time_ms=1_800_000_000_123, old=b"1234567")
+    written.block(Wrote(3, 4, [timed]))
+    written.block()
+    told = rows(save(tmp_path / "m", written), 1)[0]
+    assert told["exact"] and told["time"].timestamp() == 1_800_000_000.123
+    assert told["old_bytes"] == 7
+
+
+@pytest.mark.parametrize("tasks", [1, 50])
+def test_damage_is_a_row_and_everything_else_is_read(tmp_path: Path, tasks: int) -> None:
+    written = some_journal(8, segments=5, size=30_000)
+    segment, start, end = written.places[written.last // 2]
+    damaged = written.last // 2
+    flip_bit(written.files[segment], (start + end) // 2)
+    directory = save(tmp_path / "m", written)
+    found = rows(directory, tasks)
+    told = [row for row in found if row["kind"] == DAMAGE]
+    assert len(told) == 1 and told[0]["segment"] == segment and told[0]["lsn"] == damaged
+    assert f"blocks {damaged} to {damaged} are lost" in told[0]["note"]
+    assert {row["lsn"] for row in found if row["kind"] != DAMAGE} == {
+        lsn for lsn, entries in written.entries.items() if lsn != damaged
+    }
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_tasks_find_what_one_reader_finds_after_any_accident(tmp_path: Path, seed: int) -> None:
+    """Bits flipped, segments cut short or missing: the same blocks and the same damage as read in one go."""
+    import random
+
+    dice = random.Random(seed)
+    written = some_journal(seed, segments=5, size=20_000)
+    names = list(written.files)
+    for _ in range(dice.randrange(1, 4)):
+        name = dice.choice(list(written.files))
+        match dice.randrange(3):
+            case 0:
+                flip_bit(written.files[name], dice.randrange(len(written.files[name])))
+            case 1:
+                del written.files[name][dice.randrange(100, len(written.files[name])) :]
+            case 2 if len(written.files) > 2:
+                del written.files[name]
+            case _:
+                written.files[name] += dice.randbytes(50)
+    if not written.files:
+        pytest.skip(f"nothing left of {names}")
+    directory = save(tmp_path / "m", written)
+    reading = Reading(list(written.files), lambda name: bytes(written.files[name]), STORE)
+    blocks = list(reading)
+    for tasks in (1, 50):
+        found = rows(directory, tasks)
+        assert {row["lsn"] for row in found if row["kind"] not in (DAMAGE, CUT)} == {
+            block.lsn for block in blocks
+        }
+        assert [row["note"] for row in found if row["kind"] == DAMAGE] == [
+            str(each) for each in reading.damage
+        ]
+
+
+def test_directories_that_hold_nothing_are_refused(tmp_path: Path) -> None:
+    for wrong in ([], [tmp_path], [tmp_path / "none"]):
+        with pytest.raises(ConfigError):
+            find(wrong)
+    told = CliRunner().invoke(holdfast, ["analyse", str(tmp_path)])
+    assert told.exit_code == 2 and "holds no journal" in told.stderr
+    with pytest.raises(ConfigError):
+        check(["weather"])
+
+
+# -- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def checkpoint(directory: Path, partition: int, lsn: int, *maps: MapSnapshot) -> str:
+    name, data = encode_checkpoint(Snapshot(partition, 0, list(maps)), lsn, STORE)
+    (directory / name).write_bytes(data)
+    return name
+
+
+def test_checkpoints_are_rows_of_entries_and_maps_and_only_the_newest_counts(tmp_path: Path) -> None:
+    directory = save(tmp_path / "m", some_journal(1))
+    counter = UpdateCounter(5)
+    counter.update(7)
+    keys = [to_stored(n) for n in range(4)]
+    checkpoint(directory, 2, 3, MapSnapshot("m", [(1, 0)], UpdateCounter(1).encode(), keys[:1], keys[:1]))
+    newest = checkpoint(
+        directory,
+        2,
+        9,
+        MapSnapshot("m", [(1, 0), (6, 4)], counter.encode(), keys, [key * 3 for key in keys], [0, 50, 0, 0]),
+        MapSnapshot("empty", [], UpdateCounter().encode(), [], []),
+    )
+    broken = directory / checkpoint(directory, 4, 1)
+    broken.write_bytes(b"nothing")
+    found = [
+        row
+        for share in checkpoints.shares(find([directory]), 8, values=True)
+        for batch in checkpoints.read(share)
+        for row in batch.to_pylist()
+    ]
+    maps = {row["map"]: row for row in found if row["kind"] == "map"}
+    assert (maps["m"]["entries"], maps["m"]["low"], maps["m"]["high"], maps["m"]["missing"]) == (4, 5, 8, 2)
+    assert (maps["m"]["term"], maps["m"]["lsn"], maps["empty"]["entries"]) == (6, 9, 0)
+    entries = [row for row in found if row["kind"] == "entry"]
+    assert {row["file"] for row in entries} == {newest}
+    assert [row["key"] for row in entries] == keys
+    assert [row["value_bytes"] for row in entries] == [3 * len(key) for key in keys]
+    assert [row["ttl_ms"] for row in entries] == [None, 50, None, None]
+    damaged = [row for row in found if row["kind"] == DAMAGE]
+    assert [(row["partition"], row["file"]) for row in damaged] == [(4, broken.name)]
+    everything = checkpoints.shares(find([directory]), 8, newest=False)
+    assert sum(len(share.names) for share in everything) == 3
+
+
+def test_keys_are_shown_as_what_they_are() -> None:
+    assert shown(to_stored("Ada")) == "Ada"
+    assert shown(to_stored(17)) == "17"
+    assert shown(Serialized(b"\x00\x00\x00\x63abcd").data).startswith("type 99")
+    assert shown(b"\x01").startswith("1 bytes")
+    assert len(shown(to_stored("x" * 500))) == 60
+
+
+# -- reports ----------------------------------------------------------------------------------------------------------
+
+
+def two_members(folder: Path) -> list[Path]:
+    """A primary and its backup with the same updates; the backup lacks two, and has made up for one of another map."""
+    primary, backup = Written(), Written("6f0c2b7e-2f2b-4df3-9c43-0d1d4f6b8a12")
+    mark = mark_of(CLIENT.bytes + bytes(8), None)
+    for written in (primary, backup):
+        written.begin()
+        written.block(Meta(written.store, 1, "c"), Began(1, 0), Began(2, 0))
+    updates = [record("m", n, f"k{n % 3}", "v" * n, request=mark) for n in range(1, 11)]
+    primary.block(Wrote(1, 1, updates))
+    backup.block(Wrote(1, 1, updates[:4]))
+    backup.block(Wrote(1, 1, updates[6:]))
+    others = [record("n", n, "big", "w" * 100) for n in range(1, 4)]
+    others.append(Record("n", 4, Change.REMOVE, to_stored("big")))
+    primary.block(Wrote(2, 1, others))
+    backup.block(Wrote(2, 1, others[:1]))
+    backup.block(Wrote(2, 1, others[2:]))
+    # A copy that is filled anew begins where its content ends.
+    backup.block(Dropped(2), Began(2, 0), Wrote(2, 1, [record("n", 20, "later", "z")]))
+    for written in (primary, backup):
+        written.block()
+    one, two = save(folder / "one", primary, "one"), save(folder / "two", backup, "two")
+    name, data = encode_checkpoint(
+        Snapshot(
+            2, 0, [MapSnapshot("n", [(1, 0)], UpdateCounter(19).encode(), [to_stored("old")], [bytes(500)])]
+        ),
+        5,
+        backup.store,
+    )
+    (two / name).write_bytes(data)
+    return [one, two]
+
+
+@pytest.mark.spark
+def test_reports_count_each_update_once_and_name_what_is_missing(spark: SparkSession, tmp_path: Path) -> None:
+    told: list[Any] = []
+    found = analyse(spark, two_members(tmp_path), progress=told.append)
+    assert [report.name for report in found.reports] == list(REPORTS)
+    assert (found.updates, found.members) == (15, 2)
+    assert told[-1].tasks_done == told[-1].tasks
+
+    writers = {(row["map"], row["change"], row["client"]): row for row in found["writers"].rows()}
+    assert writers["m", "set", str(CLIENT)]["updates"] == 10
+    assert writers["m", "set", str(CLIENT)]["keys"] == 3
+    assert writers["n", "remove", None]["updates"] == 1
+
+    largest = [(row["map"], row["key"], row["value_bytes"]) for row in found["largest"].rows()]
+    assert largest[0] == ("n", "old", 500)
+    # Of each key the last value; what was removed is not there.
+    assert ("m", "k1", len(to_stored("v" * 10))) in largest
+    assert not [row for row in largest if row[1] == "big"]
+
+    assert [(row["partition"], row["updates"]) for row in found["hottest"].rows()] == [(1, 10), (2, 5)]
+    growth = found["growth"].rows()
+    assert sum(row["updates"] for row in growth) == 15
+    assert max(row["updates_so_far"] for row in growth if row["map"] == "m") == 10
+
+    gaps = [
+        (row["member"], row["map"], row["highest"], row["missing"], row["next"], row["covered"])
+        for row in found["gaps"].rows()
+    ]
+    assert gaps == [("two", "m", 4, 2, 7, False), ("two", "n", 1, 1, 3, True)]
+    assert not found.sound
+    assert found["damage"].rows() == []
+    assert "15 updates in the files of 2 members" in str(found)
+
+
+@pytest.mark.spark
+def test_damage_is_in_the_report_and_not_a_failure(spark: SparkSession, tmp_path: Path) -> None:
+    one, two = two_members(tmp_path)
+    segment = next(one.glob("*.seg"))
+    data = bytearray(segment.read_bytes())
+    flip_bit(data, len(data) // 3)
+    segment.write_bytes(data)
+    found = analyse(spark, [one, two], ["damage", "hottest"])
+    assert [(row["member"], row["kind"]) for row in found["damage"].rows()] == [("one", DAMAGE)]
+    assert not found.sound
+    assert found["hottest"].rows()
+
+
+@pytest.mark.spark
+def test_the_files_of_real_members_tell_of_every_write(spark: SparkSession, tmp_path: Path) -> None:
+    config = """
+[cluster]
+heartbeat_ms = 200
+suspect_after_ms = 5000
+[maps.default]
+backups = 1
+journal = "sync"
+"""
+    from holdfast.client.blocking import Client
+
+    with LocalCluster(2, config, data_dir=tmp_path) as cluster:
+        cluster.wait_settled(30)
+        with Client(cluster.members[0].client_address) as client:
+            for number in range(60):
+                client.set("words", to_stored(f"key {number % 40}"), to_stored("v" * (number + 1)))
+        directories = [cluster.directory(member) for member in cluster.members]
+        cluster.kill_all()
+        found = analyse(spark, directories, ["writers", "largest", "gaps", "damage"])
+    writers = [row for row in found["writers"].rows() if row["map"] == "words"]
+    assert sum(row["updates"] for row in writers) == 60
+    assert len({row["client"] for row in writers}) == 1 and writers[0]["client"] is not None
+    largest = next(row for row in found["largest"].rows() if row["map"] == "words")
+    assert (largest["key"], largest["value_bytes"]) == ("key 19", len(to_stored("v" * 60)))
+    assert found["gaps"].rows() == [] and found.sound
