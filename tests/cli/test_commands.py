@@ -471,16 +471,33 @@ def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
 def test_spark_that_is_missing_is_named_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("holdfast.cli.pipeline.find_spec", lambda name: None if name == "pyspark" else True)
-    for command in ("audit", "demo"):
-        told = run(command)
+    for module in ("pipeline", "spark"):
+        missing = f"holdfast.cli.{module}.find_spec"
+        monkeypatch.setattr(missing, lambda name: None if name == "pyspark" else True)
+    for command, extra in (("audit", "spark"), ("demo", "spark,demo"), ("export --to x", "spark")):
+        told = run(*command.split())
         assert told.exit_code == 2
-        assert "pip install 'holdfast[spark,demo]'" in told.output
+        assert f"pip install 'holdfast[{extra}]'" in told.output
     monkeypatch.undo()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     told = run("audit", environ={"JAVA_HOME": str(tmp_path), "PATH": str(tmp_path)})
     assert told.exit_code == 2
     assert "Spark needs Java 17 or newer" in told.output
+
+
+def test_what_is_wrong_with_an_export_is_said_before_spark_starts(tmp_path: Path) -> None:
+    told = run("export", "flights")
+    assert (told.exit_code, "--to" in told.output) == (2, True)
+    for command in (["export", "verify"], ["restore"]):
+        told = run(*command, str(tmp_path))
+        assert (told.exit_code, "is no export" in told.output) == (1, True)
+    (tmp_path / "entries").mkdir()
+    told = run("restore", str(tmp_path))
+    assert (told.exit_code, "did not come to its end" in told.output) == (1, True)
+    told = run("restore", str(tmp_path), "--rename", "flights")
+    assert (told.exit_code, "give OLD=NEW" in told.output) == (2, True)
+    told = run("audit", "--member", "a", "--files", "b")
+    assert (told.exit_code, "not both" in told.output) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,9 @@ class MemoryMember(OneMemberGrid):
     def local_copy(self, partition: int) -> PartitionCopy | None:
         return self.held.get(partition)
 
+    def map_names(self) -> list[str]:
+        return sorted({held.name for copy in self.held.values() for held in copy if held.entries})
+
     def cluster(self) -> ClusterCard:
         cards = [
             MemberCard(member.member_uuid, "127.0.0.1", member.port, 1, lite=False)

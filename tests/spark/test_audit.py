@@ -7,7 +7,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from holdfast.client.verify import Finding
-from holdfast.spark.pipeline.audit import ARROW, AuditResult, _table
+from holdfast.spark.pipeline.audit import ARROW, FINDINGS, KEYS, AuditResult, Sum, _table
+from holdfast.spark.pipeline.copies import key_finding
 
 EQUAL = Finding(3, "m", "owner", "backup", 1, "equal", 5, 5, 4, 4, True, 2, 2, "aa", "aa")
 NOT_KEPT = Finding(3, "m", "owner", "other", 2, "equal", 5, 0, 4, 0, False, 2, 0, "aa", "0" * 16)
@@ -32,3 +33,32 @@ def test_findings_travel_as_columns() -> None:
     table = _table([EQUAL, DIFFERS])
     assert table.schema == ARROW
     assert [Finding(**row) for row in table.to_pylist()] == [EQUAL, DIFFERS]
+    assert FINDINGS.rows(table) == [EQUAL, DIFFERS]
+
+
+def test_keys_travel_as_columns() -> None:
+    rows = [key_finding(1, "m", b"\xff\x00", where, value) for where, value in (("a", b"x"), ("b", None))]
+    assert KEYS.rows(KEYS.table(rows)) == rows
+    assert [(row.held, row.value_bytes, bool(row.digest)) for row in rows] == [
+        (True, 1, True),
+        (False, 0, False),
+    ]
+
+
+def test_sums_say_the_same_as_the_findings() -> None:
+    gathered = AuditResult([EQUAL, NOT_KEPT, DIFFERS], 2, 0.1)
+    on_spark = AuditResult([DIFFERS], 2, 0.1, sums=gathered.totals())
+    assert set(on_spark.sums) == {
+        Sum("equal", True, 1, 4),
+        Sum("equal", False, 1, 0),
+        Sum("differs", True, 1, 3),
+    }
+    for result in (gathered, on_spark):
+        assert (result.copies, result.not_kept, result.entries, result.sound, result.differs) == (
+            2,
+            1,
+            4,
+            False,
+            True,
+        )
+    assert AuditResult([], 2, 0.1).sound

@@ -8,15 +8,17 @@ import click
 
 from holdfast import __version__
 from holdfast.cli.analyse import analyse
+from holdfast.cli.audit import audit
 from holdfast.cli.cluster import cluster
 from holdfast.cli.configuration import config
+from holdfast.cli.export import export, restore
 from holdfast.cli.foresee import campaign, whatif
 from holdfast.cli.journal import journal
 from holdfast.cli.load import load
 from holdfast.cli.matrix import matrix
 from holdfast.cli.member import member
 from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, EXIT_STANDING
-from holdfast.cli.pipeline import audit, chaos, demo, powercut, resize
+from holdfast.cli.pipeline import chaos, demo, powercut, resize
 from holdfast.cli.plan import plan
 from holdfast.cli.simulate import simulate
 from holdfast.cli.start import start
@@ -76,6 +78,8 @@ COMMANDS = (
     load,
     audit,
     changes,
+    export,
+    restore,
     demo,
     chaos,
     powercut,

@@ -1,62 +1,19 @@
-"""`holdfast audit`, `demo`, `chaos`, `powercut`, `resize`: jobs around a cluster.
+"""`holdfast demo`, `chaos`, `powercut`, `resize`: jobs around a cluster.
 
 What they need is imported when asked for.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import sys
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
-from holdfast.cli.credentials import Credentials, credentials
 from holdfast.config.schema import BACKUPS_MAX
 from holdfast.errors import ConfigError
-
-SHOWN = 20
-
-
-@click.command(short_help="Compare every replica with its owner, on Spark.")
-@click.argument("address", default="127.0.0.1:5701")
-@click.option("--map", "maps", metavar="NAME", multiple=True, help="Only this map; all if left out.")
-@click.option("--master", default="local[2]", show_default=True, help="The Spark master that runs the job.")
-@click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
-@credentials
-def audit(
-    address: str, maps: tuple[str, ...], master: str, *, as_json: bool, credentials: Credentials
-) -> None:
-    """Compare every replica of every partition with its owner, in a Spark job.
-
-    The exit status is 1 if any differ or could not be compared.
-    """
-    _need_spark()
-    from holdfast.spark.pipeline.audit import audit as compare
-    from holdfast.spark.session import session
-
-    spark = session(master, "holdfast audit")
-    try:
-        result = compare(spark, address, maps=maps, **credentials.options())
-    finally:
-        spark.stop()
-    if as_json:
-        wrong = [asdict(finding) for finding in result.findings if finding.verdict != "equal"]
-        report = {
-            "sound": result.sound,
-            "partitions": result.partitions,
-            "copies": result.copies,
-            "entries": result.entries,
-            "seconds": round(result.seconds, 3),
-            "wrong": wrong,
-        }
-        click.echo(json.dumps(report))
-    else:
-        click.echo(result)
-    sys.exit(0 if result.sound else 1)
 
 
 @click.command(short_help="Show the main job on real data.")

@@ -108,7 +108,8 @@ class OwnSession:
             return
         match question:
             case own.AskStatus():
-                self._say(own.StatusIs(question.id, self._grid.status()))
+                status = {**self._grid.status(), "maps": self._grid.map_names()}
+                self._say(own.StatusIs(question.id, status))
             case own.AskTable():
                 self._table(question)
             case own.Execute():

@@ -7,7 +7,7 @@ member.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from mmh3 import hash64, mmh3_32_uintdigest
 
@@ -34,6 +34,14 @@ def entry_digest(key: bytes, value: bytes) -> int:
 def whole(digests: Iterable[int]) -> int:
     """The digest of entries, or of ranges, together: their sum, modulo 2**64."""
     return sum(digests) & _MASK
+
+
+def batch_digest(keys: Sequence[bytes], values: Sequence[bytes]) -> int:
+    """The digest of these entries together. Both lists have the same length."""
+    return (
+        sum([hash64(key + value, len(key), True, False)[0] for key, value in zip(keys, values, strict=True)])
+        & _MASK
+    )
 
 
 class RangeDigests:

@@ -1,0 +1,109 @@
+"""What does the grid hold? Names of maps, and map by map what the primaries hold, asked of the members themselves.
+
+Unlike an audit this looks at no backup: it answers for the data that a client would read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from holdfast.client.blocking import Client
+from holdfast.client.copies import CANNOT_ASK, ask_digests
+from holdfast.client.routing import PASSING, delays
+from holdfast.config.schema import INTERNAL
+from holdfast.core.migration.services import is_service
+from holdfast.errors import NotReady
+from holdfast.wire import own
+
+TIMEOUT_S = 60.0
+"""Long enough for a member to be found dead and its partitions to be promoted."""
+
+_MASK = 0xFFFF_FFFF_FFFF_FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What primaries hold of one map, summed over partitions."""
+
+    updates: int = 0
+    """The sum of the update counters: it grows with each change, whoever makes it."""
+    entries: int = 0
+    digest: int = 0
+    """The sum of the digests of all entries, modulo 2**64; it does not depend on the number of partitions."""
+
+    def __add__(self, other: Holding) -> Holding:
+        return Holding(
+            self.updates + other.updates, self.entries + other.entries, (self.digest + other.digest) & _MASK
+        )
+
+
+def map_names(client: Client, *, timeout_s: float = TIMEOUT_S) -> list[str]:
+    """Every map of clients that has an entry somewhere, and every configured one; sorted, without internal ones.
+
+    Raises NotReady when some member does not answer until the timeout.
+    """
+    deadline = time.monotonic() + timeout_s
+    for delay in delays():
+        names: set[str] = set()
+        silent: list[str] = []
+        for row in client.table().data_members:
+            try:
+                connection = client.to(row.uuid)
+                status = connection.ask(own.AskStatus(connection.next_number()), own.StatusIs).status
+            except CANNOT_ASK as why:
+                silent.append(str(why))
+                continue
+            maps = status.get("maps")
+            names.update(name for name in (maps if isinstance(maps, list) else []) if isinstance(name, str))
+        if not silent:
+            return sorted(name for name in names if not name.startswith(INTERNAL) and not is_service(name))
+        if time.monotonic() + delay > deadline:
+            raise NotReady(
+                f"nobody can say which maps there are: {'; '.join(silent)}. Try again when the cluster is settled"
+            )
+        time.sleep(delay)
+    raise AssertionError("delays never end")
+
+
+def read_holdings(
+    client: Client, partitions: Iterable[int], maps: Sequence[str], *, timeout_s: float = TIMEOUT_S
+) -> dict[str, Holding]:
+    """What the primaries of these partitions hold of each of these maps.
+
+    Each partition is asked at a moment of its own. Raises NotReady when one is not served until the timeout.
+    """
+    found = {name: Holding() for name in maps}
+    left = list(partitions)
+    deadline = time.monotonic() + timeout_s
+    only = maps[0] if len(maps) == 1 else None
+    for delay in delays():
+        for digest in _ask_primaries(client, left, only):
+            left.remove(digest.partition)
+            for held in digest.maps:
+                if held.map in found:
+                    found[held.map] += Holding(held.counter, held.entries, held.digest)
+        if not left:
+            return found
+        if time.monotonic() + delay > deadline:
+            raise NotReady(
+                f"{len(left)} partitions are not served for {timeout_s:g} s, partition {left[0]} first"
+            )
+        time.sleep(delay)
+    raise AssertionError("delays never end")
+
+
+def _ask_primaries(client: Client, partitions: list[int], only: str | None) -> list[own.PartitionDigest]:
+    """What those say of these partitions that serve them now."""
+    try:
+        table = client.table()
+    except PASSING:
+        return []
+    wanted: dict[str, list[int]] = {}
+    for partition in partitions:
+        owner = table.owner(partition)
+        if owner is not None:
+            wanted.setdefault(owner, []).append(partition)
+    held, _ = ask_digests(client, wanted, only)
+    return [digest for digest in held.values() if digest.serving]

@@ -1,0 +1,141 @@
+"""What did a member hold, by the files of its directory? Read as the member itself reads them when it starts.
+
+    state = read_store(Path("/copies/m1"))
+    state.copies[17].maps["flights"].entries
+
+Nothing is changed, so that it does no harm to the files of a member that runs; but what it was writing meanwhile may
+be missing or half there. Better are the files of a stopped member, or a copy that was taken at one moment.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Never
+
+from holdfast.config.schema import PersistenceSettings
+from holdfast.core.rules import Rules
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.engine.doors import Deed, DiskFailed, Done
+from holdfast.engine.restore import IDENTITY, restore
+from holdfast.errors import ConfigError, HoldfastError, JournalBroken
+from holdfast.wire.checkpoint import parse_name
+from holdfast.wire.journal import segments
+
+Wanted = Callable[[int], bool]
+"""Whether a partition is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """What one directory says that its member held."""
+
+    folder: str
+    store: str
+    """The id of these files."""
+    member: str
+    """The name of the member; empty if it had none."""
+    cluster_id: str
+    copies: dict[int, PartitionCopy]
+    """By partition: the maps with a journal, and nothing else."""
+    uncertain: dict[int, str] = field(default_factory=dict)
+    """Partitions of which more may have been held than the files tell, and why."""
+    damage: list[str] = field(default_factory=list)
+    """What could not be read."""
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return self.member or Path(self.folder).name
+
+
+def read_store(folder: str | Path, wanted: Wanted = lambda partition: True) -> StoreState:
+    """What the files in this directory say. Partitions that are not wanted cost little memory and are left out.
+
+    Raises ConfigError when there are no files of a member, and JournalBroken when nobody can say whose they are.
+    """
+    disk = _ReadOnly(Path(folder), wanted)
+    if IDENTITY not in disk.names():
+        raise ConfigError(
+            f"{folder} has no {IDENTITY}: give the directory that persistence.directory names, or a copy of all of it"
+        )
+    try:
+        found, recovered = restore(disk, PersistenceSettings(), Rules(), name="", new_id=_nobody, now_ns=0)
+    except (ConfigError, JournalBroken) as error:
+        raise type(error)(f"{folder}: {error}") from error
+    return StoreState(
+        str(folder),
+        recovered.store,
+        found.identity.member,
+        recovered.cluster_id,
+        {partition: copy for partition, copy in recovered.copies.items() if wanted(partition)},
+        {partition: why for partition, why in recovered.uncertain.items() if wanted(partition)},
+        recovered.damage,
+    )
+
+
+def checkpoint_bytes(folder: str | Path) -> int:
+    """Bytes of all checkpoints and segments in a directory. Raises ConfigError when it cannot be read."""
+    try:
+        paths = list(Path(folder).iterdir())
+        return sum(path.stat().st_size for path in paths if parse_name(path.name) or segments([path.name]))
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be read: {error.strerror}") from error
+
+
+def _nobody() -> Never:
+    raise HoldfastError("a directory that is only read gets no identity")
+
+
+class _ReadOnly:
+    """Implements what reading needs of `engine.doors.Disk`, over a directory that belongs to somebody else."""
+
+    def __init__(self, folder: Path, wanted: Wanted) -> None:
+        self._folder = folder
+        self._wanted = wanted
+
+    def names(self) -> list[str]:
+        """Without checkpoints of partitions that nobody wants: they are large."""
+        try:
+            names = [path.name for path in self._folder.iterdir()]
+        except OSError as error:
+            raise ConfigError(
+                f"{self._folder} cannot be read: {os.strerror(error.errno or errno.EIO)}"
+            ) from error
+        said = {name: parse_name(name) for name in names}
+        return sorted(
+            name
+            for name, checkpoint in said.items()
+            if (checkpoint is not None and self._wanted(checkpoint.partition))
+            or name == IDENTITY
+            or segments([name])
+        )
+
+    def size(self, name: str) -> int:
+        return (self._folder / name).stat().st_size
+
+    def read(self, name: str, offset: int = 0, size: int = -1) -> bytes:
+        try:
+            with (self._folder / name).open("rb", buffering=0) as file:
+                if offset:
+                    file.seek(offset)
+                return file.readall() if size < 0 else file.read(size) or b""
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise DiskFailed(f"{self._folder / name} cannot be read: {error}") from error
+
+    def submit(self, deeds: Sequence[Deed], done: Done, *, line: str = "journal") -> None:
+        raise DiskFailed(f"{self._folder} is only read")
+
+    def wall_ms(self) -> int:
+        return 0
+
+    def after(self, delay_ns: int, deed: Callable[[], None]) -> None:
+        raise DiskFailed(f"{self._folder} is only read")
+
+    def close(self) -> None:
+        return None

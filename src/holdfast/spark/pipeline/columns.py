@@ -1,0 +1,43 @@
+"""Dataclasses of plain cells as rows of a job: their Arrow schema, the columns for Spark, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, is_dataclass
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_origin, get_type_hints
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Row = TypeVar("Row", bound="DataclassInstance")
+
+_TYPES: dict[type, tuple[str, pa.DataType]] = {
+    int: ("bigint", pa.int64()),
+    float: ("double", pa.float64()),
+    str: ("string", pa.string()),
+    bool: ("boolean", pa.bool_()),
+    bytes: ("binary", pa.binary()),
+}
+
+
+class Columns(Generic[Row]):
+    """The columns of a dataclass whose fields are numbers, texts (also of a few words), booleans or bytes."""
+
+    def __init__(self, kind: type[Row]) -> None:
+        assert is_dataclass(kind), kind
+        hints = get_type_hints(kind)
+        cells = {name: _TYPES[str if get_origin(hint) is Literal else hint] for name, hint in hints.items()}
+        self.kind = kind
+        self.arrow = pa.schema({name: arrow for name, (_, arrow) in cells.items()})
+        self.ddl = ", ".join(f"`{name}` {spark}" for name, (spark, _) in cells.items())
+
+    def table(self, rows: Iterable[Row]) -> pa.Table:
+        """The rows as columns."""
+        return pa.Table.from_pylist([asdict(row) for row in rows], schema=self.arrow)
+
+    def rows(self, table: pa.Table) -> list[Row]:
+        """The rows back."""
+        cells: list[dict[str, Any]] = table.to_pylist()
+        return [self.kind(**row) for row in cells]

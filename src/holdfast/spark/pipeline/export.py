@@ -1,0 +1,559 @@
+"""Export: maps, or the whole grid, to Parquet as they were at one cut, with a manifest that says what the files hold.
+
+    done = export(spark, "127.0.0.1:5701", "/backup/monday")
+    print(done)
+
+The tasks pull their share of the partitions from the members that keep the cut, and write the files themselves: no row
+goes through Spark's JVM. Members may die and partitions move meanwhile. What the files are is in `manifest`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast import __version__
+from holdfast.client.blocking import Client
+from holdfast.client.cuts import Cut, end_cut, hold_cut, scan_cut, take_cut
+from holdfast.client.holdings import map_names
+from holdfast.config.schema import INTERNAL
+from holdfast.core.store.digest import batch_digest
+from holdfast.errors import ConfigError, HoldfastError
+from holdfast.spark.jobs import TASKS_PER_SLOT, Counted, Show, nothing, run, slots
+from holdfast.spark.pipeline.columns import Columns
+from holdfast.spark.pipeline.manifest import (
+    ENTRIES,
+    FORMAT,
+    NAME,
+    TABLES,
+    BadExport,
+    FileInfo,
+    Manifest,
+    MapInfo,
+    StoredEntry,
+    file_checksum,
+    file_of,
+    hex_digest,
+    publish,
+    sum_digests,
+    temporary_of,
+    write_manifest,
+)
+from holdfast.spark.rows.schemas import SCHEMAS_MAP, StoredSchema, arrow_schema
+from holdfast.spark.rows.stored import RowMaker, string_data
+from holdfast.spark.source.options import Options
+from holdfast.wire import own
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COMPACT_SCHEMAS_MAP = "__schemas"
+"""Schemas of compact classes, as members keep them for clients."""
+
+LEASE_S = 600.0
+ROWS_A_SHARE = 2_000_000
+"""More rows than this are not given to one task, however few slots there are."""
+SCAN_WEIGHT = 64
+"""What a scan costs besides its rows, in rows."""
+GROUP_ROWS = 131_072
+GROUP_BYTES = 64 << 20
+"""A row group ends with the page that reaches so many rows, or bytes of keys and values."""
+PAGE_ROWS = 65_536
+PAGE_BYTES = 4 << 20
+
+_CELLS: dict[str, pa.DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "ttl_ms": pa.int64(),
+    "max_idle_ms": pa.int64(),
+    "key_hash": pa.int32(),
+    "partition": pa.int32(),
+}
+SCHEMA = pa.schema(_CELLS)
+"""The columns of an export. `ttl_ms` is what was left at the cut; 0 for ever."""
+
+_FOOTER = "holdfast"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file that a task has written."""
+
+    map: str
+    kind: str
+    """`ENTRIES` or `TABLES`."""
+    path: str
+    rows: int
+    bytes: int
+    digest: str
+    checksum: str
+    row_groups: int
+    expiring: int
+
+
+_WRITTEN = Columns(WrittenFile)
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What an export has written."""
+
+    folder: str
+    manifest: Manifest
+    seconds: float
+
+    @property
+    def rows(self) -> int:
+        """Entries of all maps."""
+        return self.manifest.rows
+
+    @property
+    def bytes(self) -> int:
+        """Of all files."""
+        return self.manifest.bytes
+
+    @property
+    def files(self) -> int:
+        """How many, besides the manifest."""
+        return sum(len(each.files) + len(each.tables) for each in self.manifest.maps)
+
+    def __str__(self) -> str:
+        rate = self.rows / self.seconds if self.seconds else 0.0
+        total = (
+            f"exported {self.rows:,} rows of {len(self.manifest.maps)} maps into {self.files} files with "
+            f"{self.bytes:,} bytes in {self.folder}, in {self.seconds:.1f} s ({rate:,.0f} rows/s)"
+        )
+        lines = [f"  {each.name}: {each.rows:,} rows, digest {each.digest}" for each in self.manifest.maps]
+        return "\n".join([total, *lines])
+
+
+def export(
+    spark: SparkSession,
+    address: str,
+    to: str | Path,
+    *,
+    maps: Sequence[str] = (),
+    decoded: bool = False,
+    lease_s: float = LEASE_S,
+    progress: Show = nothing,
+    **options: str,
+) -> Exported:
+    """Write these maps (none: all) as they are at one cut, made now, into the folder `to`, which must be empty.
+
+    The folder is one that the driver and all executors see. With `decoded` the rows of maps that were written through
+    Spark are written in columns, too, for other programs. `lease_s`: how long members keep the cut should this driver
+    vanish. `options` are those of the data source (user, password, token, cluster, timeout). Raises ConfigError
+    before anything is written, CutLost when more members die than the maps have backups, JobFailed.
+    """
+    began = time.monotonic()
+    parsed = Options.parse({"address": address, "map": "any", **options})
+    folder = Path(to).absolute()
+    with parsed.client() as client:
+        names = _names(client, maps, parsed.timeout_s)
+        _prepare(folder)
+        taken = datetime.now(UTC)
+        internal = [SCHEMAS_MAP, COMPACT_SCHEMAS_MAP]
+        cut = take_cut(client, [*names, *internal], lease_s=lease_s, timeout=parsed.timeout_s)
+        table = client.table()
+        addresses = tuple(member.address for member in table.members.values())
+        try:
+            with _Keeper(parsed, addresses, cut, lease_s):
+                schemas = {entry.key: entry for entry in _stored(client, cut, SCHEMAS_MAP)}
+                compact = _stored(client, cut, COMPACT_SCHEMAS_MAP)
+                counted = Counted(spark)
+                work = Exporter(
+                    parsed, addresses, cut, str(folder), _readable(names, schemas) if decoded else {}, counted
+                )
+                shares = plan_shares(cut, names, TASKS_PER_SLOT * slots(spark))
+                rows = run(
+                    spark, shares, work, _WRITTEN.ddl, title="export", progress=progress, counted=counted
+                )
+        finally:
+            with suppress(HoldfastError):
+                end_cut(client, cut)
+        hello = client.to(next(iter(table.members))).hello
+    written = _WRITTEN.rows(rows)
+    _look(folder, written)
+    manifest = Manifest(
+        FORMAT,
+        __version__,
+        hello.cluster_id,
+        hello.cluster_name,
+        hello.partition_count,
+        taken.isoformat(),
+        cut.id.hex(),
+        [_map_info(name, cut, hello.partition_count, written, schemas) for name in names],
+        compact,
+    )
+    write_manifest(folder, manifest)
+    return Exported(str(folder), manifest, time.monotonic() - began)
+
+
+# -- before
+
+
+def _names(client: Client, wanted: Sequence[str], timeout_s: float) -> list[str]:
+    """The maps to export. Raises ConfigError for one that nobody knows."""
+    known = map_names(client, timeout_s=timeout_s)
+    if not wanted:
+        return known
+    for name in wanted:
+        if name.startswith(INTERNAL):
+            raise ConfigError(
+                f"{name!r} is Holdfast's own: what of it belongs to a map is exported with the map"
+            )
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known) or 'none'}"
+            raise ConfigError(f"there is no map {name!r} with entries: {hint}")
+    return list(dict.fromkeys(wanted))
+
+
+def _prepare(folder: Path) -> None:
+    """Make the folder. Raises ConfigError when there is something in it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        inside = next(iter(sorted(folder.iterdir())), None)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be used: {error.strerror}") from error
+    if inside is None:
+        return
+    if inside.name == ENTRIES and not (folder / NAME).exists():
+        raise ConfigError(
+            f"{folder} has an export that did not come to its end: remove it, or give another folder"
+        )
+    raise ConfigError(f"{folder} is not empty ({inside.name}): an export wants a folder of its own")
+
+
+def _stored(client: Client, cut: Cut, name: str) -> list[StoredEntry]:
+    """All entries of one of the grid's own maps at the cut, by key."""
+    found: list[StoredEntry] = []
+    for (of, partition), mark in sorted(cut.marks.items()):
+        if of == name and mark.entries:
+            for page in scan_cut(client, cut, name, partition):
+                found += [StoredEntry(key, value) for key, value in zip(*page.columns.split(), strict=True)]
+    return sorted(found, key=lambda entry: entry.key)
+
+
+def _readable(names: Iterable[str], schemas: Mapping[bytes, StoredEntry]) -> dict[str, StoredSchema]:
+    """The columns of those maps whose values are JSON."""
+    found: dict[str, StoredSchema] = {}
+    for name in names:
+        entry = schemas.get(string_data(name))
+        if entry is not None:
+            stored = msgspec.json.decode(entry.value[8:], type=StoredSchema)
+            if stored.value_format == "json":
+                found[name] = stored
+    return found
+
+
+class _Keeper:
+    """Keeps a cut while the block runs: a thread that renews the lease, with a client of its own."""
+
+    def __init__(self, options: Options, addresses: Sequence[str], cut: Cut, lease_s: float) -> None:
+        self._options = options
+        self._addresses = addresses
+        self._cut = cut
+        self._lease_s = lease_s
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="holdfast cut", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(timeout=5)
+
+    def _keep(self) -> None:
+        with self._options.client(self._addresses) as client:
+            while not self._over.wait(self._lease_s / 3):
+                # Who cannot be reached now may be the next time; a task that misses the cut says so.
+                with suppress(HoldfastError):
+                    hold_cut(client, self._cut, self._lease_s)
+
+
+# -- shares
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some partitions of one map: one file."""
+
+    map: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one task exports."""
+
+    number: int
+    pieces: tuple[Piece, ...]
+
+
+def plan_shares(cut: Cut, maps: Sequence[str], wanted: int) -> list[Share]:
+    """Even shares of the entries at the cut, each with few members and few maps; at least one, which may be empty."""
+    marks = [
+        (mark.holders[0] if mark.holders else "", name, partition, mark.entries + SCAN_WEIGHT)
+        for (name, partition), mark in cut.marks.items()
+        if name in set(maps) and mark.entries
+    ]
+    marks.sort()
+    total = sum(weight for *_, weight in marks)
+    count = max(1, min(len(marks), max(wanted, -(-total // ROWS_A_SHARE))))
+    inside: list[list[tuple[str, int]]] = [[] for _ in range(count)]
+    reached = 0
+    for _, name, partition, weight in marks:
+        inside[min(count - 1, (reached + weight // 2) * count // total)].append((name, partition))
+        reached += weight
+    shares: list[Share] = []
+    for scans in inside:
+        if scans or not shares:
+            by_map: dict[str, list[int]] = {}
+            for name, partition in scans:
+                by_map.setdefault(name, []).append(partition)
+            pieces = tuple(Piece(name, tuple(partitions)) for name, partitions in by_map.items())
+            shares.append(Share(len(shares), pieces))
+    return shares
+
+
+# -- in the tasks
+
+
+class _Footer(msgspec.Struct, frozen=True):
+    """What a file says of itself, so that a task that runs again finds it done."""
+
+    cut: str
+    map: str
+    digest: str
+    expiring: int
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """Writes the files of a share. Pickled; done twice it is done once."""
+
+    options: Options
+    addresses: tuple[str, ...]
+    cut: Cut
+    folder: str
+    readable: dict[str, StoredSchema]
+    """The maps whose rows are written in columns, too."""
+    counted: Counted
+
+    def __call__(self, share: Share) -> Iterator[pa.RecordBatch]:
+        """Write, and say what the files hold."""
+        with self.options.client(self.addresses) as client:
+            for piece in share.pieces:
+                told = [self._file(ENTRIES, piece.map, share.number)]
+                if piece.map in self.readable:
+                    told.append(self._file(TABLES, piece.map, share.number))
+                if not all(final.exists() for _, final in told):
+                    self._write(client, piece, [final for _, final in told])
+                rows = [self._describe(kind, piece.map, share.number) for kind, _ in told]
+                yield from _WRITTEN.table(rows).to_batches()
+
+    def _file(self, kind: str, name: str, number: int) -> tuple[str, Path]:
+        return kind, Path(self.folder) / file_of(kind, name, number)
+
+    def _write(self, client: Client, piece: Piece, finals: list[Path]) -> None:
+        temporaries = [temporary_of(final) for final in finals]
+        try:
+            for final in finals:
+                final.parent.mkdir(parents=True, exist_ok=True)
+            self._fill(client, piece, temporaries)
+            for temporary, final in zip(temporaries, finals, strict=True):
+                publish(temporary, final)
+        finally:
+            for temporary in temporaries:
+                temporary.unlink(missing_ok=True)
+
+    def _fill(self, client: Client, piece: Piece, paths: list[Path]) -> None:
+        stored = self.readable.get(piece.map)
+        entries = _Writer(paths[0], SCHEMA)
+        rows = maker = None
+        if stored is not None:
+            maker = RowMaker(arrow_schema(stored.struct), stored.value_format, piece.map)
+            rows = _Writer(paths[1], maker.schema)
+        digest = expiring = 0
+        for partition in piece.partitions:
+            pages = scan_cut(
+                client,
+                self.cut,
+                piece.map,
+                partition,
+                whole=True,
+                rows_max=PAGE_ROWS,
+                bytes_max=PAGE_BYTES,
+            )
+            for page in pages:
+                keys, values = page.columns.split()
+                digest += batch_digest(keys, values)
+                ends = zip_longest(page.ttls_ms, page.max_idles_ms, fillvalue=0)
+                expiring += sum(1 for ttl_ms, max_idle_ms in ends if ttl_ms or max_idle_ms)
+                entries.add(entry_batch(page, partition), page.columns.size_bytes)
+                self.counted.add(len(keys))
+                if maker is not None and rows is not None and keys:
+                    rows.add(maker.batch(keys, values), page.columns.size_bytes)
+        said = _Footer(self.cut.id.hex(), piece.map, hex_digest(digest), expiring)
+        entries.close(said)
+        if rows is not None:
+            rows.close(_Footer(said.cut, said.map, "", 0))
+
+    def _describe(self, kind: str, name: str, number: int) -> WrittenFile:
+        """What the file holds that has the name, whoever has written it."""
+        path, (_, final) = file_of(kind, name, number), self._file(kind, name, number)
+        found = pq.read_metadata(final)
+        said = msgspec.json.decode((found.metadata or {})[_FOOTER.encode()], type=_Footer)
+        if (said.cut, said.map) != (self.cut.id.hex(), name):
+            raise BadExport(f"{final} belongs to another export: each wants a folder of its own")
+        total, size = file_checksum(final)
+        return WrittenFile(
+            name,
+            kind,
+            path,
+            found.num_rows,
+            size,
+            said.digest,
+            total,
+            found.num_row_groups,
+            said.expiring,
+        )
+
+
+def entry_batch(page: own.Page, partition: int) -> pa.RecordBatch:
+    """A page's entries as the columns of an export, without copying keys and values."""
+    columns, rows = page.columns, page.columns.rows
+    zeros = [0] * rows
+
+    def binary(offsets: bytes, data: bytes) -> pa.Array[Any]:
+        return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+    return pa.RecordBatch.from_arrays(
+        [
+            binary(columns.key_offsets, columns.keys),
+            binary(columns.value_offsets, columns.values),
+            pa.array(page.ttls_ms or zeros, pa.int64()),
+            pa.array(page.max_idles_ms or zeros, pa.int64()),
+            pa.array(page.key_hashes or zeros, pa.int32()),
+            pa.array([partition] * rows, pa.int32()),
+        ],
+        schema=SCHEMA,
+    )
+
+
+@dataclass
+class _Writer:
+    """A Parquet file that gets batches, and row groups of a good size."""
+
+    path: Path
+    schema: pa.Schema
+    _held: list[pa.RecordBatch] = field(default_factory=list)
+    _rows: int = 0
+    _bytes: int = 0
+
+    def __post_init__(self) -> None:
+        few = [name for name in self.schema.names if name not in ("key", "value")]
+        stored = self.schema is SCHEMA
+        self._file = pq.ParquetWriter(
+            self.path,
+            self.schema,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=few if stored else True,  # type: ignore[arg-type]  # the stubs know only yes and no
+            write_statistics=["partition"] if stored else True,
+        )
+
+    def add(self, batch: pa.RecordBatch, size: int) -> None:
+        """More rows, with so many bytes of keys and values."""
+        self._held.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += size
+        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+            self._flush()
+
+    def close(self, said: _Footer) -> None:
+        """The end of the file."""
+        self._flush()
+        self._file.add_key_value_metadata({_FOOTER: msgspec.json.encode(said).decode()})
+        self._file.close()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._file.write_table(pa.Table.from_batches(self._held, schema=self.schema), self._rows)
+        self._held, self._rows, self._bytes = [], 0, 0
+
+
+# -- after
+
+
+def _look(folder: Path, written: Sequence[WrittenFile]) -> None:
+    """Whether the driver sees what the tasks say that they have written; and tidy up after tasks that were ended."""
+    for file in written:
+        path = folder / file.path
+        try:
+            size = path.stat().st_size
+        except OSError:
+            size = -1
+        if size != file.bytes:
+            raise BadExport(
+                f"{path}, which a task has written, is not seen by the driver: the folder must be one that the driver "
+                "and all executors share"
+            )
+    for kind in (ENTRIES, TABLES):
+        for path in (folder / kind).glob("*/.*"):
+            path.unlink(missing_ok=True)
+
+
+def _map_info(
+    name: str,
+    cut: Cut,
+    partitions: int,
+    written: Sequence[WrittenFile],
+    schemas: Mapping[bytes, StoredEntry],
+) -> MapInfo:
+    """What the manifest says of a map. Raises BadExport when the files do not hold all entries of the cut."""
+    files: dict[str, list[FileInfo]] = {ENTRIES: [], TABLES: []}
+    for file in sorted(written, key=lambda file: file.path):
+        if file.map == name:
+            files[file.kind].append(
+                FileInfo(
+                    file.path,
+                    file.rows,
+                    file.bytes,
+                    file.digest,
+                    file.checksum,
+                    file.row_groups,
+                    file.expiring,
+                )
+            )
+    marks = [cut.marks.get((name, partition)) for partition in range(partitions)]
+    rows = sum(file.rows for file in files[ENTRIES])
+    wanted = sum(mark.entries for mark in marks if mark is not None)
+    if rows != wanted:
+        raise BadExport(
+            f"the tasks have written {rows:,} entries of map {name!r}; at the cut there were {wanted:,}"
+        )
+    return MapInfo(
+        name,
+        rows,
+        sum_digests(files[ENTRIES]),
+        [mark.counter if mark is not None else 0 for mark in marks],
+        [mark.term if mark is not None else 0 for mark in marks],
+        files[ENTRIES],
+        schemas.get(string_data(name)),
+        files[TABLES],
+    )

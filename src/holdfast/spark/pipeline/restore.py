@@ -1,0 +1,409 @@
+"""Restore: maps from an export into a cluster of any size and any number of partitions.
+
+    done = restore(spark, "/backup/monday", "127.0.0.1:5701", maps=["flights"], rename={"flights": "flights_monday"})
+    assert done.sound, done
+
+The files are compared with the manifest before the first row is written, and the grid with the manifest after the last.
+Entries are stored under their keys, so that doing it again, as a whole or in part, changes nothing. What was left of
+times to live at the cut begins to run when an entry is restored.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+
+from holdfast.client.blocking import Client, PutCount
+from holdfast.client.holdings import Holding, read_holdings
+from holdfast.client.routing import Table
+from holdfast.config.schema import INTERNAL
+from holdfast.core.placement.key import partition_of
+from holdfast.core.store.digest import batch_digest
+from holdfast.core.store.operations import Op, Request
+from holdfast.errors import ConfigError, HoldfastError
+from holdfast.spark.jobs import TASKS_PER_SLOT, Counted, Show, nothing, run, slots
+from holdfast.spark.pipeline.columns import Columns
+from holdfast.spark.pipeline.export import COMPACT_SCHEMAS_MAP
+from holdfast.spark.pipeline.manifest import (
+    BadExport,
+    FileInfo,
+    Manifest,
+    MapInfo,
+    StoredEntry,
+    hex_digest,
+    read_manifest,
+)
+from holdfast.spark.pipeline.verify import (
+    cells_of,
+    check_bytes,
+    check_files,
+    numbers_of,
+    read_batches,
+)
+from holdfast.spark.rows.schemas import SCHEMAS_MAP
+from holdfast.spark.rows.stored import string_data
+from holdfast.spark.source.options import Options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Mode = Literal["error", "append", "overwrite"]
+MODES: tuple[Mode, ...] = ("error", "append", "overwrite")
+
+Verdict = Literal["equal", "undecided", "differs"]
+"""`undecided`: somebody else has written, entries have ended meanwhile, or there were others before."""
+
+MAP_NAME_MAX = 256
+
+
+class RestoreFailed(HoldfastError):
+    """A restore did not come to its end; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredMap:
+    """One map."""
+
+    name: str
+    """In the export."""
+    to: str
+    """In the grid."""
+    rows: int
+    verdict: Verdict
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore has written, and whether the grid holds it now."""
+
+    folder: str
+    maps: list[RestoredMap]
+    rows_again: int
+    """Rows that were sent more than once, because their partition moved or an answer was lost."""
+    files: int
+    seconds: float
+
+    @property
+    def rows(self) -> int:
+        """Of all maps."""
+        return sum(each.rows for each in self.maps)
+
+    @property
+    def sound(self) -> bool:
+        """The grid holds, in these maps, what the export holds, and nothing else."""
+        return all(each.verdict == "equal" for each in self.maps)
+
+    def of(self, verdict: Verdict) -> list[RestoredMap]:
+        """The maps with this verdict."""
+        return [each for each in self.maps if each.verdict == verdict]
+
+    def __str__(self) -> str:
+        rate = self.rows / self.seconds if self.seconds else 0.0
+        total = (
+            f"restored {self.rows:,} rows of {len(self.maps)} maps from {self.files} files in {self.seconds:.1f} s "
+            f"({rate:,.0f} rows/s)"
+        )
+        lines = [total]
+        for each in self.maps:
+            name = each.name if each.name == each.to else f"{each.name} as {each.to}"
+            why = f": {each.why}" if each.why else ""
+            lines.append(f"  {name}: {each.rows:,} rows, {each.verdict}{why}")
+        return "\n".join(lines)
+
+
+def restore(
+    spark: SparkSession,
+    folder: str | Path,
+    address: str,
+    *,
+    maps: Sequence[str] = (),
+    rename: Mapping[str, str] | None = None,
+    mode: Mode = "error",
+    progress: Show = nothing,
+    **options: str,
+) -> Restored:
+    """Store what the export in `folder` holds, or these maps of it, under their names or those of `rename`.
+
+    `mode` is about maps that have entries: `error` refuses them, `append` stores over them, `overwrite` clears them
+    first. `options` are those of the data source. Raises BadExport when the export is not what its manifest says, and
+    ConfigError, both before anything is written; RestoreFailed when something stays written.
+    """
+    began = time.monotonic()
+    manifest = read_manifest(folder)
+    chosen = [manifest.map(name) for name in dict.fromkeys(maps)] or manifest.maps
+    names = _targets(chosen, rename or {})
+    if mode not in MODES:
+        raise ConfigError(f"mode is {', '.join(MODES)}, not {mode!r}")
+    parsed = Options.parse({"address": address, "map": "any", **options})
+    files = [file for each in chosen for file in each.files]
+    with parsed.client() as client:
+        _may_write(client, chosen, names, mode)
+        damaged = check_files(spark, folder, files, check_bytes, title="check", progress=progress)
+        if damaged:
+            more = f" (and {len(damaged) - 1} more files)" if len(damaged) > 1 else ""
+            raise BadExport(f"{damaged[0]}{more}; nothing was written")
+        table = client.table()
+        addresses = tuple(member.address for member in table.members.values())
+        try:
+            if mode == "overwrite":
+                for to in names.values():
+                    client.clear(to)
+            before = _holdings(spark, parsed, addresses, table, names, progress)
+            _store_schemas(client, manifest, chosen, names)
+            written = _write(spark, parsed, addresses, Path(folder).absolute(), chosen, names, progress)
+            after = _holdings(spark, parsed, addresses, client.table(), names, progress)
+        except HoldfastError as failed:
+            how = "" if mode == "append" else " with mode 'append'"
+            raise RestoreFailed(
+                f"{failed}. What was written stays; restoring again{how} is safe, and goes on"
+            ) from failed
+    again = {name: sum(row.rows_again for row in rows) for name, rows in written.items()}
+    found = [
+        judge(each, names[each.name], before[names[each.name]], after[names[each.name]], again[each.name])
+        for each in chosen
+    ]
+    return Restored(str(folder), found, sum(again.values()), len(files), time.monotonic() - began)
+
+
+# -- before
+
+
+def _targets(chosen: Sequence[MapInfo], rename: Mapping[str, str]) -> dict[str, str]:
+    """Name in the export -> name in the grid. Raises ConfigError."""
+    inside = {each.name for each in chosen}
+    for old, new in rename.items():
+        if old not in inside:
+            raise ConfigError(
+                f"{old!r} is to be renamed, but is not restored: that are {', '.join(sorted(inside))}"
+            )
+        if not 1 <= len(new) <= MAP_NAME_MAX or new.startswith(INTERNAL):
+            raise ConfigError(
+                f"{new!r} is no name for a map: 1 to {MAP_NAME_MAX} characters, not {INTERNAL!r} first"
+            )
+    names = {each.name: rename.get(each.name, each.name) for each in chosen}
+    twice = {to for to in names.values() if list(names.values()).count(to) > 1}
+    if twice:
+        raise ConfigError(f"two maps would become {min(twice)!r}: entries of one would replace the other's")
+    return names
+
+
+def _may_write(client: Client, chosen: Sequence[MapInfo], names: Mapping[str, str], mode: Mode) -> None:
+    """Whether the maps in the grid let the export in. Raises ConfigError."""
+    for each in chosen:
+        to = names[each.name]
+        size = client.size(to) if mode != "overwrite" else 0
+        if size and mode == "error":
+            raise ConfigError(
+                f"the map {to!r} has {size:,} entries. mode 'append' stores over them (and goes on with a restore that "
+                "was interrupted), 'overwrite' clears the map first, rename gives another name"
+            )
+        present = client.get(SCHEMAS_MAP, string_data(to))
+        ours = each.schema.value if each.schema is not None else None
+        if size and present != ours:
+            raise ConfigError(
+                f"the map {to!r} was written with other columns, or another key or format, than {each.name!r} of the "
+                "export: mode 'overwrite', or rename"
+            )
+
+
+def _store_schemas(
+    client: Client, manifest: Manifest, chosen: Sequence[MapInfo], names: Mapping[str, str]
+) -> None:
+    """Make known how the entries are to be read, before the first is there."""
+    _store_entries(client, COMPACT_SCHEMAS_MAP, manifest.compact_schemas)
+    for each in chosen:
+        key = string_data(names[each.name])
+        if each.schema is not None:
+            _store_entries(client, SCHEMAS_MAP, [StoredEntry(key, each.schema.value)])
+        elif client.get(SCHEMAS_MAP, key) is not None:
+            # What is known of the columns is of entries that are gone.
+            partition = partition_of(key, 0, client.partition_count)
+            client.execute(Request(Op.DELETE, SCHEMAS_MAP, [partition], key), idempotent=True)
+
+
+def _store_entries(client: Client, name: str, entries: Sequence[StoredEntry]) -> None:
+    client.put_columns(name, [entry.key for entry in entries], [entry.value for entry in entries], ttl_ms=0)
+
+
+# -- what the grid holds
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """What the primaries of some partitions hold of a map."""
+
+    map: str
+    updates: int
+    entries: int
+    digest: str
+
+
+_SUMS = Columns(_Sums)
+
+
+@dataclass(frozen=True)
+class _Holdings:
+    """Asks the primaries of a share; pickled."""
+
+    options: Options
+    addresses: tuple[str, ...]
+    maps: tuple[str, ...]
+
+    def __call__(self, share: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        with self.options.client(self.addresses) as client:
+            found = read_holdings(client, share, self.maps, timeout_s=self.options.timeout_s)
+        rows = [
+            _Sums(name, held.updates, held.entries, hex_digest(held.digest)) for name, held in found.items()
+        ]
+        yield from _SUMS.table(rows).to_batches()
+
+
+def _holdings(
+    spark: SparkSession,
+    options: Options,
+    addresses: tuple[str, ...],
+    table: Table,
+    names: Mapping[str, str],
+    progress: Show,
+) -> dict[str, Holding]:
+    """What the grid holds of these maps, by their names there."""
+    found = {to: Holding() for to in names.values()}
+    work = _Holdings(options, addresses, tuple(names.values()))
+    shares = table.shares(slots(spark))
+    told = run(spark, shares, work, _SUMS.ddl, title="sums", progress=progress)
+    for row in _SUMS.rows(told):
+        found[row.map] += Holding(row.updates, row.entries, int(row.digest, 16))
+    return found
+
+
+# -- writing
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some row groups of a file: what one task restores."""
+
+    map: str
+    """In the export."""
+    to: str
+    file: FileInfo
+    groups: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What one task has done."""
+
+    map: str
+    rows: int
+    rows_again: int
+    digest: str
+
+
+_WRITTEN = Columns(Written)
+
+
+def plan_parts(chosen: Sequence[MapInfo], names: Mapping[str, str], wanted: int) -> list[Part]:
+    """At least so many tasks, if the files have enough row groups."""
+    files = [(each.name, file) for each in chosen for file in each.files if file.row_groups]
+    groups = sum(file.row_groups for _, file in files)
+    parts: list[Part] = []
+    for name, file in files:
+        count = max(1, min(file.row_groups, -(-file.row_groups * wanted // groups)))
+        parts += [
+            Part(name, names[name], file, tuple(range(at, file.row_groups, count))) for at in range(count)
+        ]
+    return parts
+
+
+@dataclass(frozen=True)
+class Restorer:
+    """Stores some row groups; pickled. Done twice it is done once."""
+
+    options: Options
+    addresses: tuple[str, ...]
+    folder: str
+    counted: Counted
+
+    def __call__(self, part: Part) -> Iterator[pa.RecordBatch]:
+        """Store, and say what was stored."""
+        count = PutCount()
+        rows = digest = 0
+        with self.options.client(self.addresses) as client:
+            for batch in read_batches(Path(self.folder) / part.file.path, part.groups):
+                keys, values = cells_of(batch, "key"), cells_of(batch, "value")
+                rows += len(keys)
+                digest += batch_digest(keys, values)
+                # Lifetimes are always said, because a map in the grid may have settings of its own.
+                zeros = [0] * len(keys)
+                client.put_columns(
+                    part.to,
+                    keys,
+                    values,
+                    ttls_ms=numbers_of(batch, "ttl_ms") or zeros,
+                    max_idles_ms=numbers_of(batch, "max_idle_ms") or zeros,
+                    key_hashes=numbers_of(batch, "key_hash"),
+                    count=count,
+                )
+                self.counted.add(len(keys))
+        told = Written(part.map, rows, count.rows_again, hex_digest(digest))
+        yield from _WRITTEN.table([told]).to_batches()
+
+
+def _write(
+    spark: SparkSession,
+    options: Options,
+    addresses: tuple[str, ...],
+    folder: Path,
+    chosen: Sequence[MapInfo],
+    names: Mapping[str, str],
+    progress: Show,
+) -> dict[str, list[Written]]:
+    """Store everything; answers what was stored, by map. Raises BadExport when that is not what the manifest says."""
+    found: dict[str, list[Written]] = {each.name: [] for each in chosen}
+    parts = plan_parts(chosen, names, TASKS_PER_SLOT * slots(spark))
+    if parts:
+        counted = Counted(spark)
+        work = Restorer(options, addresses, str(folder), counted)
+        told = run(spark, parts, work, _WRITTEN.ddl, title="restore", progress=progress, counted=counted)
+        for one in _WRITTEN.rows(told):
+            found[one.map].append(one)
+    for each in chosen:
+        rows = sum(one.rows for one in found[each.name])
+        digest = hex_digest(sum(int(one.digest, 16) for one in found[each.name]))
+        if (rows, digest) != (each.rows, each.digest):
+            raise BadExport(f"the files of map {each.name!r} have changed while they were restored")
+    return found
+
+
+# -- after
+
+
+def judge(each: MapInfo, to: str, before: Holding, after: Holding, rows_again: int) -> RestoredMap:
+    """Whether the grid holds what the export holds, by what its primaries have said before and after."""
+    digest = int(each.digest, 16)
+    alone = (after.entries, after.digest) == (each.rows, digest)
+    both = before + Holding(0, each.rows, digest)
+    if alone or (before.entries and (after.entries, after.digest) == (both.entries, both.digest)):
+        return RestoredMap(each.name, to, each.rows, "equal")
+    found = f"the grid holds {after.entries:,} entries with digest {hex_digest(after.digest)}"
+    others = after.updates - before.updates - each.rows - rows_again
+    if others > 0:
+        why = f"{found}; {others:,} changes were not of this restore: others write, so that sums cannot tell"
+        return RestoredMap(each.name, to, each.rows, "undecided", why)
+    if each.expiring:
+        why = (
+            f"{found}; {each.expiring:,} of those that were restored have a time to live, and may have ended"
+        )
+        return RestoredMap(each.name, to, each.rows, "undecided", why)
+    if before.entries:
+        why = f"{found}; there were {before.entries:,} before, some with the same keys: sums cannot tell"
+        return RestoredMap(each.name, to, each.rows, "undecided", why)
+    wanted = f"the export {each.rows:,} with {each.digest}"
+    return RestoredMap(each.name, to, each.rows, "differs", f"{found}, {wanted}")

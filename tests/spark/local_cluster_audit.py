@@ -1,0 +1,30 @@
+"""Audits of real members on a Spark cluster with executors of their own. A test runs it as a process.
+
+`local_cluster_audit.py ADDRESSES STOP` prints a line of JSON for each audit until the file STOP is there, and one more.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from holdfast.spark.pipeline.audit import audit
+from holdfast.spark.session import session
+
+
+def main(addresses: str, stop: Path) -> None:
+    spark = session("local-cluster[2,1,1024]", "holdfast local-cluster audit")
+    over = False
+    while True:
+        result = audit(spark, addresses, keys=True, timeout="60")
+        verdicts = {verdict: result.count(verdict) for verdict in ("equal", "differs", "busy", "unreachable")}
+        print(json.dumps({**verdicts, "sound": result.sound, "copies": result.copies}), flush=True)
+        if over:
+            break
+        over = stop.exists()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,156 @@
+"""The audits in a Spark session: of members in this process with copies that were made to differ, and of real files."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.server.memory_cluster import MemoryCluster
+
+from holdfast.client.blocking import Client
+from holdfast.demo.cluster import LocalCluster
+from holdfast.errors import ConfigError
+from holdfast.wire.values import to_stored
+
+pytest.importorskip("pyspark")
+
+from holdfast.spark.pipeline import audit as audit_module
+from holdfast.spark.pipeline.audit import audit
+from holdfast.spark.pipeline.audit_copies import audit_files, audit_members
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+CONFIG = """
+[cluster]
+heartbeat_ms = 200
+suspect_after_ms = 2000
+[partitions]
+count = 12
+[maps.default]
+backups = 2
+journal = "sync"
+"""
+
+
+def load(addresses: str, count: int = 600) -> None:
+    with Client(addresses) as client:
+        keys = [to_stored(number) for number in range(count)]
+        client.put_columns("m", keys, [to_stored(f"value {number}") for number in range(count)], ttl_ms=0)
+
+
+def spoil(cluster: MemoryCluster, partition: int) -> tuple[bytes, bytes]:
+    """One backup of the partition holds another value under one key, and nothing under another."""
+    entries = cluster.by_uuid[str(cluster.rows[partition][1])].held[partition].maps["m"].entries
+    changed, gone = list(entries)[:2]
+    entries[changed] = to_stored("else")
+    del entries[gone]
+    return changed, gone
+
+
+def test_the_keys_that_differ_are_rows(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    with MemoryCluster(3, 31, copies=3) as cluster:
+        load(cluster.addresses())
+        assert audit(spark, cluster.addresses(), keys=True).keys == []
+        changed, gone = spoil(cluster, 7)
+        result = audit(spark, cluster.addresses(), keys=True)
+        assert (result.differs, result.keys_open, result.copies) == (True, 0, 62)
+        held = {(key.key, key.held, key.value_bytes) for key in result.keys}
+        assert {key for key, _, _ in held} == {changed, gone}
+        assert (changed, True, len(to_stored("else"))) in held
+        assert (gone, False, 0) in held
+        assert {key.partition for key in result.keys} == {7}
+        assert len(result.keys) == 2 * 2
+        # The same when the findings stay on Spark, as they do of large clusters.
+        monkeypatch.setattr(audit_module, "PARTITIONS_GATHERED", 5)
+        large = audit(spark, cluster.addresses())
+        assert (large.copies, large.entries, large.count("differs")) == (62, result.entries, 1)
+        assert [finding.partition for finding in large.findings] == [7]
+        assert large.frame(spark).count() == 62
+
+
+def test_members_that_are_listed_are_compared_with_each_other(spark: SparkSession) -> None:
+    with MemoryCluster(3, 31, copies=3) as cluster:
+        load(cluster.addresses())
+        spoil(cluster, 7)
+        behind = cluster.members[0].held[3].maps["m"]
+        behind.updates.lwm -= 1
+        found = audit_members(spark, cluster.addresses().split(","))
+        assert found.counts == {"equal": 60, "differs": 1, "older": 1}
+        assert (found.sound, found.differs, found.damage) == (False, True, [])
+        assert {key.partition for key in found.keys} == {7}
+        wrong = cluster.by_uuid[str(cluster.rows[7][1])]
+        others = [f"127.0.0.1:{member.port}" for member in cluster.members if member is not wrong]
+        assert audit_members(spark, others, maps=["m"]).sound
+        with pytest.raises(ConfigError, match="two of them, or more"):
+            audit_members(spark, others[:1])
+
+
+def test_the_files_of_members_that_were_killed_one_after_the_other_agree(
+    spark: SparkSession, java: None, tmp_path: Path
+) -> None:
+    with LocalCluster(3, CONFIG, data_dir=tmp_path) as members:
+        members.wait_settled()
+        addresses = ",".join(members.client_addresses())
+        load(addresses)
+        stop = threading.Event()
+        written = [0]
+
+        def write() -> None:
+            with Client(addresses) as client:
+                while not stop.is_set():
+                    client.set("m", to_stored(written[0] % 900), to_stored(written[0]))
+                    written[0] += 1
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            members.kill(members.members[2])
+            members.wait_safe(60)
+            enough = written[0] + 900
+            while written[0] < enough and writer.is_alive():
+                time.sleep(0.01)
+        finally:
+            stop.set()
+            writer.join()
+        members.kill_all()
+    folders = sorted(path for path in tmp_path.iterdir() if path.is_dir())
+    assert len(folders) == 3
+    found = audit_files(spark, folders)
+    assert found.sound, found
+    # Who was killed first has missed updates; the two others were killed with all of them.
+    assert found.counts == {"equal": 12, "older": 12}
+    assert {finding.where for finding in found.findings} == {"m3"}
+    assert found.frame(spark).where("counter < reference_counter").count() == 12
+    # One bit of a journal: the copies of that member end before it, and that is no difference.
+    copy = tmp_path / "copy"
+    shutil.copytree(folders[0], copy)
+    segment = next(copy.glob("*.seg"))
+    data = bytearray(segment.read_bytes())
+    data[data.index(to_stored("value 300"))] ^= 1
+    segment.write_bytes(data)
+    damaged = audit_files(spark, [copy, folders[1]])
+    assert not damaged.sound
+    assert not damaged.differs
+    assert any("blocks" in why for why in damaged.damage)
+
+
+def test_a_copy_is_found_that_was_changed_behind_its_members_back(
+    spark: SparkSession, java: None, tmp_path: Path
+) -> None:
+    from tests.spark.test_stores import some, store
+
+    folders = [store(tmp_path / name, {0: some(), 5: some()}) for name in ("m1", "m2")]
+    folders.append(store(tmp_path / "m3", {0: some(), 5: some(key3=to_stored("else"))}))
+    found: Any = audit_files(spark, folders)
+    assert (found.differs, found.counts) == (True, {"equal": 3, "differs": 1})
+    assert {(row.partition, row.text) for row in found.keys_frame(spark).collect()} == {(5, "'key3'")}
+    assert "partition 5, map m: m3 differs" in str(found)
+    with pytest.raises(ConfigError, match="two members, or more"):
+        audit_files(spark, folders[:1])
