@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast import __version__
 from holdfast.errors import ConfigError
+from holdfast.spark.source.read_options import READ_MEANING, ReadOptions
 
 if TYPE_CHECKING:
     from holdfast.client.blocking import Client
@@ -23,8 +24,10 @@ MEANING = {
     "password": "password",
     "token": "token, instead of user and password",
     "cluster": "name that the cluster must have; any if left out",
-    "valueFormat": "json (one JSON object a row) or binary (columns key and value, in their stored form)",
+    "valueFormat": "json (one JSON object a row), compact (one Compact object a row), primitive (one column as a plain "
+    "value) or binary (columns key and value, in their stored form)",
     "columns": "only these columns, with commas between them (reading only)",
+    **READ_MEANING,
     "ttl": "seconds after which a written entry ends (writing only)",
     "numPartitions": "Spark tasks that read; default: a handful",
     "timeout": "seconds for which a task tries to reach a partition that moves or is not served; default 60",
@@ -53,6 +56,7 @@ class Options:
     ttl_ms: int | None = None
     tasks: int | None = None
     timeout_s: float = TIMEOUT_S
+    read: ReadOptions = field(default_factory=ReadOptions)
     cluster: str | None = None
     user: str | None = None
     password: str | None = field(default=None, repr=False)
@@ -79,7 +83,9 @@ class Options:
             raise ConfigError(f"map names that begin with {RESERVED!r} are Holdfast's own: {found['map']!r}")
         value_format = found.get("valueformat", "").lower() or None
         if value_format not in (None, *FORMATS):
-            raise ConfigError(f"valueFormat is {' or '.join(FORMATS)}, not {found['valueformat']!r}")
+            raise ConfigError(
+                f"valueFormat is {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, not {found['valueformat']!r}"
+            )
         ttl = _number(found, "ttl", above=0.0)
         tasks = _number(found, "numpartitions", above=0.0)
         if tasks is not None and tasks != int(tasks):
@@ -93,6 +99,7 @@ class Options:
             ttl_ms=None if ttl is None else max(1, round(ttl * 1000)),
             tasks=None if tasks is None else int(tasks),
             timeout_s=_number(found, "timeout", above=0.0) or TIMEOUT_S,
+            read=ReadOptions.parse(found),
             cluster=found.get("cluster"),
             user=found.get("user"),
             password=found.get("password"),

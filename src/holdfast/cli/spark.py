@@ -1,0 +1,145 @@
+"""What the commands that run Spark jobs share: options, a session that is stopped again, progress.
+
+@click.command()
+@spark_options
+@credentials
+def export(..., master: str, memory: str, credentials: Credentials) -> None:
+    with spark_job(master, memory, "export") as spark:
+        result = job(spark, ..., progress=show_progress(quiet=as_json))
+    click.echo(result)
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.control import Control
+
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from holdfast.spark.jobs import Progress, Show
+
+NEEDED = ("pyspark", "pyarrow", "pandas")
+LINE_EVERY_S = 5.0
+"""How often progress is told where there is no terminal."""
+
+NO_LOG = """
+appender.none.type = Null
+appender.none.name = none
+rootLogger.level = off
+rootLogger.appenderRef.none.ref = none
+logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
+logger.shell.level = off
+"""
+"""Without an appender Spark takes its own settings after all."""
+
+
+def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `master` and `memory`: where its Spark job runs."""
+    for option in (
+        click.option(
+            "--memory", default="1g", show_default=True, metavar="SIZE", help="Memory of Spark's driver."
+        ),
+        click.option(
+            "--master", default="local[2]", show_default=True, help="The Spark master that runs the job."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def need_spark() -> None:
+    """Say what is missing before anything starts, rather than by a stack of import errors. Raises ConfigError."""
+    for package in NEEDED:
+        if find_spec(package) is None:
+            raise ConfigError(f"{package} is not installed: pip install 'holdfast[spark]'")
+    from holdfast.spark.java import java_home
+
+    java_home()
+
+
+@contextmanager
+def spark_job(master: str, memory: str, title: str) -> Iterator[SparkSession]:
+    """A Spark session for the block, stopped after it. Spark's own log is off: what fails is raised in our words.
+
+    Raises ConfigError before anything starts when a package or Java is missing, and JobFailed for what Spark raises in
+    the block.
+    """
+    need_spark()
+    from holdfast.spark.failures import in_our_words
+    from holdfast.spark.session import SETTINGS, session
+
+    java_options = "spark.driver.extraJavaOptions"
+    with in_our_words(title), tempfile.TemporaryDirectory(prefix="holdfast-log-") as folder:
+        silence = Path(folder, "log4j2.properties")
+        silence.write_text(NO_LOG, encoding="utf-8")
+        settings = {java_options: f"{SETTINGS[java_options]} -Dlog4j2.configurationFile={silence.as_uri()}"}
+        spark = session(master, f"holdfast {title}", settings, memory=memory)
+        try:
+            spark.sparkContext.setLogLevel("OFF")
+            yield spark
+        finally:
+            spark.stop()
+
+
+def show_progress(*, quiet: bool = False) -> Show:
+    """Progress of a job on standard error: one line that changes, or a line now and then where there is no terminal.
+
+    `quiet`: nothing is shown (for `--json`).
+    """
+    if quiet:
+        return _nothing
+    console = Console(stderr=True, highlight=False)
+    return _Line(console) if console.is_terminal else _Lines()
+
+
+def progress_text(progress: Progress) -> str:
+    """Progress in words: `export: 3 of 8 tasks, 12,000 rows, 4,000 rows/s, 3 s`."""
+    parts = [f"{progress.tasks_done} of {progress.tasks} tasks"]
+    if progress.rows:
+        parts.append(f"{progress.rows:,} rows")
+        if progress.seconds > 0:
+            parts.append(f"{progress.rows / progress.seconds:,.0f} rows/s")
+    return f"{progress.title}: {', '.join(parts)}, {progress.seconds:.0f} s"
+
+
+class _Line:
+    """One line of a terminal, written over and over."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def __call__(self, progress: Progress) -> None:
+        over = progress.tasks_done >= progress.tasks
+        self._console.control(Control.move_to_column(0))
+        text = progress_text(progress)[: max(1, self._console.width - 1)]
+        self._console.print(text.ljust(self._console.width - 1), end="\n" if over else "", markup=False)
+
+
+class _Lines:
+    """A line every few seconds, and one at the end."""
+
+    def __init__(self) -> None:
+        self._told_s = time.monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        now_s = time.monotonic()
+        if now_s - self._told_s >= LINE_EVERY_S or progress.tasks_done >= progress.tasks:
+            self._told_s = now_s
+            print(progress_text(progress), file=sys.stderr, flush=True)
+
+
+def _nothing(progress: Progress) -> None:
+    """Show nothing."""
