@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.errors import ConfigError
 from holdfast.spark.source.options import MEANING, Options
+from holdfast.spark.source.read_options import ReadOptions
 
 GOOD = {"address": "a:1", "map": "m"}
 
@@ -42,6 +43,15 @@ def test_lists_are_cut_at_commas() -> None:
         ({"numPartitions": "1.5"}, "whole number"),
         ({"numPartitions": "-1"}, "above 0"),
         ({"timeout": "inf"}, "timeout is a number"),
+        ({"cut": "yes"}, "cut is true or false, not 'yes'"),
+        ({"cutLease": "0"}, "between 1 and 86400"),
+        ({"readFrom": "backup"}, "primary or any, not 'backup'"),
+        ({"readFrom": "any", "cut": "false"}, "leave out cut=false"),
+        ({"partitions": "3-1"}, "from a smaller to a larger"),
+        ({"partitions": "a"}, "numbers and ranges such as 0-9,12; not 'a'"),
+        ({"partitions": "1-2-3"}, "numbers and ranges"),
+        ({"limit": "-1"}, "limit is a whole number"),
+        ({"sampleRows": "x"}, "sampleRows is a whole number"),
     ],
 )
 def test_a_wrong_option_is_named(more: dict[str, str], why: str) -> None:
@@ -56,5 +66,24 @@ def test_secrets_are_not_shown() -> None:
 def test_every_option_is_taken() -> None:
     values = {"ttl": "1", "numPartitions": "2", "timeout": "3", "valueFormat": "json", "write": "insert"}
     values |= {"rowsPerSecond": "10", "concurrentTasks": "4"}
+    values |= {
+        "cut": "true",
+        "cutLease": "60",
+        "readFrom": "any",
+        "partitions": "1-3,5",
+        "partitionColumn": "true",
+    }
+    values |= {"limit": "7", "sampleRows": "0", "pushdown": "true", "keys": "[1]"}
     options = Options.parse({name: values.get(name, "x") for name in MEANING})
+    assert options.read == ReadOptions(
+        cut=True,
+        lease_s=60.0,
+        spread=True,
+        partitions=(1, 2, 3, 5),
+        partition_column=True,
+        limit=7,
+        sample_rows=0,
+        pushdown=True,
+        keys=((1,),),
+    )
     assert (options.ttl_ms, options.tasks, options.timeout_s) == (1000, 2, 3.0)

@@ -252,13 +252,19 @@ class RowMaker:
                 )
         try:
             rows = self._rows.decode(b"[" + b",".join([value[8:] for value in values]) + b"]")
-            arrays = [
-                _typed([getattr(row, name) for row in rows], field.type)
-                for name, field in zip(self._fields, self.schema, strict=True)
-            ]
+            if len(rows) != len(values):
+                raise ValueError("an entry is not one JSON value")
+            arrays = self._arrays(rows)
         except (msgspec.MsgspecError, pa.ArrowException, ValueError, OverflowError) as broken:
             raise BadRow(self._culprit(keys, values) or str(broken)) from None
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _arrays(self, rows: Any) -> list[pa.Array[Any]]:
+        """The columns of rows that were decoded."""
+        return [
+            _typed([getattr(row, name) for row in rows], field.type)
+            for name, field in zip(self._fields, self.schema, strict=True)
+        ]
 
     def _culprit(self, keys: list[bytes], values: list[bytes]) -> str:
         for key, value in zip(keys, values, strict=True):

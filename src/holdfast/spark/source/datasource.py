@@ -8,6 +8,9 @@ What the options mean is in `options`; how rows become entries is in `stored`.
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -17,14 +20,26 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from holdfast.client.cuts import Cut
 from holdfast.errors import ConfigError
-from holdfast.spark.rows.schemas import BINARY, StoredSchema, load_schema
 from holdfast.spark.source.options import Options
+from holdfast.spark.source.plan import Reading, cut_now, known_columns, reading
 from holdfast.spark.source.stream_options import SinkOptions, StreamOptions, is_change_stream
+
+_PUSHES_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class HoldfastSource(DataSource):
     """What Spark makes of `format("holdfast")`."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        """Spark makes one for each `load()` and pickles it; all queries on that DataFrame are planned with it. So
+        the cut is taken here: a query may be planned more than once.
+        """
+        super().__init__(options)
+        self._known: Reading | None = None
+        wants_cut = any(name.lower() in ("cut", "readfrom") for name in options)
+        self._cut: Cut | None = cut_now(Options.parse(options)) if wants_cut else None
 
     @classmethod
     def name(cls) -> str:
@@ -32,40 +47,25 @@ class HoldfastSource(DataSource):
         return "holdfast"
 
     def schema(self) -> StructType:
-        """The columns of the map, as they were when it was written through Spark; of a change stream: its own."""
+        """The columns of the map, as they were when it was written through Spark, or as some entries have them; of a
+        change stream: its own.
+        """
         if is_change_stream(self.options):
             from holdfast.spark.source.stream import stream_columns
 
             return stream_columns(StreamOptions.parse(self.options))[0]
-        options = Options.parse(self.options)
-        if options.value_format == "binary":
-            return BINARY
-        stored = _stored(options)
-        if stored is None:
-            raise ConfigError(
-                f"nobody has written the map {options.map!r} through Spark, so its columns are not known: "
-                "give them with .schema(...), or read it with the option valueFormat=binary"
-            )
-        if not options.columns:
-            return stored.struct
-        known = {field.name: field for field in stored.struct.fields}
-        for name in options.columns:
-            if name not in known:
-                raise ConfigError(
-                    f"the map {options.map!r} has no column {name!r}; it has {', '.join(known)}"
-                )
-        return StructType([known[name] for name in options.columns])
+        self._known = known_columns(Options.parse(self.options))
+        return self._known.struct
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of all entries."""
-        from holdfast.spark.source.reader import HoldfastReader
+        from holdfast.spark.source.reader import FilteringReader, HoldfastReader
 
         options = Options.parse(self.options)
-        value_format = options.value_format
-        if value_format is None:
-            stored = _stored(options)
-            value_format = stored.value_format if stored is not None else "json"
-        return HoldfastReader(options, schema, value_format)
+        known = reading(options, schema, self._known)
+        filtering = options.read.pushdown and _takes_filters()
+        kind = FilteringReader if filtering else HoldfastReader
+        return kind(options, known, self._cut)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer. With `overwrite` the map is cleared now, before the first row is written."""
@@ -98,6 +98,11 @@ class HoldfastSource(DataSource):
         return writer
 
 
-def _stored(options: Options) -> StoredSchema | None:
-    with options.client() as client:
-        return load_schema(client, options.map)
+def _takes_filters() -> bool:
+    """Whether the planner that runs this hands filters over.
+
+    Spark refuses every read of a reader that could take filters while `spark.sql.python.filterPushdown.enabled` is
+    false, which is its default. Which planner runs is known by its module alone.
+    """
+    main: Any = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return _PUSHES_FILTERS in sys.modules or getattr(main, "name", "") == _PUSHES_FILTERS

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast import __version__
 from holdfast.errors import ConfigError
+from holdfast.spark.source.read_options import READ_MEANING, ReadOptions
 from holdfast.spark.source.write_options import WRITE_FORMATS, WRITE_MEANING, WriteOptions
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ MEANING = {
     "valueFormat": "json (one JSON object a row), compact (one Compact object a row), primitive (one column as a plain "
     "value) or binary (columns key and value, in their stored form)",
     "columns": "only these columns, with commas between them (reading only)",
+    **READ_MEANING,
     "ttl": "seconds after which a written entry ends (writing only)",
     "numPartitions": "Spark tasks that read; default: a handful",
     "timeout": "seconds for which a task tries to reach a partition that moves or is not served; default 60",
@@ -56,6 +58,7 @@ class Options:
     ttl_ms: int | None = None
     tasks: int | None = None
     timeout_s: float = TIMEOUT_S
+    read: ReadOptions = field(default_factory=ReadOptions)
     cluster: str | None = None
     user: str | None = None
     password: str | None = field(default=None, repr=False)
@@ -99,6 +102,7 @@ class Options:
             ttl_ms=None if ttl is None else max(1, round(ttl * 1000)),
             tasks=None if tasks is None else int(tasks),
             timeout_s=_number(found, "timeout", above=0.0) or TIMEOUT_S,
+            read=ReadOptions.parse(found),
             cluster=found.get("cluster"),
             user=found.get("user"),
             password=found.get("password"),

@@ -1,78 +1,139 @@
-"""Reading a map: a few tasks, each pulling its share of the partitions straight from the members that own them."""
+"""Reading a map: a few tasks, each pulling its share of the partitions straight from the members that hold them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from holdfast import __version__
+from holdfast.client.ahead import Wanted, read_ahead
+from holdfast.client.blocking import Client
+from holdfast.client.cuts import Cut, hold_cut
+from holdfast.errors import CutLost
+from holdfast.spark.rows.batches import BatchMaker
 from holdfast.spark.rows.schemas import arrow_schema
-from holdfast.spark.rows.stored import RowMaker
 from holdfast.spark.source.options import Options
-from holdfast.spark.task import leave_garbage
-
-TASKS = 4
-"""Tasks of a read, if there are fewer members than that and nothing else is asked for."""
-
-TASKS_MAX = 16
+from holdfast.spark.source.plan import Reading, Share, plan_shares
+from holdfast.spark.source.sampling import CompactSchemas
+from holdfast.spark.task import check_release, leave_garbage
+from holdfast.wire import own
 
 BATCH_ROWS = 8192
 BATCH_BYTES = 4 << 20
 """A record batch is handed to Spark once it has so many rows, or so many bytes of keys and values."""
 
 
-@dataclass(frozen=True)
-class Share(InputPartition):
-    """The partitions of the grid that one task reads, and where it may ask."""
-
-    partitions: tuple[int, ...]
-    addresses: tuple[str, ...]
-
-
 class HoldfastReader(DataSourceReader):
     """Pickled by Spark: made on the driver, used in the tasks.
 
     A partition is read as it was at one moment, from its primary. Partitions that move while the job runs are read at
-    their new primary: no row comes twice, none is missed. A job that runs again over the same plan asks anew who owns
-    what.
+    their new primary: no row comes twice, none is missed. At a cut, they are read as they were when the DataFrame was
+    made, from whoever keeps that.
     """
 
-    def __init__(self, options: Options, schema: StructType, value_format: str) -> None:
-        """Raises ConfigError when the schema does not go with the format."""
+    def __init__(self, options: Options, known: Reading, cut: Cut | None = None) -> None:
         self._options = options
-        self._value_format = value_format
-        self._schema = arrow_schema(schema)
-        RowMaker(self._schema, value_format, options.map)
+        self._cut = cut
+        self._known = known
+        self._filters: list[Filter] = []
+        self._release = __version__
 
     def partitions(self) -> Sequence[InputPartition]:
         """One share for each task, each with as few owners as possible."""
-        with self._options.client() as client:
-            table = client.table()
-        tasks = self._options.tasks or min(TASKS_MAX, max(TASKS, len(table.data_members)))
-        addresses = tuple(member.address for member in table.members.values())
-        return [Share(tuple(share), addresses) for share in table.shares(tasks)]
+        return plan_shares(self._options, self._known, self._filters, cut=self._cut)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one share."""
-        assert isinstance(partition, Share), partition
-        maker = RowMaker(self._schema, self._value_format, self._options.map)
-        keys: list[bytes] = []
-        values: list[bytes] = []
-        size = 0
-        with self._options.client(partition.addresses) as client:
-            for number in partition.partitions:
-                # The whole partition first: if its member is lost half-way, it is read again from the beginning.
-                for page in client.scan(self._options.map, number):
-                    more_keys, more_values = page.split()
-                    keys += more_keys
-                    values += more_values
-                    size += page.size_bytes
-                    if len(keys) >= BATCH_ROWS or size >= BATCH_BYTES:
-                        yield maker.batch(keys, values)
-                        keys, values, size = [], [], 0
-        if keys:
-            yield maker.batch(keys, values)
+        check_release(self._release)
+        if isinstance(partition, Share):
+            yield from share_batches(self._options, self._known, partition)
         leave_garbage()
+
+
+class FilteringReader(HoldfastReader):
+    """A reader that is told which filters there are. Spark applies all of them again."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - the name is Spark's
+        """Remember them for `partitions`; all of them stay with Spark, too."""
+        self._filters = list(filters)
+        return self._filters
+
+
+def share_batches(options: Options, known: Reading, share: Share) -> Iterator[pa.RecordBatch]:
+    """The rows of one share, as record batches of a good size. Raises BadRow, NotReady or CutLost."""
+    limit = options.read.limit
+    if limit == 0:
+        return
+    with options.client(share.addresses) as client:
+        maker = BatchMaker(arrow_schema(known.struct), known.layout, CompactSchemas(client))
+        wanted = Wanted(
+            options.map,
+            fields=known.fields if maker.needs_values else (),
+            keys=share.keys,
+            limit=limit or 0,
+            cut=share.cut,
+            spread=options.read.spread,
+        )
+        with advised(options):
+            yield from _batches(client, maker, wanted, share.partitions, limit)
+
+
+@contextmanager
+def advised(options: Options) -> Iterator[None]:
+    """Say what to do about a cut that is lost in this block."""
+    try:
+        yield
+    except CutLost as lost:
+        raise CutLost(
+            f"map {options.map!r} cannot be read at its cut any more: {lost}. A cut is kept for cutLease "
+            f"({options.read.lease_s:g} s) after a task has read from it: make the DataFrame anew for a new cut, "
+            "and give a longer cutLease if it is used again so late"
+        ) from lost
+
+
+def _batches(
+    client: Client, maker: BatchMaker, wanted: Wanted, partitions: Sequence[int], limit: int | None
+) -> Iterator[pa.RecordBatch]:
+    keep = Keeper(client, wanted.cut)
+    rows, size = 0, 0
+    left = limit
+    pages: list[tuple[int, own.ColumnBatch]] = []
+    for partition, found in read_ahead(client, wanted, partitions):
+        keep()
+        for page in found:
+            pages.append((partition, page))
+            rows += page.rows
+            size += page.size_bytes
+            if left is not None and rows >= left:
+                yield maker.batch(pages).slice(0, left)
+                return
+            if rows >= BATCH_ROWS or size >= BATCH_BYTES:
+                yield maker.batch(pages)
+                left = None if left is None else left - rows
+                pages, rows, size = [], 0, 0
+    if pages:
+        yield maker.batch(pages)
+
+
+class Keeper:
+    """Has the members keep the cut while a task reads it, also those that it does not ask."""
+
+    def __init__(self, client: Client, cut: Cut | None) -> None:
+        self._client = client
+        self._cut = cut
+        self._held_s = time.monotonic()
+        if cut is not None:
+            self._hold(cut)
+
+    def __call__(self) -> None:
+        cut = self._cut
+        if cut is not None and time.monotonic() - self._held_s > cut.lease_s / 4:
+            self._hold(cut)
+
+    def _hold(self, cut: Cut) -> None:
+        self._held_s = time.monotonic()
+        hold_cut(self._client, cut, cut.lease_s)

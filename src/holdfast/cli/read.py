@@ -1,0 +1,112 @@
+"""`holdfast read`: rows of a map, into a file or onto the screen. What it needs is imported when asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli.credentials import Credentials, credentials
+from holdfast.cli.spark import show_progress, spark_job, spark_options
+
+CELL_MAX = 60
+"""Letters of a cell that are shown."""
+
+
+@click.command(short_help="Read a map, on Spark: into a file, or its first rows.")
+@click.argument("map_name", metavar="MAP")
+@click.argument("address", default="127.0.0.1:5701")
+@click.option(
+    "--to",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A file that ends in .parquet, .csv or .jsonl; without it, the first rows are shown.",
+)
+@click.option("--columns", metavar="NAME[,NAME]", default="", help="Only these columns.")
+@click.option("--where", metavar="SQL", default="", help="Only rows for which this holds, in Spark's SQL.")
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="KEY",
+    help="Only the row with this key; may be given more than once. Columns of a key are joined by |.",
+)
+@click.option(
+    "--limit", type=click.IntRange(0), metavar="ROWS", help="At most so many rows; 20 without --to."
+)
+@click.option("--cut", is_flag=True, help="All partitions as they are now, whatever is written meanwhile.")
+@click.option("--json", "as_json", is_flag=True, help="Rows on the screen as JSON lines, for scripts.")
+@spark_options
+@credentials
+def read(
+    map_name: str,
+    address: str,
+    file: Path | None,
+    columns: str,
+    where: str,
+    keys: tuple[str, ...],
+    limit: int | None,
+    master: str,
+    memory: str,
+    *,
+    cut: bool,
+    as_json: bool,
+    credentials: Credentials,
+) -> None:
+    r"""Read rows of a map in a Spark job.
+
+    The columns are those with which Spark has written the map, or what its first entries look like.
+
+    \b
+      holdfast read flights
+      holdfast read flights --where "delay > 60" --columns id,delay --to late.csv
+      holdfast read flights --key 4711 --json
+      holdfast read flights --cut --to flights.parquet
+
+    With --to, the folder of the file must be one that Spark's executors see, too.
+    """
+    with spark_job(master, memory, "read") as spark:
+        from holdfast.spark.pipeline.extract import extract, json_lines
+
+        result = extract(
+            spark,
+            map_name,
+            file,
+            address=address,
+            columns=[name.strip() for name in columns.split(",") if name.strip()],
+            where=where,
+            keys=keys,
+            limit=limit,
+            progress=show_progress(quiet=as_json),
+            **({"cut": True} if cut else {}),
+            **credentials.options(),
+        )
+    if result.first is None:
+        click.echo(result)
+    elif as_json:
+        for line in json_lines(result.first):
+            click.echo(line.decode())
+    else:
+        _show(result.first)
+        click.echo(result)
+
+
+def _show(rows: Any) -> None:
+    table = Table(box=None, pad_edge=False)
+    for name in rows.schema.names:
+        table.add_column(Text(name), overflow="fold")
+    for row in rows.to_pylist():
+        table.add_row(*(Text(_cell(cell)) for cell in row.values()))
+    Console().print(table)
+
+
+def _cell(cell: Any) -> str:
+    if isinstance(cell, bytes):
+        cell = cell.hex()
+    text = "" if cell is None else str(cell)
+    return text if len(text) <= CELL_MAX else text[: CELL_MAX - 1] + "…"

@@ -1,0 +1,214 @@
+"""Rows of a map into one file, or the first of them for people: what `holdfast read` does.
+
+result = extract(spark, "flights", Path("flights.csv"), address="127.0.0.1:5701", where="delay > 60")
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import csv
+from pyspark.sql.types import BooleanType, IntegralType
+
+from holdfast.errors import ConfigError
+from holdfast.spark import jobs
+from holdfast.spark.failures import in_our_words
+from holdfast.spark.pipeline.tables import parse_options
+from holdfast.spark.rows.batches import split_key
+from holdfast.spark.source.plan import Reading, known_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SUFFIXES = (".parquet", ".csv", ".jsonl")
+FIRST_ROWS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """What was read."""
+
+    map: str
+    file: Path | None
+    rows: int
+    bytes: int
+    seconds: float
+    first: pa.Table | None = None
+    """The rows themselves, when they go to no file."""
+
+    def __str__(self) -> str:
+        where = f" into {self.file} ({self.bytes / 1e6:,.1f} MB)" if self.file is not None else ""
+        rate = (
+            f", {self.rows / self.seconds:,.0f} rows/s" if self.seconds > 0 and self.file is not None else ""
+        )
+        return f"{self.rows:,} rows of map {self.map!r}{where} in {self.seconds:.1f} s{rate}"
+
+
+def extract(
+    spark: SparkSession,
+    map_name: str,
+    file: Path | None = None,
+    *,
+    address: str,
+    columns: Sequence[str] = (),
+    where: str = "",
+    keys: Sequence[str] = (),
+    limit: int | None = None,
+    progress: jobs.Show = jobs.nothing,
+    **options: object,
+) -> Extracted:
+    """Read rows into `file` (.parquet, .csv or .jsonl); without one, the first `limit` rows (20) are in the answer.
+
+    `where`: a condition in Spark's SQL. `keys`: only the rows with these keys, as text; those of several columns
+    joined by `|`, as in the grid. `limit`: at most so many rows that fit. `options`: those of the data source.
+    Raises ConfigError before anything is read, JobFailed when the job fails.
+    """
+    began = time.monotonic()
+    title = f"read {map_name}"
+    if file is not None and file.suffix.lower() not in SUFFIXES:
+        raise ConfigError(f"{file}: the file ends in {', '.join(SUFFIXES)}, which says what it will be")
+    if file is None and limit is None:
+        limit = FIRST_ROWS
+    if not where and limit is not None:
+        options["limit"] = limit
+    with in_our_words(title):
+        # A condition may need columns that are not shown: they are taken away behind it.
+        frame = _frame(spark, map_name, address, () if where else columns, keys, options)
+        if where:
+            frame = frame.where(where)
+        frame = frame.select(*(_quoted(name) for name in columns)) if columns else frame
+        frame = frame.limit(limit) if limit is not None else frame
+        if file is None:
+            with jobs.watched(spark, title, 1, progress):
+                found = frame.toArrow()
+            return Extracted(map_name, None, found.num_rows, 0, time.monotonic() - began, found)
+        with jobs.watched(spark, title, max(1, frame.rdd.getNumPartitions()), progress):
+            rows = _to_file(frame, file)
+    return Extracted(map_name, file, rows, file.stat().st_size, time.monotonic() - began)
+
+
+def _frame(
+    spark: SparkSession,
+    map_name: str,
+    address: str,
+    columns: Sequence[str],
+    keys: Sequence[str],
+    options: dict[str, object],
+) -> DataFrame:
+    known = known_columns(parse_options(map_name, address, columns, options))
+    if keys:
+        options["keys"] = msgspec.json.encode([_key(text, known) for text in keys]).decode()
+    reader = spark.read.format("holdfast").option("address", address).schema(known.struct)
+    for name, value in options.items():
+        if value is not None:
+            reader = reader.option(name, value if isinstance(value, bool | int | float) else str(value))
+    return reader.load(map_name)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _key(text: str, known: Reading) -> list[object]:
+    """The values of the key columns that a text stands for. Raises ConfigError."""
+    key = known.layout.key
+    if not key:
+        raise ConfigError("nobody knows which columns of this map are its key: use where instead")
+    parts = split_key(text) if len(key) > 1 else [text]
+    if len(parts) != len(key):
+        raise ConfigError(f"a key of this map has {len(key)} parts ({'|'.join(key)}), not {text!r}")
+    return [_value(part, known.there[name].dataType) for name, part in zip(key, parts, strict=True)]
+
+
+def _value(text: str, kind: Any) -> Any:
+    """A key's text as a value of its column."""
+    if isinstance(kind, BooleanType):
+        return text.lower() == "true"
+    try:
+        return int(text) if isinstance(kind, IntegralType) else text
+    except ValueError:
+        raise ConfigError(f"{text!r} is no key of type {kind.simpleString()}") from None
+
+
+def _to_file(frame: DataFrame, file: Path) -> int:
+    """Write the rows; answers how many. The file is there whole, or as it was."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{file.name}-", dir=file.parent))
+    try:
+        parts = folder / "parts"
+        frame.write.parquet(str(parts))
+        whole = folder / file.name
+        rows = _gather(sorted(parts.glob("*.parquet")), whole, file.suffix.lower())
+        whole.replace(file)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return rows
+
+
+def _gather(parts: Sequence[Path], whole: Path, suffix: str) -> int:
+    """Make one file of the parts, a batch at a time."""
+    schema = pq.read_schema(parts[0]).remove_metadata()
+    rows = 0
+    with whole.open("wb") as sink:
+        write, end = _writer(sink, schema, suffix)
+        for part in parts:
+            for batch in pq.ParquetFile(part).iter_batches():
+                write(batch.cast(schema))
+                rows += batch.num_rows
+        end()
+    return rows
+
+
+def _writer(
+    sink: BinaryIO, schema: pa.Schema, suffix: str
+) -> tuple[Callable[[pa.RecordBatch], object], Callable[[], object]]:
+    if suffix == ".parquet":
+        parquet = pq.ParquetWriter(sink, schema, compression="zstd")
+        return parquet.write_batch, parquet.close
+    if suffix == ".csv":
+        texts = pa.schema([pa.field(one.name, _csv_type(one.type)) for one in schema])
+        table = csv.CSVWriter(sink, texts)
+        return lambda batch: table.write_batch(_csv_batch(batch, texts)), table.close
+    return partial(_write_lines, sink), lambda: None
+
+
+def _csv_type(kind: Any) -> Any:
+    return pa.string() if pa.types.is_nested(kind) or pa.types.is_binary(kind) else kind
+
+
+def _csv_batch(batch: pa.RecordBatch, texts: pa.Schema) -> pa.RecordBatch:
+    """Bytes become base64 and lists JSON: CSV has no place for them."""
+    if batch.schema.equals(texts):
+        return batch
+    columns: list[Any] = []
+    for column, field in zip(batch.columns, texts, strict=True):
+        same = column.type == field.type
+        columns.append(
+            column if same else pa.array([_text(cell) for cell in column.to_pylist()], pa.string())
+        )
+    return pa.RecordBatch.from_arrays(columns, schema=texts)
+
+
+def _text(cell: Any) -> str | None:
+    return None if cell is None else msgspec.json.encode(cell).decode().strip('"')
+
+
+def _write_lines(sink: BinaryIO, batch: pa.RecordBatch) -> None:
+    sink.writelines(line + b"\n" for line in json_lines(batch))
+
+
+def json_lines(rows: pa.RecordBatch | pa.Table) -> Iterator[bytes]:
+    """Each row as a JSON object: times as texts of ISO 8601, bytes as base64, decimals as texts."""
+    encode = msgspec.json.Encoder().encode
+    for row in rows.to_pylist():
+        yield encode(row)

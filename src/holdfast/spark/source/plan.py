@@ -1,0 +1,237 @@
+"""What is known of a map before it is read, and which tasks read what of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pyspark.sql.datasource import Filter, InputPartition
+from pyspark.sql.types import IntegerType, StructType
+
+from holdfast.client.blocking import Client
+from holdfast.client.cuts import Cut, take_cut
+from holdfast.client.routing import Table
+from holdfast.errors import ConfigError
+from holdfast.spark.rows.batches import PARTITION, BatchMaker, Layout
+from holdfast.spark.rows.schemas import BINARY, StoredSchema, arrow_schema, load_schema
+from holdfast.spark.source.options import Options
+from holdfast.spark.source.pushdown import KeyColumns, key_columns, narrow, stored_keys
+from holdfast.spark.source.sampling import CompactSchemas, guess, sample
+
+TASKS = 4
+"""Tasks of a read, if there are fewer members than that and nothing else is asked for."""
+
+TASKS_MAX = 16
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a map is read."""
+
+    struct: StructType
+    """The columns of the DataFrame."""
+    layout: Layout
+    wrote: StructType | None = None
+    """The columns with which Spark has written the map; None for a map of other clients."""
+    all: StructType | None = None
+    """All columns of the map, as far as they are known."""
+    fields: tuple[str, ...] | None = None
+    """The only fields of JSON values that members need send; None: whole values."""
+
+    @property
+    def there(self) -> StructType:
+        """The columns of the map, whether they are read or not."""
+        return self.all or self.wrote or self.struct
+
+
+@dataclass(frozen=True)
+class Share(InputPartition):
+    """The partitions of the grid that one task reads, and where it may ask."""
+
+    partitions: tuple[int, ...]
+    addresses: tuple[str, ...]
+    keys: Mapping[int, Sequence[bytes]] | None = None
+    """Partition -> the only keys that are wanted of it."""
+    cut: Cut | None = None
+    """The part of the cut that is about these partitions."""
+
+
+def known_columns(options: Options) -> Reading:
+    """The columns and the format of a map, as far as the grid says. Raises ConfigError when nobody can say."""
+    if options.value_format == "binary":
+        return _chosen(options, Reading(BINARY, Layout(options.map, "binary", ("key",))))
+    with options.client() as client:
+        found = _of_map(client, options)
+    if found is None:
+        raise ConfigError(
+            f"nobody has written the map {options.map!r} through Spark, and it has no entries to look at, so its "
+            "columns are not known: give them with .schema(...), or read it with the option valueFormat=binary"
+        )
+    return _chosen(options, found)
+
+
+def _of_map(client: Client, options: Options) -> Reading | None:
+    stored = load_schema(client, options.map)
+    if stored is not None:
+        return _of_stored(options, stored)
+    if not options.read.sample_rows:
+        return None
+    entries = sample(client, options.map, options.read.sample_rows)
+    found = guess(entries, CompactSchemas(client))
+    if found is None:
+        return None
+    return Reading(found.struct, Layout(options.map, found.value_format, found.key))
+
+
+def _of_stored(options: Options, stored: StoredSchema) -> Reading:
+    value_format = options.value_format or stored.value_format
+    key = tuple(stored.key) if value_format != "binary" else ("key",)
+    return Reading(stored.struct, Layout(options.map, value_format, key), stored.struct)
+
+
+def _chosen(options: Options, known: Reading) -> Reading:
+    """Only the columns of the option `columns`, and one for the partition if it is asked for."""
+    struct = known.struct
+    fields = None
+    if options.columns:
+        columns = {field.name: field for field in struct.fields}
+        for name in options.columns:
+            if name not in columns:
+                raise ConfigError(
+                    f"the map {options.map!r} has no column {name!r}; it has {', '.join(columns)}"
+                )
+        struct = StructType([columns[name] for name in options.columns])
+        fields = _fields(known.layout, struct, known.struct)
+    if options.read.partition_column and PARTITION not in struct.names:
+        struct = StructType([*struct.fields]).add(PARTITION, IntegerType())
+    return Reading(struct, known.layout, known.wrote, known.struct, fields)
+
+
+def _fields(layout: Layout, wanted: StructType, there: StructType | None) -> tuple[str, ...] | None:
+    """The fields that members are asked for; None when nothing is saved by that, as far as we know."""
+    names = [name for name in wanted.names if name != PARTITION]
+    if layout.value_format != "json" or there is None or set(names) >= set(there.names):
+        return None
+    return tuple(names)
+
+
+def reading(options: Options, schema: StructType, known: Reading | None) -> Reading:
+    """How to read a map as these columns. `known`: what was found out about it already, with these columns.
+
+    Raises ConfigError when columns and format do not go together.
+    """
+    if known is None or known.struct != schema:
+        found: Reading | None = known
+        if found is None and options.value_format == "binary":
+            found = Reading(schema, Layout(options.map, "binary", ("key",)))
+        if found is None:
+            with options.client() as client:
+                found = _of_map(client, options)
+        layout = found.layout if found is not None else Layout(options.map, "json")
+        if options.value_format is not None and options.value_format != layout.value_format:
+            layout = Layout(options.map, options.value_format, layout.key or ("key",))
+        there = found.struct if found is not None else None
+        wrote = found.wrote if found is not None else None
+        known = Reading(schema, layout, wrote, there, _fields(layout, schema, there))
+    BatchMaker(arrow_schema(known.struct), known.layout)
+    return known
+
+
+def plan_shares(
+    options: Options,
+    known: Reading,
+    filters: Sequence[Filter] = (),
+    *,
+    also: Sequence[str] = (),
+    cut: Cut | None = None,
+    tasks: int | None = None,
+) -> list[Share]:
+    """What the tasks of a read do, as the cluster is now: a few even shares, each with as few owners as possible.
+
+    `filters`: all of them hold for the wanted rows. `also`: maps that are cut at the same moment, in the same
+    partitions. `cut`: the cut to read at, if there is one already. `tasks`: how many, unless the options say.
+    """
+    with options.client() as client:
+        table = client.table()
+        wanted = _wanted_partitions(options, len(table))
+        layout = known.layout
+        verbatim = layout.value_format == "binary"
+        key = key_columns(known.struct, layout.key, known.wrote, verbatim=verbatim)
+        narrowed = narrow(filters, key, len(table))
+        if options.read.keys is not None:
+            narrowed = narrowed.only(
+                _given_keys(
+                    options.read.keys,
+                    key_columns(known.there, layout.key, known.wrote, verbatim=verbatim),
+                    options.map,
+                    verbatim=verbatim,
+                )
+            )
+        keys = narrowed.by_partition(len(table))
+        if narrowed.partitions is not None:
+            wanted = [partition for partition in wanted if partition in narrowed.partitions]
+        if keys is not None:
+            wanted = [partition for partition in wanted if partition in keys]
+        if cut is None and options.read.cut and wanted:
+            cut = take_cut(client, [options.map, *also], lease_s=options.read.lease_s, partitions=wanted)
+    addresses = tuple(member.address for member in table.members.values())
+    count = options.tasks or tasks or min(TASKS_MAX, max(TASKS, len(table.data_members)))
+    return [
+        Share(
+            tuple(share),
+            addresses,
+            None if keys is None else {partition: keys[partition] for partition in share},
+            None if cut is None else _part_of(cut, [options.map, *also], share),
+        )
+        for share in _even(table, wanted, 1 if options.read.limit is not None else count)
+    ]
+
+
+def _given_keys(
+    keys: Sequence[Sequence[object]], key: KeyColumns | None, map_name: str, *, verbatim: bool
+) -> frozenset[bytes]:
+    if key is None:
+        raise ConfigError(
+            f"nobody knows which columns are the key of map {map_name!r}, which was not written through Spark: "
+            "leave out keys, and use a filter"
+        )
+    if verbatim:
+        # JSON has no bytes: the stored form as hexadecimal digits.
+        try:
+            keys = [[bytes.fromhex(str(cell)) for cell in row] for row in keys]
+        except ValueError:
+            raise ConfigError("keys of a binary read are texts of hexadecimal digits") from None
+    return stored_keys(keys, key)
+
+
+def _even(table: Table, partitions: Sequence[int], parts: int) -> list[list[int]]:
+    """These partitions in at most `parts` even shares, each with as few owners as possible. No share is empty."""
+    ranked = sorted(partitions, key=lambda partition: (table.owner(partition) or "", partition))
+    parts = max(1, min(parts, len(ranked)))
+    ends = [len(ranked) * part // parts for part in range(parts + 1)]
+    return [ranked[start:end] for start, end in pairwise(ends) if end > start]
+
+
+def _wanted_partitions(options: Options, count: int) -> list[int]:
+    """The partitions that the options ask for. Raises ConfigError when there are fewer in the cluster."""
+    chosen = options.read.partitions
+    if chosen is None:
+        return list(range(count))
+    if chosen[-1] >= count:
+        raise ConfigError(f"partitions: there is no partition {chosen[-1]}; they are 0 to {count - 1}")
+    return list(chosen)
+
+
+def cut_now(options: Options) -> Cut | None:
+    """The cut at which a DataFrame is read, taken now; None when the options want none."""
+    if not options.read.cut:
+        return None
+    with options.client() as client:
+        partitions = _wanted_partitions(options, client.partition_count)
+        return take_cut(client, [options.map], lease_s=options.read.lease_s, partitions=partitions)
+
+
+def _part_of(cut: Cut, maps: Sequence[str], partitions: Sequence[int]) -> Cut:
+    """What of a cut is about these partitions of these maps."""
+    return Cut(cut.id, {(name, at): cut.marks[name, at] for name in maps for at in partitions}, cut.lease_s)

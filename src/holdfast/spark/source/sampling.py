@@ -1,0 +1,170 @@
+"""What the columns of a map are that was not written through Spark: found out from some of its entries.
+
+- Values that are JSON objects become rows of their fields, in the order in which they are first seen. A field is
+  boolean, long or double when every value that it has is one (whole numbers and others together: double); any other
+  field is a string: texts as they are, everything else as its JSON text. Times and decimals stay texts. A field that
+  is null everywhere is a string.
+- Plain Hazelcast values of one type under keys of one type give the columns `key` and `value`, of these types;
+  integers of several widths are of the widest.
+- Compact values become rows of the fields of their schemas.
+- Anything else is read as `binary`: `key` and `value` in their stored form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, StringType, StructType
+
+from holdfast.client.ahead import Wanted, read_ahead
+from holdfast.client.blocking import Client
+from holdfast.server.hazelcast.layouts import Schema
+from holdfast.server.hazelcast.schemas import SCHEMAS_MAP, schema_key, schema_of_entry
+from holdfast.spark.rows import compact
+from holdfast.spark.rows.primitive import ARRAYS, COUNTED, PLAIN, TEXTS
+from holdfast.spark.rows.schemas import BINARY
+from holdfast.wire.values import JSON
+
+_KINDS: dict[int, Any] = {
+    **{type_id: kind for kind, (type_id, _) in PLAIN.items()},
+    **{type_id: kind for kind, type_id in COUNTED.items()},
+    **{type_id: pa.list_(kind) for kind, (type_id, _) in ARRAYS.items()},
+    TEXTS: pa.list_(pa.string()),
+}
+"""Type id of a plain value -> its Arrow type."""
+
+_INTEGERS: list[Any] = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What a map seems to hold."""
+
+    struct: StructType
+    value_format: str
+    key: tuple[str, ...] = ()
+
+
+def sample(client: Client, map_name: str, rows: int) -> list[tuple[bytes, bytes]]:
+    """Some entries, from as many partitions as it takes."""
+    count = client.partition_count
+    found: list[tuple[bytes, bytes]] = []
+    each = max(1, -(-4 * rows // count))
+    for _, pages in read_ahead(client, Wanted(map_name, limit=each), range(count)):
+        for page in pages:
+            found += zip(*page.split(), strict=True)
+        if len(found) >= rows:
+            break
+    return found[:rows]
+
+
+def guess(
+    entries: Iterable[tuple[bytes, bytes]], fetch: Callable[[int], Schema | None] | None = None
+) -> Guess | None:
+    """The columns and the format of these entries; None when there are none. `fetch`: finds Compact schemas."""
+    entries = list(entries)
+    if not entries:
+        return None
+    types = {_type_of(value) for _, value in entries}
+    if types == {JSON}:
+        fields = _json_fields(value[8:] for _, value in entries)
+        if fields is not None:
+            return Guess(fields, "json")
+    if types == {compact.COMPACT} and fetch is not None:
+        fields = _compact_fields({value[4:12] for _, value in entries}, fetch)
+        if fields is not None:
+            return Guess(fields, "compact")
+    key, value = (_kind(cells) for cells in zip(*entries, strict=True))
+    if key is not None and value is not None:
+        struct = StructType().add("key", from_arrow_type(key)).add("value", from_arrow_type(value))
+        return Guess(struct, "primitive", ("key",))
+    return Guess(BINARY, "binary", ("key",))
+
+
+def _type_of(stored: bytes) -> int:
+    return int.from_bytes(stored[:4], "big", signed=True)
+
+
+def _kind(cells: Iterable[bytes]) -> Any:
+    """The Arrow type that all these plain values have; None when there is none."""
+    kinds = {_KINDS.get(_type_of(cell)) for cell in cells}
+    if len(kinds) == 1:
+        return next(iter(kinds))
+    return max(kinds, key=_INTEGERS.index) if kinds <= set(_INTEGERS) else None
+
+
+def _json_fields(values: Iterable[bytes]) -> StructType | None:
+    """The columns of JSON objects; None when one is none, or a name cannot be one of a column."""
+    kinds: dict[str, set[type]] = {}
+    for value in values:
+        try:
+            row = msgspec.json.decode(value, type=dict[str, Any])
+        except msgspec.MsgspecError:
+            return None
+        for name, cell in row.items():
+            if any(letter in '"\\' or letter < " " for letter in name):
+                return None
+            kind = type(cell)
+            if kind is int and not -(2**63) <= cell < 2**63:
+                kind = float
+            kinds.setdefault(name, set()).add(kind)
+    struct = StructType()
+    for name, seen in kinds.items():
+        struct.add(name, _json_type(seen - {type(None)}))
+    return struct
+
+
+def _json_type(seen: set[type]) -> DataType:
+    if seen == {bool}:
+        return BooleanType()
+    if seen == {int}:
+        return LongType()
+    if seen and seen <= {int, float}:
+        return DoubleType()
+    return StringType()
+
+
+_COMPACT_KINDS: dict[int, Any] = {
+    **{number: kind for kind, numbers in compact.NUMBERS.items() for number in numbers[:2]},
+    **{number: pa.list_(kind) for kind, number in compact.ARRAYS.items()},
+    compact.BINARY: pa.binary(),
+    compact.STRING: pa.string(),
+    compact.DECIMAL: pa.decimal128(38, 18),
+    compact.DATE: pa.date32(),
+    compact.TIMESTAMP: pa.timestamp("us"),
+    compact.TIMESTAMP_ZONED: pa.timestamp("us", tz="UTC"),
+}
+
+
+def _compact_fields(ids: Iterable[bytes], fetch: Callable[[int], Schema | None]) -> StructType | None:
+    """The columns of Compact values with schemas of these ids; None when one is not known, or has other fields."""
+    kinds: dict[str, Any] = {}
+    for one in sorted(ids):
+        schema = fetch(int.from_bytes(one, "big", signed=True))
+        if schema is None:
+            return None
+        for name, number in schema.fields:
+            kind = _COMPACT_KINDS.get(number)
+            if kind is None or kinds.setdefault(name, kind) != kind:
+                return None
+    struct = StructType()
+    for name, kind in kinds.items():
+        struct.add(name, from_arrow_type(kind))
+    return struct
+
+
+class CompactSchemas:
+    """The schemas of Compact values, as clients have made them known to the cluster."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def __call__(self, number: int) -> Schema | None:
+        """The schema with this id; None when nobody has made it known."""
+        found = self._client.get(SCHEMAS_MAP, schema_key(number))
+        return None if found is None else schema_of_entry(found)
