@@ -33,7 +33,7 @@ SEED = {
     "plan-keeps-copies": 1,
     "repeat": 1,
     "once": 9,
-    "in-order": 22,
+    "in-order": 58,
     "lives": 0,
 }
 """The first seed of the campaign that shows the harm of each. If the code changes so that it does not any more, others

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 from holdfast.spark.java import java_home
 from holdfast.spark.pipeline.audit import audit
 from holdfast.spark.pipeline.compare import compare_with_source
+from holdfast.spark.pipeline.load import Loaded, load
 from holdfast.spark.session import session
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 MAP = "rows"
 EXAMPLES = 5
-LOAD_TASKS = 4
-"""A few tasks: each costs some milliseconds, and the machine of a demo has few cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +71,9 @@ class Job:
     def __exit__(self, *_: object) -> None:
         self._spark.stop()
 
-    def load(self, addresses: list[str]) -> None:
+    def load(self, addresses: list[str]) -> Loaded:
         """Store every row under its key, each task straight at the members that own the partitions."""
-        options = {"address": ",".join(addresses), "key": ",".join(self.key)}
-        rows = self._rows.repartition(LOAD_TASKS)
-        rows.write.format("holdfast").options(**options).mode("append").save(MAP)
+        return load(self._spark, str(self._parquet), MAP, self.key, address=",".join(addresses))
 
     def compare_replicas(self, addresses: list[str]) -> Comparison:
         """Every replica of every partition, for all maps, against its owner."""

@@ -115,8 +115,8 @@ class _Story:
                     pipeline.Job(parquet, self.source.key, self.cluster.log_dir / "spark.log")
                 )
             with self.display.phase("Spark loads the rows") as words:
-                job.load(self.cluster.client_addresses())
-                words.append(f"{self.source.rows:,} rows")
+                loaded = job.load(self.cluster.client_addresses())
+                words.append(f"{loaded.inserted:,} rows, {loaded.rate:,.0f} a second")
             client = stack.enter_context(self._client(folder))
             self.display.client = client
             self._faults()
