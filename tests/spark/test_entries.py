@@ -85,6 +85,20 @@ def test_bad_rows_are_left_out_and_named() -> None:
     assert [one.row for one in encoder.check(part, ANY) or []] == [1, 3, 4]
 
 
+@pytest.mark.parametrize("value_format", ["json", "compact"])
+def test_a_few_columns_are_enough_to_check_rows(value_format: str) -> None:
+    part = batch(
+        id=["a", None, "c"], n=pa.array([1, 2, 3], pa.int32()), word=["x", "y", "z" * 500], f=[1.0, 2.0, 3.0]
+    )
+    encoder = Encoder(part.schema, Shape(("id",), value_format, type_name="t"))
+    few = part.select(encoder.columns_to_check())
+    assert few.schema.names == ["id", "word"]
+    assert [one.row for one in encoder.check(few, ANY) or []] == [1]
+    # Whether a row is too large, only all columns tell.
+    assert encoder.check(few, Limits(value_bytes=400)) is None
+    assert [one.row for one in encoder.check(part, Limits(value_bytes=400)) or []] == [1, 2]
+
+
 def test_a_missing_time_to_live_is_that_of_the_map() -> None:
     part = batch(id=pa.array([1, 2], pa.int64()), s=pa.array([None, 0.0001]))
     found = Encoder(part.schema, Shape(("id",), ttl_column="s")).encode(part, ANY)
@@ -101,15 +115,29 @@ def test_keys_that_are_too_large() -> None:
         ]
 
 
-def test_a_row_that_cannot_be_made_is_found_among_the_others() -> None:
+@pytest.mark.parametrize("value_format", ["json", "primitive"])
+def test_a_text_that_is_none_is_found_among_the_others(value_format: str) -> None:
     broken = pa.Array.from_buffers(
         pa.string(), 3, [None, pa.py_buffer(struct.pack("<4i", 0, 1, 2, 3)), pa.py_buffer(b"a\xffc")]
     )
     part = batch(id=pa.array([1, 2, 3], pa.int64()), word=broken)
-    found = Encoder(part.schema, Shape(("id",))).encode(part, ANY)
+    encoder = Encoder(part.schema, Shape(("id",), value_format))
+    found = encoder.encode(part, ANY)
+    assert encoder.check(part, ANY) == found.wrong
     assert found.keys.to_pylist() == [long_data(1), long_data(3)]
     assert [one.row for one in found.wrong] == [1]
-    assert "it cannot be stored" in found.wrong[0].why
+    assert "no UTF-8" in found.wrong[0].why
+    assert Encoder(part.schema, Shape(("word",))).keys(part.slice(2)).to_pylist() == [string_data("c")]
+
+
+def test_a_row_that_cannot_be_made_is_found_among_the_others() -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("n", pa.int32(), nullable=False)])
+    part = pa.RecordBatch.from_arrays(
+        [pa.array([1, 2, 3], pa.int64()), pa.array([5, None, 7], pa.int32())], schema=schema
+    )
+    found = Encoder(schema, Shape(("id",), "compact", type_name="t")).encode(part, ANY)
+    assert found.keys.to_pylist() == [long_data(1), long_data(3)]
+    assert [(one.row, one.why[:23]) for one in found.wrong] == [(1, "it cannot be stored: th")]
 
 
 def test_stored_forms_are_taken_as_they_are() -> None:

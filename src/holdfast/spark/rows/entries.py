@@ -229,11 +229,15 @@ class Encoder:
             for name in ("key", "value"):
                 short = pc.less(pc.binary_length(column(name)), pa.scalar(4, pa.int32())).fill_null(False)
                 note(_mask(short), f"the {name} is no stored form: it begins with a 4-byte type id")
-        for name in self.rows_schema.names:
+        for name in names:
             if self.shape.value_format in ("primitive", "compact") and pa.types.is_list(column(name).type):
                 inside = nulls_inside(column(name))
                 if inside is not None:
                     note(inside, f"the array in the column {name!r} has a null element")
+            if pa.types.is_string(column(name).type) and not _is_text(column(name)):
+                # Files may hold texts that are none.
+                none = [not _is_text(column(name).slice(row, 1)) for row in range(batch.num_rows)]
+                note(none, f"the column {name!r} holds no text: its bytes are no UTF-8")
         if self.shape.ttl_column is not None:
             seconds = _seconds(column(self.shape.ttl_column))
             with np.errstate(invalid="ignore"):
@@ -307,6 +311,14 @@ def _without(batch: pa.RecordBatch, wrong: Sequence[Wrong]) -> tuple[pa.RecordBa
     stay = np.ones(batch.num_rows, bool)
     stay[[one.row for one in wrong]] = False
     return batch.filter(pa.array(stay)), np.flatnonzero(stay)
+
+
+def _is_text(column: Any) -> bool:
+    try:
+        column.validate(full=True)
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def _is_short(kind: Any) -> bool:
