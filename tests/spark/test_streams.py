@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -259,3 +260,39 @@ def test_every_change_once_through_moves_a_crash_and_restarts(
     assert verdict == Verdict(rows=len(rows))
     assert len(rows) >= writer.done / 2
     assert content_of(members.client_addresses(), "copy") == content
+
+
+@pytest.mark.slow
+def test_a_stream_goes_on_after_all_members_have_died_and_come_back(
+    spark: SparkSession, java: None, tmp_path: Path
+) -> None:
+    config = CONFIG.replace("[maps.m]", '[maps.m]\njournal = "sync"')
+    folder = str(tmp_path / "kept")
+    with LocalCluster(3, config, data_dir=tmp_path / "data", ready_timeout=60) as members:
+        members.wait_settled()
+
+        def keep() -> int:
+            frame = changes(spark, addresses(members), "m", starting="earliest", value_format="text")
+            return follow(into_parquet(frame, folder, once=True)).rows
+
+        with Writer(members.client_addresses(), "m", keys=50) as writer:
+            wait_until(lambda: writer.done > 200)
+            told = keep()
+            before = writer.done
+            wait_until(lambda: writer.done > before + 100)
+            gone = members.kill_all()
+            members.restart(gone)
+            members.wait_safe(60)
+            before = writer.done
+            wait_until(lambda: writer.done > before + 50)
+        assert keep() > 100
+        rows = [row.asDict() for row in spark.read.parquet(folder).collect()]
+        assert len(rows) > told
+        assert judge(rows, content_of(members.client_addresses(), "m")) == Verdict(rows=len(rows))
+
+
+def wait_until(so: Callable[[], bool], seconds: float = 90) -> None:
+    deadline = time.monotonic() + seconds
+    while not so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -22,18 +21,16 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import IntegralType, StringType, StructType
 
 from holdfast.client.blocking import Client, PutCount
-from holdfast.client.connection import Broken, Connection
-from holdfast.client.routing import error_of_outcome
 from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import DEFAULT_TTL, Op, Request
-from holdfast.errors import ConfigError, HoldfastError, Refused
+from holdfast.core.store.operations import DEFAULT_TTL
+from holdfast.errors import ConfigError, HoldfastError
 from holdfast.spark.rows.schemas import StoredSchema, arrow_schema, load_schema, store_schema
 from holdfast.spark.rows.stored import EntryMaker, json_data, string_data
 from holdfast.spark.source.batch import Batch, must_know, this_batch
 from holdfast.spark.source.stream_options import SinkOptions
 from holdfast.spark.source.writer import WriteFailed
 from holdfast.spark.task import leave_garbage, task_number
-from holdfast.wire import own
+from holdfast.wire.own import PutKind
 
 STREAMS_MAP = "__streams.spark"
 """`query id/map` -> `Finished` as JSON."""
@@ -47,8 +44,6 @@ PLACES = ("partition", "term", "counter")
 
 HELD_BYTES = 16 << 20
 """Rows are held back until so many bytes of them wait: a later row of the same key takes their place."""
-
-REMOVED_AT_ONCE = 512
 
 _NO_VALUE = b"\0\0\0\0"
 
@@ -135,9 +130,8 @@ class HoldfastStreamWriter(DataSourceStreamArrowWriter):
                 rows.flush()
             except HoldfastError as failed:
                 raise WriteFailed(
-                    f"task {task_number()} of batch {batch.number if batch else '?'} has stored {rows.stored} and "
-                    f"removed {rows.removed} rows of map {common.map!r}, and then failed: {failed}. The batch will "
-                    "be written again, which is safe"
+                    f"task {task_number()} of batch {batch.number if batch else '?'} has applied {rows.applied} rows "
+                    f"to map {common.map!r}, and then failed: {failed}. The batch will be written again, which is safe"
                 ) from failed
         leave_garbage()
         return StreamWritten(batch, rows.stored, rows.removed, again=False)
@@ -252,6 +246,8 @@ class Rows:
         self._size = 0
         self.stored = 0
         self.removed = 0
+        self.applied = 0
+        """Both together. Right also when writing has failed."""
 
     def store(self, key: bytes, value: bytes, rank: tuple[int, ...]) -> None:
         """The key has this value now."""
@@ -286,44 +282,26 @@ class Rows:
 
     def flush(self) -> None:
         """Write what waits. Raises NotReady when it cannot be written in time."""
-        stored = {key: value for key, value in self._waiting.items() if value is not None}
-        removed = [key for key, value in self._waiting.items() if value is None]
-        if stored:
-            count = PutCount()
-            try:
-                self._client.put_columns(
-                    self._map, list(stored), list(stored.values()), ttl_ms=self._ttl_ms, count=count
-                )
-            finally:
-                self.stored += count.rows
-        for at in range(0, len(removed), REMOVED_AT_ONCE):
-            self._remove_all(removed[at : at + REMOVED_AT_ONCE])
-        self._waiting, self._size = {}, 0
-
-    def _remove_all(self, keys: Sequence[bytes]) -> None:
-        """Remove these keys: all are asked for before the first answer is waited for; what did not work, one by one."""
-        client = self._client
-        requests = {
-            key: Request(Op.DELETE, self._map, [partition_of(key, 0, client.partition_count)], key)
-            for key in keys
-        }
-        done: set[bytes] = set()
-        posted: list[tuple[Connection, int, bytes]] = []
-        with suppress(Broken, Refused):
-            table = client.table()
-            for key, request in requests.items():
-                connection = client.to(table.owner(request.partitions[0]) or "")
-                number = connection.next_number()
-                connection.post(own.Execute(number, request))
-                posted.append((connection, number, key))
-        for connection, number, key in posted:
-            with suppress(Broken, Refused):
-                if error_of_outcome(connection.collect(number, own.Executed).outcome) is None:
-                    done.add(key)
-        for key, request in requests.items():
-            if key not in done:
-                client.execute(request, idempotent=True)
-            self.removed += 1
+        waiting, self._waiting, self._size = self._waiting, {}, 0
+        if not waiting:
+            return
+        removed = sum(value is None for value in waiting.values())
+        kinds = bytes(PutKind.REMOVE if value is None else PutKind.SET for value in waiting.values())
+        values = [value or b"" for value in waiting.values()]
+        count = PutCount()
+        try:
+            self._client.put_columns(
+                self._map,
+                list(waiting),
+                values,
+                ttl_ms=self._ttl_ms,
+                kinds=kinds if removed else b"",
+                count=count,
+            )
+        finally:
+            self.applied += count.rows
+        self.stored += len(waiting) - removed
+        self.removed += removed
 
 
 # -- which batches are written
