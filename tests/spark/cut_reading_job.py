@@ -18,12 +18,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import holdfast
 from holdfast.spark.session import session
 
 SETTINGS = {
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.task.maxFailures": "8",
-    "spark.network.timeout": "60s",
+    # The executors' workers have an environment of their own: the package that is tested here, not another one.
+    "spark.executorEnv.PYTHONPATH": str(Path(holdfast.__file__).parents[1]),
 }
 
 

@@ -209,7 +209,6 @@ def test_split_key() -> None:
             "no plain Hazelcast form",
         ),
         ({PARTITION: pa.int64()}, Layout("m", "json"), "is an int"),
-        ({"a": pa.list_(pa.int64())}, Layout("m", "json"), "cannot be stored"),
     ],
 )
 def test_columns_that_do_not_go_with_the_format_are_refused(

@@ -11,6 +11,7 @@ def export(..., master: str, memory: str, credentials: Credentials) -> None:
 
 from __future__ import annotations
 
+import logging
 import sys
 import tempfile
 import time
@@ -89,6 +90,8 @@ def spark_job(master: str, memory: str, title: str) -> Iterator[SparkSession]:
         spark = session(master, f"holdfast {title}", settings, memory=memory)
         try:
             spark.sparkContext.setLogLevel("OFF")
+            # PySpark writes the whole Java stack trace of a wrong condition to standard error by itself.
+            logging.getLogger("DataFrameQueryContextLogger").disabled = True
             yield spark
         finally:
             spark.stop()
@@ -120,9 +123,13 @@ class _Line:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._over = False
 
     def __call__(self, progress: Progress) -> None:
         over = progress.tasks_done >= progress.tasks
+        if over and self._over:
+            return
+        self._over = over
         self._console.control(Control.move_to_column(0))
         text = progress_text(progress)[: max(1, self._console.width - 1)]
         self._console.print(text.ljust(self._console.width - 1), end="\n" if over else "", markup=False)
@@ -133,11 +140,13 @@ class _Lines:
 
     def __init__(self) -> None:
         self._told_s = time.monotonic()
+        self._over = False
 
     def __call__(self, progress: Progress) -> None:
         now_s = time.monotonic()
-        if now_s - self._told_s >= LINE_EVERY_S or progress.tasks_done >= progress.tasks:
-            self._told_s = now_s
+        over = progress.tasks_done >= progress.tasks
+        if now_s - self._told_s >= LINE_EVERY_S or over != self._over:
+            self._told_s, self._over = now_s, over
             print(progress_text(progress), file=sys.stderr, flush=True)
 
 

@@ -87,7 +87,8 @@ def extract(
         if where:
             frame = frame.where(where)
         frame = frame.select(*(_quoted(name) for name in columns)) if columns else frame
-        frame = frame.limit(limit) if limit is not None else frame
+        # Without a condition the source has seen to the limit, and its tasks are not cut off.
+        frame = frame.limit(limit) if limit is not None and where else frame
         if file is None:
             with jobs.watched(spark, title, 1, progress):
                 found = frame.toArrow()
