@@ -1,7 +1,7 @@
 """A feature store in one file: Parquet → map → served to a Hazelcast client while a stream updates it → exported again.
 
-    .venv/bin/python examples/feature_store.py                          # starts three members of its own, on loopback
-    .venv/bin/python examples/feature_store.py --address HOST:PORT      # or uses yours: [maps.features] changes_bytes = 4194304
+    .venv/bin/python examples/feature_store.py                        # starts three members of its own, on loopback
+    .venv/bin/python examples/feature_store.py --address HOST:PORT    # or uses yours, see CONFIG
 
 What it shows, step by step, is what a data engineer does with Holdfast:
 
@@ -157,8 +157,7 @@ def run(spark: SparkSession, address: str, folder: Path, customers: int, seconds
     keeping.stop()
 
     print("4. export:", export(spark, address, exported, maps=[MAP], decoded=True))
-    files = sorted(exported.rglob("*.parquet"))
-    held = pd.concat(pd.read_parquet(file) for file in files if "table" in file.as_posix())
+    held = pd.read_parquet(exported / "tables" / f"map={MAP}")
     expected = replayed(spark, first, changed)
     exact = {row.customer: (row.visits, row.spent, row.country) for row in held.itertuples()}
     different = sum(exact.get(key) != value for key, value in expected.items()) + len(exact.keys() - expected.keys())

@@ -14,7 +14,7 @@ SEED = {
     "all-ack": 0,
     "destination-acks": 3,
     "durable-ack": 3,
-    "wait-for-stores": 28,
+    "wait-for-stores": 17,
     "owner-by-proof": 4,
     "fence": 6,
     "told-when-safe": 149,

@@ -136,7 +136,9 @@ class watched:  # noqa: N801 - used like a function
             self._thread.join(timeout=5)
         self._context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
         if kind is None and self._progress is not nothing:
-            self._tell(*(2 * (self._tasks,) if self._tasks else self._done()))
+            # Spark's own count is late: all are done.
+            tasks = self._tasks or self._done()[1]
+            self._tell(tasks, tasks)
 
     def _watch(self) -> None:
         while not self._over.wait(POLL_S):
