@@ -29,7 +29,7 @@ from holdfast.spark.pipeline.export import (
     plan_shares,
 )
 from holdfast.spark.pipeline.manifest import BadExport, FileInfo, MapInfo, file_of, hex_digest
-from holdfast.spark.pipeline.restore import Restorer, Written, _targets, judge, plan_parts
+from holdfast.spark.pipeline.restore import Restorer, Written, _Holdings, _targets, judge, plan_parts
 from holdfast.spark.pipeline.verify import cells_of, numbers_of, read_batches, read_file
 from holdfast.spark.source.options import Options
 from holdfast.wire.own import Mark
@@ -361,6 +361,11 @@ def test_holdings_wait_for_a_primary(cluster: MemoryCluster, client: Client) -> 
     load(client, "m", 310)
     held = read_holdings(client, range(31), ["m", "nothing"], timeout_s=5)
     assert (held["m"].entries, held["m"].updates, held["nothing"]) == (310, 310, Holding())
+    options = Options.parse({"address": cluster.addresses(), "map": "any", "timeout": "5"})
+    asked = [_Holdings(options, (), ("m",))(range(part, 31, 2)) for part in range(2)]
+    rows = [row for batches in asked for batch in batches for row in batch.to_pylist()]
+    sums = [Holding(row["updates"], row["entries"], int(row["digest"], 16)) for row in rows]
+    assert sums[0] + sums[1] == held["m"]
     serving: list[Any] = cluster.owner(3).lane.serving
     serving[3] = None
     with pytest.raises(NotReady, match=r"1 partitions are not served for 0\.05 s, partition 3 first"):

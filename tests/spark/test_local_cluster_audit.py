@@ -72,6 +72,8 @@ def test_an_audit_in_executors_while_a_member_is_killed(java: None, tmp_path: Pa
             job.kill()
             job.wait()
             log.close()
+            if job.stdout is not None:
+                job.stdout.close()
     assert [each["differs"] for each in told] == [0] * len(told)
     assert told[-1]["sound"], told
     assert told[-1]["copies"] == 31

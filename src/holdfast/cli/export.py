@@ -33,6 +33,10 @@ class _Exports(click.Group):
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.commands["run"].format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
 
 @click.group(
     cls=_Exports,
@@ -50,7 +54,7 @@ def export() -> None:
       holdfast export flights airports --to /backup/flights --decoded
       holdfast export verify /backup/monday
 
-    `holdfast export run --help` shows the options. `verify` needs no cluster. A map named `verify` is given after --to.
+    `verify` needs no cluster. A map named `verify` is given after --to.
 
     Exit status: 0 done, or (verify) all as written; 1 failed, or damaged; 2 the call is wrong.
     """

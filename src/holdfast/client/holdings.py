@@ -74,16 +74,21 @@ def read_holdings(
 
     Each partition is asked at a moment of its own. Raises NotReady when one is not served until the timeout.
     """
-    found = {name: Holding() for name in maps}
-    left = list(partitions)
+    wanted = list(partitions)
+    return {name: _read_holding(client, wanted, name, timeout_s) for name in maps}
+
+
+def _read_holding(client: Client, partitions: list[int], name: str, timeout_s: float) -> Holding:
+    found = Holding()
+    left = partitions
     deadline = time.monotonic() + timeout_s
-    only = maps[0] if len(maps) == 1 else None
     for delay in delays():
-        for digest in _ask_primaries(client, left, only):
-            left.remove(digest.partition)
+        served: set[int] = set()
+        for digest in _ask_primaries(client, left, name):
+            served.add(digest.partition)
             for held in digest.maps:
-                if held.map in found:
-                    found[held.map] += Holding(held.counter, held.entries, held.digest)
+                found += Holding(held.counter, held.entries, held.digest)
+        left = [partition for partition in left if partition not in served]
         if not left:
             return found
         if time.monotonic() + delay > deadline:
@@ -94,8 +99,8 @@ def read_holdings(
     raise AssertionError("delays never end")
 
 
-def _ask_primaries(client: Client, partitions: list[int], only: str | None) -> list[own.PartitionDigest]:
-    """What those say of these partitions that serve them now."""
+def _ask_primaries(client: Client, partitions: list[int], name: str) -> list[own.PartitionDigest]:
+    """What those say of the map in these partitions that serve them now."""
     try:
         table = client.table()
     except PASSING:
@@ -105,5 +110,5 @@ def _ask_primaries(client: Client, partitions: list[int], only: str | None) -> l
         owner = table.owner(partition)
         if owner is not None:
             wanted.setdefault(owner, []).append(partition)
-    held, _ = ask_digests(client, wanted, only)
+    held, _ = ask_digests(client, wanted, name)
     return [digest for digest in held.values() if digest.serving]

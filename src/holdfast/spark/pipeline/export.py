@@ -26,11 +26,12 @@ import pyarrow.parquet as pq
 
 from holdfast import __version__
 from holdfast.client.blocking import Client
+from holdfast.client.copies import CANNOT_ASK
 from holdfast.client.cuts import Cut, end_cut, hold_cut, scan_cut, take_cut
 from holdfast.client.holdings import map_names
 from holdfast.config.schema import INTERNAL
 from holdfast.core.store.digest import batch_digest
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import ConfigError, HoldfastError, NotReady
 from holdfast.spark.jobs import TASKS_PER_SLOT, Counted, Show, nothing, run, slots
 from holdfast.spark.pipeline.columns import Columns
 from holdfast.spark.pipeline.manifest import (
@@ -162,6 +163,7 @@ def export(
     folder = Path(to).absolute()
     with parsed.client() as client:
         names = _names(client, maps, parsed.timeout_s)
+        hello = _hello(client)
         _prepare(folder)
         taken = datetime.now(UTC)
         internal = [SCHEMAS_MAP, COMPACT_SCHEMAS_MAP]
@@ -183,7 +185,6 @@ def export(
         finally:
             with suppress(HoldfastError):
                 end_cut(client, cut)
-        hello = client.to(next(iter(table.members))).hello
     written = _WRITTEN.rows(rows)
     _look(folder, written)
     manifest = Manifest(
@@ -219,6 +220,17 @@ def _names(client: Client, wanted: Sequence[str], timeout_s: float) -> list[str]
             hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known) or 'none'}"
             raise ConfigError(f"there is no map {name!r} with entries: {hint}")
     return list(dict.fromkeys(wanted))
+
+
+def _hello(client: Client) -> own.HelloOk:
+    """Which cluster this is, as the first member says that can be reached."""
+    silent: list[str] = []
+    for member in client.table().members:
+        try:
+            return client.to(member).hello
+        except CANNOT_ASK as why:
+            silent.append(str(why))
+    raise NotReady(f"no member answers: {'; '.join(silent)}")
 
 
 def _prepare(folder: Path) -> None:

@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from holdfast.client.blocking import Client, PutCount
 from holdfast.client.holdings import Holding, read_holdings
-from holdfast.client.routing import Table
 from holdfast.config.schema import INTERNAL
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.digest import batch_digest
@@ -59,6 +58,8 @@ Verdict = Literal["equal", "undecided", "differs"]
 """`undecided`: somebody else has written, entries have ended meanwhile, or there were others before."""
 
 MAP_NAME_MAX = 256
+PARTITIONS_ASKED = 4096
+"""What so many partitions hold the driver asks for itself; of more, the tasks."""
 
 
 class RestoreFailed(HoldfastError):
@@ -154,10 +155,10 @@ def restore(
             if mode == "overwrite":
                 for to in names.values():
                     client.clear(to)
-            before = _holdings(spark, parsed, addresses, table, names, progress)
+            before = _holdings(spark, client, parsed, addresses, names, progress)
             _store_schemas(client, manifest, chosen, names)
             written = _write(spark, parsed, addresses, Path(folder).absolute(), chosen, names, progress)
-            after = _holdings(spark, parsed, addresses, client.table(), names, progress)
+            after = _holdings(spark, client, parsed, addresses, names, progress)
         except HoldfastError as failed:
             how = "" if mode == "append" else " with mode 'append'"
             raise RestoreFailed(
@@ -266,13 +267,17 @@ class _Holdings:
 
 def _holdings(
     spark: SparkSession,
+    client: Client,
     options: Options,
     addresses: tuple[str, ...],
-    table: Table,
     names: Mapping[str, str],
     progress: Show,
 ) -> dict[str, Holding]:
     """What the grid holds of these maps, by their names there."""
+    table = client.table()
+    if len(table) <= PARTITIONS_ASKED:
+        partitions = range(len(table))
+        return read_holdings(client, partitions, list(names.values()), timeout_s=options.timeout_s)
     found = {to: Holding() for to in names.values()}
     work = _Holdings(options, addresses, tuple(names.values()))
     shares = table.shares(slots(spark))
