@@ -42,7 +42,8 @@ SETTLE_S = 120.0
 BYTES_TYPE = (-12).to_bytes(4, "big", signed=True)
 """Type id of byte arrays; 4 bytes of length follow."""
 PARTITIONS = (10_000, 100_000, 1_000_000)
-MEMBERS, COPIES = 1_000, 3
+MEMBERS, GROUPS, COPIES = 1_000, 20, 3
+SCENARIO = "join:50"
 HEAD = ["job", "rows /s", "MB/s", "seconds", "processor s", "against", "ratio", "by processor", "aim"]
 
 
@@ -259,7 +260,18 @@ def count_bytes(frame: object) -> int:
 
 def plans(spark: SparkSession) -> list[list[str]]:
     """Plans for a large cluster: seconds, by partitions."""
-    return []
+    from holdfast.spark.foresight.whatif import what_if
+
+    found = []
+    for count in PARTITIONS:
+        answer = what_if(spark, [SCENARIO], members=MEMBERS, groups=GROUPS, partitions=count, copies=COPIES)
+        figures = answer.find(SCENARIO)
+        click.echo(f"  what if, {count} partitions: {answer.seconds:.1f} s", err=True)
+        found.append(
+            [f"{count:,}", f"{answer.seconds:.1f}", f"{answer.cpu_s:.1f}", f"{count / answer.seconds:,.0f}"]
+            + [f"{figures.migrations:,}", "..".join(f"{held:,}" for held in figures.held)]
+        )
+    return found
 
 
 @click.command()
@@ -299,13 +311,37 @@ def main(rows: int, rounds: int, out: Path | None, *, with_plans: bool) -> None:
     click.echo(f"Written to {target}")
 
 
+PLANS_HEAD = [
+    "partitions",
+    "seconds",
+    "processor s of tasks",
+    "partitions /s",
+    "migrations",
+    "replicas a member",
+]
+METHOD = f"""
+Rows have a key of {KEY_BYTES} and a value of {VALUE_BYTES} bytes (byte arrays in their stored form, `valueFormat=binary`). All
+of it shares two cores: two members, Spark's JVM, its two Python workers. "Against" is the job of the same table that the
+ratio is held to, by time and by processor time. Plain pyarrow is two processes that start, connect, and wait for a signal
+before their time runs; Spark's jobs are timed whole, with their planning. "Push" and "load" lay out messages by the same
+code; a load also looks through all rows first (`rejects=fail`) and waits for the slower of its tasks. Processor seconds
+are those of the members, Spark and the plain processes together.
+"""
+
+
 def page(bench: Bench, figures: list[list[str]], rounds: int, load_average: float) -> str:
     """The part of the page."""
     rows = report.table(HEAD, bench.table())
-    return (
+    text = (
         f"## The pipeline\n\nMade by `python -m bench.pipeline`.\n\n{rows}\n\n"
-        f"* {bench.rows:,} rows, {rounds} rounds. {report.machine(load_average)}.\n"
+        f"* {bench.rows:,} rows, medians of {rounds} rounds. {report.machine(load_average)}.\n{METHOD}"
     )
+    if figures:
+        text += (
+            f"\n### What-if\n\n{MEMBERS:,} members in {GROUPS} groups, {COPIES} copies, `{SCENARIO}`, on `local[2]`:\n\n"
+            f"{report.table(PLANS_HEAD, figures)}\n"
+        )
+    return text
 
 
 if __name__ == "__main__":
