@@ -14,7 +14,7 @@ ARGS ?=
 # One meaning of text everywhere.
 export PYTHONUTF8 := 1
 
-.PHONY: help demo test check sim cuts matrix bench chaos powercut resize slow lock clean java node install
+.PHONY: help demo test check sim cuts matrix bench pipeline chaos powercut resize example slow lock clean java node install
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ matrix: install ## Every single fault of a migration at every packet (ARGS="--pa
 bench: install ## Measure, against redis-server where it is installed; writes docs/performance.md
 	@$(BIN)/python -m bench $(ARGS)
 
+pipeline: install java ## Measure the Spark pipeline beside plain pyarrow; writes docs/performance.md (ARGS="--rows 1000000")
+	@$(BIN)/python -m bench.pipeline $(ARGS)
+
 chaos: install ## Kill members of a real cluster under load, again and again (ROUNDS=20)
 	@$(BIN)/holdfast chaos --rounds $(or $(ROUNDS),20) $(ARGS)
 
@@ -53,6 +56,9 @@ powercut: install ## Kill all members of a real cluster at once under load, and 
 
 resize: install ## Grow and shrink a real cluster under load, with crashes, again and again (ROUNDS=10)
 	@$(BIN)/holdfast resize --rounds $(or $(ROUNDS),10) $(ARGS)
+
+example: install java ## A feature store: Parquet, a map, a Hazelcast client, a stream, an export (ARGS="--seconds 20")
+	@$(BIN)/python examples/feature_store.py $(ARGS)
 
 slow: install java node ## The tests that take long
 	@$(BIN)/python -m pytest -q -m "slow" $(ARGS)

@@ -160,7 +160,9 @@ def run(spark: SparkSession, address: str, folder: Path, customers: int, seconds
     held = pd.read_parquet(exported / "tables" / f"map={MAP}")
     expected = replayed(spark, first, changed)
     exact = {row.customer: (row.visits, row.spent, row.country) for row in held.itertuples()}
-    different = sum(exact.get(key) != value for key, value in expected.items()) + len(exact.keys() - expected.keys())
+    different = sum(exact.get(key) != value for key, value in expected.items()) + len(
+        exact.keys() - expected.keys()
+    )
     updates = sum(value[0] >= 1000 for value in expected.values())
     print(f"   {len(exact)} customers exported, {updates} of them updated by the stream, {different} differ")
     return 0 if not different and updates and not server.missing and len(exact) == customers else 1
