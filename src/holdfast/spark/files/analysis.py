@@ -321,10 +321,15 @@ def _text(report: Report) -> Iterator[str]:
     if not rows:
         yield "  nothing"
         return
-    cells = [list(rows[0])] + [
-        [f"{cell:,}" if isinstance(cell, int) else str("" if cell is None else cell) for cell in row.values()]
-        for row in rows
-    ]
+    cells = [list(rows[0])] + [[_cell(value) for value in row.values()] for row in rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
     for row in cells:
         yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -146,6 +146,8 @@ class WhatIf:
     figures: tuple[Figures, ...]
     seconds: float
     tasks: int
+    cpu_s: float = field(default=0.0, compare=False)
+    """Processor time of all tasks."""
 
     def find(self, scenario: str, step: int = 0, strategy: str = ARRANGE) -> Figures:
         """One step's figures. Raises KeyError."""
@@ -245,7 +247,8 @@ def what_if(
     found = jobs.run(spark, shares, work, blocks.DDL, title="what if", progress=progress, counted=counted)
     network, hazards = network or Network(), hazards or Hazards(Failures(MTBF_S))
     figures = summed(question, found, network, hazards, strategies)
-    return WhatIf(question, network, hazards, figures, time.monotonic() - began, len(shares))
+    cpu_s = (pc.sum(found["cpu_us"]).as_py() or 0) / 1e6
+    return WhatIf(question, network, hazards, figures, time.monotonic() - began, len(shares), cpu_s)
 
 
 def moves(spark: SparkSession, question: Question, strategies: Sequence[str] = (ARRANGE,)) -> DataFrame:
@@ -412,7 +415,10 @@ def as_text(result: WhatIf) -> Iterator[str]:
         if each.step != NOW:
             yield from (f"    {line}" for line in _change_text(each))
         yield from (f"    {line}" for line in _state_text(each))
-    yield f"\nworked out by {result.tasks} tasks in {time_text(result.seconds)}"
+    yield (
+        f"\nworked out by {result.tasks} tasks in {time_text(result.seconds)}, "
+        f"with {result.cpu_s:,.1f} s of processor time"
+    )
 
 
 def _change_text(told: Figures) -> Iterator[str]:
