@@ -10,6 +10,7 @@ PIP := $(BIN)/pip --disable-pip-version-check
 NODE_TESTS := tests/interop/node
 
 WORKERS ?= 0
+TEST_WORKERS ?= 2
 ARGS ?=
 # One meaning of text everywhere.
 export PYTHONUTF8 := 1
@@ -22,8 +23,8 @@ help: ## Show what can be made
 demo: install java ## Show the main job: Spark, four members, a crash, joins, a drain, an audit (ARGS="--rows 10000")
 	@$(BIN)/holdfast demo $(ARGS)
 
-test: install java node ## Run the test suite (ARGS="-k name")
-	@$(BIN)/python -m pytest -q $(ARGS)
+test: install java node ## Run the test suite on two cores (ARGS="-k name"; TEST_WORKERS=0 for one after the other)
+	@$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadgroup $(ARGS)
 
 check: install java node ## Style, types, layers, house rules, then all tests
 	$(BIN)/ruff format --check .
@@ -31,7 +32,7 @@ check: install java node ## Style, types, layers, house rules, then all tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/test_house.py
-	$(BIN)/python -m pytest -q --ignore=tests/test_house.py $(ARGS)
+	$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadgroup --ignore=tests/test_house.py $(ARGS)
 
 sim: install ## A campaign of simulated clusters, faults of network and disks (SEEDS=500 or SEEDS=100..199, WORKERS=2)
 	@$(BIN)/holdfast simulate --seeds $(or $(SEEDS),500) --workers $(WORKERS) $(ARGS)

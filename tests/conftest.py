@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("quick", max_examples=60, deadline=None, derandomize=True)
@@ -15,3 +16,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 # A test must not change with whoever runs it: settings in the environment are for members that people start.
 for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
     del os.environ[name]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where several processes share the tests (`make test`): those of one file stay together, for they share what they
+    start; and those that share the Spark session.
+    """
+    for item in items:
+        shares_spark = "spark" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("spark" if shares_spark else str(item.path)))

@@ -81,6 +81,7 @@ LONG = (
     "copy-backup",
     "shift-up-owner",
     "shift-down-owner",
+    "shift-up-empty",
 )
 """Forms that take long: every eighth case is played here, all of them by `make slow` and `make matrix`."""
 SAMPLE = 8
