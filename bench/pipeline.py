@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,7 +144,7 @@ class Bench:
             "load frame": Job("load of a DataFrame (`df.write`)", "push", 0.8),
             "pull": Job("plain pyarrow pulls, two processes"),
             "read": Job("read, every row into Spark (`spark.read`, noop sink)", "pull", 0.8),
-            "table": Job("read, worked on in Arrow (`table(spark, …)`)", "pull", 0.8),
+            "table": Job("read, worked on where it is pulled (`map_batches`)", "pull", 0.8),
             "parquet": Job("Spark: Parquet to Parquet (zstd)"),
             "export": Job("export at a cut (zstd)", "parquet", 0.7),
             "audit": Job("audit: rows of copies compared"),
@@ -181,7 +181,7 @@ class Bench:
         from holdfast.spark.pipeline.audit import audit
         from holdfast.spark.pipeline.export import export
         from holdfast.spark.pipeline.load import load
-        from holdfast.spark.pipeline.tables import table
+        from holdfast.spark.pipeline.tables import map_batches
 
         source = str(self.file)
         options = {"address": self.address, "valueFormat": "binary"}
@@ -206,7 +206,12 @@ class Bench:
         self.time("pull", lambda: plain("pull", self.address))
         reader = spark.read.format("holdfast").options(**options)
         self.time("read", lambda: reader.load(MAP).write.format("noop").mode("overwrite").save())
-        self.time("table", lambda: count_bytes(table(spark, MAP, address=self.address, valueFormat="binary")))
+        self.time(
+            "table",
+            lambda: map_batches(
+                spark, MAP, count_bytes, "size long", address=self.address, valueFormat="binary"
+            ).toArrow(),
+        )
         copy, exported = self.folder / "copy", self.folder / "export"
         self.time(
             "parquet",
@@ -243,19 +248,10 @@ class Bench:
         return found
 
 
-def count_bytes(frame: object) -> int:
-    """Bytes of all keys and values, counted in the workers."""
-    from pyspark.sql import DataFrame
-
-    assert isinstance(frame, DataFrame)
-
-    def work(batches):  # type: ignore[no-untyped-def]
-        size = 0
-        for batch in batches:
-            size += sum(column.nbytes for column in batch.columns)
-        yield pa.RecordBatch.from_pydict({"size": [size]})
-
-    return int(frame.mapInArrow(work, "size bigint").groupBy().sum().collect()[0][0])
+def count_bytes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Bytes of all keys and values."""
+    size = sum(column.nbytes for batch in batches for column in batch.columns)
+    yield pa.RecordBatch.from_pydict({"size": [size]})
 
 
 def plans(spark: SparkSession) -> list[list[str]]:
@@ -268,8 +264,14 @@ def plans(spark: SparkSession) -> list[list[str]]:
         figures = answer.find(SCENARIO)
         click.echo(f"  what if, {count} partitions: {answer.seconds:.1f} s", err=True)
         found.append(
-            [f"{count:,}", f"{answer.seconds:.1f}", f"{answer.cpu_s:.1f}", f"{count / answer.seconds:,.0f}"]
-            + [f"{figures.migrations:,}", "..".join(f"{held:,}" for held in figures.held)]
+            [
+                f"{count:,}",
+                f"{answer.seconds:.1f}",
+                f"{answer.cpu_s:.1f}",
+                f"{count / answer.seconds:,.0f}",
+                f"{figures.migrations:,}",
+                "..".join(f"{held:,}" for held in figures.held),
+            ]
         )
     return found
 
@@ -320,12 +322,12 @@ PLANS_HEAD = [
     "replicas a member",
 ]
 METHOD = f"""
-Rows have a key of {KEY_BYTES} and a value of {VALUE_BYTES} bytes (byte arrays in their stored form, `valueFormat=binary`). All
-of it shares two cores: two members, Spark's JVM, its two Python workers. "Against" is the job of the same table that the
-ratio is held to, by time and by processor time. Plain pyarrow is two processes that start, connect, and wait for a signal
-before their time runs; Spark's jobs are timed whole, with their planning. "Push" and "load" lay out messages by the same
-code; a load also looks through all rows first (`rejects=fail`) and waits for the slower of its tasks. Processor seconds
-are those of the members, Spark and the plain processes together.
+Rows have a key of {KEY_BYTES} and a value of {VALUE_BYTES} bytes: byte arrays in their stored form (`binary`).
+All of it shares two cores: two members, Spark's JVM, its two Python workers. "Against" is the job of the same table
+that the ratio is held to, by time and by processor time. Plain pyarrow is two processes that start, connect, and wait
+for a signal before their time runs; Spark's jobs are timed whole, with their planning. "Push" and "load" lay out
+messages by the same code; a load also looks through all rows first (`rejects=fail`) and waits for the slower of its
+tasks. Processor seconds are those of the members, Spark and the plain processes together.
 """
 
 
@@ -338,7 +340,8 @@ def page(bench: Bench, figures: list[list[str]], rounds: int, load_average: floa
     )
     if figures:
         text += (
-            f"\n### What-if\n\n{MEMBERS:,} members in {GROUPS} groups, {COPIES} copies, `{SCENARIO}`, on `local[2]`:\n\n"
+            f"\n### What-if\n\n{MEMBERS:,} members in {GROUPS} groups, {COPIES} copies, `{SCENARIO}`, "
+            "on `local[2]`:\n\n"
             f"{report.table(PLANS_HEAD, figures)}\n"
         )
     return text

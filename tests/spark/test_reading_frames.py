@@ -6,6 +6,7 @@ import csv
 import json
 import subprocess
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -20,12 +21,13 @@ from holdfast.wire import own
 
 pytest.importorskip("pyspark")
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.spark import jobs
 from holdfast.spark.failures import JobFailed, in_our_words
 from holdfast.spark.pipeline.extract import extract
-from holdfast.spark.pipeline.tables import How, join_maps, one_cut, table
+from holdfast.spark.pipeline.tables import How, join_maps, map_batches, one_cut, table
 from holdfast.spark.rows.stored import json_data, string_data
 
 if TYPE_CHECKING:
@@ -178,6 +180,24 @@ def test_a_table_is_what_the_source_reads(
     assert table(spark, "m", address=address, limit=5).count() == 5
     with pytest.raises(ConfigError, match="there is no column 'x'; the columns are id, word, part"):
         table(spark, "m", address=address, where={"x": 1})
+
+
+def test_rows_are_worked_on_where_they_are_pulled(spark: SparkSession, cluster: MemoryCluster) -> None:
+    write(cluster, numbers(spark))
+    address = cluster.addresses()
+
+    def totals(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            counted = pa.Table.from_batches([batch]).group_by("part").aggregate([("id", "sum")])
+            yield from counted.to_batches()
+
+    into = f"part {dict(read(spark, cluster).dtypes)['part']}, id_sum long"
+    sums = map_batches(spark, "m", totals, into, address=address, columns=["part", "id"], cut=True)
+    found = {row[0]: row[1] for row in sums.groupBy("part").sum("id_sum").collect()}
+    assert found == {row[0]: row[1] for row in numbers(spark).groupBy("part").sum("id").collect()}
+    assert len(found) > 1
+    with pytest.raises(ConfigError, match="no column 'x'"):
+        map_batches(spark, "m", totals, into, address=address, columns=["x"])
 
 
 def test_several_maps_are_read_at_one_cut(spark: SparkSession, cluster: MemoryCluster) -> None:

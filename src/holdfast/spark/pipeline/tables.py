@@ -12,7 +12,7 @@ Spark cannot do that by itself with any Python data source, as those cannot say 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -84,13 +84,9 @@ def table(
     `cut`: a cut to read at (`one_cut`), or whether to take one now. `options`: those of the data source. Raises
     ConfigError.
     """
-    given = cut if isinstance(cut, Cut) else None
-    if cut is True:
-        options["cut"] = True
-    parsed = parse_options(map_name, address, columns, options)
-    known = known_columns(parsed) if schema is None else reading(parsed, schema, None)
+    parsed, known = _opened(map_name, address, columns, schema, cut, options)
     filters = _filters(known.struct, where or {})
-    shares = plan_shares(parsed, known, filters, cut=given, tasks=_tasks(spark))
+    shares = plan_shares(parsed, known, filters, cut=_given(cut), tasks=_tasks(spark))
 
     def work(share: Share) -> Iterator[pa.RecordBatch]:
         return share_batches(parsed, known, share)
@@ -104,6 +100,51 @@ def table(
         elif isinstance(one, EqualTo):
             frame = frame.where(frame[_quoted(one.attribute[0])] == one.value)
     return frame
+
+
+def map_batches(
+    spark: SparkSession,
+    map_name: str,
+    function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    into: str,
+    *,
+    address: str,
+    columns: Sequence[str] = (),
+    schema: StructType | None = None,
+    cut: Cut | bool = False,
+    **options: object,
+) -> DataFrame:
+    """What `function` makes of a map's rows, in the workers that pull them: only what it yields goes to Spark.
+
+    It is given the record batches of one share of the partitions after the other, and yields batches with the columns
+    `into` (Spark's DDL): sums, samples, model scores. Otherwise like `table`. Raises ConfigError.
+    """
+    parsed, known = _opened(map_name, address, columns, schema, cut, options)
+    shares = plan_shares(parsed, known, [], cut=_given(cut), tasks=_tasks(spark))
+
+    def work(share: Share) -> Iterator[pa.RecordBatch]:
+        return function(share_batches(parsed, known, share))
+
+    if not shares:
+        return spark.createDataFrame([], into)
+    return jobs.plan(spark, shares, work, into)
+
+
+def _opened(
+    map_name: str,
+    address: str,
+    columns: Sequence[str],
+    schema: StructType | None,
+    cut: Cut | bool,
+    options: Mapping[str, object],
+) -> tuple[Options, Reading]:
+    more = {**options, "cut": True} if cut is True else options
+    parsed = parse_options(map_name, address, columns, more)
+    return parsed, known_columns(parsed) if schema is None else reading(parsed, schema, None)
+
+
+def _given(cut: Cut | bool) -> Cut | None:
+    return cut if isinstance(cut, Cut) else None
 
 
 def _tasks(spark: SparkSession) -> int:
