@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 
 import pytest
-from tests.server.memory_cluster import MemoryCluster
+from tests.server.memory_cluster import MemoryCluster, MemoryMember
 
 from holdfast.client import cuts as under_test
 from holdfast.client.blocking import Client
 from holdfast.client.cuts import Cut, end_cut, hold_cut, scan_cut, take_cut
+from holdfast.client.routing import Table
 from holdfast.core.machine import SECOND
 from holdfast.core.placement.key import partition_of
-from holdfast.errors import CutLost, NotReady
+from holdfast.core.replication.cuts import LOOKED_AT_MAX
+from holdfast.errors import ConfigError, CutLost, NotReady
+from holdfast.server import cuts as server_cuts
+from holdfast.server.grid import Grid
 from holdfast.wire import own
 from holdfast.wire.values import to_stored
 
@@ -31,6 +37,20 @@ def client(cluster: MemoryCluster) -> Iterator[Client]:
     with Client(cluster.addresses(), timeout_s=5) as found:
         found.put_columns("m", KEYS, [to_stored(1)] * len(KEYS))
         yield found
+
+
+@contextmanager
+def noted(cluster: MemoryCluster, note: Callable[[own.Cut], None]) -> Iterator[None]:
+    """Every question for a cut is told to `note`, on the members' thread, before it is answered."""
+    make = server_cuts.make
+
+    def told(grid: Grid, question: own.Cut, say: Callable[[own.Answer], None]) -> None:
+        note(question)
+        make(grid, question, say)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server_cuts, "make", told)
+        yield
 
 
 def read(client: Client, cut: Cut, name: str = "m", **more: bool) -> dict[bytes, bytes]:
@@ -125,6 +145,142 @@ def test_leases_end_and_are_renewed(cluster: MemoryCluster, client: Client) -> N
     other = take_cut(client, ["m"])
     end_cut(client, other)
     assert cluster.do(lambda: [len(member.cuts) for member in cluster.members]) == [0, 0, 0]
+
+
+def test_members_are_asked_for_few_marks_at_a_time(cluster: MemoryCluster, client: Client) -> None:
+    asked: list[int] = []
+
+    def note(question: own.Cut) -> None:
+        asked.append(len(question.maps) * len(question.partitions))
+
+    with noted(cluster, note):
+        cut = take_cut(client, ["m", *(f"n{number}" for number in range(150)), "m"])
+    assert len(cut.marks) == 151 * 31
+    assert max(asked) <= own.CUT_MARKS_MAX < sum(asked)
+    assert read(client, cut) == BEFORE
+    with pytest.raises(ConfigError, match="at most 1024 maps"):
+        take_cut(client, [f"n{number}" for number in range(own.CUT_MAPS_MAX + 1)])
+    assert take_cut(client, []).marks == {}
+
+
+def test_as_many_maps_as_there_may_be_are_cut_one_partition_at_a_time(
+    cluster: MemoryCluster, client: Client
+) -> None:
+    maps = ["m", *(f"n{number}" for number in range(own.CUT_MAPS_MAX - 1))]
+    raw = [to_stored("x")]
+
+    def fill() -> None:
+        for name in maps[1:]:
+            cluster.owner(0).lane.set(cluster.owner(0).held[0], name, raw[0], raw[0], 0, 0, 0)
+
+    cluster.do(fill)
+    cut = take_cut(client, maps, partitions=[0, 1])
+    assert len(cut.marks) == 2 * len(maps)
+    assert hold_cut(client, cut, 60) == len([mark for mark in cut.marks.values() if mark.counter]) > 1000
+
+
+def test_what_was_too_much_for_one_question_is_asked_for_again(
+    cluster: MemoryCluster, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill() -> None:
+        for partition in range(31):
+            held = cluster.owner(partition).held[partition].open("m")
+            for number in range(LOOKED_AT_MAX // 4):
+                held.store(b"k%d" % number, b"", 60_000, 0, 0, 0)
+
+    cluster.do(fill)
+    monkeypatch.setattr(under_test, "delays", lambda: iter(()))  # at once, without a pause
+    cut = take_cut(client, ["m"])
+    assert len(cut.marks) == 31
+    assert cut.entries("m") == len(KEYS) + 31 * (LOOKED_AT_MAX // 4)
+
+
+def test_what_was_cut_first_is_still_kept_when_the_last_is(cluster: MemoryCluster, client: Client) -> None:
+    asked: list[int] = []
+    owner = cluster.owner(3)
+    serving = owner.lane.serving[3]
+    owner.lane.serving[3] = None
+
+    def note(question: own.Cut) -> None:
+        if 3 not in question.partitions:
+            return
+        asked.append(3)
+        if len(asked) == 2:
+            # Everybody has been busy for longer than the lease.
+            for member in cluster.members:
+                member.now += SECOND
+                member.cuts.sweep()
+                assert member.cuts.pins == 0
+            owner.lane.serving[3] = serving
+
+    with noted(cluster, note):
+        cut = take_cut(client, ["m"], lease_s=0.02)
+    client.put_columns("m", KEYS, [to_stored(2)] * len(KEYS))
+    assert read(client, cut) == BEFORE
+    assert len(asked) >= 2
+
+
+def test_all_marks_are_held_and_looked_after_few_at_a_time(cluster: MemoryCluster, client: Client) -> None:
+    maps = [f"n{number}" for number in range(15)]
+
+    def fill() -> None:
+        for partition in range(31):
+            owner = cluster.owner(partition)
+            for name in maps:
+                owner.lane.set(owner.held[partition], name, b"k" * 12, b"v" * 12, 0, 0, 0)
+
+    cluster.do(fill)
+    cut = take_cut(client, maps)
+    assert hold_cut(client, cut, 60) == 31 * len(maps)
+    assert min(
+        len({mark.partition for mark in cut.marks.values() if holder in mark.holders})
+        for holder in cut.holders
+    ) > own.CUT_MARKS_MAX // len(maps), "more than one question for each of them"
+
+
+def test_a_cut_that_nobody_can_look_after_is_looked_after_again(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = client.known_table
+    asked: list[int] = []
+
+    def known_table() -> Table:
+        asked.append(1)
+        if len(asked) in {2, 3}:
+            time.sleep(0.03)  # longer than a quarter of the lease
+            raise NotReady("nobody says who owns what")
+        return tables()
+
+    monkeypatch.setattr(client, "known_table", known_table)
+    asked_owners = under_test._Taking._ask_each
+
+    def slow(taking: under_test._Taking, waiting: dict[str, list[int]]) -> str:
+        why = asked_owners(taking, waiting)
+        time.sleep(0.03)
+        return why
+
+    monkeypatch.setattr(under_test._Taking, "_ask_each", slow)
+    cut = take_cut(client, ["m"], lease_s=0.1)
+    assert len(asked) > 3
+    assert read(client, cut) == BEFORE
+
+
+def test_what_a_holder_keeps_of_other_moments_does_not_count(cluster: MemoryCluster, client: Client) -> None:
+    cut = take_cut(client, ["m"])
+    partition = next(mark.partition for mark in cut.marks.values() if mark.counter)
+    client.put_columns("m", KEYS, [to_stored(2)] * len(KEYS))
+
+    def spoil(members: list[MemoryMember]) -> None:
+        for member in members:
+            if partition in member.held:
+                member.cuts.keep(cut.id, partition, member.held[partition].maps["m"], 60_000)
+
+    owner = cluster.owner(partition)
+    cluster.do(lambda: spoil([owner]))
+    assert hold_cut(client, cut, 60) == sum(1 for mark in cut.marks.values() if mark.counter)
+    cluster.do(lambda: spoil(cluster.members))
+    with pytest.raises(CutLost, match=f"of 1 of .* marks, first map 'm' in partition {partition}, nobody"):
+        hold_cut(client, cut, 60)
 
 
 def test_what_cannot_be_had_in_time_is_said_and_nothing_is_left(

@@ -12,7 +12,8 @@ from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
 from tests.server.test_session import COUNT, KEY, at, keys_of, owned, text
 
 from holdfast.core.machine import MILLISECOND
-from holdfast.server.scanning import FIELDS_MAX, PROJECTED_ROWS_MAX, projection
+from holdfast.core.replication.cuts import LOOKED_AT_MAX
+from holdfast.server.scanning import FIELDS_MAX, PROJECTED_BYTES_MAX, PROJECTED_ROWS_MAX, projection
 from holdfast.wire import own
 from holdfast.wire.values import from_stored, to_stored
 
@@ -40,9 +41,10 @@ def stored(document: str) -> bytes:
 def rows(wire: Wire, partition: int, **more: Any) -> dict[bytes, bytes]:
     page = wire.ask(own.Scan, "m", partition, **more)
     assert isinstance(page, own.Page), page
+    scan = page.id
     found = dict(zip(*page.columns.split(), strict=True))
     while page.more:
-        page = wire.ask(own.NextPage, wire.number if not found else page.id)
+        page = wire.ask(own.NextPage, scan)
         found |= dict(zip(*page.columns.split(), strict=True))
     return found
 
@@ -115,6 +117,24 @@ def test_pages_with_fields_are_short_and_those_without_values_are_not(
     assert (page.columns.rows, page.more) == (PROJECTED_ROWS_MAX, True)
     page = wire.ask(own.Scan, "m", partition, fields=NOTHING)
     assert (page.columns.rows, page.more) == (PROJECTED_ROWS_MAX + 5, False)
+
+
+def test_pages_with_fields_look_into_so_many_bytes(member: MemoryMember, wire: Wire) -> None:
+    partition = owned(member)[0]
+    copy = member.held[partition]
+    keys = keys_of(partition, 50)
+    for number, key in enumerate(keys):
+        member.lane.set(copy, "m", key, to_stored({"a": number, "b": "x" * 100_000}), 0, 0, 0)
+    page = wire.ask(own.Scan, "m", partition, fields=["a"])
+    assert (page.columns.rows, page.more) == (PROJECTED_BYTES_MAX // 100_000 + 1, True)
+    page = wire.ask(own.Scan, "m", partition, fields=NOTHING)
+    assert page.columns.rows == 50, "nothing is looked into"
+    assert rows(wire, partition, fields=["a"]) == {
+        key: to_stored({"a": number}) for number, key in enumerate(keys)
+    }
+    member.lane.set(copy, "n", keys[0], to_stored({"b": "x" * (PROJECTED_BYTES_MAX + 1)}), 0, 0, 0)
+    page = wire.ask(own.Scan, "n", partition, fields=["a"])
+    assert (page.columns.rows, page.more) == (1, False), "a page has one row at least"
 
 
 def test_a_scan_of_some_keys(member: MemoryMember, wire: Wire) -> None:
@@ -202,3 +222,71 @@ def test_a_member_that_keeps_many_cuts_begins_no_more(member: MemoryMember, wire
     fault = wire.ask(own.Cut, CUT, ["m"], partitions, 1000)
     assert (fault.kind, "64 cuts" in fault.detail) == (own.FaultKind.NOT_READY, True)
     assert isinstance(wire.ask(own.Cut, bytes(16), ["m"], partitions, 1000), own.CutMade)
+    other = member.world.members[1]
+    backup = Wire.to(other)
+    backup.hello()
+    assert len(other.cuts) == 64, "as a backup"
+    assert isinstance(backup.ask(own.Cut, CUT, ["m"], owned(other), 1000), own.CutMade)
+
+
+DAY_MS = 24 * 3600 * 1000
+
+
+@pytest.mark.parametrize(
+    ("maps", "partitions", "lease_ms", "words"),
+    [
+        ([f"m{number}" for number in range(own.CUT_MAPS_MAX + 1)], [], 1000, "1 to 1024 maps"),
+        ([f"m{number}" for number in range(own.CUT_MARKS_MAX // 4)], [0] * 5, 1000, "maps times partitions"),
+        (["m"], [0] * (own.CUT_MARKS_MAX + 1), 1000, "256 partitions at most"),
+        ([], [0], 1000, "1 to 1024 maps"),
+        (["m", ""], [0], 1000, "1 to 256 characters"),
+        (["m", "n" * 257], [0], 1000, "1 to 256 characters"),
+        (["m"], [0], DAY_MS + 1, "lease"),
+    ],
+)
+def test_a_question_for_a_cut_is_bounded(
+    wire: Wire, member: MemoryMember, maps: list[str], partitions: list[int], lease_ms: int, words: str
+) -> None:
+    fault = wire.ask(own.Cut, CUT, maps, partitions, lease_ms)
+    assert isinstance(fault, own.Fault), fault
+    assert (fault.kind, words in fault.detail) == (own.FaultKind.MALFORMED, True), fault.detail
+    assert len(member.cuts) == 0
+
+
+def test_a_question_for_a_cut_may_be_as_large_as_that(wire: Wire, member: MemoryMember) -> None:
+    maps = [f"m{number}" for number in range(own.CUT_MARKS_MAX // len(owned(member)))]
+    made = wire.ask(own.Cut, CUT, maps, owned(member), DAY_MS)
+    assert isinstance(made, own.CutMade)
+    assert len(made.marks) == len(maps) * len(owned(member))
+    many = [f"m{number}" for number in range(own.CUT_MAPS_MAX)]
+    assert len(wire.ask(own.Cut, bytes(16), many, owned(member)[:1], DAY_MS).marks) == len(many)
+
+
+def test_a_cut_has_the_same_maps_whenever_it_is_asked_for(wire: Wire, member: MemoryMember) -> None:
+    partition = owned(member)[0]
+    fill(member, partition)
+    take(wire, partition)
+    fault = wire.ask(own.Cut, CUT, ["m", "n"], [partition], 1000)
+    assert (fault.kind, "other maps" in fault.detail) == (own.FaultKind.MALFORMED, True)
+    assert isinstance(wire.ask(own.Cut, CUT, ["m", "m"], [partition], 1000), own.CutMade)
+
+
+def test_a_member_tells_what_it_keeps_of_a_cut(wire: Wire, member: MemoryMember) -> None:
+    partition, other = owned(member)[:2]
+    fill(member, partition)
+    take(wire, partition)
+    assert wire.ask(own.HoldCut, CUT, 1000).kept == []
+    assert wire.ask(own.HoldCut, CUT, 1000, [partition, partition, other]).kept == [(partition, "m", 7, 1)]
+    assert wire.ask(own.HoldCut, CUT, 1000, [COUNT]).kind is own.FaultKind.MALFORMED
+    assert wire.ask(own.HoldCut, CUT, 1000, [0] * 257).kind is own.FaultKind.MALFORMED
+
+
+def test_what_a_client_asks_again_for_is_named(wire: Wire, member: MemoryMember) -> None:
+    partitions = owned(member)[:2]
+    for partition in partitions:
+        held = member.held[partition].open("m")
+        held.updates.next()
+        for number in range(LOOKED_AT_MAX // 2 + 1):
+            held.store(b"k%d" % number, b"", 60_000, 0, 0, 0)
+    made = wire.ask(own.Cut, CUT, ["m"], partitions, 60_000)
+    assert ([mark.partition for mark in made.marks], made.left) == (partitions[:1], partitions[1:])

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from holdfast.client.blocking import Client, pages_of
 from holdfast.client.connection import Broken, Connection
 from holdfast.client.routing import PASSING, delays
-from holdfast.errors import CutLost, HoldfastError, NotReady
+from holdfast.errors import ConfigError, CutLost, HoldfastError, NotReady
 from holdfast.wire import own
 from holdfast.wire.own import Mark
 
@@ -66,89 +66,144 @@ def take_cut(
 ) -> Cut:
     """Cut these maps through all partitions, or these: every member keeps its part until `lease_s` after its last use.
 
-    Returns when all sync backups keep it, too. Raises NotReady when that could not be had within `timeout` seconds (the
-    client's own, if left out).
+    Returns when all sync backups keep it, too, also those that were asked first. Raises NotReady when that could not be
+    had within `timeout` seconds (the client's own, if left out), ConfigError for more than `own.CUT_MAPS_MAX` maps.
+    `lease_s` is a day at most.
     """
-    cut = os.urandom(16)
+    names = list(dict.fromkeys(maps))
+    if len(names) > own.CUT_MAPS_MAX:
+        raise ConfigError(f"at most {own.CUT_MAPS_MAX} maps can be cut at the same moment, not {len(names)}")
     patience_s = client.timeout_s if timeout is None else timeout
-    deadline = time.monotonic() + patience_s
-    left = set(range(client.partition_count) if partitions is None else partitions)
-    marks: dict[tuple[str, int], Mark] = {}
-    wait = delays()
+    wanted = set(range(client.partition_count) if partitions is None else partitions) if names else set()
+    taking = _Taking(client, names, lease_s, wanted, time.monotonic() + patience_s)
     try:
-        while True:
-            why = _ask_owners(client, cut, list(maps), left, lease_s, marks)
-            if not left:
-                return Cut(cut, marks, lease_s)
-            delay = next(wait)
-            if time.monotonic() + delay > deadline:
-                raise NotReady(
-                    f"{len(left)} partitions, first {min(left)}, could not be cut for {patience_s:g} s: {why}"
-                )
-            time.sleep(delay)
-            client.refresh()
+        return taking.run(patience_s)
     except BaseException:
         with suppress(HoldfastError):
-            _hold(client, cut, 0)
+            _hold(client, taking.cut, 0, {}, 1)
         raise
 
 
-def _ask_owners(
-    client: Client,
-    cut: bytes,
-    maps: list[str],
-    left: set[int],
-    lease_s: float,
-    marks: dict[tuple[str, int], Mark],
-) -> str:
-    """Ask every owner at the same time. Takes what is cut out of `left`; answers why something is left."""
-    why = ""
-    try:
-        table = client.known_table()
-    except (Broken, *PASSING) as passing:
-        return str(passing)
-    by_owner: dict[str, list[int]] = {}
-    for partition in sorted(left):
-        owner = table.owner(partition)
-        if owner is None:
-            why = f"partition {partition} has no owner now"
-        else:
-            by_owner.setdefault(owner, []).append(partition)
-    posted: list[tuple[Connection, int]] = []
-    for owner, mine in by_owner.items():
+class _Taking:
+    """A cut on its way."""
+
+    def __init__(
+        self, client: Client, maps: list[str], lease_s: float, partitions: set[int], deadline_s: float
+    ) -> None:
+        self.cut = os.urandom(16)
+        self._client = client
+        self._maps = maps
+        self._lease_s = lease_s
+        self._lease_ms = _milliseconds(lease_s)
+        self._slice = max(1, own.CUT_MARKS_MAX // max(1, len(maps)))
+        """Partitions of one question: a member has little to do for each, and goes on with others in between."""
+        self._left = partitions
+        self._deadline_s = deadline_s
+        self._marks: dict[tuple[str, int], Mark] = {}
+        self._held_s = time.monotonic()
+        self._whole = True
+        """Whether nothing can have been forgotten yet."""
+
+    def run(self, patience_s: float) -> Cut:
+        """Ask until everything is cut and kept. Raises NotReady after so many seconds."""
+        wait = delays()
+        while True:
+            why = self._ask_owners()
+            if not self._left:
+                why = self._renew(last=True)
+            if not self._left and not why:
+                return Cut(self.cut, self._marks, self._lease_s)
+            delay = min(next(wait), self._lease_s / 4)
+            if time.monotonic() + delay > self._deadline_s:
+                what = f"{len(self._left)} partitions, first {min(self._left)}," if self._left else "maps"
+                raise NotReady(f"{what} could not be cut for {patience_s:g} s: {why}")
+            time.sleep(delay)
+            self._renew()
+            self._client.refresh()
+
+    def _ask_owners(self) -> str:
+        """Ask every owner for some partitions at a time, all owners at the same time; answers why something is left."""
+        why = ""
         try:
-            connection = client.to(owner)
-            question = own.Cut(connection.next_number(), cut, maps, mine, _milliseconds(lease_s))
-            connection.post(question)
+            table = self._client.known_table()
         except (Broken, *PASSING) as passing:
-            why = str(passing)
-        else:
-            posted.append((connection, question.id))
-    for connection, number in posted:
+            return str(passing)
+        waiting: dict[str, list[int]] = {}
+        for partition in sorted(self._left):
+            owner = table.owner(partition)
+            if owner is None:
+                why = f"partition {partition} has no owner now"
+            else:
+                waiting.setdefault(owner, []).append(partition)
+        while waiting:
+            why = self._ask_each(waiting) or why
+            self._renew()
+            if time.monotonic() > self._deadline_s:
+                return why or "the time was too short for all of them"
+        return why
+
+    def _ask_each(self, waiting: dict[str, list[int]]) -> str:
+        """Ask each of these owners for its next partitions, which are taken out of `waiting`."""
+        why = ""
+        posted: list[tuple[str, Connection, int]] = []
+        for owner, mine in list(waiting.items()):
+            some, waiting[owner] = mine[: self._slice], mine[self._slice :]
+            try:
+                connection = self._client.to(owner)
+                question = own.Cut(connection.next_number(), self.cut, self._maps, some, self._lease_ms)
+                connection.post(question)
+            except (Broken, *PASSING) as passing:
+                why = str(passing)
+                waiting[owner] = []
+            else:
+                posted.append((owner, connection, question.id))
+        for owner, connection, number in posted:
+            try:
+                made = connection.collect(number, own.CutMade)
+            except (Broken, *PASSING) as passing:
+                why = str(passing)
+                waiting[owner] = []
+                continue
+            waiting[owner] = made.left + waiting[owner]
+            if not made.known:
+                why = made.why or "a member cannot say whether its backups keep it"
+                continue
+            if made.moved:
+                why = f"partition {made.moved[0]} moved"
+            for mark in made.marks:
+                self._marks[mark.map, mark.partition] = mark
+                self._left.discard(mark.partition)
+        for owner in [owner for owner, mine in waiting.items() if not mine]:
+            del waiting[owner]
+        return why
+
+    def _renew(self, *, last: bool = False) -> str:
+        """When it is time, have those who were asked before keep their part; what they have forgotten is left again.
+
+        `last`: look once more if something may have been forgotten. Answers why something is left.
+        """
+        if time.monotonic() - self._held_s < self._lease_s / 4 and (self._whole or not last):
+            return ""
+        self._whole = False
         try:
-            made = connection.collect(number, own.CutMade)
+            lost = _lost(self._client, self.cut, self._marks.values(), self._lease_ms)
         except (Broken, *PASSING) as passing:
-            why = str(passing)
-            continue
-        if not made.known:
-            why = made.why or "a member cannot say whether its backups keep it"
-            continue
-        if made.moved:
-            why = f"partition {made.moved[0]} moved"
-        for mark in made.marks:
-            marks[mark.map, mark.partition] = mark
-            left.discard(mark.partition)
-    return why
+            return f"nobody can say whether it is still kept: {passing}"
+        self._held_s = time.monotonic()
+        for partition in {mark.partition for mark in lost}:
+            self._left.add(partition)
+            for name in self._maps:
+                self._marks.pop((name, partition), None)
+        return f"the lease of {self._lease_s:g} s ended before everything was cut" if lost else ""
 
 
 def hold_cut(client: Client, cut: Cut, lease_s: float) -> int:
     """Have every member keep the cut for so long from now on.
 
-    Answers how many marks still have somebody who keeps them. Raises CutLost when some have nobody any more.
+    Answers how many marks still have somebody who keeps them: all. Raises CutLost when some have nobody any more.
     """
-    kept = _hold(client, cut.id, _milliseconds(lease_s))
     marks = [mark for mark in cut.marks.values() if mark.counter]
-    lost = [mark for mark in marks if not any(kept.get(holder) for holder in mark.holders)]
+    lost = _lost(client, cut.id, marks, _milliseconds(lease_s))
     if lost:
         first = lost[0]
         raise CutLost(
@@ -161,23 +216,53 @@ def hold_cut(client: Client, cut: Cut, lease_s: float) -> int:
 def end_cut(client: Client, cut: Cut) -> None:
     """The cut is not wanted any more. Members that cannot be reached forget it when its lease ends."""
     with suppress(HoldfastError):
-        _hold(client, cut.id, 0)
+        _hold(client, cut.id, 0, {}, 1)
 
 
-def _hold(client: Client, cut: bytes, lease_ms: int) -> dict[str, int]:
-    """Tell all members; answers of how many marks those keep it that can be reached."""
+def _lost(client: Client, cut: bytes, marks: Iterable[Mark], lease_ms: int) -> list[Mark]:
+    """Renew the lease; answers the marks that none of their holders keeps."""
+    marks = [mark for mark in marks if mark.counter]
+    wanted: dict[str, dict[int, None]] = {}
+    for mark in marks:
+        for holder in mark.holders:
+            wanted.setdefault(holder, {})[mark.partition] = None
+    maps = len({mark.map for mark in marks})
+    kept = _hold(client, cut, lease_ms, {holder: list(mine) for holder, mine in wanted.items()}, maps)
+    return [
+        mark
+        for mark in marks
+        if not any(
+            (mark.partition, mark.map, mark.counter, mark.term) in kept.get(holder, ())
+            for holder in mark.holders
+        )
+    ]
+
+
+def _hold(
+    client: Client, cut: bytes, lease_ms: int, wanted: dict[str, list[int]], maps: int
+) -> dict[str, set[tuple[int, str, int, int]]]:
+    """Tell all members; answers what those that can be reached keep of these partitions: partition, map, counter and
+    term. The cut has so many maps.
+    """
     client.refresh()
-    kept: dict[str, int] = {}
-    posted: list[tuple[str, Connection, int]] = []
-    for member in client.known_table().members:
-        with suppress(Broken, *PASSING):
-            connection = client.to(member)
-            question = own.HoldCut(connection.next_number(), cut, lease_ms)
-            connection.post(question)
-            posted.append((member, connection, question.id))
-    for member, connection, number in posted:
-        with suppress(Broken, *PASSING):
-            kept[member] = connection.collect(number, own.CutHeld).marks
+    size = max(1, own.CUT_MARKS_MAX // max(1, maps))
+    kept: dict[str, set[tuple[int, str, int, int]]] = {}
+    waiting = {member: wanted.get(member, []) for member in client.known_table().members}
+    while waiting:
+        posted: list[tuple[str, Connection, int]] = []
+        for member, mine in waiting.items():
+            with suppress(Broken, *PASSING):
+                connection = client.to(member)
+                question = own.HoldCut(connection.next_number(), cut, lease_ms, mine[:size])
+                connection.post(question)
+                posted.append((member, connection, question.id))
+        following: dict[str, list[int]] = {}
+        for member, connection, number in posted:
+            with suppress(Broken, *PASSING):
+                kept.setdefault(member, set()).update(connection.collect(number, own.CutHeld).kept)
+                if waiting[member][size:]:
+                    following[member] = waiting[member][size:]
+        waiting = following
     return kept
 
 
@@ -200,7 +285,9 @@ def scan_cut(
 
     `prefer`: UUIDs of members that are asked first. `spread`: begin at another holder in each partition, so that
     backups share the work. `fields`, `keys`, `limit`: see `wire.own.Scan`. `whole`: with times to live as they were at
-    the cut, and the hash words of keys. Goes on with another holder when one is lost.
+    the cut, and the hash words of keys. Times to live are counted from when a holder applied an entry and the cut
+    itself, by its own clock: between two holders they differ by as much as these were on their way. Goes on with
+    another holder when one is lost.
     Raises CutLost when nobody keeps it any more, and KeyError for a map or partition that was not cut.
     """
     mark = cut.marks[map_name, partition]

@@ -19,16 +19,38 @@ def why_refused(grid: Grid, question: own.Cut | own.HoldCut) -> tuple[own.FaultK
     least = 1 if isinstance(question, own.Cut) else 0
     if not least <= question.lease_ms <= LEASE_MS_MAX:
         return malformed, f"the lease of a cut is {least} to {LEASE_MS_MAX} milliseconds"
-    if isinstance(question, own.Cut) and grid.cuts.full and not grid.cuts.keeps(question.cut):
+    if len(question.partitions) > own.CUT_MARKS_MAX:
+        return malformed, f"a question about a cut is about {own.CUT_MARKS_MAX} partitions at most"
+    return _why_not_begun(grid, question) if isinstance(question, own.Cut) else None
+
+
+def _why_not_begun(grid: Grid, question: own.Cut) -> tuple[own.FaultKind, str] | None:
+    malformed = own.FaultKind.MALFORMED
+    maps, marks = question.maps, own.CUT_MARKS_MAX
+    if not 1 <= len(maps) <= own.CUT_MAPS_MAX:
+        return malformed, f"a cut is of 1 to {own.CUT_MAPS_MAX} maps"
+    if len(question.partitions) > max(1, marks // len(maps)):
+        return (
+            malformed,
+            f"maps times partitions of a question for a cut are at most {marks}, or it is one partition",
+        )
+    if not all(1 <= len(name) <= own.MAP_NAME_MAX for name in maps):
+        return malformed, f"a map's name has 1 to {own.MAP_NAME_MAX} characters"
+    begun = grid.cuts.begun(question.cut)
+    if begun is not None and begun != frozenset(maps):
+        return malformed, "this cut is of other maps: a cut has the same maps whenever it is asked for"
+    if begun is None and grid.cuts.full:
         return (
             own.FaultKind.NOT_READY,
-            f"{CUTS_MAX} cuts are kept here already; end one, or wait for a lease to end",
+            f"{CUTS_MAX} cuts were begun here already; end one, or wait for a lease to end",
         )
     return None
 
 
 def make(grid: Grid, question: own.Cut, say: Callable[[own.Answer], None]) -> None:
-    """Take the cut; `say` is called once. Its partitions exist, and the question is not refused."""
+    """Take the cut; `say` is called once. Its partitions exist, and the question is not refused. `CutMade.left` names
+    what was not gone through: nobody else waits for longer than some ms.
+    """
 
     def done(taken: Taken) -> None:
         marks = [
@@ -36,7 +58,7 @@ def make(grid: Grid, question: own.Cut, say: Callable[[own.Answer], None]) -> No
             for pin in taken.pins
         ]
         marks += [own.Mark(partition, name, 0, 0, 0, []) for partition, name in taken.unwritten]
-        say(own.CutMade(question.id, marks, taken.moved, taken.known, taken.why))
+        say(own.CutMade(question.id, marks, taken.moved, taken.known, taken.why, taken.left))
 
     grid.cuts.take(
         question.cut, question.maps, question.partitions, question.lease_ms, done, passive=grid.passive
@@ -44,5 +66,7 @@ def make(grid: Grid, question: own.Cut, say: Callable[[own.Answer], None]) -> No
 
 
 def hold(grid: Grid, question: own.HoldCut) -> own.CutHeld:
-    """Renew or end the lease."""
-    return own.CutHeld(question.id, grid.cuts.hold(question.cut, question.lease_ms))
+    """Renew or end the lease, and tell what is kept."""
+    pins = grid.cuts.kept(question.cut, question.partitions, own.CUT_MAPS_MAX)
+    kept = [(pin.partition, pin.map, pin.counter, pin.term) for pin in pins]
+    return own.CutHeld(question.id, grid.cuts.hold(question.cut, question.lease_ms), kept)

@@ -19,6 +19,8 @@ from holdfast.wire.values import JSON
 
 PROJECTED_ROWS_MAX = 2048
 """Rows of a page whose values are cut down to some fields: some 2 ms of work."""
+PROJECTED_BYTES_MAX = 2 << 20
+"""Bytes of the values of such a page before they are cut down, but for one value at least: some ms of work, too."""
 FIELDS_MAX = 1000
 _JSON_ID = JSON.to_bytes(4, "big", signed=True)
 _AWKWARD = re.compile(r'["\\\x00-\x1f]')
@@ -35,6 +37,7 @@ class Scanned:
         "_expiries",
         "_hashes",
         "_keys",
+        "_looks_in",
         "_now_ns",
         "_project",
         "_values",
@@ -59,9 +62,12 @@ class Scanned:
         self._expiries: list[Expiry | None] = []
         self._hashes: list[int] = []
         self._project: Callable[[list[bytes]], list[bytes]] | None = None
+        self._looks_in = False
+        """Whether values are read, which takes time."""
         if question.fields is not None:
             self._project = projection(tuple(dict.fromkeys(question.fields)))
             if question.fields:
+                self._looks_in = True
                 self.rows_max = min(self.rows_max, PROJECTED_ROWS_MAX)
         self.term = 0
         expiries: dict[bytes, Expiry] = {}
@@ -105,9 +111,13 @@ class Scanned:
         keys = self._keys[self._at : self._at + self.rows_max]
         values = self._values[self._at : self._at + self.rows_max]
         if self._project is not None:
+            if self._looks_in:
+                values = values[: _up_to(map(len, values), PROJECTED_BYTES_MAX)]
+                keys = keys[: len(values)]
             values = self._project(values)
-        sizes = [len(key) + len(value) for key, value in zip(keys, values, strict=True)]
-        rows = bisect_left(list(accumulate(sizes)), self.bytes_max) + 1
+        rows = _up_to(
+            (len(key) + len(value) for key, value in zip(keys, values, strict=True)), self.bytes_max
+        )
         taken = slice(self._at, self._at + min(rows, len(keys)))
         self._at = taken.stop
         expiries = self._expiries[taken]
@@ -121,6 +131,11 @@ class Scanned:
             self._hashes[taken],
             self.term,
         )
+
+
+def _up_to(sizes: Iterable[int], size_max: int) -> int:
+    """How many of these sizes it takes to reach that one."""
+    return bisect_left(list(accumulate(sizes)), size_max) + 1
 
 
 def _of_pin(question: own.Scan, pin: Pin) -> dict[bytes, bytes] | list[tuple[bytes, bytes]]:

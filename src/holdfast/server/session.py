@@ -32,7 +32,6 @@ WAITING_MAX = 1024
 DIGEST_ENTRIES_MAX = 10_000
 """An answer to `AskDigests` ends with the partition that reaches so many entries: some 10 ms of work."""
 
-MAP_NAME_MAX = 256
 LIFETIME_MS_MAX = 2**53
 
 
@@ -357,9 +356,11 @@ class OwnSession:
         wrong = cuts.why_refused(self._grid, question)
         if wrong is not None:
             self._fault(question.id, *wrong)
+        elif not self._in_range(question.id, question.partitions):
+            return
         elif isinstance(question, own.HoldCut):
             self._say(cuts.hold(self._grid, question))
-        elif self._in_range(question.id, question.partitions) and self._may_wait(question.id):
+        elif self._may_wait(question.id):
 
             def say(answer: own.Answer) -> None:
                 self._waiting -= 1
@@ -469,8 +470,8 @@ def _nothing() -> None:
 
 
 def _why_malformed(name: str, lifetime_ms: int) -> str | None:
-    if not 1 <= len(name) <= MAP_NAME_MAX:
-        return f"a map's name has 1 to {MAP_NAME_MAX} characters"
+    if not 1 <= len(name) <= own.MAP_NAME_MAX:
+        return f"a map's name has 1 to {own.MAP_NAME_MAX} characters"
     if not DEFAULT_TTL <= lifetime_ms <= LIFETIME_MS_MAX:
         return f"a lifetime is {DEFAULT_TTL} (the map's own), 0 (for ever) or up to {LIFETIME_MS_MAX} milliseconds"
     return None

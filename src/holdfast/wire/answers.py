@@ -249,6 +249,8 @@ class CutMade(msgspec.Struct, frozen=True, array_like=True, tag=75):
     moved: list[int]
     known: bool
     why: str = ""
+    left: list[int] = []
+    """Partitions that were not gone through, because it was enough work for one question: ask for them again."""
 
 
 class CutHeld(msgspec.Struct, frozen=True, array_like=True, tag=76):
@@ -256,6 +258,9 @@ class CutHeld(msgspec.Struct, frozen=True, array_like=True, tag=76):
 
     id: int
     marks: int
+    kept: list[tuple[int, str, int, int]] = []
+    """What it keeps, or has kept, in the partitions that were asked for: partition, map, counter and term of each; no
+    more than `CUT_MAPS_MAX`."""
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):

@@ -63,8 +63,11 @@ from holdfast.wire.questions import (
 )
 
 __all__ = [
+    "CUT_MAPS_MAX",
+    "CUT_MARKS_MAX",
     "GREETING_BYTES_MAX",
     "LENGTH_BYTES",
+    "MAP_NAME_MAX",
     "NEWS_MAX",
     "NOBODY",
     "ORDER_MS_MAX",
@@ -137,6 +140,14 @@ PAGE_BYTES_MAX = 4 << 20
 
 NEWS_MAX = 500
 """News in one answer to a `Watch`; the next question brings the next ones."""
+
+MAP_NAME_MAX = 256
+"""Characters of a map's name; it has one at least."""
+
+CUT_MARKS_MAX = 256
+"""Maps times partitions of one question for a cut, if it is of several partitions: some ms of work."""
+CUT_MAPS_MAX = 1024
+"""Maps of one cut, which are cut at the same moment in each partition."""
 
 ORDER_MS_MAX = 24 * 3600 * 1000
 """The longest that an order may be waited for."""

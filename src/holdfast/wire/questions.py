@@ -182,7 +182,9 @@ class Cut(msgspec.Struct, frozen=True, array_like=True, tag=12):
     """Keep these maps, in those of these partitions that are served here, as they are now: on this member and on every
     backup, until the lease ends. Answered when all sync backups have kept them at the same update counters.
 
-    Asked again with the same id, partitions that are in the cut already stay as they were.
+    Asked again with the same id and the same maps, partitions that are in the cut already stay as they were. Maps times
+    partitions are at most `CUT_MARKS_MAX`, more partitions are more questions with the same id; and of one partition
+    there are at most `CUT_MAPS_MAX` maps.
     """
 
     id: int
@@ -199,6 +201,8 @@ class HoldCut(msgspec.Struct, frozen=True, array_like=True, tag=13):
     id: int
     cut: bytes
     lease_ms: int
+    partitions: list[int] = []
+    """Tell what is kept in these, at most `CUT_MARKS_MAX` of them."""
 
 
 class AskHeads(msgspec.Struct, frozen=True, array_like=True, tag=14):

@@ -15,7 +15,7 @@ from holdfast.core.messages import Replicate, Replicated, Section
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.counter import UpdateCounter
-from holdfast.core.replication.cuts import CUTS_MAX, Cuts, Pin, Taken
+from holdfast.core.replication.cuts import CUTS_MAX, ENDED_MAX, LOOKED_AT_MAX, Cuts, Pin, Taken
 from holdfast.core.replication.lane import Lane
 from holdfast.core.rules import Rules
 from holdfast.core.store.partition import FOLD_AT, Change, MapPartition, PartitionCopy, Record
@@ -143,7 +143,8 @@ class Primary:
         found = self.messages()
         for to, message in found:
             if to in members:
-                self.lane.on_replicated(to, Replicated(message.batches, [0]))
+                partitions = [section.partition for section in message.sections]
+                self.lane.on_replicated(to, Replicated(message.batches, partitions))
         return found
 
     def row(self, *replicas: MemberId) -> None:
@@ -397,3 +398,149 @@ def test_a_member_begins_so_many_cuts_and_keeps_those_of_others() -> None:
     assert primary.cuts.full
     primary.cuts.keep(OTHER, 1, MapPartition("m"), LEASE_MS)
     assert len(primary.cuts) == CUTS_MAX + 1
+    assert primary.cuts.begun(bytes(16)) == {"m"}
+    assert primary.cuts.begun(OTHER) is None, "that one was begun elsewhere"
+
+
+def test_cuts_that_others_have_begun_shut_nobody_out() -> None:
+    primary = Primary()
+    for number in range(CUTS_MAX + 1):
+        primary.cuts.keep(number.to_bytes(16, "big"), 1, MapPartition("m"), LEASE_MS)
+    assert not primary.cuts.full
+    for number in range(CUTS_MAX):
+        primary.take(cut=number.to_bytes(16, "big"))
+    assert primary.cuts.full, "one of them is asked for here, too, and counts"
+
+
+# -- all maps of a partition at one moment
+
+
+def contents(taken: Taken) -> dict[str, dict[bytes, bytes]]:
+    return {pin.map: pin.content() for pin in taken.pins}
+
+
+def test_asked_again_no_map_is_of_another_moment_than_the_others() -> None:
+    primary = Primary()
+    primary.take("m", "new")
+    primary.acknowledge(BEN)
+    primary.write(b"a", b"2")
+    primary.write(b"x", b"1", "new")
+    primary.acknowledge(BEN)
+    primary.take("m", "new")
+    primary.acknowledge(BEN)
+    first, again = primary.answers
+    assert contents(first) == contents(again) == {"m": {b"a": b"1"}}
+    assert first.unwritten == again.unwritten == [(0, "new")], "it came into being after the cut"
+
+
+def test_maps_that_came_into_being_before_a_cut_was_told_are_in_it() -> None:
+    primary = Primary()
+    primary.take("m", "new")
+    primary.messages()
+    primary.write(b"a", b"2")
+    primary.write(b"x", b"1", "new")
+    primary.take("m", "new")
+    primary.acknowledge(BEN)
+    primary.lane.on_replicated(BEN, Replicated(list(range(10)), [0]))
+    made = next(taken for taken in primary.answers if taken.pins)
+    assert contents(made) == {"m": {b"a": b"2"}, "new": {b"x": b"1"}}
+    late = next(taken for taken in primary.answers if taken is not made)
+    assert (late.moved, late.unwritten) == ([0], []), "nothing of the first one counts"
+
+
+@pytest.mark.parametrize("refused", ["m", "other"])
+def test_what_is_void_is_void_for_all_maps_of_the_partition(refused: str) -> None:
+    primary = Primary(maps=("m", "other"))
+    primary.take("m", "other")
+    sent = primary.messages()
+    primary.cuts.not_kept(BEN, [(0, refused, CUT, 2)])
+    primary.lane.on_replicated(BEN, Replicated(sent[0][1].batches, [0]))
+    assert (primary.answers[0].pins, primary.answers[0].moved) == ([], [0])
+    for name in ("m", "other"):
+        primary.write(b"a", b"2", name)
+    primary.take("m", "other")
+    primary.acknowledge(BEN)
+    assert contents(primary.answers[1]) == {"m": {b"a": b"2"}, "other": {b"a": b"2"}}
+    assert primary.cuts.pins == 2
+
+
+def test_one_map_that_another_primary_has_cut_anew_makes_all_anew() -> None:
+    primary = Primary(maps=("m", "other"))
+    primary.take("m", "other")
+    primary.acknowledge(BEN)
+    for name in ("m", "other"):
+        primary.write(b"a", b"2", name)
+    primary.acknowledge(BEN)
+    primary.cuts.keep(CUT, 0, primary.copy.maps["m"], LEASE_MS)
+    primary.take("m", "other")
+    primary.acknowledge(BEN)
+    assert contents(primary.answers[1]) == {"m": {b"a": b"2"}, "other": {b"a": b"2"}}
+
+
+# -- one question is little work
+
+
+def two_partitions() -> Primary:
+    """Partition 1 is served here, too."""
+    primary = Primary()
+    primary.rows[1] = Row(1, (ME, BEN))
+    copy = PartitionCopy(1, 0)
+    copy.term = 1
+    primary.lane.serving[1] = primary.lane.in_office[1] = copy
+    primary.lane.retarget(copy)
+    primary.lane.set(copy, "m", b"b", b"1", 0, 0, 0)
+    primary.lane.seal(lambda known: None)
+    primary.acknowledge(BEN)
+    return primary
+
+
+def test_what_has_ended_is_removed_over_several_questions() -> None:
+    primary = two_partitions()
+    for number in range(ENDED_MAX + 10):
+        primary.write(b"over%d" % number, b"x", ttl_ms=10)
+    primary.acknowledge(BEN, CAL)
+    primary.out.now_ns = 10 * MILLISECOND
+    primary.cuts.take(CUT, ["m"], [0, 1], LEASE_MS, primary.answers.append)
+    sent = primary.acknowledge(BEN)
+    (first,) = primary.answers
+    assert (first.pins, first.unwritten, first.moved, first.left) == ([], [], [], [0, 1])
+    removed = [record.change for to, message in sent if to == BEN for record in message.sections[0].records]
+    assert removed == [Change.REMOVE] * ENDED_MAX
+    primary.cuts.take(CUT, ["m"], first.left, LEASE_MS, primary.answers.append)
+    primary.acknowledge(BEN)
+    again = primary.answers[1]
+    assert again.left == []
+    assert [pin.content() for pin in again.pins] == [{b"a": b"1"}, {b"b": b"1"}]
+
+
+def test_all_maps_and_partitions_of_a_question_share_what_may_be_removed() -> None:
+    primary = Primary(maps=("m", "other"))
+    for name in ("m", "other"):
+        for number in range(ENDED_MAX - 300):
+            primary.write(b"over%d" % number, b"x", name, ttl_ms=10)
+    primary.acknowledge(BEN, CAL)
+    primary.out.now_ns = 10 * MILLISECOND
+    primary.take("m", "other")
+    sent = primary.acknowledge(BEN)
+    assert (primary.answers[0].pins, primary.answers[0].left) == ([], [0])
+    assert sum(len(message.sections[0].records) for to, message in sent if to == BEN) == ENDED_MAX
+    primary.take("m", "other")
+    primary.acknowledge(BEN)
+    assert contents(primary.answers[1]) == {"m": {b"a": b"1"}, "other": {b"a": b"1"}}
+
+
+def test_partitions_with_many_times_to_live_are_left_for_the_next_question() -> None:
+    primary = two_partitions()
+    for partition in (0, 1):
+        copy = primary.lane.serving[partition]
+        assert copy is not None
+        for number in range(LOOKED_AT_MAX // 2 + 1):
+            copy.maps["m"].store(b"k%d" % number, b"x", 10_000, 0, 0, 0)
+    primary.cuts.take(CUT, ["m"], [0, 1], LEASE_MS, primary.answers.append)
+    primary.acknowledge(BEN)
+    (first,) = primary.answers
+    assert ([pin.partition for pin in first.pins], first.left) == ([0], [1])
+    primary.cuts.take(CUT, ["m"], [0, 1], LEASE_MS, primary.answers.append)
+    primary.acknowledge(BEN)
+    assert ([pin.partition for pin in primary.answers[1].pins], primary.answers[1].left) == ([0, 1], [])
+    assert primary.answers[1].pins[0] is first.pins[0]

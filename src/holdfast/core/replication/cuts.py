@@ -9,6 +9,12 @@
   past the record meanwhile says so.)
 - C-4: What has ended is taken out before the cut, so that no clock has a say in what a pin holds.
 - C-5: A pin stays right when the copy is dropped, replaced or cleared. It is kept until the lease of its cut ends.
+- C-6: All maps of a partition are cut at one moment. They are made known together, and what is void is all of them:
+  a cut that is asked for again shows the same moment, or another one, never some maps of each.
+- C-7: One question is little work (some ms): its partitions are gone through until it was enough, and the rest named.
+
+Times to live at a cut are told as they were by each holder's own clock when it applied the record: between two holders
+they differ by as much as the record was on its way.
 
 Copies that are filled, recovered or repaired hold the updates of a cut, but not the cut: they are not named as holders.
 """
@@ -17,7 +23,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.config import Settings
 from holdfast.core.machine import MILLISECOND, MemberId
@@ -30,8 +37,12 @@ if TYPE_CHECKING:
 
 CUTS_MAX = 64
 """Cuts that a member begins to keep for clients; those that others have begun do not count."""
-LEASE_MS_MAX = 7 * 24 * 3600 * 1000
-NO_LIMIT = 1 << 62
+LEASE_MS_MAX = 24 * 3600 * 1000
+"""A day: who is gone shuts out others for so long."""
+LOOKED_AT_MAX = 20_000
+"""Expiries and hash words that are copied in answer to one question, but for one partition at least."""
+ENDED_MAX = 1000
+"""Entries whose time is over that are removed in answer to one question."""
 
 
 class Pin:
@@ -61,7 +72,8 @@ class Pin:
         self.term = held.term
         self.entries = len(held.entries)
         self.taken_ns = now_ns
-        """By this member's clock: what is left of times to live is told as it was then."""
+        """By this member's clock: what is left of times to live is told as it was then, here. Another holder applied
+        the cut, and each entry before it, at moments of its own, so it tells a little more or less."""
         self.expiries: dict[bytes, Expiry] = held.expiries.copy()
         self.hashes: dict[bytes, int] = held.hashes.copy()
         self.holders: tuple[MemberId, ...] = ()
@@ -136,7 +148,21 @@ class _Kept:
 
     lease_ms: int
     until_ns: int
-    pins: dict[tuple[int, str], Pin] = field(default_factory=dict)
+    pins: dict[int, dict[str, Pin]] = field(default_factory=dict)
+    """By partition and map."""
+    maps: frozenset[str] | None = None
+    """What a client asked this member to cut; None: others have begun it."""
+
+    def every(self) -> list[Pin]:
+        """All pins."""
+        return [pin for pins in self.pins.values() for pin in pins.values()]
+
+    def told(self, partition: int, names: Sequence[str]) -> list[Pin] | None:
+        """What was made known of this cut through this partition; None: nothing, or not all of it is kept as it was."""
+        there = self.pins.get(partition)
+        if not there or not all(pin.known for pin in there.values()):
+            return None
+        return [there[name] for name in names if name in there]
 
 
 @dataclass(slots=True)
@@ -148,9 +174,20 @@ class Taken:
     """Partitions, and maps of which nothing was ever written there: nothing is kept."""
     moved: list[int] = field(default_factory=list)
     """Partitions that are not served here, or have changed hands meanwhile."""
+    left: list[int] = field(default_factory=list)
+    """Partitions that were not gone through, because it was enough work: to be asked for again."""
     known: bool = True
     why: str = ""
     """Why it is not known whether all sync backups keep it."""
+
+
+class _Named(NamedTuple):
+    """The cut of one partition that is not known yet."""
+
+    copy: PartitionCopy
+    version: int
+    """Of the row that named the holders."""
+    pins: list[Pin]
 
 
 class Cuts:
@@ -180,11 +217,16 @@ class Cuts:
     @property
     def full(self) -> bool:
         """Whether this member begins no other cut now."""
-        return len(self._kept) >= CUTS_MAX
+        return sum(kept.maps is not None for kept in self._kept.values()) >= CUTS_MAX
 
     def keeps(self, cut: bytes) -> bool:
         """Whether anything is kept here for this cut."""
         return cut in self._kept
+
+    def begun(self, cut: bytes) -> frozenset[str] | None:
+        """The maps of this cut, if a client has asked this member for it; None if it was not asked."""
+        kept = self._kept.get(cut)
+        return None if kept is None else kept.maps
 
     def take(
         self,
@@ -199,87 +241,129 @@ class Cuts:
         """Keep these maps as they are now, here and on the backups, in those of these partitions that are served here.
 
         `done` is called once, when all sync backups keep them or when that cannot be known. What this member has made
-        known for the same cut before stays as it was. `passive`: nothing may be changed, so nobody but this member
-        keeps it.
+        known for the same cut before stays as it was; a cut has the same maps whenever it is asked for. `passive`:
+        nothing may be changed, so nobody but this member keeps it.
         """
         lane, taken = self.lane, Taken()
-        named: list[tuple[PartitionCopy, int, Pin]] = []
+        named: list[_Named] = []
         serving = lane.in_office if passive else lane.serving
-        for partition in dict.fromkeys(partitions):
+        looked_at, may_end = 0, ENDED_MAX
+        wanted = list(dict.fromkeys(partitions))
+        names = list(dict.fromkeys(maps))
+        for at, partition in enumerate(wanted):
             copy = serving[partition]
             if copy is None:
                 taken.moved.append(partition)
                 continue
-            version = self._row(partition).version
-            for name in dict.fromkeys(maps):
-                pin = self._pin(cut, copy, name, lease_ms, passive=passive)
-                if pin is None:
-                    taken.unwritten.append((partition, name))
-                else:
-                    taken.pins.append(pin)
-                    named.append((copy, version, pin))
+            kept = self._begin(cut, names, lease_ms)
+            pins = kept.told(partition, names)
+            if pins is None:
+                written = [
+                    held for name in names if (held := copy.maps.get(name)) is not None and held.counter
+                ]
+                effort = sum(len(held.expiries) + len(held.hashes) for held in written)
+                if looked_at and looked_at + effort > LOOKED_AT_MAX:
+                    taken.left += wanted[at:]
+                    break
+                if not passive:
+                    may_end = self._remove_ended(copy, written, may_end)
+                    if not may_end:
+                        taken.left += wanted[at:]
+                        break
+                looked_at += effort
+                pins = self._pin_all(kept, cut, copy, written, lease_ms, passive=passive)
+                named.append(_Named(copy, self._row(partition).version, pins))
+            taken.pins += pins
+            have = {pin.map for pin in pins}
+            taken.unwritten += [(partition, name) for name in names if name not in have]
 
-        def held(known: bool) -> None:
+        def held_by_all(known: bool) -> None:
             if known:
                 self._confirm(cut, named, taken)
             else:
-                taken.pins, taken.known, taken.why = [], False, lane.unknown_because
+                taken.pins, taken.unwritten = [], []
+                taken.known, taken.why = False, lane.unknown_because
             done(taken)
 
         if self._when_kept:
-            lane.seal(held)
+            lane.seal(held_by_all)
         else:
             lane.seal(lambda known: None)
-            held(known=True)
+            held_by_all(known=True)
 
-    def _pin(self, cut: bytes, copy: PartitionCopy, name: str, lease_ms: int, *, passive: bool) -> Pin | None:
-        held = copy.maps.get(name)
-        if held is None or not held.counter:
-            return None
-        kept = self._kept.get(cut)
-        before = kept.pins.get((copy.partition, name)) if kept is not None else None
-        if before is not None and before.known:
-            return before
-        holders = [self._me]
-        if not passive:
-            self.lane.expire(copy, held, NO_LIMIT)
-            self.lane.log(copy, held, Change.PIN, cut, ttl_ms=lease_ms)
-            backups = self._row(copy.partition).holding[1 : 1 + self._settings.map(name).backups]
-            holders += [member for member in backups if member is not None]
-        pin = self.keep(cut, copy.partition, held, lease_ms)
-        if passive:
-            now_ns = self._now_ns()
-            pin.hide([key for key, expiry in held.expiries.items() if expiry.deadline_ns() <= now_ns])
-        pin.holders = tuple(holders)
-        return pin
+    def _begin(self, cut: bytes, names: Sequence[str], lease_ms: int) -> _Kept:
+        kept = self._open(cut, lease_ms)
+        if kept.maps is None:
+            kept.maps = frozenset(names)
+        return kept
 
-    def _confirm(self, cut: bytes, named: list[tuple[PartitionCopy, int, Pin]], taken: Taken) -> None:
+    def _remove_ended(self, copy: PartitionCopy, written: Sequence[MapPartition], may_end: int) -> int:
+        """Take out what has ended (C-4), at most `may_end` entries; answers how many more there may be, 0 when it was
+        too much for now.
+        """
+        for held in written:
+            before = len(held.entries)
+            self.lane.expire(copy, held, may_end)
+            may_end -= before - len(held.entries)
+            if may_end <= 0:
+                return 0
+        return may_end
+
+    def _pin_all(
+        self,
+        kept: _Kept,
+        cut: bytes,
+        copy: PartitionCopy,
+        written: Sequence[MapPartition],
+        lease_ms: int,
+        *,
+        passive: bool,
+    ) -> list[Pin]:
+        """All maps of the partition anew, at this moment (C-6)."""
+        for before in kept.pins.pop(copy.partition, {}).values():
+            before.release()
+        now_ns = self._now_ns()
+        holding = self._row(copy.partition).holding
+        pins: list[Pin] = []
+        for held in written:
+            holders = [self._me]
+            if not passive:
+                self.lane.log(copy, held, Change.PIN, cut, ttl_ms=lease_ms)
+                backups = holding[1 : 1 + self._settings.map(held.name).backups]
+                holders += [member for member in backups if member is not None]
+            pin = self.keep(cut, copy.partition, held, lease_ms)
+            if passive:
+                pin.hide([key for key, expiry in held.expiries.items() if expiry.deadline_ns() <= now_ns])
+            pin.holders = tuple(holders)
+            pins.append(pin)
+        return pins
+
+    def _confirm(self, cut: bytes, named: Sequence[_Named], taken: Taken) -> None:
         """All have acknowledged: who was named as a holder is one, if the row is still the same (C-3)."""
         kept = self._kept.get(cut)
-        changed: set[int] = set()
-        for copy, version, pin in named:
-            same = kept is not None and kept.pins.get((pin.partition, pin.map)) is pin
-            if pin.known:
-                continue
+        void: set[int] = set()
+        for copy, version, pins in named:
+            partition = copy.partition
+            there = {} if kept is None else kept.pins.get(partition, {})
             if (
-                same
-                and not pin.refused
-                and self.lane.in_office[pin.partition] is copy
-                and self._row(pin.partition).version == version
+                kept is not None
+                and all(there.get(pin.map) is pin and not pin.refused for pin in pins)
+                and self.lane.in_office[partition] is copy
+                and self._row(partition).version == version
             ):
-                pin.known = True
+                for pin in pins:
+                    pin.known = True
             else:
-                changed.add(pin.partition)
-        if changed:
-            taken.pins = [pin for pin in taken.pins if pin.partition not in changed]
-            taken.unwritten = [one for one in taken.unwritten if one[0] not in changed]
-            taken.moved += sorted(changed)
+                void.add(partition)
+        if void:
+            taken.pins = [pin for pin in taken.pins if pin.partition not in void]
+            taken.unwritten = [one for one in taken.unwritten if one[0] not in void]
+            taken.moved += sorted(void)
 
     def not_kept(self, sender: MemberId, unkept: Sequence[tuple[int, str, bytes, int]]) -> None:
         """This backup holds the records of these cuts, but keeps no pins: they are void, if it was to be a holder."""
         for partition, name, cut, counter in unkept:
-            kept = self._kept.get(cut)
-            pin = kept.pins.get((partition, name)) if kept is not None else None
+            pin = self._pin(cut, partition, name)
             if pin is not None and pin.counter == counter and sender in pin.holders:
                 pin.refused = True
 
@@ -287,22 +371,30 @@ class Cuts:
 
     def has(self, partition: int, record: Record) -> bool:
         """Whether the pin that this record asks for is kept here."""
-        kept = self._kept.get(record.key)
-        pin = kept.pins.get((partition, record.map)) if kept is not None else None
+        pin = self._pin(record.key, partition, record.map)
         return pin is not None and pin.counter == record.counter
 
     def keep(self, cut: bytes, partition: int, held: MapPartition, lease_ms: int) -> Pin:
         """Keep what the map holds here now; instead of what was kept for the same cut before."""
+        there = self._open(cut, lease_ms).pins.setdefault(partition, {})
+        before = there.pop(held.name, None)
+        if before is not None:
+            before.release()
+        pin = there[held.name] = Pin(partition, held, self._now_ns())
+        return pin
+
+    def _open(self, cut: bytes, lease_ms: int) -> _Kept:
+        """This cut, with its lease renewed."""
         kept = self._kept.get(cut)
         if kept is None:
             kept = self._kept[cut] = _Kept(lease_ms, 0)
         kept.lease_ms = max(1, lease_ms)
         self._renew(kept)
-        before = kept.pins.pop((partition, held.name), None)
-        if before is not None:
-            before.release()
-        pin = kept.pins[partition, held.name] = Pin(partition, held, self._now_ns())
-        return pin
+        return kept
+
+    def _pin(self, cut: bytes, partition: int, name: str) -> Pin | None:
+        kept = self._kept.get(cut)
+        return None if kept is None else kept.pins.get(partition, {}).get(name)
 
     def find(self, cut: bytes, partition: int, name: str) -> Pin | None:
         """What is kept here of a map in a partition, None if nothing is; renews the lease."""
@@ -310,14 +402,22 @@ class Cuts:
         if kept is None:
             return None
         self._renew(kept)
-        return kept.pins.get((partition, name))
+        return kept.pins.get(partition, {}).get(name)
+
+    def kept(self, cut: bytes, partitions: Sequence[int], limit: int) -> list[Pin]:
+        """What is kept of the cut in these partitions: at most so many pins."""
+        kept = self._kept.get(cut)
+        if kept is None:
+            return []
+        found = (pin for each in dict.fromkeys(partitions) for pin in kept.pins.get(each, {}).values())
+        return list(islice(found, limit))
 
     def hold(self, cut: bytes, lease_ms: int) -> int:
         """Keep the cut for so long from now on; 0: forget it. Answers of how many maps in partitions it is."""
         kept = self._kept.get(cut)
         if kept is None:
             return 0
-        count = len(kept.pins)
+        count = len(kept.every())
         if lease_ms:
             kept.lease_ms = lease_ms
             self._renew(kept)
@@ -329,7 +429,7 @@ class Cuts:
         kept.until_ns = self._now_ns() + kept.lease_ms * MILLISECOND
 
     def _end(self, cut: bytes) -> None:
-        for pin in self._kept.pop(cut).pins.values():
+        for pin in self._kept.pop(cut).every():
             pin.release()
 
     def sweep(self) -> None:
@@ -344,9 +444,9 @@ class Cuts:
     @property
     def pins(self) -> int:
         """How many maps in partitions are kept, of all cuts together."""
-        return sum(len(kept.pins) for kept in self._kept.values())
+        return sum(len(kept.every()) for kept in self._kept.values())
 
     @property
     def changed(self) -> int:
         """How many former values are kept for them."""
-        return sum(pin.changed for kept in self._kept.values() for pin in kept.pins.values())
+        return sum(pin.changed for kept in self._kept.values() for pin in kept.every())
