@@ -71,13 +71,17 @@ def events(spark: SparkSession, customers: int) -> DataFrame:
         .option("rowsPerSecond", EVENTS_PER_S)
         .load()
         .select(
+            f.lit("update").alias("op"),
+            f.lit(0).alias("term"),
+            # Of several events of a customer the one with the highest number wins...
+            f.col("value").alias("counter"),
             f.format_string("c%06d", number).alias("customer"),
             (f.col("value") + 1000).alias("visits"),
             (f.pmod(f.hash("value", "timestamp"), f.lit(500_000)) / 100).alias("spent"),
             f.lit("de").alias("country"),
         )
-        # One row a customer in each batch: of two, either might win.
-        .dropDuplicates(["customer", "visits"])
+        # ...if one task has them all.
+        .repartition("customer")
     )
 
 
@@ -147,7 +151,12 @@ def run(spark: SparkSession, address: str, folder: Path, customers: int, seconds
     print(f"2. + 3. a model server reads while a stream updates, {seconds:g} s")
     with ModelServer(address, customers).serving() as server:
         updating = into_map(
-            events(spark, customers), address, MAP, key="customer", checkpoint=str(folder / "updating")
+            events(spark, customers),
+            address,
+            MAP,
+            key="customer",
+            opColumn="op",
+            checkpoint=str(folder / "updating"),
         )
         time.sleep(seconds)
         updating.processAllAvailable()
