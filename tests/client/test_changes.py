@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from tests.server.memory_cluster import MemoryCluster, MemoryMember
 
+from holdfast.client import changes as client_changes
 from holdfast.client.blocking import Client
 from holdfast.client.changes import heads, read_changes
 from holdfast.core.placement.key import partition_of
@@ -164,6 +165,65 @@ def test_a_copy_that_has_not_come_so_far_does_not_answer(cluster: MemoryCluster,
     put(client, "one")
     with pytest.raises(ChangesGone, match="update 20 of term 9 is not held here"):
         read_changes(client, "m", PARTITION, 5, 1, 20, upto_term=9)
+
+
+@pytest.mark.parametrize(
+    ("after", "upto", "upto_term"), [(20, 20, 0), (20, 20, 9), (20, 3, 9), (20, 3, 0), (3, 3, 0)]
+)
+def test_who_has_read_what_is_gone_hears_that_also_when_nothing_is_new(
+    client: Client, after: int, upto: int, upto_term: int
+) -> None:
+    """The cluster has accepted a loss: it goes on with another history, which may be shorter."""
+    put(client, "one", KEYS[:3])
+    assert not head_of(client).follows(after, 9)
+    with pytest.raises(
+        ChangesGone, match=f"update {after} of term 8 is not of the history that leads to update 3"
+    ):
+        read_changes(client, "m", PARTITION, after, 8, upto, upto_term=upto_term)
+
+
+def test_nothing_new_is_no_loss(cluster: MemoryCluster, client: Client) -> None:
+    put(client, "one")
+    cluster.do(lambda: cluster.move(PARTITION))
+    put(client, "two")
+    assert head_of(client).lineage == [(1, 0), (2, 20)]
+    for after, term, upto, upto_term in (
+        (40, 2, 40, 2),
+        (40, 2, 40, 0),
+        (40, 2, 10, 1),
+        (41, 2, 40, 2),
+        (15, 1, 15, 0),
+    ):
+        assert read_changes(client, "m", PARTITION, after, term, upto, upto_term=upto_term) == []
+    assert read_changes(client, "m", PARTITION, 0, 0, 0) == []
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_what_is_not_safe_yet_is_not_gone(
+    cluster: MemoryCluster, client: Client, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_changes, "ROUNDS", 1)
+    put(client, "one")
+    owner = cluster.owner(PARTITION)
+    held = lineage_copy(owner)
+    other = next(member for member in cluster.members if member is not owner and PARTITION in member.held)
+    tail = held.tail
+    assert tail is not None
+
+    def hold_back() -> None:
+        # The primary has begun to wait for one more backup since it told of its head.
+        owner.lane.unsent = [(PARTITION, held, tail.since(10)[0][1])]  # type: ignore[assignment]
+        lineage_copy(other).tail = None
+
+    cluster.do(hold_back)
+    assert head_of(client).counter == 10
+    with pytest.raises(NotReady, match="changes after update 10 cannot be read" if named else "at most"):
+        read_changes(client, "m", PARTITION, 0, 0, 20, upto_term=1 if named else 0, timeout_s=0.2)
+    with pytest.raises(NotReady):
+        read_changes(client, "m", PARTITION, 15, 1, 20, upto_term=1 if named else 0, timeout_s=0.2)
+    owner.lane.unsent = ()
+    answers = read_changes(client, "m", PARTITION, 0, 0, 20, upto_term=1 if named else 0)
+    assert len(changes_in(answers)) == 20
 
 
 def test_while_nobody_serves_it_is_not_gone(cluster: MemoryCluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Self
 
 from tests.engine.memory_disk import MemoryDisk, Platter
 
@@ -134,7 +135,7 @@ class Life:
         )
         return next(e for e in self.events if isinstance(e, HistoryRead) and e.ticket == self.tickets)
 
-    def settle(self) -> Life:
+    def settle(self) -> Self:
         self.disk.run()
         return self
 

@@ -9,7 +9,17 @@ from tests.engine.memory_disk import Platter
 
 from holdfast.config.schema import PersistenceSettings
 from holdfast.core.journal.entries import Began, Dropped, Rows, Seen, Wrote
-from holdfast.core.machine import Append, Checkpoint, CheckpointDone, CheckpointWanted, DiskRoom, MemberId
+from holdfast.core.machine import (
+    Append,
+    Checkpoint,
+    CheckpointDone,
+    CheckpointWanted,
+    DiskRoom,
+    Event,
+    HistoryRead,
+    MemberId,
+    ReadHistory,
+)
 from holdfast.core.messages import View
 from holdfast.core.placement.table import Row
 from holdfast.core.rules import Rules
@@ -378,6 +388,56 @@ def test_history_goes_by_age_and_size_and_never_under_a_reader() -> None:
     assert gone.records is None
     assert 0 < gone.since < 1300
     assert life.history(0, gone.since, 1400).records is not None
+
+
+def test_readers_that_are_patient_let_others_go_first() -> None:
+    life = Life(Platter()).settle()
+    life.begin(0)
+    for index in range(100):
+        life.put(0, f"k{index}", b"v" * 100)
+    life.settle()
+    for ticket in (-1, -2, -3):
+        life.journal.carry_out(ReadHistory(ticket, 0, "m", 0, 100, patient=True))
+    life.journal.carry_out(ReadHistory(7, 0, "m", 0, 100))
+    life.settle()
+    answers = [event for event in life.events if isinstance(event, HistoryRead)]
+    assert [answer.ticket for answer in answers] == [7, -1, -2, -3]
+    assert all(len(answer.records or []) == 100 for answer in answers)
+
+
+class Curious(Life):
+    """Whenever it has read a part of its history it asks for another one."""
+
+    def ask(self) -> None:
+        upto = self.copies[0].open("m").counter
+        self.tickets += 1
+        question = ReadHistory(-self.tickets, 0, "m", max(0, upto - 3), upto, 1000, patient=True)
+        # Not with the next group: then there would be moments without a question.
+        self.journal._histories.ask(question, 0)
+
+    def hear(self, event: Event) -> None:
+        super().hear(event)
+        if isinstance(event, HistoryRead):
+            self.ask()
+
+
+def test_old_segments_go_between_two_searches_though_there_is_always_another_one() -> None:
+    counts: list[int] = []
+    for readers in (0, 10):
+        life = Curious(Platter()).settle()
+        life.begin(0)
+        life.durably(life.put(0, "first", b""))
+        for _ in range(readers):
+            life.ask()
+        most = 0
+        for index in range(1000):
+            life.durably(life.put(0, f"k{index % 5}", b"v" * 1000))
+            figures = life.journal.figures()["segments"]
+            assert isinstance(figures, int)
+            most = max(most, figures)
+        counts.append(most)
+    assert counts[0] < 10
+    assert counts[1] <= counts[0] + 2
 
 
 # -- when the disk fails

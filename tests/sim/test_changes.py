@@ -13,7 +13,7 @@ from tests.sim.stage import Stage
 
 from holdfast.config import Settings
 from holdfast.core.placement.key import partition_of
-from holdfast.core.replication import perform
+from holdfast.core.routing import clearing
 from holdfast.core.store.operations import Op, Outcome, Request, Status
 from holdfast.server import changes
 from holdfast.sim.cluster import simulated_settings
@@ -199,11 +199,11 @@ def test_a_reader_is_told_of_every_insert_update_and_remove_once() -> None:
     assert again.seen == reader.seen
 
 
-@pytest.mark.parametrize("message_bytes", [perform.CLEAR_BYTES, 1])
+@pytest.mark.parametrize("slice_bytes", [clearing.SLICE_BYTES, 1])
 def test_what_is_cleared_or_ends_is_told_entry_by_entry(
-    message_bytes: int, monkeypatch: pytest.MonkeyPatch
+    slice_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(perform, "CLEAR_BYTES", message_bytes)
+    monkeypatch.setattr(clearing, "SLICE_BYTES", slice_bytes)
     stage = Stage(2, settings=streamed(simulated_settings(1, PARTITIONS)))
     reader = Reader(stage)
     put_all(stage, "a")

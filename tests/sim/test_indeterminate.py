@@ -314,7 +314,7 @@ def test_requests_that_a_cut_off_member_cannot_send_on_are_bounded_and_answered(
     assert [answer[0].status for answer in reads] == [Status.NOT_READY] * 5
     stage.wait(8)
     assert [answer[0].status for answer in answers[:50]] == [Status.UNKNOWN] * 50
-    assert cut_off.driver.member.router.leftovers == {"parked requests": 0, "forwarded requests": 0}
+    assert set(cut_off.driver.member.router.leftovers.values()) == {0}
     stage.heal()
     stage.rest()
     assert stage.cluster.leftovers() == []

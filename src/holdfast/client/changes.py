@@ -95,11 +95,14 @@ def read_changes(
     """What has changed after the update `after` up to the update `upto`: in order, each change once, none missing.
 
     `upto` is at most a head that was told, and `upto_term` its term (`Head.term_at`), by which any member knows whether
-    it can tell; without, the primary is asked for it. Raises ChangesGone when nobody can tell all of them any more, and
-    NotReady when somebody who might cannot be asked until the timeout since the last progress.
+    it can tell; without, the primary is asked for it. Raises ChangesGone when nobody can tell all of them any more, or
+    when the update `after` is not of the history that there is now, and NotReady when somebody who might cannot be
+    asked until the timeout since the last progress.
     """
     found: list[own.Changes] = []
     if upto <= after:
+        if after and not 0 < upto_term == after_term:
+            _check_history(client, map_name, partition, after, after_term, upto, timeout_s)
         return found
     reader = _Reader(client, map_name, partition, upto, upto_term, bytes_max)
     deadline = time.monotonic() + timeout_s
@@ -127,6 +130,19 @@ def read_changes(
             )
         time.sleep(delay)
         fresh = True
+
+
+def _check_history(
+    client: Client, map_name: str, partition: int, after: int, after_term: int, upto: int, timeout_s: float
+) -> None:
+    """There is nothing new, unless what was read is gone, as after a loss: the primary knows that."""
+    head = heads(client, map_name, [partition], timeout_s=timeout_s)[partition]
+    if not head.follows(after, after_term):
+        why = (
+            f"update {after} of term {after_term} is not of the history that leads to update {head.counter} "
+            f"of term {head.term}"
+        )
+        raise ChangesGone(map_name, partition, after, upto, why)
 
 
 class _Reader:
@@ -181,7 +197,10 @@ class _Reader:
                 raise ProtocolError(f"{connection.address} told more changes than it was asked for")
             if answer.upto > after:
                 return answer
-            reasons.append(f"{member}: {answer.why or 'nothing new'}")
+            if not answer.why:
+                # It may tell later: what is wanted is not safe yet, or it has too much to do.
+                everybody = False
+            reasons.append(f"{member}: {answer.why or 'nothing yet'}")
         self.refused = everybody
         self.why = "; ".join(reasons) or "the partition has no owner now"
         return None
@@ -191,7 +210,7 @@ class _Reader:
         head = heads(self._client, self._map, [self._partition], timeout_s=0)[self._partition]
         self._upto_term = head.term_at(self._upto)
         self.why = f"the primary can tell of update {head.counter} at most"
-        self.refused = bool(after) and head.term_at(after) != after_term and not self._upto_term
+        self.refused = not head.follows(after, after_term) and not self._upto_term
         return bool(self._upto_term)
 
 

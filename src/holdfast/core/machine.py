@@ -135,6 +135,8 @@ class ReadHistory:
     upto: int
     bytes_max: int = 0
     """The answer may end before `upto`, when it has about so many bytes; 0: it has all."""
+    patient: bool = False
+    """Whether questions that come later may be answered first."""
 
 
 Effect = Send | Whisper | SetTimer | OpenLink | CloseLink | Note | Stop | Append | Checkpoint | ReadHistory

@@ -324,8 +324,8 @@ class Member:
                 self.out.note("message out of place", level="warning", message=type(message).__name__)
 
     def _timer(self, name: str) -> None:
-        if name == "route":
-            self.router.on_timer()
+        if name in ("route", "clear"):
+            self.router.on_timer(name)
         elif name == "backups":
             self.lane.on_timer()
         elif name in ("plan", "delay"):
@@ -345,6 +345,7 @@ class Member:
         elif name == "sweep":
             self.lane.sweep(SWEEP_LIMIT)
             self.copies.sweep()
+            self.changes.sweep()
             if self.copies.stale and self.table.assigned and not self.safety.why_cluster_unsafe():
                 self.copies.drop_stale()
             self.out.timer("sweep", SWEEP_NS)

@@ -86,7 +86,7 @@ class Search:
 
 
 class Histories:
-    """Answers questions one after the other, a slice at a time."""
+    """Answers questions one after the other, a slice at a time; patient ones when there are no others."""
 
     def __init__(
         self,
@@ -96,47 +96,74 @@ class Histories:
         checkpoints: Checkpoints,
         answer: Callable[[HistoryRead], None],
         doubt: Callable[[str], None],
+        rest: Callable[[], None],
     ) -> None:
-        """answer: called with each answer, in turns of their own. doubt: told when something cannot be read."""
+        """answer: called with each answer, in turns of their own. doubt: told when something cannot be read.
+        rest: called after each answer, before the next search: segments may go then.
+        """
         self._disk = disk
         self._store = store
         self._segments = segments
         self._checkpoints = checkpoints
         self._answer = answer
         self._doubt = doubt
+        self._rest = rest
         self._waiting: deque[tuple[int, ReadHistory]] = deque()
+        self._patient: deque[tuple[int, ReadHistory]] = deque()
+        self._turn_comes = False
         self._steps: Iterator[None] | None = None
         self._written_lsn = 0
 
     @property
     def busy(self) -> bool:
-        """Whether a question is open: no segment may go meanwhile."""
-        return bool(self._waiting) or self._steps is not None
+        """Whether a question is open."""
+        return bool(self._waiting or self._patient) or self.searching
+
+    @property
+    def searching(self) -> bool:
+        """Whether one is being answered: no segment may go meanwhile."""
+        return self._steps is not None
 
     def ask(self, asked: ReadHistory, lsn: int) -> None:
         """Answer this when the blocks up to `lsn` are written."""
-        self._waiting.append((lsn, asked))
-        self._disk.after(0, self._go_on)
+        (self._patient if asked.patient else self._waiting).append((lsn, asked))
+        self._turn()
 
     def written(self, lsn: int) -> None:
         """The blocks up to this one can be read."""
         self._written_lsn = lsn
-        if self._waiting and self._steps is None:
+        if self.busy and not self.searching:
+            self._turn()
+
+    def _turn(self) -> None:
+        """Go on soon: with one slice in a turn, however many questions there are."""
+        if not self._turn_comes:
+            self._turn_comes = True
             self._disk.after(0, self._go_on)
 
     def _go_on(self) -> None:
+        self._turn_comes = False
         steps = self._steps
         if steps is None:
-            if not self._waiting or self._waiting[0][0] > self._written_lsn:
+            asked = self._next()
+            if asked is None:
                 return
-            steps = self._steps = self._search(self._waiting.popleft()[1])
+            steps = self._steps = self._search(asked)
         try:
             next(steps)
         except StopIteration:
             self._steps = None
-            if not self._waiting:
+            self._rest()
+            if not self.busy:
                 return
-        self._disk.after(0, self._go_on)
+        self._turn()
+
+    def _next(self) -> ReadHistory | None:
+        """The next question that can be answered."""
+        for waiting in (self._waiting, self._patient):
+            if waiting and waiting[0][0] <= self._written_lsn:
+                return waiting.popleft()[1]
+        return None
 
     def _search(self, asked: ReadHistory) -> Iterator[None]:
         kept = self._checkpoints.kept.get(asked.partition)

@@ -84,7 +84,13 @@ class Journal:
         self._checkpoints = found.checkpoints
         self._preamble = Preamble(found.rows, found.view, found.stores)
         self._histories = Histories(
-            disk, found.identity.store, self._segments, self._checkpoints, self._answer, self._doubt
+            disk,
+            found.identity.store,
+            self._segments,
+            self._checkpoints,
+            self._answer,
+            self._doubt,
+            self._rested,
         )
         self._current: Segment | None = None
         self._spare_bytes = 0
@@ -437,7 +443,7 @@ class Journal:
 
     def _prune(self, *, history: bool = True) -> bool:
         """Remove segments that nobody needs, and checkpoints that these made useless; answers whether any."""
-        if self._histories.busy or self._closed or self._rolling:
+        if self._histories.searching or self._closed or self._rolling:
             return False
         gone = self._segments.take_oldest(
             self._checkpoints.needed_lsn(self._durable_lsn + 1),
@@ -528,6 +534,11 @@ class Journal:
     def _answer(self, answer: HistoryRead) -> None:
         if not self._broken and not self._closed:
             self.tell(answer)
+
+    def _rested(self) -> None:
+        """No search is under way just now: what had to wait for that may go."""
+        if not self._broken:
+            self._prune(history=self._reserving or self._spare_bytes > 0)
 
     def _doubt(self, why: str) -> None:
         """Something of the journal cannot be read: before a restart needs it, everything should be written anew."""

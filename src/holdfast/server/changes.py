@@ -8,7 +8,8 @@ from holdfast.core.replication.changes import Asked, Changes, Told
 from holdfast.core.store.partition import Change
 from holdfast.wire import own
 
-ANSWER_BYTES_MAX = 16 << 20
+COUNTER_MAX = 2**63 - 1
+ANSWER_BYTES_MAX = 4 << 20
 """The most that is told in one answer, whatever the client wants; a single change may be larger."""
 
 
@@ -17,6 +18,14 @@ def why_no_stream(changes: Changes, name: str) -> str:
     if changes.streams(name):
         return ""
     return f"map {name!r} has no change stream: set maps.{name}.changes_bytes on every member"
+
+
+def why_malformed(question: own.AskChanges) -> str:
+    """Why this is no question; empty when it is one."""
+    numbers = (question.after, question.after_term, question.upto, question.upto_term)
+    if not all(0 <= number <= COUNTER_MAX for number in numbers):
+        return f"counters and terms of updates are 0 to {COUNTER_MAX}"
+    return ""
 
 
 def heads(changes: Changes, question: own.AskHeads) -> own.Heads:

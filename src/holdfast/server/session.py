@@ -231,12 +231,20 @@ class OwnSession:
     # -- change streams
 
     def _has_stream(self, number: int, name: str, partitions: list[int]) -> bool:
+        malformed = _why_malformed(name, 0)
+        if malformed is not None:
+            self._fault(number, own.FaultKind.MALFORMED, malformed)
+            return False
         why = changes.why_no_stream(self._grid.changes, name)
         if why:
             self._fault(number, own.FaultKind.UNSUPPORTED, why)
         return not why and self._in_range(number, partitions)
 
     def _changes(self, question: own.AskChanges) -> None:
+        wrong = changes.why_malformed(question)
+        if wrong:
+            self._fault(question.id, own.FaultKind.MALFORMED, wrong)
+            return
         if not self._has_stream(question.id, question.map, [question.partition]):
             return
         if not self._may_wait(question.id):
@@ -437,10 +445,12 @@ class OwnSession:
     # -- answering
 
     def _in_range(self, number: int, partitions: list[int]) -> bool:
+        """Whether these are partitions; no more of them than there are, whatever a frame may hold."""
         count = self._grid.partition_count
-        if all(0 <= partition < count for partition in partitions):
+        if len(partitions) <= count and all(0 <= partition < count for partition in partitions):
             return True
-        self._fault(number, own.FaultKind.MALFORMED, f"partitions are 0 to {count - 1}")
+        detail = f"partitions are 0 to {count - 1}, at most {count} in a question"
+        self._fault(number, own.FaultKind.MALFORMED, detail)
         return False
 
     def _may_wait(self, number: int, *, count: bool = True) -> bool:

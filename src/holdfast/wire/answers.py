@@ -315,7 +315,8 @@ class Changes(msgspec.Struct, frozen=True, array_like=True, tag=78):
     id: int
     upto: int
     """Every change after `AskChanges.after` up to this update is here; `after` itself: this member can tell nothing
-    of them any more, `why` says why."""
+    of them, `why` says why. Without a reason it may tell them later: they are not safe yet, or there is too much to
+    do."""
     counters: list[int]
     terms: list[int]
     kinds: bytes

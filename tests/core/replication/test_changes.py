@@ -9,7 +9,7 @@ from holdfast.core.journal.log import Log
 from holdfast.core.machine import MILLISECOND, Append, HistoryRead, MemberId, Outbox, ReadHistory, Send
 from holdfast.core.messages import Replicate, Replicated
 from holdfast.core.placement.table import Row
-from holdfast.core.replication.changes import Asked, Changes, Reach, Told
+from holdfast.core.replication.changes import AHEAD_NS, READS_MAX, Asked, Changes, Reach, Told
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.rules import Rules
@@ -24,28 +24,29 @@ NAME = "m"
 class Primary:
     """The primary of one partition, in office, with a sync backup (Ben) and an async one (Cal)."""
 
-    def __init__(self, *, journal: bool = False, changes_bytes: int = 100_000) -> None:
+    def __init__(self, *, journal: bool = False, changes_bytes: int = 100_000, **more: MapSettings) -> None:
+        """`more`: settings of other maps."""
         self.out = Outbox()
         self.out.epoch_ms = 1000
         chosen = MapSettings(
             backups=1, async_backups=1, changes_bytes=changes_bytes, journal="sync" if journal else "off"
         )
-        settings = Settings(partitions=PartitionSettings(count=1), maps={"default": chosen})
+        settings = Settings(partitions=PartitionSettings(count=1), maps={"default": chosen, **more})
         log = Log(self.out, on=journal)
         rules = Rules()
         self.log = log
         self.lane = Lane(ME, settings, self.out, rules, log)
         rows = [Row(TERM, (ME, BEN, CAL))]
         self.lane.attach(rows)
-        copies = Copies(ME, settings, self.out, rules, rows, log)
+        copies = self.copies = Copies(ME, settings, self.out, rules, rows, log)
         self.copy = copies.held[0] = PartitionCopy(0, 0)
         self.copy.term = TERM
         self.lane.serving[0] = self.lane.in_office[0] = self.copy
         self.lane.retarget(self.copy)
         self.changes = Changes(settings, self.out, rules, self.lane, copies, journal=journal)
 
-    def write(self, key: str, value: str = "v") -> None:
-        self.lane.set(self.copy, NAME, key.encode(), value.encode(), 0, 0, 0)
+    def write(self, key: str, value: str = "v", name: str = NAME) -> None:
+        self.lane.set(self.copy, name, key.encode(), value.encode(), 0, 0, 0)
 
     def head(self) -> int:
         found, moved = self.changes.heads(NAME, [0])
@@ -96,6 +97,24 @@ def test_an_update_is_told_when_its_sync_backup_holds_it_and_async_ones_are_not_
     primary.acknowledge(BEN, first[BEN])
     assert primary.changes.heads(NAME, [0])[0][0] == Reach(2, TERM, 0, [(TERM, 0)])
     assert primary.lane.unfinished(0), "the second of the async backup"
+
+
+def test_an_older_batch_may_hold_a_newer_update() -> None:
+    primary = Primary(
+        one=MapSettings(backups=1), two=MapSettings(backups=2), m=MapSettings(changes_bytes=9999)
+    )
+    for names in (["one"], [NAME, "two"], [NAME]):
+        # The third buffer joins the batch of the first one: they wait for the same members.
+        for name in names:
+            primary.write("k", name=name)
+        primary.lane.seal(lambda known: None)
+    primary.sent()
+    updates = [
+        [record.counter for held, record in batch.records[0] if held.name == NAME]
+        for batch in primary.lane.batches_of(0)
+    ]
+    assert updates == [[2], [1]]
+    assert primary.head() == 0, "nobody has acknowledged anything"
 
 
 def test_a_slow_async_backup_that_writers_wait_for_out_of_courtesy_is_not_waited_for_here() -> None:
@@ -154,6 +173,18 @@ def test_changes_carry_old_values_and_times_and_nothing_that_changes_no_entry() 
     assert counters(primary.ask(0, 5, bytes_max=1)) == [1]
 
 
+def test_what_has_ended_is_no_old_value() -> None:
+    primary = Primary()
+    primary.lane.set(primary.copy, NAME, b"a", b"1", 5, 0, 0)
+    primary.out.now_ns = 6 * MILLISECOND
+    written(primary, "a")
+    assert [(r.change, r.value, r.old) for _, r in primary.ask(0, 3).records] == [
+        (Change.SET, b"1", None),
+        (Change.REMOVE, b"", b"1"),
+        (Change.SET, b"va", None),
+    ]
+
+
 def test_a_map_without_a_stream_carries_neither() -> None:
     primary = Primary(changes_bytes=0)
     written(primary, "a", "a")
@@ -178,6 +209,25 @@ def test_without_the_term_of_the_last_only_the_primary_tells_and_only_what_is_sa
     primary.lane.in_office[0] = None
     assert "not the primary" in primary.ask(0, 2, upto_term=0).why
     assert counters(primary.ask(0, 2)) == [1, 2]
+
+
+def test_a_primary_tells_what_is_safe_only_also_when_more_is_named() -> None:
+    primary = Primary()
+    primary.write("a")
+    primary.lane.seal(lambda known: None)
+    first = primary.sent()
+    assert primary.ask(0, 1) == Told(0), "no reason: it may come yet"
+    primary.acknowledge(BEN, first[BEN])
+    primary.write("b")
+    primary.lane.seal(lambda known: None)
+    primary.sent()
+    told = primary.ask(0, 2)
+    assert (counters(told), told.upto) == ([1], 1)
+    assert primary.ask(1, 2) == Told(1)
+    primary.lane.in_office[0] = None
+    assert counters(primary.ask(0, 2)) == [1, 2], (
+        "others cannot know: who names an update has been told of it"
+    )
 
 
 def test_another_history_is_refused_by_name() -> None:
@@ -266,3 +316,74 @@ def test_what_was_read_and_did_not_fit_into_the_answer_is_told_without_reading_a
     assert len(asked_of_the_journal()) == 1, "it is at another place than the last question"
     ask(3)
     assert len(asked_of_the_journal()) == 1
+
+
+class Forgetful(Primary):
+    """A primary of which the journal alone remembers four updates."""
+
+    def __init__(self) -> None:
+        super().__init__(journal=True)
+        written(self, "a", "b", "c", "d")
+        self.log.on_durable(self.appended[-1])
+        held = self.copy.maps[NAME]
+        assert held.tail is not None
+        self.records = held.tail.since(0)
+        held.tail = None
+        self.told: list[Told] = []
+
+    def begin(self, after: int, upto: int = 4, bytes_max: int = 1, partition: int = 0) -> list[ReadHistory]:
+        """What is looked for in the journal at once."""
+        asked = Asked(NAME, partition, after, TERM if after else 0, upto, TERM, bytes_max=bytes_max)
+        self.changes.ask(asked, self.told.append)
+        return [effect for effect in self.out.take() if isinstance(effect, ReadHistory)]
+
+    def read_ahead(self) -> None:
+        """One update is told, and three are kept."""
+        (read,) = self.begin(0)
+        self.changes.on_history(HistoryRead(read.ticket, self.records))
+        assert counters(self.told.pop()) == [1]
+
+
+def test_what_was_read_ahead_is_not_told_beyond_what_is_asked_for() -> None:
+    primary = Forgetful()
+    primary.read_ahead()
+    (read,) = primary.begin(1, upto=2, bytes_max=1 << 20)
+    assert (read.after, read.upto, primary.told) == (1, 2, [])
+
+
+def test_what_was_read_ahead_is_not_told_of_another_history() -> None:
+    primary = Forgetful()
+    primary.read_ahead()
+    # Another primary has taken office after the second update, and this copy was filled by it.
+    primary.copy.maps[NAME].lineage = [(TERM, 0), (TERM + 2, 2)]
+    primary.changes.ask(Asked(NAME, 0, 1, TERM, 4, TERM + 2), primary.told.append)
+    assert primary.told == []
+    assert [effect.after for effect in primary.out.take() if isinstance(effect, ReadHistory)] == [1]
+
+
+def test_what_was_read_ahead_is_forgotten_after_a_while_and_when_the_copy_goes() -> None:
+    primary = Forgetful()
+    primary.read_ahead()
+    primary.out.now_ns += AHEAD_NS - 1
+    primary.changes.sweep()
+    assert primary.changes.ahead_bytes > 3 * 160
+    primary.out.now_ns += 1
+    primary.changes.sweep()
+    assert primary.changes.ahead_bytes == 0
+    assert len(primary.begin(1)) == 1
+    primary = Forgetful()
+    primary.read_ahead()
+    primary.copies.held[0] = PartitionCopy(0, 0)
+    primary.changes.sweep()
+    assert primary.changes.ahead_bytes == 0, "of another copy"
+
+
+def test_few_readers_at_once_have_the_journal_looked_through_and_migrations_need_not_wait_for_them() -> None:
+    primary = Forgetful()
+    reads = [read for _ in range(READS_MAX) for read in primary.begin(0)]
+    assert len(reads) == READS_MAX
+    assert all(read.patient for read in reads)
+    assert primary.begin(0) == []
+    assert primary.told == [Told(0)], "no reason: it may be asked for again"
+    primary.changes.on_history(HistoryRead(reads[0].ticket, primary.records))
+    assert len(primary.begin(0)) == 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections import deque
+from collections.abc import Iterator
 
 import pytest
 
@@ -54,6 +56,51 @@ def test_it_holds_the_last_updates_that_fit_and_no_others(seed: int) -> None:
     if limit:
         largest = max(len(record.value) + 1 + RECORD_OVERHEAD for _, record in said)
         assert tail.size > limit - limit // 8 - largest
+
+
+class Counted(deque[Record]):
+    """Says how many of its records were looked at."""
+
+    looked = 0
+
+    def __iter__(self) -> Iterator[Record]:
+        for record in super().__iter__():
+            self.looked += 1
+            yield record
+
+    def __reversed__(self) -> Iterator[Record]:
+        for record in super().__reversed__():
+            self.looked += 1
+            yield record
+
+
+def test_some_are_found_from_the_end_that_is_nearer_and_no_others_are_looked_at() -> None:
+    tail = Tail(10_000_000)
+    said = [(1 + counter // 300, *records(counter, counter)) for counter in range(1, 2001)]
+    for term, record in said:
+        tail.add(term, [record])
+    seen = tail._records = Counted(tail._records)
+    for after in (0, 1, 700, 1300, 1990, 1999, 2000):
+        for upto, bytes_max in ((after + 1, 1), (after + 5, 10_000), (2000, 1000), (2000, 10_000_000)):
+            seen.looked = 0
+            found = tail.some(after, upto, bytes_max)
+            most = min(upto - after, max(1, bytes_max // (RECORD_OVERHEAD + 11)))
+            assert found == said[after : after + most]
+            assert seen.looked <= len(found) + min(after + 2, 2000 - after) + 1
+    for after in (0, 700, 1999):
+        seen.looked = 0
+        assert tail.since(after) == said[after:]
+        assert seen.looked == len(said) - after or after == 700
+
+
+def test_what_does_not_end_where_the_tail_begins_is_not_put_before_it() -> None:
+    for earlier in (records(1, 3), records(1, 5), records(1, 9)):
+        tail = Tail(10_000)
+        tail.add(2, records(5, 8))
+        tail.precede([(1, record) for record in earlier])
+        assert (tail.start, tail.end) == (4, 8), "told as it was"
+        assert [(term, record.counter) for term, record in tail.since(4)] == [(2, n) for n in range(5, 9)]
+        assert tail.size == 4 * (RECORD_OVERHEAD + 11)
 
 
 def test_a_copy_goes_its_own_way() -> None:

@@ -32,12 +32,13 @@ class Desk:
         me: MemberId = ME,
         without: str = "",
         limits: LimitSettings | None = None,
+        changes_bytes: int = 0,
         **replication: object,
     ) -> None:
         self.out = Outbox()
         settings = Settings(
             partitions=PartitionSettings(count=1),
-            maps={"default": MapSettings(backups=1)},
+            maps={"default": MapSettings(backups=1, changes_bytes=changes_bytes)},
             replication=msgspec.structs.replace(ReplicationSettings(), **replication),
             limits=limits or LimitSettings(),
         )

@@ -5,11 +5,13 @@ An update is told under its partition, term and counter, with what the entry was
 - G-1: An update is told only when it is *safe*: everybody who must hold it before its writer is answered does, and it
   is durable where the map's journal says so. Who takes over from this primary holds it then, under the same number. A
   primary in office knows which are: what it found when it took office is held by all (O-1, O-2), and of what it has
-  written since, its batches say who has not acknowledged. Async backups are not waited for.
+  written since, its batches say who has not acknowledged. Async backups are not waited for. Others cannot know: they
+  tell up to an update that is named by its term, for whoever names one was told of it as a head.
 - G-2: The last safe update is the *head*, told with its term and with the lineage that leads to it. Every member whose
   copy has an update of this counter and term holds the same updates before it (C-1), so any of them may tell them.
 - G-3: Who asks says which update it has read last, counter and term. A copy of another history refuses.
 - G-4: What is asked for comes whole and in order from the tail, else from the journal; or not at all, with the reason.
+  Nothing without a reason may be asked for again: it is not safe yet, or there is too much to do just now.
 """
 
 from __future__ import annotations
@@ -17,22 +19,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import NamedTuple
 
 from holdfast.config import Settings
-from holdfast.core.machine import HistoryRead, Outbox, ReadHistory
+from holdfast.core.machine import SECOND, HistoryRead, Outbox, ReadHistory
 from holdfast.core.replication.batch import Batch
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.history import size_of
 from holdfast.core.replication.lane import Lane
 from holdfast.core.rules import Rules
-from holdfast.core.store.partition import Change, MapPartition, Record
+from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record
 
 JOURNAL_RECORDS = 16_384
 """At most so many updates are read from the journal at a time,"""
 JOURNAL_BYTES = 8 << 20
 """or so many bytes of them. That is looked for through the whole journal: what was not asked for yet is kept,"""
 AHEAD_MAX = 4
-"""for so many partitions."""
+"""for so many partitions,"""
+AHEAD_NS = 10 * SECOND
+"""and so long."""
+READS_MAX = 4
+"""So many questions at once are looked for in the journal; who asks then is to ask again."""
 
 Lineage = Sequence[tuple[int, int]]
 
@@ -72,9 +79,18 @@ class Told:
     upto: int
     records: list[tuple[int, Record]] = field(default_factory=list)
     why: str = ""
-    """Why it is nothing, though there is something."""
+    """Why it is nothing, and will not be more here; empty: to be asked for again (G-4)."""
     term: int = 0
     """Of the update `upto`."""
+
+
+class _Ahead(NamedTuple):
+    """What was read from the journal, and not told yet."""
+
+    records: list[tuple[int, Record]]
+    of: PartitionCopy | None
+    """The copy that it was read for."""
+    since_ns: int
 
 
 class Changes:
@@ -91,8 +107,8 @@ class Changes:
         self._copies = copies
         self._journal = journal
         self._tickets = 0
-        self._ahead: dict[tuple[str, int], list[tuple[int, Record]]] = {}
-        """By map and partition: what was read from the journal, and not told yet."""
+        self._ahead: dict[tuple[str, int], _Ahead] = {}
+        """By map and partition."""
         self._reads: dict[int, tuple[Asked, Lineage, Callable[[Told], None]]] = {}
 
     def streams(self, name: str) -> bool:
@@ -109,7 +125,7 @@ class Changes:
                 unsent.setdefault(partition, record.counter)
         found: dict[int, Reach] = {}
         moved: list[int] = []
-        for partition in partitions:
+        for partition in dict.fromkeys(partitions):
             copy = self._lane.in_office[partition]
             if copy is None:
                 moved.append(partition)
@@ -126,13 +142,16 @@ class Changes:
         return found, moved
 
     def _safe(self, partition: int, held: MapPartition, unsent: int | None) -> int:
-        """The last update that is safe (G-1). What is not sent yet is not in the tail either."""
+        """The last update that is safe (G-1). What is not sent yet is not in the tail either.
+
+        An older batch may hold newer updates than a younger one: buffers join a batch that goes to the same members.
+        """
         counter = held.counter if unsent is None else unsent - 1
         for batch in self._lane.batches_of(partition) if self._only_safe else ():
             if _waits(batch, partition, held):
                 first = next((record for of, record in batch.records[partition] if of is held), None)
                 if first is not None:
-                    return min(counter, first.counter - 1)
+                    counter = min(counter, first.counter - 1)
         return counter
 
     # -- changes
@@ -145,7 +164,7 @@ class Changes:
         if held is None:
             done(Told(asked.after, why="this member has nothing of this map and partition"))
             return
-        if asked.upto_term == 0 and copy is self._lane.in_office[asked.partition]:
+        if copy is self._lane.in_office[asked.partition]:
             upto = min(upto, self.heads(asked.map, [asked.partition])[0][asked.partition].counter)
         elif asked.upto_term == 0:
             why = "this member is not the primary, and the term of the last update is not named"
@@ -170,9 +189,10 @@ class Changes:
 
     def _known(self, asked: Asked, upto: int, lineage: Lineage) -> Told | None:
         """What was read from the journal for the question before; None when that is something else."""
-        records = self._ahead.pop((asked.map, asked.partition), [])
-        if not records or records[0][1].counter != asked.after + 1:
+        ahead = self._ahead.pop((asked.map, asked.partition), None)
+        if ahead is None or ahead.records[0][1].counter != asked.after + 1:
             return None
+        records = ahead.records
         term, last = records[-1]
         if term_of(lineage, last.counter) != term or last.counter > upto:
             return None
@@ -185,16 +205,35 @@ class Changes:
         if rest and told.upto > asked.after:
             while len(self._ahead) >= AHEAD_MAX:
                 del self._ahead[next(iter(self._ahead))]
-            self._ahead[asked.map, asked.partition] = rest
+            self._ahead[asked.map, asked.partition] = _Ahead(
+                rest, self._copies.held.get(asked.partition), self._out.now_ns
+            )
         return told
+
+    def sweep(self) -> None:
+        """Forget what was read ahead for a reader that does not go on, or from a copy that is gone."""
+        before_ns = self._out.now_ns - AHEAD_NS
+        for key, ahead in list(self._ahead.items()):
+            if ahead.since_ns <= before_ns or self._copies.held.get(key[1]) is not ahead.of:
+                del self._ahead[key]
+
+    @property
+    def ahead_bytes(self) -> int:
+        """Bytes that were read from the journal, and not told yet, at about."""
+        return sum(size_of(record) for ahead in self._ahead.values() for _, record in ahead.records)
 
     def _read(self, asked: Asked, upto: int, lineage: Lineage, done: Callable[[Told], None]) -> None:
         """Ask the journal for what memory does not hold any more."""
+        if len(self._reads) >= READS_MAX:
+            done(Told(asked.after))
+            return
         self._tickets -= 1
         self._reads[self._tickets] = (asked, lineage, done)
         upto = min(upto, asked.after + JOURNAL_RECORDS)
         self._out.effects.append(
-            ReadHistory(self._tickets, asked.partition, asked.map, asked.after, upto, JOURNAL_BYTES)
+            ReadHistory(
+                self._tickets, asked.partition, asked.map, asked.after, upto, JOURNAL_BYTES, patient=True
+            )
         )
 
     def on_history(self, event: HistoryRead) -> None:

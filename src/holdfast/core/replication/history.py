@@ -9,7 +9,7 @@ Primaries and backups keep them as they apply them, each copy its own; so whoeve
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -87,8 +87,6 @@ class Tail:
             return
         if not self._records:
             self._begin_anew(earlier[-1][1].counter)
-        if earlier[-1][1].counter != self.start:
-            return
         size = self._bytes
         terms: list[tuple[int, int]] = []
         for term, record in reversed(earlier):
@@ -136,18 +134,26 @@ class Tail:
         """The first of those, up to this number or until they are as large as that; at least one."""
         found: list[tuple[int, Record]] = []
         size = 0
-        for one in self._walk(after):
+        for one in self._walk(after, min(upto - after, bytes_max // RECORD_OVERHEAD + 1)):
             size += size_of(one[1])
-            if one[1].counter > upto or (found and size > bytes_max):
+            if found and size > bytes_max:
                 break
             found.append(one)
         return found
 
-    def _walk(self, after: int) -> Iterator[tuple[int, Record]]:
+    def _walk(self, after: int, most: int | None = None) -> Iterator[tuple[int, Record]]:
+        """The updates after this number, at most so many. The way to them is from the end that is nearer."""
         assert self.covers(after), (self.start, after, self.end)
+        records, count = self._records, len(self._records)
+        first = after - self.start
+        last = count if most is None else max(first, min(count, first + most))
+        if first <= count - last:
+            chosen: Iterable[Record] = islice(records, first, last)
+        else:
+            chosen = reversed(list(islice(reversed(records), count - last, count - first)))
         ends = [start for _, start in self._terms[1:]] + [self.end]
         at = 0
-        for record in islice(self._records, after - self.start, None):
+        for record in chosen:
             while record.counter > ends[at]:
                 at += 1
             yield self._terms[at][0], record

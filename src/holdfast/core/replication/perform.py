@@ -6,14 +6,11 @@ from __future__ import annotations
 
 from holdfast.core.machine import MILLISECOND
 from holdfast.core.migration.services import part_name
-from holdfast.core.replication.backlog import RECORD_BYTES
 from holdfast.core.replication.lane import Lane
 from holdfast.core.store.operations import DEFAULT_TTL, EventKind, Op, Request, Value
 from holdfast.core.store.partition import Change, MapPartition, PartitionCopy
 
 NEVER = -1
-CLEAR_BYTES = 16 << 20
-"""Removes of a map with a change stream that is cleared leave in messages of about this size."""
 
 
 def perform(lane: Lane, copy: PartitionCopy, request: Request, now_ns: int) -> Value:
@@ -196,23 +193,12 @@ def _collect(request: Request, parts: list[dict[bytes, bytes]]) -> Value:
 
 
 def _clear(lane: Lane, held: list[tuple[PartitionCopy, MapPartition]]) -> int:
-    """Empty these; of maps with change streams entry by entry, so that each is told, in messages that are not large."""
-    count = sum(len(part.entries) for _, part in held)
-    told = [(copy, part, list(part.entries)) for copy, part in held if part.changes and part.entries]
-    size = 0
-    for copy, part, keys in told:
-        for key in keys[:-1]:
-            size += RECORD_BYTES + len(key) + len(part.entries[key])
-            lane.log(copy, part, Change.REMOVE, key, old=part.drop(key))
-            if size >= CLEAR_BYTES:
-                lane.seal(lambda known: None)
-                lane.flush()
-                size = 0
-    for copy, part, keys in told:
-        # Who holds the last one, which the caller waits for, holds those before.
-        lane.log(copy, part, Change.REMOVE, keys[-1], old=part.drop(keys[-1]))
+    """Empty these, which have no change streams: of those nobody would be told (`routing.clearing`)."""
+    count = 0
     for copy, part in held:
         if part.entries:
+            assert not part.changes
+            count += len(part.entries)
             part.wipe()
             lane.log(copy, part, Change.CLEAR)
     return count

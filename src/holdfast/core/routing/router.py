@@ -31,6 +31,8 @@ from holdfast.core.replication.perform import (
     perform_whole,
     read_backup,
 )
+from holdfast.core.routing.clearing import Cleared, Clearings
+from holdfast.core.routing.positions import Positions
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import READS, WHOLE, Done, EventKind, Op, Outcome, Request, Status, Value
 from holdfast.core.store.partition import PartitionCopy
@@ -72,24 +74,6 @@ class Parked:
         """Why the primary did not take it."""
         self.size = 0
         """Bytes that it counts for among those that wait; 0: it is not among them."""
-
-
-class Positions:
-    """How new what this member was answered is: for each partition and map the highest term and counter (R-5)."""
-
-    __slots__ = ("_seen",)
-
-    def __init__(self) -> None:
-        self._seen: dict[tuple[int, str], tuple[int, int]] = {}
-
-    def see(self, partition: int, name: str, position: tuple[int, int]) -> None:
-        """This was shown."""
-        if position > self._seen.get((partition, name), (0, 0)):
-            self._seen[partition, name] = position
-
-    def allow(self, partition: int, name: str, position: tuple[int, int]) -> bool:
-        """Whether a copy that stands here is not older than what was shown."""
-        return position >= self._seen.get((partition, name), (0, 0))
 
 
 class Gathering:
@@ -154,6 +138,7 @@ class Router:
         self._waiting = 0
         self._waiting_bytes = 0
         self._timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
+        self._clearings = Clearings(out, lane, self._timeout_ns, refused=self.why_refused)
         self.passive = False
         """Whether the cluster is passive: then nothing may be changed."""
         self.full: dict[MemberId, str] = {}
@@ -375,10 +360,10 @@ class Router:
             ticket = self._ticket
             self._gathered[ticket] = (self._me, gathering, mine)
 
-            def performed(outcome: Outcome) -> None:
+            def performed(outcome: Outcome, missed: list[int]) -> None:
                 # Perhaps long after the others have answered: this share waits for its backups.
                 del self._gathered[ticket]
-                self._collect(gathering, mine, outcome, [])
+                self._collect(gathering, mine, outcome, missed)
 
             self._perform_whole(self._share(gathering.request, mine), performed)
         elif not gathering.request.partitions:
@@ -391,10 +376,13 @@ class Router:
     def _share(request: Request, partitions: list[int]) -> Request:
         return Request(request.op, request.map, partitions, value=request.value)
 
-    def _perform_whole(self, request: Request, done: Done) -> None:
+    def _perform_whole(self, request: Request, done: Cleared) -> None:
+        if request.op not in READS and self._settings.map(request.map).changes_bytes:
+            self._clearings.begin(request, done)
+            return
         copies = [copy for p in request.partitions if (copy := self._lane.in_office[p]) is not None]
         value = perform_whole(self._lane, copies, request, self._out.now_ns)
-        self._lane.seal(lambda known: done(self._told(known, value)))
+        self._lane.seal(lambda known: done(self._told(known, value), []))
 
     def _collect(self, gathering: Gathering, asked: list[int], outcome: Outcome, missed: list[int]) -> None:
         if gathering.finished:
@@ -441,7 +429,10 @@ class Router:
                 self._out.send(sender, Answer(ticket, Outcome(Status.OK, 0), missed))
                 return
             self._perform_whole(
-                request, lambda outcome: self._out.send(sender, Answer(ticket, outcome, missed))
+                request,
+                lambda outcome, left: self._out.send(
+                    sender, Answer(ticket, outcome, sorted({*missed, *left}))
+                ),
             )
             return
 
@@ -488,6 +479,7 @@ class Router:
         return {
             "parked requests": sum(len(parked) for parked in self._parked.values()) + len(self._again),
             "forwarded requests": len(self._sent) + len(self._gathered),
+            "clearings": self._clearings.running,
         }
 
     # -- occasions
@@ -529,8 +521,11 @@ class Router:
             self._timer_ns = after_ns
             self._out.timer("route", after_ns)
 
-    def on_timer(self) -> None:
-        """Try again what could not be sent, and refuse what has waited too long."""
+    def on_timer(self, name: str = "route") -> None:
+        """Try again what could not be sent, and refuse what has waited too long; or go on with clearing."""
+        if name == "clear":
+            self._clearings.on_timer()
+            return
         self._timer_ns = 0
         again, self._again = self._again, []
         now_ns = self._out.now_ns

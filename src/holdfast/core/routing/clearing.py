@@ -1,0 +1,154 @@
+"""Clearing a map with a change stream: every entry's end is told, so this takes as long as removing one by one.
+
+- L-1: It is done in slices, one in a step of the member, and as many steps as that takes. What is written meanwhile to
+  a key that is still to be removed is removed, too; what is written to others stays.
+- L-2: While too much is kept for backups (`backlog`) nothing is removed. After the call timeout the rest is left.
+- L-3: What is left, since the partition is served elsewhere now, since writes are refused, or since the time is over,
+  is said to be: who asked may have it done there.
+- L-4: The caller is answered when everybody who must hold the removals of every slice does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from holdfast.core.machine import MILLISECOND, Outbox
+from holdfast.core.replication.backlog import RECORD_BYTES
+from holdfast.core.replication.lane import Lane
+from holdfast.core.store.operations import Outcome, Request, Status
+from holdfast.core.store.partition import Change, MapPartition, PartitionCopy
+
+SLICE_BYTES = 1 << 20
+"""The removals of a slice take about so many bytes, and milliseconds to make."""
+PAUSE_NS = 1 * MILLISECOND
+"""Between two slices the member does something else."""
+EASE_NS = 20 * MILLISECOND
+"""How often it is looked whether less is kept for backups now."""
+
+Cleared = Callable[[Outcome, list[int]], None]
+"""Takes the outcome, the number of entries that were removed, and the partitions in which some may be left."""
+
+
+@dataclass(slots=True, eq=False)
+class _Clearing:
+    """One request, and how far it has come."""
+
+    request: Request
+    done: Cleared
+    deadline_ns: int
+    left: deque[int]
+    """Partitions."""
+    of: MapPartition | None = None
+    """What is being cleared in the first of them; None: it is not begun."""
+    keys: list[bytes] = field(default_factory=list)
+    """To be removed there."""
+    count: int = 0
+    missed: list[int] = field(default_factory=list)
+    waits: int = 0
+    """Slices that not everybody holds yet."""
+    over: bool = False
+
+
+class Clearings:
+    """Everything that is being cleared in slices by this member."""
+
+    def __init__(
+        self,
+        out: Outbox,
+        lane: Lane,
+        timeout_ns: int,
+        *,
+        refused: Callable[[Request], Outcome | None],
+    ) -> None:
+        """`refused`: whether a write is refused just now."""
+        self._out = out
+        self._lane = lane
+        self._timeout_ns = timeout_ns
+        self._refused = refused
+        self._timer = False
+        self._running: deque[_Clearing] = deque()
+
+    def begin(self, request: Request, done: Cleared) -> None:
+        """Clear the map in those of the partitions that are served here; the first slice at once."""
+        deadline_ns = self._out.now_ns + self._timeout_ns
+        self._running.append(_Clearing(request, done, deadline_ns, deque(request.partitions)))
+        if not self._timer:
+            self._go_on()
+
+    def on_timer(self) -> None:
+        """Make the next slice."""
+        self._timer = False
+        if self._running:
+            self._go_on()
+
+    def _wake(self, after_ns: int) -> None:
+        self._timer = True
+        self._out.timer("clear", after_ns)
+
+    def _go_on(self) -> None:
+        """Make one slice: of the clearing whose turn it is."""
+        clearing = self._running[0]
+        if self._out.now_ns >= clearing.deadline_ns or self._refused(clearing.request) is not None:
+            clearing.missed += clearing.left
+            clearing.left.clear()
+        elif self._lane.backlog.crowded:
+            self._wake(EASE_NS)
+            return
+        else:
+            self._slice(clearing)
+        self._running.popleft()
+        if clearing.left:
+            self._running.append(clearing)
+        clearing.waits += 1
+        self._lane.seal(lambda known: self._held(clearing, known))
+        if self._running and not self._timer:
+            self._wake(PAUSE_NS)
+
+    def _slice(self, clearing: _Clearing) -> None:
+        size = 0
+        while clearing.left and size < SLICE_BYTES:
+            partition = clearing.left[0]
+            copy = self._lane.in_office[partition]
+            held = copy.maps.get(clearing.request.map) if copy is not None else None
+            if copy is None or (clearing.of is not None and held is not clearing.of):
+                clearing.missed.append(partition)
+                clearing.keys.clear()
+            elif held is not None:
+                if clearing.of is None:
+                    clearing.of, clearing.keys = held, list(reversed(held.entries))
+                size += self._remove(clearing, copy, held, SLICE_BYTES - size)
+            if not clearing.keys:
+                clearing.left.popleft()
+                clearing.of = None
+
+    def _remove(self, clearing: _Clearing, copy: PartitionCopy, held: MapPartition, most: int) -> int:
+        """Remove entries until that is so many bytes; answers how many it is."""
+        lane, keys, entries = self._lane, clearing.keys, held.entries
+        size = 0
+        while keys and size < most:
+            key = keys.pop()
+            if key in entries:
+                size += RECORD_BYTES + len(key) + len(entries[key])
+                lane.log(copy, held, Change.REMOVE, key, old=held.drop(key))
+                clearing.count += 1
+        return size
+
+    def _held(self, clearing: _Clearing, known: bool) -> None:
+        """A slice is held by all, or nobody will ever know."""
+        clearing.waits -= 1
+        if clearing.over or (known and (clearing.left or clearing.waits)):
+            return
+        clearing.over = True
+        if clearing in self._running:
+            self._running.remove(clearing)
+        if known:
+            clearing.done(Outcome(Status.OK, clearing.count), clearing.missed)
+        else:
+            clearing.done(Outcome(Status.UNKNOWN, None, self._lane.unknown_because), [])
+
+    @property
+    def running(self) -> int:
+        """How many have not made their last slice."""
+        return len(self._running)

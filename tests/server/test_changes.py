@@ -1,0 +1,81 @@
+"""What a client may ask of change streams, and how much of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
+from tests.server.test_session import COUNT, keys_of, owned
+
+from holdfast.server import changes
+from holdfast.wire import own
+
+
+@pytest.fixture
+def member() -> MemoryMember:
+    return MemoryCluster(2, COUNT, changes_bytes=1 << 20).members[0]
+
+
+@pytest.fixture
+def wire(member: MemoryMember) -> Wire:
+    found = Wire.to(member)
+    found.hello()
+    return found
+
+
+def put(wire: Wire, partition: int, count: int, size: int = 10) -> None:
+    keys = keys_of(partition, count)
+    columns = own.ColumnBatch.of(keys, [bytes(size)] * count)
+    assert wire.ask(own.PutColumns, "m", [partition], [count], columns).stored == count
+
+
+def malformed(answer: Any) -> bool:
+    return isinstance(answer, own.Fault) and answer.kind is own.FaultKind.MALFORMED
+
+
+def test_a_partition_has_one_head_however_often_it_is_asked_for(member: MemoryMember, wire: Wire) -> None:
+    partition = owned(member)[0]
+    put(wire, partition, 3)
+    answer = wire.ask(own.AskHeads, "m", [partition] * COUNT)
+    assert [head.counter for head in answer.heads] == [3]
+
+
+@pytest.mark.parametrize("repeated", [True, False])
+def test_no_more_partitions_than_there_are_can_be_asked_for(
+    member: MemoryMember, wire: Wire, repeated: bool
+) -> None:
+    partition = owned(member)[0]
+    many = [partition] * (COUNT + 1) if repeated else list(range(COUNT + 1))
+    assert malformed(wire.ask(own.AskHeads, "m", many))
+    nothing = own.ColumnBatch.of([], [])
+    assert malformed(wire.ask(own.PutColumns, "m", many, [0] * len(many), nothing))
+    assert malformed(wire.ask(own.AskDigests, many))
+
+
+def test_names_and_numbers_have_bounds(member: MemoryMember, wire: Wire) -> None:
+    partition = owned(member)[0]
+    for name in ("", "m" * 257):
+        assert malformed(wire.ask(own.AskHeads, name, [partition]))
+        assert malformed(wire.ask(own.AskChanges, name, partition, 0, 0, 1))
+    for numbers in (
+        (-1, 0, 5, 1 << 20, 0),
+        (0, -1, 5, 1 << 20, 0),
+        (0, 0, -5),
+        (0, 0, 5, 1, -1),
+        (0, 0, 2**63),
+    ):
+        assert malformed(wire.ask(own.AskChanges, "m", partition, *numbers)), numbers
+    assert isinstance(wire.ask(own.AskChanges, "m", partition, 0, 0, 2**63 - 1), own.Changes)
+
+
+def test_an_answer_is_not_as_large_as_somebody_wants(member: MemoryMember, wire: Wire) -> None:
+    partition = owned(member)[0]
+    held = member.held[partition].open("m")
+    member.world.changes_bytes = 64 << 20
+    put(wire, partition, 60, size=100_000)
+    assert held.counter == 60
+    for bytes_max in (2**62, -1):
+        answer = wire.ask(own.AskChanges, "m", partition, 0, 0, 60, bytes_max)
+        assert answer.columns.size_bytes <= changes.ANSWER_BYTES_MAX
+        assert answer.upto == (41 if bytes_max > 0 else 1)
