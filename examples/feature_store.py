@@ -124,15 +124,21 @@ class ModelServer:
         return f"{len(waits)} reads, {self.missing} without features, p50 {middle:.1f} ms, p99 {late:.1f} ms"
 
 
-def replayed(spark: SparkSession, first: Path, changed: Path) -> dict[str, tuple[int, float, str]]:
-    """The features after every change, made of the first Parquet and the stream's files alone."""
+def replayed(
+    spark: SparkSession, first: Path, changed: Path
+) -> tuple[dict[str, tuple[int, float, str]], int]:
+    """The features after every change, made of the first Parquet and the stream's files alone; and of how many
+    customers an older event has won over a newer one.
+    """
     table = pq.read_table(first).to_pylist()
     found = {row["customer"]: (row["visits"], row["spent"], row["country"]) for row in table}
+    newest: dict[str, int] = {}
     rows = spark.read.parquet(str(changed)).orderBy("partition", "term", "counter").collect()
     for row in rows:
         after = row["after"]
         found[after["customer"]] = (after["visits"], after["spent"], after["country"])
-    return found
+        newest[after["customer"]] = max(newest.get(after["customer"], 0), after["visits"])
+    return found, sum(found[customer][0] < visits for customer, visits in newest.items())
 
 
 def run(spark: SparkSession, address: str, folder: Path, customers: int, seconds: float) -> int:
@@ -159,7 +165,6 @@ def run(spark: SparkSession, address: str, folder: Path, customers: int, seconds
             checkpoint=str(folder / "updating"),
         )
         time.sleep(seconds)
-        updating.processAllAvailable()
         updating.stop()
     print("   the model server:", server)
     keeping.processAllAvailable()
@@ -167,14 +172,16 @@ def run(spark: SparkSession, address: str, folder: Path, customers: int, seconds
 
     print("4. export:", export(spark, address, exported, maps=[MAP], decoded=True))
     held = pd.read_parquet(exported / "tables" / f"map={MAP}")
-    expected = replayed(spark, first, changed)
+    expected, older = replayed(spark, first, changed)
     exact = {row.customer: (row.visits, row.spent, row.country) for row in held.itertuples()}
     different = sum(exact.get(key) != value for key, value in expected.items()) + len(
         exact.keys() - expected.keys()
     )
     updates = sum(value[0] >= 1000 for value in expected.values())
     print(f"   {len(exact)} customers exported, {updates} of them updated by the stream, {different} differ")
-    return 0 if not different and updates and not server.missing and len(exact) == customers else 1
+    return (
+        0 if not different and not older and updates and not server.missing and len(exact) == customers else 1
+    )
 
 
 def main() -> int:
