@@ -21,7 +21,7 @@ from holdfast.core.store.partition import Change, Record
 from holdfast.demo.cluster import LocalCluster
 from holdfast.errors import ConfigError
 from holdfast.spark.files import checkpoints, journals
-from holdfast.spark.files.analysis import REPORTS, analyse, check, shown
+from holdfast.spark.files.analysis import REPORTS, analyse, check, one_cluster, shown
 from holdfast.spark.files.journals import CUT, DAMAGE, RECORD, find
 from holdfast.wire.checkpoint import encode_checkpoint
 from holdfast.wire.reading import Reading
@@ -187,6 +187,35 @@ def test_directories_that_hold_nothing_are_refused(tmp_path: Path) -> None:
         check(["weather"])
 
 
+def test_files_of_several_clusters_are_not_told_as_one(tmp_path: Path) -> None:
+    for name, cluster in (("one", "c1"), ("two", "c2"), ("same", "c1"), ("old", "")):
+        directory = save(tmp_path / name, some_journal(1))
+        (directory / "identity.json").write_text(
+            json.dumps({"store": STORE, "member": name, "cluster_id": cluster})
+        )
+    same = [tmp_path / name for name in ("one", "same", "old")]
+    one_cluster(find(same))
+    told = CliRunner().invoke(holdfast, ["analyse", str(tmp_path / "one"), str(tmp_path / "two")])
+    assert told.exit_code == 2 and "several clusters" in told.stderr
+    assert str(tmp_path / "two") in told.stderr
+
+
+@pytest.mark.parametrize("every", ["banana", "", "5", "-1 hour", "0 seconds", "1 month", "1 hour banana"])
+def test_a_wrong_length_of_time_is_told_before_spark_starts(tmp_path: Path, every: str) -> None:
+    directory = save(tmp_path / "m", some_journal(1))
+    told = CliRunner().invoke(holdfast, ["analyse", str(directory), "--every", every])
+    assert told.exit_code == 2 and "5 minutes" in told.stderr
+    for right in (
+        "1 hour",
+        "90 seconds",
+        "1 hour 30 minutes",
+        "interval 2 days",
+        "1 Week",
+        "250 milliseconds",
+    ):
+        check([], right)
+
+
 # -- checkpoints ------------------------------------------------------------------------------------------------------
 
 
@@ -281,6 +310,7 @@ def test_reports_count_each_update_once_and_name_what_is_missing(spark: SparkSes
     assert [report.name for report in found.reports] == list(REPORTS)
     assert (found.updates, found.members) == (15, 2)
     assert told[-1].tasks_done == told[-1].tasks
+    assert told[-1].rows == sum(len(rows(tmp_path / name, 1)) for name in ("one", "two"))
 
     writers = {(row["map"], row["change"], row["client"]): row for row in found["writers"].rows()}
     assert writers["m", "set", str(CLIENT)]["updates"] == 10
@@ -319,6 +349,59 @@ def test_damage_is_in_the_report_and_not_a_failure(spark: SparkSession, tmp_path
     assert [(row["member"], row["kind"]) for row in found["damage"].rows()] == [("one", DAMAGE)]
     assert not found.sound
     assert found["hottest"].rows()
+    # What was asked for does not decide the verdict.
+    found = analyse(spark, [one], ["writers"])
+    assert [report.name for report in found.reports] == ["writers"]
+    assert not found.sound and (found.damaged, found.missing) == (1, found.missing)
+    assert "1 damaged" in str(found)
+
+
+@pytest.mark.spark
+def test_the_largest_entries_are_those_that_are_there_now(spark: SparkSession, tmp_path: Path) -> None:
+    """What was cleared is not; of checkpoints of two members the newer one counts, and journals after it."""
+    stale, fresh = Written(), Written("6f0c2b7e-2f2b-4df3-9c43-0d1d4f6b8a12")
+    for written in (stale, fresh):
+        written.begin()
+        written.block(Meta(written.store, 1, "c"), Began(1, 0))
+    gone = [
+        record("clear", 1, "a", "v" * 500),
+        Record("clear", 2, Change.CLEAR),
+        record("clear", 3, "b", "w"),
+    ]
+    stale.block(
+        Wrote(1, 1, gone),
+        Wrote(1, 1, [record("m", 1, "k", "v" * 500), record("m", 2, "removed", "v" * 400)]),
+        Wrote(1, 1, [record("n", 1, "cleared after its checkpoint", "v")]),
+    )
+    # The map's updates of another term that came to nothing: their counters are higher.
+    stale.block(Wrote(1, 1, [record("m", 95, "k", "x" * 900)]))
+    fresh.block(
+        Wrote(1, 2, [record("m", 91, "late", "y" * 50), Record("m", 92, Change.PIN, b"cut", ttl_ms=6)])
+    )
+    fresh.block(Wrote(1, 2, [Record("n", 8, Change.CLEAR), Record("s", 1, Change.CALL, b"", b"deed")]))
+    for written in (stale, fresh):
+        written.block()
+    one, two = save(tmp_path / "one", stale, "one"), save(tmp_path / "two", fresh, "two")
+
+    def kept(lineage: list[tuple[int, int]], high: int, **entries: str) -> MapSnapshot:
+        keys = [to_stored(key) for key in entries]
+        values = [to_stored(value) for value in entries.values()]
+        return MapSnapshot("m", lineage, UpdateCounter(high).encode(), keys, values)
+
+    other = MapSnapshot("n", [(1, 0)], UpdateCounter(7).encode(), [to_stored("o")], [bytes(800)])
+    old = Snapshot(1, 0, [kept([(1, 0)], 60, k="v" * 500, removed="v" * 400)])
+    new = Snapshot(1, 0, [kept([(1, 0), (2, 90)], 90, k="tiny"), other])
+    for directory, snapshot, written in ((one, old, stale), (two, new, fresh)):
+        name, data = encode_checkpoint(snapshot, 2, written.store)
+        (directory / name).write_bytes(data)
+
+    found = analyse(spark, [one, two], ["largest", "hottest", "growth"])
+    largest = [(row["map"], row["key"]) for row in found["largest"].rows()]
+    assert largest == [("m", "late"), ("m", "k"), ("clear", "b")]
+    assert found["largest"].rows()[1]["value_bytes"] == len(to_stored("tiny"))
+    # Pins and services' calls are no updates of entries.
+    assert [row["updates"] for row in found["hottest"].rows()] == [9]
+    assert {row["map"]: row["updates"] for row in found["growth"].rows()} == {"clear": 3, "m": 4, "n": 2}
 
 
 @pytest.mark.spark

@@ -40,11 +40,24 @@ def test_amounts_are_read_as_people_write_them() -> None:
     assert parse_rate("1Gbit") == parse_rate("125MB/s") == 125_000_000
     assert parse_time("90d", "x") == 90 * 86_400
     assert parse_time("500ms", "x") == 0.5
-    for wrong in ("", "ten", "10 parsec", "-1s"):
+    for wrong in ("", "ten", "10 parsec", "-1s", "1e999s", "1e308y"):
         with pytest.raises(ConfigError):
             parse_time(wrong, "x")
-    with pytest.raises(ConfigError):
-        parse_rate("0MB")
+    for wrong in ("0MB", "1e999MB", "1e999Gbit"):
+        with pytest.raises(ConfigError):
+            parse_rate(wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "1e999", "1e19", "uniform:1..1e999", "lognormal:1MiB,nan", "lognormal:1MiB,inf", "lognormal:1MiB,-1",
+        "lognormal:1MiB,900", "lognormal:1e999,1",
+    ],
+)  # fmt: skip
+def test_sizes_that_cannot_be_counted_are_refused(wrong: str) -> None:
+    with pytest.raises(ConfigError, match="is not allowed"):
+        parse_sizes(wrong)
 
 
 def test_sizes_are_drawn_as_the_distribution_says_and_the_same_for_each_partition() -> None:
@@ -69,7 +82,7 @@ def test_measured_sizes_come_from_a_file(tmp_path: object) -> None:
     assert [parse_sizes(f"file:{file}").of(partition) for partition in range(4)] == [10, 20, 30, 10]
     file.write_text("1\n2\n")
     assert parse_sizes(f"file:{file}").of(1) == 2
-    for wrong in ("[1, -2]", "[]", "x"):
+    for wrong in ("[1, -2]", "[]", "x", "[1e999]", "[NaN]", "[10000000000000000000]"):
         file.write_text(wrong)
         with pytest.raises(ConfigError):
             parse_sizes(f"file:{file}")
@@ -224,7 +237,9 @@ def test_shapes_have_numbers_that_fit() -> None:
 # -- blocks -----------------------------------------------------------------------------------------------------------
 
 
-def figures(scenarios: list[str], strategy: str = "arrange", **table: object) -> tuple[Figures, ...]:
+def figures(
+    scenarios: list[str], strategy: str = "arrange", *, network: Network | None = None, **table: object
+) -> tuple[Figures, ...]:
     """What all tasks find, one after the other, in this process."""
     import pyarrow as pa
 
@@ -235,7 +250,7 @@ def figures(scenarios: list[str], strategy: str = "arrange", **table: object) ->
     return summed(
         question,
         pa.Table.from_batches(found),
-        Network(1_000_000.0),
+        network or Network(1_000_000.0),
         Hazards(Failures(90 * 86_400.0)),
         [strategy],
     )
@@ -268,7 +283,8 @@ def test_a_table_of_one_block_is_what_the_master_would_do() -> None:
     assert after.bytes == sum(sent.values())
     assert (after.sent_max, after.received_max) == (max(sent.values()), max(received.values()))
     assert after.seconds_least == pytest.approx(max(after.sent_max, after.received_max) / 1_000_000, rel=0.1)
-    assert after.seconds_least < after.seconds_most <= 2 * after.seconds_least
+    # Besides, one partition by itself: its copies, and four round trips for each of a few migrations.
+    assert after.seconds_least < after.seconds_most <= 2.2 * after.seconds_least
     assert after.sets == len({frozenset(row) for row in targets})
     assert after.fewest == 3 and after.dips == 0
 
@@ -378,6 +394,8 @@ def test_wrong_questions_are_refused() -> None:
         ask([], members=3)
     with pytest.raises(ConfigError):
         ask(["join:1"], members=3, strategies=["best"])
+    with pytest.raises(ConfigError, match="too much"):
+        ask(["join:1"], members=3, partitions=1000, sizes=parse_sizes("1e18"))
 
 
 def test_the_network_bounds_what_a_member_can_send() -> None:
@@ -388,3 +406,39 @@ def test_the_network_bounds_what_a_member_can_send() -> None:
     assert slow.busy(0, 1000) == pytest.approx(4 * 0.01 * 100)
     shapes: dict[Shape, int] = {(1, 1): 1}
     assert any_lost(shapes, Failures(1e9), 1.0) < 1e-15
+
+
+GIB = 1 << 30
+WIDE = Network(1_250_000_000.0)
+"""10 Gbit, 10 at a time, pieces of 64 KiB, 1 ms."""
+
+
+def test_one_partition_by_itself_is_no_quicker_than_its_own_window() -> None:
+    """A piece in each round trip: one partition does not use what ten at a time would."""
+    alone_s = GIB / 65_536 * 0.001
+    table = {"members": 3, "partitions": 1, "copies": 1, "sizes": Sizes("fixed", GIB), "network": WIDE}
+    now, after = figures(["drain:1+join:1"], **table)
+    told = after if after.copies else figures(["drain:2"], **table)[1]
+    assert (told.copies, told.migrations) == (1, 1)
+    assert alone_s + 4 * 0.001 == pytest.approx(told.seconds_least)
+    assert told.seconds_most >= told.seconds_least
+    assert now.seconds_least == now.seconds_most == 0
+    # A crash is made up for by one such copy, too.
+    assert now.repair_s >= 10 + alone_s
+
+
+def test_a_large_partition_among_small_ones_decides_in_whatever_block_it_is() -> None:
+    sizes = Sizes("measured", measured=(1_000,) * 99 + (GIB,))
+    table = {"members": 2, "partitions": 100, "copies": 1, "sizes": sizes, "network": WIDE}
+    for block in (1_000, 7):
+        # Three copies of each are to be made: one after the other, of the large one as well.
+        told = figures(["join:2"], **{**table, "members": 1, "copies": 3}, block=block)[1]
+        assert told.seconds_least == pytest.approx(2 * (GIB / 65_536 + 4) * 0.001)
+        assert told.seconds_most > told.seconds_least
+
+
+def test_slots_are_taken_for_the_round_trips_and_the_content_of_a_migration() -> None:
+    network = Network(1e12, 10, 65_536, 0.001)
+    assert network.busy(655_360, 100) == pytest.approx((10 + 4 * 100) * 0.001 / 10)
+    assert network.alone(655_360, 2) == pytest.approx((10 + 4 * 2) * 0.001)
+    assert Network(1000.0, round_trip_s=0).alone(5000, 3) == 0

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.credentials import Credentials
-from holdfast.cli.foresee import from_live, live_sizes, named
+from holdfast.cli.foresee import check_folders, from_live, live_sizes, named
 from holdfast.cli.main import holdfast
 from holdfast.cli.whatif import look
 from holdfast.client.blocking import Client
@@ -177,9 +177,49 @@ def test_the_command_writes_figures_and_migrations(tmp_path: Path) -> None:
         (["--bandwidth", "fast"], "1Gbit"),
         (["--mtbf", "0s"], "more than 0"),
         (["--size", "entries:9"], "is not allowed"),
+        (["--size", "lognormal:1MiB,nan"], "is not allowed"),
+        (["--size", "lognormal:1MiB,900"], "is not allowed"),
+        (["--size", "1e999"], "is not allowed"),
+        (["--size", "1e18", "--partitions", "1000"], "too much"),
+        (["--mtbf", "1e999s"], "is not allowed"),
+        (["--bandwidth", "1e999Gbit"], "is not allowed"),
     ],
 )
 def test_wrong_options_are_told_before_spark_starts(arguments: list[str], words: str) -> None:
     told = CliRunner().invoke(holdfast, ["whatif", *arguments])
     assert told.exit_code == 2
     assert words in told.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["whatif", "--to"], ["whatif", "--moves"], ["campaign", "--seeds", "1", "--to"], ["analyse", "--to"]],
+)
+def test_a_folder_with_something_in_it_is_refused_and_left_alone(tmp_path: Path, command: list[str]) -> None:
+    stopped = tmp_path / "stopped"
+    stopped.mkdir()
+    (stopped / "j000000000001.seg").write_bytes(b"")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "letter").write_text("to be kept")
+    arguments = [command[0], str(stopped)] if command[0] == "analyse" else command[:-1]
+    for wrong in (mine, mine / "letter", mine / "letter" / "new"):
+        told = CliRunner().invoke(holdfast, [*arguments, command[-1], str(wrong)])
+        assert told.exit_code == 2
+        assert str(wrong) in told.stderr
+        assert (mine / "letter").read_text() == "to be kept"
+    if command[0] == "analyse":
+        told = CliRunner().invoke(holdfast, [*arguments, "--to", str(stopped / "reports")])
+        assert told.exit_code == 2 and "where nothing is changed" in told.stderr
+
+
+def test_figures_and_migrations_want_folders_of_their_own(tmp_path: Path) -> None:
+    for moves_to in (tmp_path / "out", tmp_path / "out" / "moves"):
+        told = CliRunner().invoke(
+            holdfast, ["whatif", "--to", str(tmp_path / "out"), "--moves", str(moves_to)]
+        )
+        assert told.exit_code == 2 and "of its own" in told.stderr
+    # What is not there yet, or empty, may be written to; nothing is made before Spark starts.
+    (tmp_path / "empty").mkdir()
+    check_folders(tmp_path / "out", tmp_path / "empty", None)
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "empty"]

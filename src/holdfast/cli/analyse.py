@@ -8,8 +8,10 @@ from pathlib import Path
 
 import click
 
+from holdfast.cli.foresee import check_folders
 from holdfast.cli.orders import EXIT_FAILED
 from holdfast.cli.spark import show_progress, spark_job, spark_options
+from holdfast.errors import ConfigError
 
 NAMES = ("writers", "largest", "hottest", "growth", "gaps", "damage")
 
@@ -33,7 +35,7 @@ NAMES = ("writers", "largest", "hottest", "growth", "gaps", "damage")
     "--to",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="Write everything there, as Parquet: journal, checkpoints, and each report.",
+    help="Write everything there, as Parquet: journal, checkpoints, and each report; a folder that is new or empty.",
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="One line of JSON for each row of a report, for scripts."
@@ -54,16 +56,26 @@ def analyse(
     time, missing updates, damage. Nothing is changed.
 
     DIR is what a member's persistence.directory names, or a copy of it; all executors must see it. The same update in
-    the files of several members counts once. The exit status is 1 if anything is damaged, or an update is missing.
+    the files of several members counts once; all are of one cluster. The exit status is 1 if anything is damaged, or an
+    update is missing, whatever reports are asked for.
 
     \b
     holdfast analyse /copies/m1 /copies/m2 --report writers --report hottest --every "5 minutes"
     """  # noqa: D301  (the backslash is for click: what follows is not to be folded)
     from holdfast.spark.files.analysis import analyse as job
+    from holdfast.spark.files.analysis import check, one_cluster
     from holdfast.spark.files.checkpoints import checkpoint_frame
     from holdfast.spark.files.journals import find, journal_frame
 
-    find(directories)  # what is wrong is told before Spark starts
+    # What is wrong is told before Spark starts.
+    check(reports, every)
+    one_cluster(find(directories))
+    check_folders(to)
+    if to is not None and any(to.resolve().is_relative_to(Path(each).resolve()) for each in directories):
+        raise ConfigError(
+            f"{to} is within the files of a member, where nothing is changed: give another folder"
+        )
+
     with spark_job(master, memory, "analyse") as spark:
         result = job(
             spark,
@@ -74,10 +86,10 @@ def analyse(
             progress=show_progress(quiet=as_json),
         )
         if to is not None:
-            journal_frame(spark, directories).write.mode("overwrite").parquet(str(to / "journal"))
-            checkpoint_frame(spark, directories).write.mode("overwrite").parquet(str(to / "checkpoints"))
+            journal_frame(spark, directories).write.mode("append").parquet(str(to / "journal"))
+            checkpoint_frame(spark, directories).write.mode("append").parquet(str(to / "checkpoints"))
             for report in result.reports:
-                spark.createDataFrame(report.table).write.mode("overwrite").parquet(str(to / report.name))
+                spark.createDataFrame(report.table).write.mode("append").parquet(str(to / report.name))
     if as_json:
         for report in result.reports:
             for row in report.rows():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,29 @@ if TYPE_CHECKING:
 
 ENTRY_BYTES = 128
 """What an entry of a running cluster is taken to have, key and value, if nothing is said."""
+
+
+def check_folders(*folders: Path | None) -> None:
+    """Each folder that is given is to be written to: none has anything in it, or is one of the others or within one.
+
+    Nothing that somebody has is ever replaced. Raises ConfigError.
+    """
+    given = [folder for folder in folders if folder is not None]
+    for place, folder in enumerate(given):
+        try:
+            # Of a new one its nearest parent is looked at: it has to be a folder, and may have anything in it.
+            there = next(each for each in (folder, *folder.absolute().parents) if os.path.lexists(each))
+            inside = next((each for each in sorted(there.iterdir()) if there == folder), None)
+        except OSError as error:
+            raise ConfigError(f"{folder} cannot be used: {error.strerror}") from error
+        if inside is not None:
+            raise ConfigError(f"{folder} is not empty ({inside.name}): give a folder that is")
+        here = folder.resolve()
+        for other in given[:place]:
+            if here.is_relative_to(other.resolve()) or other.resolve().is_relative_to(here):
+                raise ConfigError(
+                    f"{folder} and {other} are one or within each other: give each one of its own"
+                )
 
 
 @click.command(short_help="Foretell joins, drains, crashes and restarts of clusters of any size, on Spark.")
@@ -128,10 +152,13 @@ ENTRY_BYTES = 128
     "--moves",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="Write every migration there, as Parquet.",
+    help="Write every migration there, as Parquet: a folder that is new or empty.",
 )
 @click.option(
-    "--to", type=click.Path(path_type=Path), metavar="FOLDER", help="Write the figures there, as Parquet."
+    "--to",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Write the figures there, as Parquet: a folder that is new or empty.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each step, for scripts.")
 @spark_options
@@ -178,6 +205,7 @@ def whatif(
     from holdfast.spark.foresight.whatif import Hazards, Network, ask, what_if
     from holdfast.spark.foresight.whatif import moves as all_moves
 
+    check_folders(to, moves)
     network = Network(parse_rate(bandwidth), parallel, round_trip_s=parse_time(round_trip, "--round-trip"))
     failures = Failures(
         parse_time(mtbf, "--mtbf"), parse_time(group_mtbf, "--group-mtbf") if group_mtbf else math.inf
@@ -209,9 +237,9 @@ def whatif(
             progress=show_progress(quiet=as_json),
         )
         if moves is not None:
-            all_moves(spark, question, strategies).write.mode("overwrite").parquet(str(moves))
+            all_moves(spark, question, strategies).write.mode("append").parquet(str(moves))
         if to is not None:
-            result.frame(spark).write.mode("overwrite").parquet(str(to))
+            result.frame(spark).write.mode("append").parquet(str(to))
     if as_json:
         for each in result.as_data():
             click.echo(json.dumps(each))
@@ -285,7 +313,10 @@ def live_sizes(size: str, cluster: Cluster, address: str, credentials: Credentia
     "--without", multiple=True, metavar="RULE", help="Switch a rule off; holdfast simulate --rules."
 )
 @click.option(
-    "--to", type=click.Path(path_type=Path), metavar="FOLDER", help="Write the table there, as Parquet."
+    "--to",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Write the table there, as Parquet: a folder that is new or empty.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each run, for scripts.")
 @spark_options
@@ -311,13 +342,14 @@ def campaign(
 
     names = [name.strip() for name in settings.split(",") if name.strip()]
     wanted = parse_seeds(seeds)
+    check_folders(to)
     job.plan(wanted, names, frozenset(without))  # what is wrong is told before Spark starts
     with spark_job(master, memory, "campaign") as spark:
         result = job.campaign(
             spark, wanted, names, without=frozenset(without), progress=show_progress(quiet=as_json)
         )
         if to is not None:
-            result.frame(spark).write.mode("overwrite").parquet(str(to))
+            result.frame(spark).write.mode("append").parquet(str(to))
     if as_json:
         for run in result.rows():
             click.echo(json.dumps(run))

@@ -10,6 +10,7 @@ are tables of a few rows; for anything else there are the DataFrames themselves 
 
 from __future__ import annotations
 
+import re
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,7 @@ from holdfast.errors import ConfigError
 from holdfast.spark import jobs
 from holdfast.spark.failures import in_our_words
 from holdfast.spark.files.checkpoints import checkpoint_frame
-from holdfast.spark.files.journals import DAMAGE, find, journal_frame, shares
+from holdfast.spark.files.journals import DAMAGE, StoreFiles, find, journal_frame, shares
 from holdfast.wire.values import Serialized, from_stored
 
 if TYPE_CHECKING:
@@ -34,6 +35,13 @@ EVERY = "1 hour"
 LIMIT = 20
 SHOWN = 60
 """More of a key is not shown to people."""
+
+OF_ENTRIES = "change in ('set', 'remove', 'expiry', 'clear')"
+"""Updates of what maps hold; others are of services, or note a cut."""
+
+_UNITS = "microsecond|millisecond|second|minute|hour|day|week"
+_EVERY = re.compile(rf"\s*(?:interval\s+)?((?:\d+\s+(?:{_UNITS})s?\s*)+)", re.IGNORECASE)
+"""The lengths of time that Spark can count in; months have none."""
 
 SAME_UPDATE = ["partition", "map", "term", "counter"]
 """What makes a record in the journals of two members the same update."""
@@ -71,6 +79,10 @@ class Analysis:
     updates: int
     """Different ones, in all journals."""
     members: int
+    damaged: int
+    """Places that cannot be read, whether the report was asked for or not."""
+    missing: int
+    """Updates that are missing and that no checkpoint covers, likewise."""
     seconds: float = field(compare=False)
 
     def __getitem__(self, name: str) -> Report:
@@ -78,18 +90,15 @@ class Analysis:
 
     @property
     def sound(self) -> bool:
-        """Whether everything could be read, and no update is missing; as far as was asked."""
-        for report in self.reports:
-            for row in report.table.to_pylist():
-                if report.name == "gaps" and not row["covered"]:
-                    return False
-                if report.name == "damage" and row["kind"] == DAMAGE:
-                    return False
-        return True
+        """Whether everything could be read, and no update is missing; whatever reports were asked for."""
+        return not self.damaged and not self.missing
 
     def __str__(self) -> str:
         parts = [str(report) for report in self.reports]
-        parts.append(f"{self.updates:,} updates in the files of {self.members} members, {self.seconds:.0f} s")
+        verdict = "" if self.sound else f": {self.damaged:,} damaged places, {self.missing:,} updates missing"
+        parts.append(
+            f"{self.updates:,} updates in the files of {self.members} members, {self.seconds:.0f} s{verdict}"
+        )
         return "\n\n".join(parts)
 
 
@@ -104,30 +113,53 @@ def analyse(
 ) -> Analysis:
     """These reports on the files in these directories. `every`: the length of time that is counted together.
 
-    Raises ConfigError, or JobFailed. What is damaged is in the report `damage`, and no failure.
+    Raises ConfigError, or JobFailed. What is damaged is in the report `damage`, and no failure; whether anything is
+    damaged or missing is looked up whatever the reports are.
     """
     began = time.monotonic()
-    check(reports)
+    check(reports, every)
     files = find(directories)
-    frames = Frames(spark, directories, every, limit)
-    found: list[Report] = []
+    one_cluster(files)
+    counted = jobs.Counted(spark)
+    frames = Frames(spark, directories, every, limit, counted)
+    found: dict[str, Report] = {}
     updates = 0
     with in_our_words("analyse"):
         frames.journal.persist()
         try:
             tasks = len(shares(files, jobs.TASKS_PER_SLOT * jobs.slots(spark)))
-            with jobs.watched(spark, "read journals", tasks, progress):
+            with jobs.watched(spark, "read journals", tasks, progress, counted):
                 updates = frames.updates.count()
-            found += [Report(name, _MAKERS[name](frames).toArrow()) for name in reports]
+            for name in dict.fromkeys([*reports, "gaps", "damage"]):
+                found[name] = Report(name, _MAKERS[name](frames).toArrow())
         finally:
             frames.journal.unpersist()
-    return Analysis(tuple(found), updates, len(files), time.monotonic() - began)
+    damaged = sum(row["kind"] == DAMAGE for row in found["damage"].table.to_pylist())
+    missing = sum(row["missing"] for row in found["gaps"].table.to_pylist() if not row["covered"])
+    asked = tuple(found[name] for name in reports)
+    return Analysis(asked, updates, len(files), damaged, missing, time.monotonic() - began)
 
 
-def check(reports: Sequence[str]) -> None:
-    """Raises ConfigError when one of these reports is not known."""
+def check(reports: Sequence[str], every: str = EVERY) -> None:
+    """Raises ConfigError when one of these reports is not known, or the length of time is none."""
     if unknown := [name for name in reports if name not in REPORTS]:
         raise ConfigError(f"the report {unknown[0]!r} is not known: {', '.join(REPORTS)}")
+    told = _EVERY.fullmatch(every)
+    if told is None or not any(int(number) for number in re.findall(r"\d+", told[1])):
+        raise ConfigError(
+            f"the length of time {every!r} is not allowed: write it like 1 hour, 5 minutes or 2 days"
+        )
+
+
+def one_cluster(files: Sequence[StoreFiles]) -> None:
+    """Raises ConfigError when these are files of several clusters: their updates would count as the same."""
+    first: dict[str, str] = {}
+    for each in files:
+        if each.cluster:
+            first.setdefault(each.cluster, each.directory)
+    if len(first) > 1:
+        told = ", ".join(f"{directory} of {cluster}" for cluster, directory in first.items())
+        raise ConfigError(f"these are files of several clusters: {told}. Analyse each by itself")
 
 
 # -- reports ----------------------------------------------------------------------------------------------------------
@@ -139,9 +171,14 @@ class Frames:
     __slots__ = ("checkpoints", "every", "journal", "limit", "records", "updates")
 
     def __init__(
-        self, spark: SparkSession, directories: Sequence[str | Path], every: str, limit: int
+        self,
+        spark: SparkSession,
+        directories: Sequence[str | Path],
+        every: str,
+        limit: int,
+        counted: jobs.Counted | None = None,
     ) -> None:
-        self.journal = journal_frame(spark, directories)
+        self.journal = journal_frame(spark, directories, counted=counted)
         """Everything that the journals say."""
         self.checkpoints = checkpoint_frame(spark, directories)
         self.every = every
@@ -171,20 +208,46 @@ def writers(frames: Frames) -> DataFrame:
 
 
 def largest(frames: Frames) -> DataFrame:
-    """The largest entries: of each key the last thing that is known."""
+    """The largest entries: of each key the last thing that is known.
+
+    A map's content in a partition begins with the checkpoint that has most of its updates, of whichever member; what
+    older ones hold and had in between is not there any more. After it come the updates that it does not have, and
+    before the last one that cleared the map there is nothing. All are ordered by term and counter.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
     columns = ["map", "partition", "key", "key_bytes", "value_bytes"]
-    held = frames.checkpoints.where("kind = 'entry'").select(
-        *columns, f.lit(0).alias("counter"), f.lit(0).alias("term"), f.lit("set").alias("change")
+    of_map = ["map", "partition"]
+    of_file = ["directory", "file", *of_map]
+    reached = frames.checkpoints.where("kind = 'map'").select(
+        *of_file, "term", f.col("high").alias("counter"), "low"
     )
-    written = frames.updates.where("change in ('set', 'remove')").select(
-        *columns, "counter", "term", "change"
+    base = reached.groupBy(*of_map).agg(f.max(f.struct("term", "counter", "low")).alias("base"))
+    cleared = (
+        frames.updates.where("change = 'clear'")
+        .groupBy(*of_map)
+        .agg(f.max(f.struct("term", "counter")).alias("cleared"))
+    )
+    held = (
+        frames.checkpoints.where("kind = 'entry'")
+        .select(*of_file, "key", "key_bytes", "value_bytes")
+        .join(reached, of_file)
+        .join(base, of_map)
+        .where(f.struct("term", "counter") == f.struct("base.term", "base.counter"))
+        .select(*columns, "term", "counter", f.lit("set").alias("change"))
+    )
+    written = (
+        frames.updates.where("change in ('set', 'remove')")
+        .join(base, of_map, "left")
+        .where(f.col("base").isNull() | (f.struct("term", "counter") > f.struct("base.term", "base.low")))
+        .select(*columns, "term", "counter", "change")
     )
     newest = Window.partitionBy("map", "partition", "key").orderBy(f.desc("term"), f.desc("counter"))
     return (
         held.unionByName(written)
+        .join(cleared, of_map, "left")
+        .where(f.col("cleared").isNull() | (f.struct("term", "counter") > f.col("cleared")))
         .withColumn("place", f.row_number().over(newest))
         .where("place = 1 and change = 'set'")
         .withColumn("bytes", f.col("key_bytes") + f.col("value_bytes"))
@@ -198,9 +261,10 @@ def hottest(frames: Frames) -> DataFrame:
     """The partitions with the most updates."""
     from pyspark.sql import functions as f
 
-    total = frames.updates.count() or 1
+    updates = frames.updates.where(OF_ENTRIES)
+    total = updates.count() or 1
     return (
-        frames.updates.groupBy("partition")
+        updates.groupBy("partition")
         .agg(
             f.count("*").alias("updates"),
             f.countDistinct("map", "key").alias("keys"),
@@ -219,7 +283,8 @@ def growth(frames: Frames) -> DataFrame:
 
     so_far = Window.partitionBy("map").orderBy("since").rowsBetween(Window.unboundedPreceding, 0)
     return (
-        frames.updates.groupBy(f.window("time", frames.every).getField("start").alias("since"), "map")
+        frames.updates.where(OF_ENTRIES)
+        .groupBy(f.window("time", frames.every).getField("start").alias("since"), "map")
         .agg(
             f.count("*").alias("updates"),
             f.count_if(f.col("change") == "set").alias("sets"),

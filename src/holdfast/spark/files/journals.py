@@ -97,6 +97,8 @@ class StoreFiles:
     segments: tuple[str, ...]
     """In the order of the journal."""
     checkpoints: tuple[str, ...]
+    cluster: str = ""
+    """The id of the cluster whose data these are; empty if they do not say."""
 
     def load(self, name: str) -> bytes:
         """The bytes of one file. Raises JournalBroken."""
@@ -141,6 +143,7 @@ def _find(directory: Path) -> StoreFiles:
         str(told.get("member") or ""),
         tuple(segments(names)),
         tuple(name for name in names if parse_name(name)),
+        str(told.get("cluster_id") or ""),
     )
     if not found.segments and not found.checkpoints:
         raise ConfigError(
@@ -151,16 +154,29 @@ def _find(directory: Path) -> StoreFiles:
 
 
 def journal_frame(
-    spark: SparkSession, directories: Sequence[str | Path], *, values: bool = False
+    spark: SparkSession,
+    directories: Sequence[str | Path],
+    *,
+    values: bool = False,
+    counted: jobs.Counted | None = None,
 ) -> DataFrame:
     """Everything that these journals say, a row each (`TYPES`); read when it is used. Raises ConfigError.
 
-    With `values` rows have the stored values, too, and not only their sizes.
+    With `values` rows have the stored values, too, and not only their sizes. `counted` is told of all rows.
     """
     parts = shares(find(directories), jobs.TASKS_PER_SLOT * jobs.slots(spark), values=values)
     if not parts:
         return spark.createDataFrame(pa.Table.from_pylist([], schema=SCHEMA))
-    return jobs.plan(spark, parts, read, DDL)
+    if counted is None:
+        return jobs.plan(spark, parts, read, DDL)
+    told = counted
+
+    def work(share: Share) -> Iterator[pa.RecordBatch]:
+        for batch in read(share):
+            told.add(batch.num_rows)
+            yield batch
+
+    return jobs.plan(spark, parts, work, DDL)
 
 
 def shares(files: Sequence[StoreFiles], tasks: int, *, values: bool = False) -> list[Share]:

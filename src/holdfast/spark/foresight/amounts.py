@@ -29,28 +29,36 @@ SECONDS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?(?:e\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 
 YEAR_S = SECONDS["y"]
+BYTES_END = 1 << 63
+"""Sums of bytes are counted below this."""
 
 
 def _amount(text: str, units: dict[str, float] | dict[str, int], what: str, example: str) -> float:
     found = _AMOUNT.fullmatch(text)
     if found is None or found[2].lower() not in units:
         raise ConfigError(f"{what} {text!r} is not allowed: write it like {example}")
-    return float(found[1]) * units[found[2].lower()]
+    amount = float(found[1]) * units[found[2].lower()]
+    if not math.isfinite(amount):
+        raise ConfigError(f"{what} {text!r} is not allowed: it is too much to count")
+    return amount
 
 
 def parse_bytes(text: str, what: str = "the size") -> int:
     """`64KiB`, `10MB`, `4096` as bytes. Raises ConfigError."""
-    return round(_amount(text, BYTES, what, "64KiB, 10MB or 4096"))
+    amount = round(_amount(text, BYTES, what, "64KiB, 10MB or 4096"))
+    if amount >= BYTES_END:
+        raise ConfigError(f"{what} {text!r} is not allowed: it is too much to count")
+    return amount
 
 
 def parse_rate(text: str) -> float:
     """`1Gbit` or `100MB` as bytes a second. Raises ConfigError."""
     plain = text.lower().removesuffix("/s").removesuffix("ps")
     found = _AMOUNT.fullmatch(plain)
-    if found is not None and found[2] in BITS:
-        rate = float(found[1]) * BITS[found[2]] / 8
-    else:
-        rate = _amount(plain, BYTES, "the bandwidth", "1Gbit or 100MB, for each second")
+    bits = found is not None and found[2] in BITS
+    rate = _amount(plain, BITS if bits else BYTES, "the bandwidth", "1Gbit or 100MB, for each second")
+    if bits:
+        rate /= 8
     if rate <= 0:
         raise ConfigError(f"the bandwidth {text!r} is not allowed: nothing would ever arrive")
     return rate
@@ -106,6 +114,18 @@ class Sizes:
                 return round(self.low + (self.high - self.low) * _dice(self.seed, partition))
         return round(self.low * math.exp(self.high * _NORMAL.inv_cdf(_dice(self.seed, partition))))
 
+    @property
+    def mean(self) -> float:
+        """Bytes of a partition, on average."""
+        match self.kind:
+            case "fixed":
+                return self.low
+            case "measured":
+                return sum(self.measured) / len(self.measured)
+            case "uniform":
+                return (self.low + self.high) / 2
+        return self.low * math.exp(self.high**2 / 2)
+
     def __str__(self) -> str:
         match self.kind:
             case "fixed":
@@ -118,6 +138,8 @@ class Sizes:
 
 
 _NORMAL = NormalDist()
+_FAR = 8.3
+"""So many standard deviations from the middle nothing is drawn: `_dice` has 53 bits."""
 _MASK = (1 << 64) - 1
 
 
@@ -150,13 +172,19 @@ def parse_sizes(text: str, seed: int = 0) -> Sizes:
             return Sizes("uniform", parse_bytes(low), parse_bytes(high), seed)
         raise ConfigError(f"the size {text!r} is not allowed: write it like uniform:1MiB..20MiB")
     if kind == "lognormal":
-        median, comma, sigma = rest.partition(",")
+        median, comma, spread = rest.partition(",")
         try:
-            return Sizes("lognormal", parse_bytes(median), float(sigma) if comma else 1.0, seed)
+            sigma = float(spread) if comma else 1.0
         except ValueError:
+            sigma = math.nan
+        middle = parse_bytes(median)
+        # Of the largest that may be drawn; what is no number is not in order either.
+        if not 0 <= sigma < math.inf or math.log(max(middle, 1)) + _FAR * sigma >= math.log(BYTES_END):
             raise ConfigError(
-                f"the size {text!r} is not allowed: write it like lognormal:10MiB,1.5"
-            ) from None
+                f"the size {text!r} is not allowed: write it like lognormal:10MiB,1.5 "
+                "(with a second number of 0 or more, and not so large that sizes cannot be counted)"
+            )
+        return Sizes("lognormal", middle, sigma, seed)
     if kind == "file":
         return measured(read_sizes(Path(rest)))
     raise ConfigError(f"the size {text!r} is not allowed: it is BYTES, uniform:, lognormal: or file:")
@@ -164,8 +192,10 @@ def parse_sizes(text: str, seed: int = 0) -> Sizes:
 
 def measured(sizes: Sequence[int]) -> Sizes:
     """Sizes as somebody found them. Raises ConfigError when there are none, or one is below 0."""
-    if not sizes or min(sizes) < 0:
-        raise ConfigError("sizes that were measured are one number of bytes for each partition, 0 or more")
+    if not sizes or min(sizes) < 0 or max(sizes) >= BYTES_END:
+        raise ConfigError(
+            "sizes that were measured are one number of bytes for each partition, 0 or more and below 2^63"
+        )
     return Sizes("measured", measured=tuple(sizes))
 
 
@@ -178,5 +208,5 @@ def read_sizes(path: Path) -> list[int]:
     try:
         found = json.loads(text) if text.lstrip().startswith("[") else text.split()
         return [int(each) for each in found]
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise ConfigError(f"{path} is no list of bytes, one number for each partition: {error}") from error

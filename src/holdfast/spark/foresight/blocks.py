@@ -46,7 +46,9 @@ SCALARS = (
     "dips",
 )
 ORDERS = ("published", "careless")
-LISTS = ("owned", "held", "stored", "sent", "received", "ends", "lowest", *ORDERS, "sets", "weak")
+LISTS = ("owned", "held", "stored", "sent", "received", "ends", "lowest", "alone", *ORDERS, "sets", "weak")
+ALONE = 64
+"""Migrations of one partition are counted below this, for `alone`; more count as the last."""
 DDL = ", ".join(
     ["strategy string", "scenario int", "step int", "block int"]
     + [f"{name} bigint" for name in (*SCALARS, "cpu_us")]
@@ -325,6 +327,9 @@ class Tally:
         # For another order: partitions below what they had and shall have, without way, and `lowest`.
         default_factory=lambda: {name: [0] * (COPIES_MAX + 3) for name in ORDERS}
     )
+    alone: list[int] = field(default_factory=lambda: [0] + [-1] * (ALONE - 1))
+    """At n: the most bytes that travel for one partition with n migrations, which come one after the other; -1: there
+    is none with so many. At 0: the bytes of the largest partition, whether it moves or not."""
     watched: int = WATCHED
     sets: set[int] = field(default_factory=set)
     """The different sets of holders afterwards, as codes."""
@@ -370,9 +375,15 @@ class Tally:
         worst = min(states, key=_copies)
         self.lowest[_copies(worst)] += 1
         self.weak.add(self._code(worst))
+        steps = travels = 0
         for step, row in zip(found.steps, found.states(), strict=False):
             if isinstance(step, Migration):
                 self._move(step, row, size)
+                steps += 1
+                travels += size if step.destination_current == NONE else 0
+        if steps:
+            place = min(steps, ALONE - 1)
+            self.alone[place] = max(self.alone[place], travels)
         floor = promise(found.current, found.target)
         counts["dips"] += not all(keeps(row, floor) for row in found.states())
         if orders and found.steps:
@@ -414,6 +425,7 @@ class Tally:
     def _keep(self, row: Slots, size: int) -> tuple[int, int]:
         """Count who holds it afterwards; the code of these, and how many they are."""
         members, numbers = self.members, self.numbers
+        self.alone[0] = max(self.alone[0], size)
         held, stored = members["held"], members["stored"]
         for slot, owner in enumerate(row):
             number = numbers.get(owner, -1)
@@ -447,6 +459,7 @@ class Tally:
             **self.counts,
             **self.members,
             "lowest": self.lowest,
+            "alone": self.alone,
             **self.others,
             "partners": [
                 some.to_bytes(-(-some.bit_length() // 8), "little") for some in self.partners.values()

@@ -24,7 +24,7 @@ from holdfast.core.placement.migration import Slots
 from holdfast.errors import ConfigError
 from holdfast.spark import jobs
 from holdfast.spark.foresight import blocks
-from holdfast.spark.foresight.amounts import Sizes, bytes_text, time_text
+from holdfast.spark.foresight.amounts import BYTES_END, Sizes, bytes_text, time_text
 from holdfast.spark.foresight.blocks import NOW, SCALARS, Question, Share
 from holdfast.spark.foresight.risk import (
     COPIES_MAX,
@@ -62,7 +62,8 @@ class Network:
     parallel: int = 10
     """Partitions that one member sends or receives at a time: `partitions.parallel_migrations`."""
     chunk_bytes: int = 65_536
-    """`partitions.chunk_bytes`: one such piece of each partition is under way at a time."""
+    """`partitions.chunk_bytes`: one such piece of each partition is under way at a time, so that a partition by itself
+    takes a round trip for each, however wide the line is."""
     round_trip_s: float = 0.001
 
     @property
@@ -73,8 +74,14 @@ class Network:
         return min(self.bandwidth, self.parallel * self.chunk_bytes / self.round_trip_s)
 
     def busy(self, amount: int, ends: int) -> float:
-        """Seconds for which a member is busy with so many bytes in one direction, and so many migrations."""
-        return max(amount / self.rate, ROUND_TRIPS * self.round_trip_s * ends / self.parallel)
+        """Seconds for which a member is busy with so many bytes in one direction, and so many migrations: its line, or
+        the `parallel` partitions that it has under way at a time.
+        """
+        return max(amount / self.bandwidth, self.alone(amount, ends) / self.parallel)
+
+    def alone(self, amount: int, steps: int) -> float:
+        """Seconds in which one partition's migrations, one after the other, are over at the earliest."""
+        return (amount / self.chunk_bytes + ROUND_TRIPS * steps) * self.round_trip_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +119,11 @@ class Figures:
     sent_max: int
     received_max: int
     seconds_least: float
-    """No order of the migrations is quicker: the busiest sender or receiver."""
+    """An estimate that no order of the migrations is quicker than: the busiest sender or receiver, or the partition
+    that takes longest by itself."""
     seconds_most: float
-    """None that keeps senders and receivers busy is slower: the busiest sender and the busiest receiver."""
+    """An estimate that none which keeps senders and receivers busy is slower than: the busiest sender, then the busiest
+    receiver, then the longest partition."""
     fewest: int
     """Copies of some partition at the worst moment."""
     lowest: tuple[int, ...]
@@ -287,12 +296,17 @@ def ask(
         raise ConfigError("there must be at least 1 partition, and 1 in each block")
     if unknown := [each for each in strategies if each not in STRATEGIES]:
         raise ConfigError(f"the strategy {unknown[0]!r} is not known: {', '.join(STRATEGIES)}")
+    count = partitions if rows is None else len(rows)
+    sizes = sizes or Sizes("fixed", 64 << 20)
+    # In a step all copies of a partition may come and go.
+    if sizes.mean * count * 2 * COPIES_MAX >= BYTES_END:
+        raise ConfigError(f"{count:,} partitions of {sizes} are too much to count: give a smaller size")
     return Question(
         here,
-        partitions if rows is None else len(rows),
+        count,
         copies,
         tuple(parse(each, here) for each in scenarios),
-        sizes or Sizes("fixed", 64 << 20),
+        sizes,
         block,
         tuple(rows) if rows is not None else None,
         frozenset(others),
@@ -333,21 +347,26 @@ def _figures(
 ) -> Figures:
     """The figures of one step, from those of its blocks."""
     sums: dict[str, Any] = {name: pc.sum(found[name]).as_py() or 0 for name in SCALARS}
-    lists = {name: _added(found[name]) for name in blocks.LISTS if name not in ("sets", "weak")}
+    lists = {name: _added(found[name]) for name in blocks.LISTS if name not in ("sets", "weak", "alone")}
+    largest, *by_steps = (max(each) for each in zip(*found["alone"].to_pylist(), strict=True))
+    longest = max(
+        (network.alone(amount, steps) for steps, amount in enumerate(by_steps, 1) if amount >= 0), default=0.0
+    )
     ends = lists["ends"]
     sending = [network.busy(*each) for each in zip(lists["sent"], ends, strict=True)]
     receiving = [network.busy(*each) for each in zip(lists["received"], ends, strict=True)]
-    most = max(sending) + max(receiving)
+    most = max(sending) + max(receiving) + longest
     sets, weak = _shapes(found["sets"]), _shapes(found["weak"])
     held = [each for each in lists["held"] if each]
     stored = [each for each, count in zip(lists["stored"], lists["held"], strict=True) if count]
     owned = [each for each, count in zip(lists["owned"], lists["held"], strict=True) if count]
     repair_s = hazards.repair_s
     if repair_s is None:
-        # The content of the fullest member, sent by those who share partitions with it.
+        # The content of the fullest member, sent by those who share partitions with it; its largest one by itself.
         partners: list[Any] = found["partners"].to_pylist()
         helpers = max(1, min(blocks.partner_counts(partners), default=1))
-        repair_s = hazards.detect_s + max(stored, default=0) / (helpers * network.rate)
+        spread_s = max(stored, default=0) / (helpers * network.rate)
+        repair_s = hazards.detect_s + max(spread_s, network.alone(largest, 1))
     lowest = tuple(lists["lowest"])
     return Figures(
         **told,
@@ -355,7 +374,7 @@ def _figures(
         **sums,
         sent_max=max(lists["sent"]),
         received_max=max(lists["received"]),
-        seconds_least=max(*sending, *receiving),
+        seconds_least=max(*sending, *receiving, longest),
         seconds_most=most,
         fewest=_first(lowest),
         lowest=lowest,
