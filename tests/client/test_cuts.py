@@ -11,6 +11,7 @@ import pytest
 from tests.server.memory_cluster import MemoryCluster, MemoryMember
 
 from holdfast.client import cuts as under_test
+from holdfast.client.ahead import Wanted, read_ahead
 from holdfast.client.blocking import Client
 from holdfast.client.cuts import Cut, end_cut, hold_cut, scan_cut, take_cut
 from holdfast.client.routing import Table
@@ -319,6 +320,25 @@ def test_a_holder_with_another_cut_of_the_same_name_is_not_believed(
     (page,) = scan_cut(client, cut, "m", 0)
     assert page.counter == cut.marks["m", 0].counter
     assert dict(zip(*page.columns.split(), strict=True))[key] == to_stored(1)
+
+
+def test_a_holder_of_another_history_is_not_believed_though_its_counter_is_the_same(
+    cluster: MemoryCluster, client: Client
+) -> None:
+    cut = take_cut(client, ["m"])
+    key = next(key for key in KEYS if partition_of(key, 0, 31) == 0)
+    owner = cluster.owner(0)
+
+    def spoil() -> None:
+        held = owner.held[0].maps["m"]
+        held.store(key, b"x", 0, 0, 0, 0)
+        held.lineage = [(9, 0)]
+        owner.cuts.keep(cut.id, 0, held, 1000)
+
+    cluster.do(spoil)
+    ((_, pages),) = read_ahead(client, Wanted("m", cut=cut), [0])
+    found = dict(pair for page in pages for pair in zip(*page.split(), strict=True))
+    assert found[key] == to_stored(1)
 
 
 def test_only_what_was_cut_can_be_read(client: Client) -> None:

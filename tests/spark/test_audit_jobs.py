@@ -82,9 +82,10 @@ def test_members_that_are_listed_are_compared_with_each_other(spark: SparkSessio
         behind = cluster.members[0].held[3].maps["m"]
         behind.updates.lwm -= 1
         found = audit_members(spark, cluster.addresses().split(","))
-        assert found.counts == {"equal": 60, "differs": 1, "older": 1}
+        assert found.counts == {"equal": 60, "differs": 1, "behind": 1}
         assert (found.sound, found.differs, found.damage) == (False, True, [])
         assert {key.partition for key in found.keys} == {7}
+        behind.updates.lwm += 1
         wrong = cluster.by_uuid[str(cluster.rows[7][1])]
         others = [f"127.0.0.1:{member.port}" for member in cluster.members if member is not wrong]
         assert audit_members(spark, others, maps=["m"]).sound
@@ -152,5 +153,8 @@ def test_a_copy_is_found_that_was_changed_behind_its_members_back(
     assert (found.differs, found.counts) == (True, {"equal": 3, "differs": 1})
     assert {(row.partition, row.text) for row in found.keys_frame(spark).collect()} == {(5, "'key3'")}
     assert "partition 5, map m: m3 differs" in str(found)
+    assert audit_files(spark, folders, maps=["m"], keys_max=0).keys == []
+    with pytest.raises(ConfigError, match="no map 'mm' with entries: did you mean 'm'"):
+        audit_files(spark, folders, maps=["mm"])
     with pytest.raises(ConfigError, match="two members, or more"):
         audit_files(spark, folders[:1])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +15,43 @@ from tests.server.memory_cluster import MemoryCluster
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql.types import LongType, StructType
+
 from holdfast.client.blocking import Client
 from holdfast.client.cuts import Cut, take_cut
 from holdfast.client.holdings import Holding, map_names, read_holdings
-from holdfast.core.placement.key import murmur3
+from holdfast.core.placement.key import murmur3, partition_of
 from holdfast.core.store.digest import batch_digest, entry_digest, whole
 from holdfast.errors import ConfigError, CutLost, NotReady
 from holdfast.spark.pipeline.export import (
     SCHEMA,
+    Exported,
     Exporter,
     Piece,
     Share,
     WrittenFile,
+    _look,
+    _map_info,
     _names,
     _prepare,
     plan_shares,
+    whole_tables,
 )
-from holdfast.spark.pipeline.manifest import BadExport, FileInfo, MapInfo, file_of, hex_digest
+from holdfast.spark.pipeline.manifest import (
+    BadExport,
+    FileInfo,
+    Manifest,
+    MapInfo,
+    file_checksum,
+    file_of,
+    hex_digest,
+    read_manifest,
+    write_manifest,
+)
 from holdfast.spark.pipeline.restore import Restorer, Written, _Holdings, _targets, judge, plan_parts
-from holdfast.spark.pipeline.verify import cells_of, numbers_of, read_batches, read_file
+from holdfast.spark.pipeline.verify import cells_of, numbers_of, plain, read_batches, read_file
+from holdfast.spark.rows.schemas import StoredSchema
+from holdfast.spark.rows.stored import json_data
 from holdfast.spark.source.options import Options
 from holdfast.wire.own import Mark
 from holdfast.wire.values import to_stored
@@ -180,6 +201,60 @@ def test_a_cut_that_nobody_keeps_leaves_no_file(
     with pytest.raises(CutLost):
         written(exporter(cluster, lost, tmp_path), Share(0, (Piece("m", tuple(range(31))),)))
     assert list((tmp_path / "entries" / "map=m").iterdir()) == []
+
+
+def test_entries_that_do_not_fit_the_columns_are_exported_all_the_same(
+    cluster: MemoryCluster, client: Client, tmp_path: Path
+) -> None:
+    columns = StructType().add("id", LongType())
+    for number in range(40):
+        client.set("rows", to_stored(number), json_data(b'{"id": %d}' % number))
+    client.set("rows", to_stored("odd"), to_stored("no JSON"))
+    cut = take_cut(client, ["rows"])
+    work = replace(
+        exporter(cluster, cut, tmp_path), readable={"rows": StoredSchema(columns.jsonValue(), ["id"], "json")}
+    )
+    odd = partition_of(to_stored("odd"), 0, 31)
+    shares = [
+        Share(at, (Piece("rows", part),)) for at, part in enumerate((tuple(set(range(31)) - {odd}), (odd,)))
+    ]
+    found = [file for share in shares for file in written(work, share)]
+    assert written(work, shares[1]) == found[2:], "a task that runs again says the same"
+    kept = whole_tables(tmp_path, found)
+    info = _map_info("rows", cut, 31, kept, {})
+    assert (info.rows, len(info.files), info.tables) == (41, 2, [])
+    assert "the entry with key 'odd' of map 'rows' is no JSON value" in str(info.tables_left_out)
+    _look(tmp_path, kept)
+    assert [path.name for path in tmp_path.glob("tables/*/*")] == []
+    manifest = Manifest(1, "0", "id", "dev", 31, "", "", [info])
+    write_manifest(tmp_path, manifest)
+    assert read_manifest(tmp_path).maps == [info]
+    assert "not written in columns: the entry with key 'odd'" in str(Exported("x", manifest, 1.0))
+    assert "tables_left_out" in plain(manifest)["maps"][0]
+
+
+def test_of_two_tasks_at_the_same_moment_without_hard_links_nobody_is_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "entries" / "map=m" / "part-00000.parquet"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"mine!")
+    mine = WrittenFile(
+        "m", "entries", "entries/map=m/part-00000.parquet", 1, 5, "0", file_checksum(path)[0], 1, 0
+    )
+    _look(tmp_path, [mine])
+    path.write_bytes(b"yours")
+    _look(tmp_path, [mine])  # with hard links this cannot happen, and files are not read again
+
+    def refuse(source: Path, link: Path) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(BadExport, match="written by two tasks at the same time"):
+        _look(tmp_path, [mine])
+    path.write_bytes(b"mine!")
+    _look(tmp_path, [mine])
+    assert [found.name for found in tmp_path.iterdir()] == ["entries"]
 
 
 # -- before
@@ -345,7 +420,8 @@ def said_of(expiring: int = 0) -> MapInfo:
         (Holding(), Holding(10, 9, 70), 0, "differs", "the export 10 with 000000000000004d"),
         (Holding(), Holding(10, 10, 78), 0, "differs", "digest 000000000000004e"),
         (Holding(), Holding(12, 10, 78), 0, "differs", ""),
-        (Holding(), Holding(13, 10, 78), 0, "undecided", "1 changes were not of this restore"),
+        (Holding(), Holding(13, 10, 78), 0, "undecided", "1 changes more than the finished tasks have made"),
+        (Holding(), Holding(13, 10, 78), 0, "undecided", "or tasks ran twice"),
         (Holding(), Holding(10, 9, 70), 2, "undecided", "2 of those that were restored have a time to live"),
         (Holding(9, 2, 5), Holding(19, 11, 80), 0, "undecided", "there were 2 before"),
     ],

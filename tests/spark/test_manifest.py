@@ -51,6 +51,11 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
         read.map("flight")
 
 
+def test_a_manifest_without_anything_left_out_has_the_bytes_that_it_always_had(tmp_path: Path) -> None:
+    write_manifest(tmp_path, manifest(flights()))
+    assert b"left_out" not in (tmp_path / NAME).read_bytes()
+
+
 def test_a_folder_without_a_manifest_is_no_export(tmp_path: Path) -> None:
     with pytest.raises(BadExport, match="is no folder"):
         read_manifest(tmp_path / "nowhere")

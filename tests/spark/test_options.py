@@ -63,6 +63,12 @@ def test_secrets_are_not_shown() -> None:
     assert "secret" not in repr(Options.parse({**GOOD, "password": "secret", "token": "secret"}))
 
 
+@pytest.mark.parametrize("name", ["password", "token"])
+def test_a_secret_that_is_given_twice_is_not_shown(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"option {name} is given twice$"):
+        Options.parse({**GOOD, name: "secret-1", name.upper(): "secret-2"})
+
+
 def test_every_option_is_taken() -> None:
     values = {"ttl": "1", "numPartitions": "2", "timeout": "3", "valueFormat": "json", "write": "insert"}
     values |= {"rowsPerSecond": "10", "concurrentTasks": "4"}

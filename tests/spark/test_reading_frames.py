@@ -212,6 +212,15 @@ def test_several_maps_are_read_at_one_cut(spark: SparkSession, cluster: MemoryCl
     assert all(len(member.cuts) == 0 for member in cluster.members)
 
 
+def test_fields_of_structs_may_have_any_name(spark: SparkSession, cluster: MemoryCluster) -> None:
+    write(
+        cluster,
+        spark.sql("select 1L as id, named_struct('a b', 1, 'c-d', array(named_struct('e f', 2))) as s"),
+    )
+    (row,) = table(spark, "m", address=cluster.addresses()).collect()
+    assert (row.s["a b"], row.s["c-d"][0]["e f"]) == (1, 2)
+
+
 # -- joins
 
 

@@ -12,8 +12,12 @@ from tests.server.memory_cluster import MemoryCluster
 
 from holdfast.client.blocking import Client
 from holdfast.errors import ConfigError
+from holdfast.wire.values import to_stored
 
 pytest.importorskip("pyspark")
+
+from holdfast.spark import jobs
+from holdfast.spark.failures import JobFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -223,6 +227,16 @@ def test_a_map_is_compared_with_its_source(spark: SparkSession, cluster: MemoryC
         (5, "different"),
         (1000, "missing"),
     }
+    shown: list[jobs.Progress] = []
+    dotted = frame.selectExpr("id", "twice as `a.b`")
+    address = cluster.addresses()
+    dotted.write.format("holdfast").options(address=address, key="id").mode("append").save("n")
+    assert compare_with_source(spark, dotted, "n", "id", address=address, progress=shown.append).same
+    assert shown[-1].tasks_done == shown[-1].tasks > 0
+    with Client(cluster.addresses()) as client:
+        client.set("n", to_stored("odd"), to_stored("no JSON"))
+    with pytest.raises(JobFailed, match="compare: the entry with key 'odd' of map 'n' is no JSON value"):
+        compare_with_source(spark, dotted, "n", "id", address=address)
     with pytest.raises(ConfigError, match="differ in the columns twice"):
         compare_with_source(spark, frame.drop("twice"), "m", "id", address=cluster.addresses())
 

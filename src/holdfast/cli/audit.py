@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 from rich.console import Console
@@ -72,8 +72,9 @@ def audit(
     r"""Compare every replica of every partition with its owner, in a Spark job: counters, epochs, sizes and digests.
 
     The cluster may be in use: what is being written or moved is looked at again, and called busy if it never stands
-    still. Of members that are listed, and of files, copies with the same updates must hold the same entries; a copy
-    with fewer updates is older, which is not wrong.
+    still. Of members that are listed, and of files, copies with the same updates must hold the same entries. A listed
+    member whose copy never stood at the newest one's update is behind, and was not compared; in files a copy with
+    fewer updates is older, which is not wrong.
 
     \b
       holdfast audit
@@ -88,7 +89,7 @@ def audit(
     with spark_job(master, memory, "audit") as spark:
         progress = show_progress(quiet=as_json)
         if members or folders:
-            found = _copies(spark, members, folders, maps, progress, credentials)
+            found = _copies(spark, members, folders, maps, progress, credentials, keys=keys)
             status = EXIT_FAILED if found.differs else EXIT_SOUND if found.sound else EXIT_UNDECIDED
             click.echo(json.dumps(_plain_copies(found))) if as_json else _show_copies(found)
         else:
@@ -107,12 +108,17 @@ def _copies(
     maps: tuple[str, ...],
     progress: Any,
     credentials: Credentials,
+    *,
+    keys: bool,
 ) -> CopiesAudit:
-    from holdfast.spark.pipeline.audit_copies import audit_files, audit_members
+    from holdfast.spark.pipeline.audit_copies import KEYS_MAX, audit_files, audit_members
 
+    keys_max = KEYS_MAX if keys else 0
     if folders:
-        return audit_files(spark, folders, maps=maps, progress=progress)
-    return audit_members(spark, members, maps=maps, progress=progress, **credentials.options())
+        return audit_files(spark, folders, maps=maps, keys_max=keys_max, progress=progress)
+    return audit_members(
+        spark, members, maps=maps, keys_max=keys_max, progress=progress, **credentials.options()
+    )
 
 
 # -- for people
@@ -161,6 +167,8 @@ def _place(term: int, counter: int, entries: int) -> str:
 
 
 def _show_copies(found: CopiesAudit) -> None:
+    from holdfast.spark.pipeline.copies import Standing
+
     shown = found.findings
     if shown:
         table = Table("partition", "map", "verdict", "copy", "holds", "newest", "holds", "why", box=None)
@@ -180,9 +188,7 @@ def _show_copies(found: CopiesAudit) -> None:
     _show_keys(found.keys)
     for damage in found.damage[:SHOWN]:
         click.echo(f"not everything could be read: {damage}")
-    counts = ", ".join(
-        f"{found.counts.get(one, 0)} {one}" for one in ("equal", "older", "differs", "uncertain")
-    )
+    counts = ", ".join(f"{found.counts.get(one, 0)} {one}" for one in get_args(Standing))
     click.echo(
         f"{found.copies} copies of {', '.join(found.sources)} compared in {found.seconds:.1f} s: {counts}"
     )

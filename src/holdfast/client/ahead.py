@@ -117,15 +117,17 @@ def _collect(
     connection, number = asked
     try:
         page = connection.collect(number, own.Page)
-        counter = page.counter
+        stands = page.counter, page.term
         pages = [page.columns]
         while page.more:
             page = connection.ask(own.NextPage(connection.next_number(), number), own.Page)
             pages.append(page.columns)
     except (Broken, *PASSING):
         return None
-    if wanted.cut is not None and counter != wanted.cut.marks[wanted.map, partition].counter:
-        return None
+    if wanted.cut is not None:
+        mark = wanted.cut.marks[wanted.map, partition]
+        if stands != (mark.counter, mark.term):
+            return None
     return pages
 
 

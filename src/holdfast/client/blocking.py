@@ -35,7 +35,7 @@ from holdfast.client.routing import (
 from holdfast.core.machine import Address
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import DEFAULT_TTL, READS, WHOLE, Op, Request, Value
-from holdfast.errors import NotReady, Refused, Unknown, Unsupported
+from holdfast.errors import NotReady, Refused, Unknown
 from holdfast.wire import own
 
 PUT_ROWS_MAX = 4096
@@ -480,12 +480,7 @@ class Client:
             raise Refused(
                 f"{connection.address} is in another cluster now: {cluster_id}, not {self._cluster_id}"
             )
-        if self._release is not None and connection.hello.release != self._release:
-            connection.close()
-            raise Unsupported(
-                f"{connection.address} runs Holdfast {connection.hello.release or 'of an older version'}, this client "
-                f"{self._release}: use the same version on both sides"
-            )
+        connection.check_release(self._release)
         self._cluster_id = cluster_id
         self._partition_count = connection.hello.partition_count
         self._remembers = connection.hello.request_ids > 0

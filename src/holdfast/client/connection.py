@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from holdfast.client.routing import error_of_fault
 from holdfast.core.machine import Address
-from holdfast.errors import HoldfastError, ProtocolError
+from holdfast.errors import HoldfastError, ProtocolError, Unsupported
 from holdfast.wire import own
 
 CONNECT_S_MAX = 5.0
@@ -73,6 +73,15 @@ class Connection:
             self.close()
             raise
         self._limit = ANSWER_BYTES_MAX
+
+    def check_release(self, release: str | None) -> None:
+        """Raises Unsupported when the member has another version of Holdfast than this one; None: any will do."""
+        if release is not None and self.hello.release != release:
+            self.close()
+            raise Unsupported(
+                f"{self.address} runs Holdfast {self.hello.release or 'of an older version'}, this client {release}: "
+                "use the same version on both sides"
+            )
 
     def next_number(self) -> int:
         """A number for a question."""

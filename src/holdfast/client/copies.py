@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Broken, Connection
@@ -43,10 +43,18 @@ class Part:
     entries: dict[bytes, Entry]
 
 
+class Connects(Protocol):
+    """Who can be asked: a client by the UUIDs of members, or others by what they call them."""
+
+    def to(self, member: str, /) -> Connection:
+        """A connection to this member. Raises one of `CANNOT_ASK` when there is none."""
+        ...
+
+
 class _Talk:
     """Questions to several members at the same time."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Connects) -> None:
         self._client = client
         self.silent: set[str] = set()
         """Members that cannot be asked."""
@@ -79,7 +87,7 @@ class _Talk:
 
 
 def ask_digests(
-    client: Client, wanted: Mapping[str, Sequence[int]], only: str | None = None
+    client: Connects, wanted: Mapping[str, Sequence[int]], only: str | None = None
 ) -> tuple[dict[tuple[str, int], own.PartitionDigest], set[str]]:
     """What each of these members holds of its partitions, by member and partition; and the members that are silent."""
     talk = _Talk(client)

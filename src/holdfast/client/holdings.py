@@ -5,16 +5,18 @@ Unlike an audit this looks at no backup: it answers for the data that a client w
 
 from __future__ import annotations
 
+import difflib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from holdfast.client.blocking import Client
+from holdfast.client.connection import Connection
 from holdfast.client.copies import CANNOT_ASK, ask_digests
 from holdfast.client.routing import PASSING, delays
 from holdfast.config.schema import INTERNAL
 from holdfast.core.migration.services import is_service
-from holdfast.errors import NotReady
+from holdfast.errors import ConfigError, NotReady
 from holdfast.wire import own
 
 TIMEOUT_S = 60.0
@@ -46,17 +48,7 @@ def map_names(client: Client, *, timeout_s: float = TIMEOUT_S) -> list[str]:
     """
     deadline = time.monotonic() + timeout_s
     for delay in delays():
-        names: set[str] = set()
-        silent: list[str] = []
-        for row in client.table().data_members:
-            try:
-                connection = client.to(row.uuid)
-                status = connection.ask(own.AskStatus(connection.next_number()), own.StatusIs).status
-            except CANNOT_ASK as why:
-                silent.append(str(why))
-                continue
-            maps = status.get("maps")
-            names.update(name for name in (maps if isinstance(maps, list) else []) if isinstance(name, str))
+        names, silent = _names_told(client)
         if not silent:
             return sorted(name for name in names if not name.startswith(INTERNAL) and not is_service(name))
         if time.monotonic() + delay > deadline:
@@ -65,6 +57,47 @@ def map_names(client: Client, *, timeout_s: float = TIMEOUT_S) -> list[str]:
             )
         time.sleep(delay)
     raise AssertionError("delays never end")
+
+
+def names_on(connection: Connection) -> list[str]:
+    """Every map of which this member has an entry, and every configured one. Raises Broken, or what it answers."""
+    status = connection.ask(own.AskStatus(connection.next_number()), own.StatusIs).status
+    maps = status.get("maps")
+    return [name for name in (maps if isinstance(maps, list) else []) if isinstance(name, str)]
+
+
+def _names_told(client: Client) -> tuple[set[str], list[str]]:
+    """The maps that members know, also the grid's own; and why others do not answer."""
+    names: set[str] = set()
+    silent: list[str] = []
+    for row in client.table().data_members:
+        try:
+            names.update(names_on(client.to(row.uuid)))
+        except CANNOT_ASK as why:
+            silent.append(str(why))
+    return names, silent
+
+
+def check_names(wanted: Iterable[str], known: Collection[str], silent: Sequence[str] = ()) -> None:
+    """Whether all these maps are known. Raises ConfigError for one that is not, NotReady when nobody can say.
+
+    `silent`: why some who may know others do not answer.
+    """
+    for name in wanted:
+        if name not in known:
+            if silent:
+                raise NotReady(f"nobody can say whether there is a map {name!r}: {'; '.join(silent)}")
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = (
+                f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(known)) or 'none'}"
+            )
+            raise ConfigError(f"there is no map {name!r} with entries: {hint}")
+
+
+def check_maps(client: Client, wanted: Sequence[str]) -> None:
+    """Whether all these maps are known to some member. Raises ConfigError, NotReady."""
+    if wanted:
+        check_names(wanted, *_names_told(client))
 
 
 def read_holdings(

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, get_args
 import pyarrow as pa
 
 from holdfast.client.differences import find_differences
+from holdfast.client.holdings import check_maps
 from holdfast.client.verify import Finding, Verdict, compare_partitions
 from holdfast.core.migration.services import is_service
 from holdfast.errors import HoldfastError
@@ -152,12 +153,14 @@ def audit(
 
     With `keys` also find the keys in which they differ. The cluster may be in use: what is being written or moved is
     looked at again, and called busy if it never stands still. `options` are those of the data source (user, password,
-    token, cluster, timeout). Raises NotReady when no member answers, JobFailed.
+    token, cluster, timeout). Raises ConfigError for a map that nobody knows, NotReady when no member answers,
+    JobFailed.
     """
     began = time.monotonic()
     parsed = Options.parse({"address": address, "map": "any", **options})
     with parsed.client() as client:
         table = client.table()
+        check_maps(client, maps)
     wanted = tasks or max(TASKS, TASKS_PER_SLOT * slots(spark), len(table) // PARTITIONS_A_TASK)
     shares = table.shares(wanted)
     addresses = tuple(member.address for member in table.members.values())

@@ -19,9 +19,12 @@ from typing import TYPE_CHECKING, get_args
 
 import pyarrow as pa
 
+from holdfast import __version__
 from holdfast.client.connection import Broken, Connection, Credentials
-from holdfast.client.copies import PAGE_BYTES, PAGE_ROWS
-from holdfast.client.routing import PASSING, parse_addresses
+from holdfast.client.copies import CANNOT_ASK, PAGE_BYTES, PAGE_ROWS, ask_digests
+from holdfast.client.holdings import check_names, names_on
+from holdfast.client.routing import parse_addresses
+from holdfast.client.verify import AT_A_TIME
 from holdfast.core.migration.services import is_service
 from holdfast.core.store.digest import RANGES
 from holdfast.errors import ConfigError, NotReady
@@ -32,6 +35,7 @@ from holdfast.spark.pipeline.copies import (
     CopyFinding,
     Held,
     KeyFinding,
+    Looks,
     Standing,
     compare_copies,
     differing_keys,
@@ -58,10 +62,10 @@ KEYS = Columns(KeyFinding)
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """What a task has found: a row for each verdict, and one for each thing that could not be read."""
+    """What a task has found: a row for each verdict, each thing that could not be read, and each map that was seen."""
 
     kind: str
-    """`sum`, `finding` or `damage`."""
+    """`sum`, `finding`, `damage` or `map`."""
     text: str
     sum_copies: int
     sum_entries: int
@@ -96,8 +100,8 @@ class CopiesAudit:
 
     @property
     def sound(self) -> bool:
-        """Every copy was read and compared, and none is wrong. Older ones are not wrong."""
-        return not self.damage and not self.counts.get("differs") and not self.counts.get("uncertain")
+        """Every copy was read and compared, and none is wrong. Older ones, in files, are not wrong."""
+        return not self.damage and not any(map(self.counts.get, ("differs", "behind", "uncertain")))
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """The findings as a DataFrame."""
@@ -133,7 +137,8 @@ def audit_files(
 ) -> CopiesAudit:
     """Compare what the directories of stopped (or copied) members hold, map by map and partition by partition.
 
-    All executors must see the directories. Raises ConfigError when one is not that of a member, or of another cluster.
+    All executors must see the directories. Raises ConfigError when one is not that of a member, or of another cluster,
+    or when no directory has a map of this name.
     """
     began = time.monotonic()
     paths = [str(Path(folder).absolute()) for folder in folders]
@@ -144,7 +149,9 @@ def audit_files(
     labels = _labels(paths)
     source = _Files(tuple(paths), tuple(maps))
     shares = [(part, parts) for part in range(parts)]
-    return _audit(spark, source, shares, labels, keys_max, progress, began)
+    found, names = _audit(spark, source, shares, labels, keys_max, progress, began)
+    check_names(maps, names, found.damage)
+    return found
 
 
 def _labels(paths: Sequence[str]) -> list[str]:
@@ -167,6 +174,10 @@ def _unlike(states: Sequence[StoreState]) -> list[str]:
 
 FileShare = tuple[int, int]
 """Number of the share, and how many there are: it has the partitions whose remainder by that is the number."""
+Told = Callable[[str, str], None]
+"""Told: `damage`, and what could not be read or asked; `map`, and the name of one that was seen."""
+Compared = tuple[int, list[CopyFinding]]
+"""Entries of the copies of one map in one partition, and how these stand to the newest one."""
 
 
 @dataclass(frozen=True)
@@ -176,17 +187,22 @@ class _Files:
     folders: tuple[str, ...]
     maps: tuple[str, ...]
 
-    def held(self, share: FileShare, told: Callable[[str], None]) -> Iterator[list[Held]]:
-        """What all directories hold of each map in each partition of the share."""
+    def compared(self, share: FileShare, told: Told) -> Iterator[Compared]:
+        """The copies of each map in each partition of the share."""
+        for held in self._held(share, told):
+            yield sum(one.entries for one in held), compare_copies(held)
+
+    def _held(self, share: FileShare, told: Told) -> Iterator[list[Held]]:
         part, parts = share
         found: dict[tuple[int, str], list[Held]] = {}
         for folder, label in zip(self.folders, _labels(self.folders), strict=True):
             state = read_store(folder, lambda partition: partition % parts == part)
             if part == 0:
                 for damage in state.damage:
-                    told(f"{label}: {damage}")
+                    told("damage", f"{label}: {damage}")
             for partition, copy in state.copies.items():
                 for held in copy.maps.values():
+                    told("map", held.name)
                     if not self.maps or held.name in self.maps:
                         doubt = state.uncertain.get(partition, "")
                         if not held.updates.sequential:
@@ -205,7 +221,7 @@ class _Files:
                         found.setdefault((partition, held.name), []).append(one)
             for partition, why in state.uncertain.items():
                 if partition not in state.copies:
-                    told(f"{label}: partition {partition}: {why}")
+                    told("damage", f"{label}: partition {partition}: {why}")
         yield from found.values()
 
     def keys(self, findings: Sequence[CopyFinding], limit: int) -> list[KeyFinding]:
@@ -235,8 +251,9 @@ def audit_members(
 ) -> CopiesAudit:
     """Compare what these members hold, and nobody else, whoever is the primary. They may be in use.
 
-    A copy that has not heard of the last updates yet is older, which is not wrong. `options` are those of the data
-    source. Raises ConfigError for members of several clusters, NotReady when one does not answer.
+    A copy that has not heard of the last updates yet is looked at again, until it has stood at the update of the newest
+    one; if it never does, it is `behind`, and the audit is not sound. `options` are those of the data source. Raises
+    ConfigError for members of several clusters and for a map that none of them knows, NotReady when one is silent.
     """
     began = time.monotonic()
     given = [str(address) for address in parse_addresses(addresses)]
@@ -246,19 +263,24 @@ def audit_members(
         Options.parse({"address": ",".join(given), "map": "any", **options}), tuple(given), tuple(maps)
     )
     hellos = {}
+    names: set[str] = set()
     for address in given:
         connection = source.connect(address)
-        hellos[address] = connection.hello
-        connection.close()
+        try:
+            hellos[address] = connection.hello
+            names.update(names_on(connection))
+        finally:
+            connection.close()
     if len({hello.cluster_id for hello in hellos.values()}) > 1:
         raise ConfigError(
             "the members are of several clusters: "
             + ", ".join(f"{address} of {hello.cluster_id}" for address, hello in hellos.items())
         )
+    check_names(maps, names)
     count = hellos[given[0]].partition_count
     parts = min(count, TASKS_PER_SLOT * slots(spark))
     shares = [(part, parts) for part in range(parts)]
-    return _audit(spark, source, shares, given, keys_max, progress, began)
+    return _audit(spark, source, shares, given, keys_max, progress, began)[0]
 
 
 @dataclass(frozen=True)
@@ -270,58 +292,87 @@ class _Members:
     maps: tuple[str, ...]
 
     def connect(self, address: str) -> Connection:
-        """A connection to this member. Raises NotReady when it does not answer, and what it says at its door."""
+        """A connection to this member. Raises NotReady when it does not answer, and what it says at its door.
+
+        Unsupported: it has another version of Holdfast.
+        """
         options = self.options
         token = options.token.encode() if options.token else None
         credentials = Credentials(options.cluster, options.user, options.password, token)
         try:
-            return Connection(parse_addresses(address)[0], credentials, options.timeout_s)
+            connection = Connection(parse_addresses(address)[0], credentials, options.timeout_s)
         except Broken as broken:
             raise NotReady(str(broken)) from broken
+        connection.check_release(__version__)
+        return connection
 
-    def held(self, share: FileShare, told: Callable[[str], None]) -> Iterator[list[Held]]:
-        """What all members hold of each map in each partition of the share."""
+    def compared(self, share: FileShare, told: Told) -> Iterator[Compared]:
+        """The copies of each map in each partition of the share, looked at until they have stood at one update."""
         part, parts = share
-        found: dict[tuple[int, str], list[Held]] = {}
-        connections: list[tuple[str, Connection]] = []
+        listed = _Listed(self)
+        silent: set[str] = set()
+        seen: dict[tuple[int, str], Looks] = {}
         try:
-            for address in self.addresses:
-                try:
-                    connections.append((address, self.connect(address)))
-                except NotReady as silent:
-                    told(f"{address}: {silent}")
-            for address, connection in connections:
-                partitions = list(range(part, connection.hello.partition_count, parts))
-                try:
-                    for one in self._ask(address, connection, partitions):
-                        found.setdefault((one.partition, one.map), []).append(one)
-                except (Broken, *PASSING) as silent:
-                    told(f"{address}: {silent}")
+            partitions = list(range(part, self._count(listed, silent), parts))
+            # All at the first look; later ones take a partition at a time: the nearer the answers of the members are
+            # in time, the likelier they are of the same update.
+            left, size, look = partitions, AT_A_TIME, 1
+            while left:
+                open_: dict[int, None] = {}
+                for at in range(0, len(left), size):
+                    groups = self._ask(listed, left[at : at + size], silent)
+                    for key in groups if look == 1 else [key for key in seen if key[0] == left[at]]:
+                        held = groups.get(key, [])
+                        looks = seen.pop(key, None) or Looks()
+                        if looks.hear(held):
+                            yield sum(one.entries for one in held), looks.findings()
+                        else:
+                            seen[key] = looks
+                            open_[key[0]] = None
+                left, size = list(open_), 1
+                if left:
+                    time.sleep(PAUSE_S * look)
+                look += 1
         finally:
-            for _, connection in connections:
-                connection.close()
-        yield from found.values()
+            listed.close()
+        for address in sorted(silent):
+            told("damage", f"{address}: {listed.why.get(address, 'it stopped answering')}")
 
-    def _ask(self, address: str, connection: Connection, partitions: list[int]) -> Iterator[Held]:
+    def _count(self, listed: _Listed, silent: set[str]) -> int:
+        """How many partitions there are, as the first member says that answers; 0 when none does."""
+        for address in self.addresses:
+            try:
+                return listed.to(address).hello.partition_count
+            except CANNOT_ASK:
+                silent.add(address)
+        return 0
+
+    def _ask(
+        self, listed: _Listed, partitions: list[int], silent: set[str]
+    ) -> dict[tuple[int, str], list[Held]]:
+        """What the members say, all asked before the first answer is waited for, by partition and map."""
         only = self.maps[0] if len(self.maps) == 1 else None
-        while partitions:
-            answer = connection.ask(own.AskDigests(connection.next_number(), partitions, only), own.Digests)
-            partitions = partitions[answer.answered :] if answer.answered else []
-            for digest in answer.held:
-                for held in digest.maps:
-                    # What a service holds is no entries: `audit` compares it, by the primary's word on who has it.
-                    if (not self.maps or held.map in self.maps) and not is_service(held.map):
-                        lineage = tuple((term, start) for term, start in held.lineage)
-                        yield Held(
-                            address,
-                            digest.partition,
-                            held.map,
-                            digest.epoch,
-                            held.counter,
-                            lineage,
-                            held.entries,
-                            held.digest,
-                        )
+        wanted = {address: partitions for address in self.addresses if address not in silent}
+        told, without = ask_digests(listed, wanted, only)
+        silent |= without
+        found: dict[tuple[int, str], list[Held]] = {}
+        for (address, partition), digest in told.items():
+            for held in digest.maps:
+                # What a service holds is no entries: `audit` compares it, by the primary's word on who has it.
+                if (not self.maps or held.map in self.maps) and not is_service(held.map):
+                    lineage = tuple((term, start) for term, start in held.lineage)
+                    one = Held(
+                        address,
+                        partition,
+                        held.map,
+                        digest.epoch,
+                        held.counter,
+                        lineage,
+                        held.entries,
+                        held.digest,
+                    )
+                    found.setdefault((partition, held.map), []).append(one)
+        return found
 
     def keys(self, findings: Sequence[CopyFinding], limit: int) -> list[KeyFinding]:
         """The keys in which these copies differ from the reference; none if they never stand at one counter."""
@@ -355,6 +406,32 @@ class _Members:
         return counter, held
 
 
+class _Listed:
+    """Connections to listed members, by their addresses."""
+
+    def __init__(self, members: _Members) -> None:
+        self._members = members
+        self._open: dict[str, Connection] = {}
+        self.why: dict[str, str] = {}
+        """Who cannot be reached, and why."""
+
+    def to(self, member: str) -> Connection:
+        """A connection to this one. Raises NotReady when it does not answer."""
+        found = self._open.get(member)
+        if found is None or found.closed:
+            try:
+                found = self._open[member] = self._members.connect(member)
+            except NotReady as silent:
+                self.why[member] = str(silent)
+                raise
+        return found
+
+    def close(self) -> None:
+        """End all of them."""
+        for connection in self._open.values():
+            connection.close()
+
+
 # -- the job
 
 _ROWS = Columns(_Sum)
@@ -375,12 +452,14 @@ class _Work:
         wrong: list[CopyFinding] = []
         older: list[CopyFinding] = []
 
-        def told(damage: str) -> None:
-            rows.append({"kind": "damage", "text": damage})
+        said: dict[tuple[str, str], None] = {}
 
-        for held in self.source.held(share, told):
-            self.counted.add(sum(one.entries for one in held))
-            for finding in compare_copies(held):
+        def told(kind: str, text: str) -> None:
+            said[kind, text] = None
+
+        for seen, findings in self.source.compared(share, told):
+            self.counted.add(seen)
+            for finding in findings:
                 total = sums.setdefault(finding.verdict, [0, 0])
                 total[0] += 1
                 total[1] += finding.entries
@@ -390,6 +469,7 @@ class _Work:
                     wrong.append(finding)
             del older[LISTED_MAX:]
         listed = [*wrong, *older][:LISTED_MAX]
+        rows += [{"kind": kind, "text": text} for kind, text in said]
         rows += [{"kind": "finding", **row} for row in FINDINGS.table(listed).to_pylist()]
         rows += [
             {"kind": "sum", "text": verdict, "sum_copies": copies, "sum_entries": entries}
@@ -417,7 +497,8 @@ def _audit(
     keys_max: int,
     progress: Show,
     began: float,
-) -> CopiesAudit:
+) -> tuple[CopiesAudit, set[str]]:
+    """What was found, and the names of the maps that were seen."""
     counted = Counted(spark)
     told = run(spark, shares, _Work(source, counted), _DDL, title="audit", progress=progress, counted=counted)
     rows = told.to_pylist()
@@ -444,4 +525,5 @@ def _audit(
         )
         keys = sorted(KEYS.rows(found), key=lambda key: (key.partition, key.map, key.key, key.where))
     damage = sorted({str(row["text"]) for row in rows if row["kind"] == "damage"})
-    return CopiesAudit(findings, counts, entries, keys, damage, labels, time.monotonic() - began)
+    names_seen = {str(row["text"]) for row in rows if row["kind"] == "map"}
+    return CopiesAudit(findings, counts, entries, keys, damage, labels, time.monotonic() - began), names_seen

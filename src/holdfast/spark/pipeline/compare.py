@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ConfigError
+from holdfast.spark.failures import in_our_words
+from holdfast.spark.jobs import Show, nothing, watched
+from holdfast.spark.pipeline.tables import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,19 +54,21 @@ def compare_with_source(
     *,
     address: str,
     samples: int = SAMPLES,
+    progress: Show = nothing,
     **options: str,
 ) -> Comparison:
     """Compare a map with `source`, whose columns `key` identify a row, in a Spark job that joins the two.
 
     Two doubles that are both NaN are equal, and so are two missing values. `options` are those of the data source.
-    Raises ConfigError when the map has other columns or types than the source.
+    Raises ConfigError when the map has other columns or types than the source, JobFailed.
     """
     from pyspark.sql import functions
 
     began = time.monotonic()
     keys = [part.strip() for part in key.split(",")] if isinstance(key, str) else list(key)
     reader = spark.read.format("holdfast").options(address=address, **options)
-    held = reader.load(map_name)
+    with in_our_words("compare"):
+        held = reader.load(map_name)
     wrong = set(source.dtypes) ^ set(held.dtypes)
     if wrong:
         names = ", ".join(sorted({name for name, _ in wrong}))
@@ -71,7 +76,7 @@ def compare_with_source(
     rest = [name for name in source.columns if name not in keys] or keys
 
     def side(frame: DataFrame, name: str) -> DataFrame:
-        return frame.select(*keys, functions.struct(*rest).alias(name))
+        return frame.select(*map(quoted, keys), functions.struct(*map(quoted, rest)).alias(name))
 
     verdict = (
         functions.when(functions.col("_source").isNull(), "extra")
@@ -79,12 +84,12 @@ def compare_with_source(
         .when(functions.col("_source").eqNullSafe(functions.col("_held")), "equal")
         .otherwise("different")
     )
-    joined = (
-        side(source, "_source").join(side(held, "_held"), keys, "full_outer").withColumn("_verdict", verdict)
-    )
-    counts = {row["_verdict"]: row["count"] for row in joined.groupBy("_verdict").count().collect()}
-    unequal = sum(count for name, count in counts.items() if name != "equal")
-    shown = joined.where("_verdict != 'equal'").limit(samples).collect() if unequal and samples else []
+    with in_our_words("compare"), watched(spark, "compare", 0, progress):
+        sides = side(source, "_source").join(side(held, "_held"), keys, "full_outer")
+        joined = sides.withColumn("_verdict", verdict)
+        counts = {row["_verdict"]: row["count"] for row in joined.groupBy("_verdict").count().collect()}
+        unequal = sum(count for name, count in counts.items() if name != "equal")
+        shown = joined.where("_verdict != 'equal'").limit(samples).collect() if unequal and samples else []
     return Comparison(
         counts.get("equal", 0),
         counts.get("missing", 0),

@@ -1,7 +1,8 @@
 """Copies of one map in one partition of which none leads: from directories, or from members that somebody has listed.
 
 Copies with the same updates must hold the same entries, whatever happened. One with fewer updates stopped earlier, or
-has not heard of the last ones yet: it is older, and nothing is wrong with it.
+has not heard of the last ones yet: it is older, and nothing is wrong with it. Running members are asked again until
+their copies have stood at one update.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
@@ -17,8 +18,13 @@ import msgspec
 from holdfast.core.store.digest import entry_digest
 from holdfast.wire.values import Serialized, from_stored
 
-Standing = Literal["equal", "older", "differs", "uncertain"]
-"""`uncertain`: the copy differs, and its files are known not to tell everything."""
+Standing = Literal["equal", "older", "differs", "behind", "uncertain"]
+"""`behind`: of a running member, and at no look did it stand at the update at which the newest copy stood, so that the
+two were never compared. `uncertain`: the copy differs, and its files are known not to tell everything."""
+
+LOOKS_STILL = 3
+"""Copies that stand still at different updates for so many looks in a row need no further one."""
+LOOKS_MAX = 12
 
 TEXT_MAX = 200
 
@@ -148,6 +154,55 @@ def _judge(newest: Held, copy: Held) -> tuple[Standing, str]:
         return "older", f"its last updates are of term {copy.term}, which others did not take over"
     behind = newest.counter - copy.counter
     return "older", f"{behind} updates behind" + (f" ({copy.doubt})" if copy.doubt else "")
+
+
+class Looks:
+    """What looks at the copies of one map in one partition have shown, while their members run and write.
+
+    Copies at one update must hold the same entries at whatever look; copies at different ones are looked at again.
+    """
+
+    def __init__(self) -> None:
+        self._last: list[CopyFinding] = []
+        self._decided: dict[str, CopyFinding] = {}
+        """Whose copy was compared -> how, at the last look at which it was."""
+        self._compared: set[str] = set()
+        """Who stood at one update with another, at some look."""
+        self._wrong: dict[str, int] = {}
+        self._places: dict[str, tuple[int, int, int]] = {}
+        self._still = 0
+        self._looks = 0
+
+    def hear(self, held: Sequence[Held]) -> bool:
+        """Take what a look has shown; answers whether no further look is needed."""
+        self._looks += 1
+        places = {copy.where: _place(copy) for copy in held}
+        self._still = self._still + 1 if places == self._places else 1
+        self._places = places
+        self._last = compare_copies(held)
+        for finding in self._last:
+            if finding.verdict == "older":
+                continue
+            self._decided[finding.where] = finding
+            self._compared |= {finding.where, finding.reference}
+            if finding.verdict == "differs":
+                self._wrong[finding.where] = self._wrong.get(finding.where, 0) + 1
+        return self._looks >= LOOKS_MAX or self._still >= LOOKS_STILL or all(map(self._firm, self._last))
+
+    def _firm(self, finding: CopyFinding) -> bool:
+        decided = self._decided.get(finding.where)
+        if decided is not None and decided.verdict == "differs":
+            return self._wrong[finding.where] > 1
+        return finding.where in self._compared
+
+    def findings(self) -> list[CopyFinding]:
+        """How each copy stands to the newest one; those that were never compared are behind."""
+        behind = [
+            replace(finding, verdict="behind", why=f"{finding.why}, at {self._looks} looks")
+            for finding in self._last
+            if finding.where not in self._compared
+        ]
+        return [*self._decided.values(), *behind]
 
 
 def differing_keys(

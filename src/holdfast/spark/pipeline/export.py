@@ -9,8 +9,6 @@ goes through Spark's JVM. Members may die and partitions move meanwhile. What th
 
 from __future__ import annotations
 
-import difflib
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -27,8 +25,8 @@ import pyarrow.parquet as pq
 from holdfast import __version__
 from holdfast.client.blocking import Client
 from holdfast.client.copies import CANNOT_ASK
-from holdfast.client.cuts import Cut, end_cut, hold_cut, scan_cut, take_cut
-from holdfast.client.holdings import map_names
+from holdfast.client.cuts import Cut, end_cut, scan_cut, take_cut
+from holdfast.client.holdings import check_names, map_names
 from holdfast.config.schema import INTERNAL
 from holdfast.core.store.digest import batch_digest
 from holdfast.errors import ConfigError, HoldfastError, NotReady
@@ -46,6 +44,7 @@ from holdfast.spark.pipeline.manifest import (
     StoredEntry,
     file_checksum,
     file_of,
+    has_links,
     hex_digest,
     publish,
     sum_digests,
@@ -53,7 +52,8 @@ from holdfast.spark.pipeline.manifest import (
     write_manifest,
 )
 from holdfast.spark.rows.schemas import SCHEMAS_MAP, StoredSchema, arrow_schema
-from holdfast.spark.rows.stored import RowMaker, string_data
+from holdfast.spark.rows.stored import BadRow, RowMaker, string_data
+from holdfast.spark.source.keeping import kept
 from holdfast.spark.source.options import Options
 from holdfast.wire import own
 
@@ -85,6 +85,8 @@ _CELLS: dict[str, pa.DataType] = {
 SCHEMA = pa.schema(_CELLS)
 """The columns of an export. `ttl_ms` is what was left at the cut; 0 for ever."""
 
+LEFT_OUT = "left out"
+
 _FOOTER = "holdfast"
 
 
@@ -94,7 +96,7 @@ class WrittenFile:
 
     map: str
     kind: str
-    """`ENTRIES` or `TABLES`."""
+    """`ENTRIES` or `TABLES`; `LEFT_OUT`: no file, because some entry does not fit the columns, as `path` says."""
     path: str
     rows: int
     bytes: int
@@ -136,8 +138,12 @@ class Exported:
             f"exported {self.rows:,} rows of {len(self.manifest.maps)} maps into {self.files} files with "
             f"{self.bytes:,} bytes in {self.folder}, in {self.seconds:.1f} s ({rate:,.0f} rows/s)"
         )
-        lines = [f"  {each.name}: {each.rows:,} rows, digest {each.digest}" for each in self.manifest.maps]
-        return "\n".join([total, *lines])
+        lines = [total]
+        for each in self.manifest.maps:
+            lines.append(f"  {each.name}: {each.rows:,} rows, digest {each.digest}")
+            if each.tables_left_out:
+                lines.append(f"    not written in columns: {each.tables_left_out}")
+        return "\n".join(lines)
 
 
 def export(
@@ -155,8 +161,9 @@ def export(
 
     The folder is one that the driver and all executors see. With `decoded` the rows of maps that were written through
     Spark are written in columns, too, for other programs. `lease_s`: how long members keep the cut should this driver
-    vanish. `options` are those of the data source (user, password, token, cluster, timeout). Raises ConfigError
-    before anything is written, CutLost when more members die than the maps have backups, JobFailed.
+    vanish. A map with an entry that does not fit its columns has none, and the manifest says why. `options` are those
+    of the data source (user, password, token, cluster, timeout). Raises ConfigError before anything is written,
+    CutLost when more members die than the maps have backups, JobFailed.
     """
     began = time.monotonic()
     parsed = Options.parse({"address": address, "map": "any", **options})
@@ -171,7 +178,7 @@ def export(
         table = client.table()
         addresses = tuple(member.address for member in table.members.values())
         try:
-            with _Keeper(parsed, addresses, cut, lease_s):
+            with kept(parsed, addresses, cut):
                 schemas = {entry.key: entry for entry in _stored(client, cut, SCHEMAS_MAP)}
                 compact = _stored(client, cut, COMPACT_SCHEMAS_MAP)
                 counted = Counted(spark)
@@ -185,7 +192,7 @@ def export(
         finally:
             with suppress(HoldfastError):
                 end_cut(client, cut)
-    written = _WRITTEN.rows(rows)
+    written = whole_tables(folder, _WRITTEN.rows(rows))
     _look(folder, written)
     manifest = Manifest(
         FORMAT,
@@ -215,10 +222,7 @@ def _names(client: Client, wanted: Sequence[str], timeout_s: float) -> list[str]
             raise ConfigError(
                 f"{name!r} is Holdfast's own: what of it belongs to a map is exported with the map"
             )
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known) or 'none'}"
-            raise ConfigError(f"there is no map {name!r} with entries: {hint}")
+    check_names(wanted, known)
     return list(dict.fromkeys(wanted))
 
 
@@ -269,32 +273,6 @@ def _readable(names: Iterable[str], schemas: Mapping[bytes, StoredEntry]) -> dic
             if stored.value_format == "json":
                 found[name] = stored
     return found
-
-
-class _Keeper:
-    """Keeps a cut while the block runs: a thread that renews the lease, with a client of its own."""
-
-    def __init__(self, options: Options, addresses: Sequence[str], cut: Cut, lease_s: float) -> None:
-        self._options = options
-        self._addresses = addresses
-        self._cut = cut
-        self._lease_s = lease_s
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="holdfast cut", daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join(timeout=5)
-
-    def _keep(self) -> None:
-        with self._options.client(self._addresses) as client:
-            while not self._over.wait(self._lease_s / 3):
-                # Who cannot be reached now may be the next time; a task that misses the cut says so.
-                with suppress(HoldfastError):
-                    hold_cut(client, self._cut, self._lease_s)
 
 
 # -- shares
@@ -373,33 +351,40 @@ class Exporter:
                 told = [self._file(ENTRIES, piece.map, share.number)]
                 if piece.map in self.readable:
                     told.append(self._file(TABLES, piece.map, share.number))
+                why = ""
                 if not all(final.exists() for _, final in told):
-                    self._write(client, piece, [final for _, final in told])
-                rows = [self._describe(kind, piece.map, share.number) for kind, _ in told]
+                    why = self._write(client, piece, [final for _, final in told])
+                kinds = [kind for kind, _ in told if kind == ENTRIES or not why]
+                rows = [self._describe(kind, piece.map, share.number) for kind in kinds]
+                if why:
+                    rows.append(WrittenFile(piece.map, LEFT_OUT, why, 0, 0, "", "", 0, 0))
                 yield from _WRITTEN.table(rows).to_batches()
 
     def _file(self, kind: str, name: str, number: int) -> tuple[str, Path]:
         return kind, Path(self.folder) / file_of(kind, name, number)
 
-    def _write(self, client: Client, piece: Piece, finals: list[Path]) -> None:
+    def _write(self, client: Client, piece: Piece, finals: list[Path]) -> str:
+        """Write the files; answers why there is none with the rows in columns, if there is none for a reason."""
         temporaries = [temporary_of(final) for final in finals]
         try:
             for final in finals:
                 final.parent.mkdir(parents=True, exist_ok=True)
-            self._fill(client, piece, temporaries)
-            for temporary, final in zip(temporaries, finals, strict=True):
+            why = self._fill(client, piece, temporaries)
+            for temporary, final in list(zip(temporaries, finals, strict=True))[: 1 if why else None]:
                 publish(temporary, final)
         finally:
             for temporary in temporaries:
                 temporary.unlink(missing_ok=True)
+        return why
 
-    def _fill(self, client: Client, piece: Piece, paths: list[Path]) -> None:
+    def _fill(self, client: Client, piece: Piece, paths: list[Path]) -> str:
         stored = self.readable.get(piece.map)
         entries = _Writer(paths[0], SCHEMA)
         rows = maker = None
         if stored is not None:
             maker = RowMaker(arrow_schema(stored.struct), stored.value_format, piece.map)
             rows = _Writer(paths[1], maker.schema)
+        why = ""
         digest = expiring = 0
         for partition in piece.partitions:
             pages = scan_cut(
@@ -418,12 +403,17 @@ class Exporter:
                 expiring += sum(1 for ttl_ms, max_idle_ms in ends if ttl_ms or max_idle_ms)
                 entries.add(entry_batch(page, partition), page.columns.size_bytes)
                 self.counted.add(len(keys))
-                if maker is not None and rows is not None and keys:
-                    rows.add(maker.batch(keys, values), page.columns.size_bytes)
+                if maker is not None and rows is not None and keys and not why:
+                    try:
+                        rows.add(maker.batch(keys, values), page.columns.size_bytes)
+                    except BadRow as unfit:
+                        # The entries are the backup; one that does not fit the columns must not keep them from it.
+                        why = str(unfit)
         said = _Footer(self.cut.id.hex(), piece.map, hex_digest(digest), expiring)
         entries.close(said)
         if rows is not None:
             rows.close(_Footer(said.cut, said.map, "", 0))
+        return why
 
     def _describe(self, kind: str, name: str, number: int) -> WrittenFile:
         """What the file holds that has the name, whoever has written it."""
@@ -512,9 +502,21 @@ class _Writer:
 # -- after
 
 
+def whole_tables(folder: Path, written: Sequence[WrittenFile]) -> list[WrittenFile]:
+    """What was written, without the rows in columns of maps of which not all entries are rows: those are removed."""
+    partial = {file.map for file in written if file.kind == LEFT_OUT}
+    for file in written:
+        if file.kind == TABLES and file.map in partial:
+            (folder / file.path).unlink(missing_ok=True)
+    return [file for file in written if not (file.kind == TABLES and file.map in partial)]
+
+
 def _look(folder: Path, written: Sequence[WrittenFile]) -> None:
     """Whether the driver sees what the tasks say that they have written; and tidy up after tasks that were ended."""
+    linked = has_links(folder)
     for file in written:
+        if file.kind == LEFT_OUT:
+            continue
         path = folder / file.path
         try:
             size = path.stat().st_size
@@ -524,6 +526,11 @@ def _look(folder: Path, written: Sequence[WrittenFile]) -> None:
             raise BadExport(
                 f"{path}, which a task has written, is not seen by the driver: the folder must be one that the driver "
                 "and all executors share"
+            )
+        if not linked and file_checksum(path)[0] != file.checksum:
+            raise BadExport(
+                f"{path} was written by two tasks at the same time, and the folder is on a file system without hard "
+                "links, where the second one wins: export again, without spark.speculation"
             )
     for kind in (ENTRIES, TABLES):
         for path in (folder / kind).glob("*/.*"):
@@ -539,8 +546,9 @@ def _map_info(
 ) -> MapInfo:
     """What the manifest says of a map. Raises BadExport when the files do not hold all entries of the cut."""
     files: dict[str, list[FileInfo]] = {ENTRIES: [], TABLES: []}
+    left_out = sorted(file.path for file in written if file.map == name and file.kind == LEFT_OUT)
     for file in sorted(written, key=lambda file: file.path):
-        if file.map == name:
+        if file.map == name and file.kind in files:
             files[file.kind].append(
                 FileInfo(
                     file.path,
@@ -568,4 +576,5 @@ def _map_info(
         files[ENTRIES],
         schemas.get(string_data(name)),
         files[TABLES],
+        left_out[0] if left_out else msgspec.UNSET,
     )

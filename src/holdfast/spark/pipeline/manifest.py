@@ -78,6 +78,9 @@ class MapInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What its columns are, as the map `__schemas.spark` says it; None when it was not written through Spark."""
     tables: list[FileInfo] = []
     """Its rows in columns, if they were asked for. Their digests are empty."""
+    tables_left_out: str | msgspec.UnsetType = msgspec.UNSET
+    """Why there are no rows in columns though they were asked for. Not written where there is nothing to say, so that
+    manifests of before keep their checksum."""
 
     @property
     def expiring(self) -> int:
@@ -179,7 +182,8 @@ class _Hasher(Protocol):
 def publish(temporary: Path, final: Path) -> bool:
     """Give a complete file its name, durably, unless it is taken; answers whether it was free.
 
-    Whoever comes second (a task that Spark runs again, or twice at the same time) loses, and changes nothing.
+    Whoever comes second (a task that Spark runs again, or twice at the same time) loses, and changes nothing; where
+    there are no hard links (`has_links`), it may win if it comes at the same moment.
     """
     _sync(temporary)
     try:
@@ -196,6 +200,20 @@ def publish(temporary: Path, final: Path) -> bool:
     else:
         temporary.unlink()
     _sync(final.parent)
+    return True
+
+
+def has_links(folder: Path) -> bool:
+    """Whether the folder's file system has hard links; without them `publish` may let the second one win."""
+    probe, link = temporary_of(folder / "probe"), temporary_of(folder / "probe")
+    probe.touch()
+    try:
+        os.link(probe, link)
+    except OSError:
+        return False
+    finally:
+        probe.unlink()
+        link.unlink(missing_ok=True)
     return True
 
 

@@ -55,7 +55,7 @@ Mode = Literal["error", "append", "overwrite"]
 MODES: tuple[Mode, ...] = ("error", "append", "overwrite")
 
 Verdict = Literal["equal", "undecided", "differs"]
-"""`undecided`: somebody else has written, entries have ended meanwhile, or there were others before."""
+"""`undecided`: somebody else may have written, entries have ended meanwhile, or there were others before."""
 
 MAP_NAME_MAX = 256
 PARTITIONS_ASKED = 4096
@@ -400,7 +400,10 @@ def judge(each: MapInfo, to: str, before: Holding, after: Holding, rows_again: i
     found = f"the grid holds {after.entries:,} entries with digest {hex_digest(after.digest)}"
     others = after.updates - before.updates - each.rows - rows_again
     if others > 0:
-        why = f"{found}; {others:,} changes were not of this restore: others write, so that sums cannot tell"
+        why = (
+            f"{found}; there were {others:,} changes more than the finished tasks have made: others write, or tasks "
+            "ran twice, so that sums cannot tell"
+        )
         return RestoredMap(each.name, to, each.rows, "undecided", why)
     if each.expiring:
         why = (

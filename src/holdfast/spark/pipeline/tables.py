@@ -11,27 +11,27 @@ Spark cannot do that by itself with any Python data source, as those cannot say 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import EqualTo, Filter, In
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from holdfast.client.ahead import Wanted, read_ahead
 from holdfast.client.blocking import Client
-from holdfast.client.cuts import Cut, end_cut, hold_cut, take_cut
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.client.cuts import Cut, end_cut, take_cut
+from holdfast.errors import ConfigError
 from holdfast.spark import jobs
 from holdfast.spark.rows.batches import BatchMaker, page_cells
 from holdfast.spark.rows.schemas import arrow_schema
 from holdfast.spark.rows.stored import BadRow, EntryMaker, key_text
+from holdfast.spark.source.keeping import Keeper, kept
 from holdfast.spark.source.options import Options
 from holdfast.spark.source.plan import Reading, Share, known_columns, plan_shares, reading
-from holdfast.spark.source.reader import Keeper, advised, share_batches
+from holdfast.spark.source.reader import advised, share_batches
 from holdfast.spark.source.sampling import CompactSchemas
 from holdfast.wire import own
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 
+_LEFT_ALONE = ("semi", "anti")
+"""Joins that answer columns of the left side only."""
 JOINED_ROWS = 65_536
 """Rows of both sides that are joined at once, if there are so many in a few partitions."""
 
@@ -96,9 +98,9 @@ def table(
     frame = jobs.plan(spark, shares, work, ddl(known.struct))
     for one in filters:
         if isinstance(one, In):
-            frame = frame.where(frame[_quoted(one.attribute[0])].isin(list(one.value)))
+            frame = frame.where(frame[quoted(one.attribute[0])].isin(list(one.value)))
         elif isinstance(one, EqualTo):
-            frame = frame.where(frame[_quoted(one.attribute[0])] == one.value)
+            frame = frame.where(frame[quoted(one.attribute[0])] == one.value)
     return frame
 
 
@@ -167,10 +169,23 @@ def _filters(struct: StructType, where: Mapping[str, object]) -> list[Filter]:
 
 def ddl(struct: StructType) -> str:
     """The columns as text that Spark reads."""
-    return ", ".join(f"{_quoted(field.name)} {field.dataType.simpleString()}" for field in struct.fields)
+    return ", ".join(f"{quoted(field.name)} {_type_ddl(field.dataType)}" for field in struct.fields)
 
 
-def _quoted(name: str) -> str:
+def _type_ddl(kind: DataType) -> str:
+    """A type as text that Spark reads: unlike its own texts with quotes around the names of fields."""
+    if isinstance(kind, StructType):
+        inner = ", ".join(f"{quoted(field.name)}: {_type_ddl(field.dataType)}" for field in kind.fields)
+        return f"struct<{inner}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{_type_ddl(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"map<{_type_ddl(kind.keyType)}, {_type_ddl(kind.valueType)}>"
+    return kind.simpleString()
+
+
+def quoted(name: str) -> str:
+    """A column's name as text that Spark reads, whatever is in it."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -187,22 +202,12 @@ def one_cut(maps: Sequence[str], *, address: str, lease_s: float = 600.0, **opti
     parsed = parse_options("any", address, (), options)
     with parsed.client() as client:
         cut = take_cut(client, maps, lease_s=lease_s)
-        over = threading.Event()
-        keeper = threading.Thread(target=_keep, args=(parsed, cut, over), daemon=True)
-        keeper.start()
+        addresses = [member.address for member in client.table().members.values()]
         try:
-            yield cut
+            with kept(parsed, addresses, cut):
+                yield cut
         finally:
-            over.set()
-            keeper.join(timeout=5)
             end_cut(client, cut)
-
-
-def _keep(options: Options, cut: Cut, over: threading.Event) -> None:
-    while not over.wait(cut.lease_s / 4):
-        # What cannot be kept is told by the tasks that read it.
-        with suppress(HoldfastError), options.client() as client:
-            hold_cut(client, cut, cut.lease_s)
 
 
 # -- joins
@@ -225,15 +230,19 @@ def join_maps(
     """Join two maps that have the same key, partition by partition and without a shuffle.
 
     Both maps were written through Spark with the key `on`, of the same types, so that equal keys are in one
-    partition. Raises ConfigError for other maps, which Spark joins: `table(...).join(table(...))`. `columns`,
-    `right_columns`: only these, beside the key. Columns of the right side whose names the left side has too end in
-    `right_suffix`. `cut`: both maps as they were at one moment of each partition.
+    partition. Raises ConfigError for other maps, which Spark joins: `table(...).join(table(...))`; also when a column
+    beside the key is an array, a struct or a map, and for `limit`. `columns`, `right_columns`: only these, beside the
+    key. Columns of the right side whose names the left side has too end in `right_suffix`. `cut`: both maps as they
+    were at one moment of each partition. `keys`: only these keys of both maps.
     """
     if how not in get_args(How):
         raise ConfigError(f"how is {', '.join(get_args(How))}; not {how!r}")
     key = [on] if isinstance(on, str) else list(on)
+    if any(name.lower() == "limit" and value is not None for name, value in options.items()):
+        raise ConfigError("a join has no limit: say .limit(...) of what it answers, or give keys")
     sides = []
-    for name, some in ((left, columns), (right, right_columns)):
+    alone = how in _LEFT_ALONE
+    for name, some in ((left, columns), (right, key if alone else right_columns)):
         wanted = [*key, *(column for column in some if column not in key)] if some else []
         options_of = parse_options(name, address, wanted, {**options, "cut": cut})
         sides.append((options_of, known_columns(options_of)))
@@ -279,11 +288,17 @@ def _check_keys(left: Reading, right: Reading, key: list[str]) -> None:
 
 def _joined_columns(left: StructType, right: StructType, key: list[str], how: str, suffix: str) -> StructType:
     joined = StructType([*left.fields])
-    if how not in ("semi", "anti"):
+    if how not in _LEFT_ALONE:
         for field in right.fields:
             if field.name not in key:
                 name = field.name + suffix if field.name in left.names else field.name
                 joined.add(name, field.dataType)
+    for field in joined.fields:
+        if field.name not in key and isinstance(field.dataType, ArrayType | MapType | StructType):
+            raise ConfigError(
+                f"the column {field.name!r} is {field.dataType.simpleString()}, which cannot be joined so: leave it "
+                "out (columns, right_columns), or join with Spark: table(...).join(table(...), ...)"
+            )
     if len(set(joined.names)) != len(joined.names):
         raise ConfigError(
             f"two columns of the join have one name: {', '.join(joined.names)}; give another right_suffix"
@@ -306,6 +321,7 @@ class _Side:
         wanted = Wanted(
             options.map,
             fields=known.fields if self._maker.needs_values else (),
+            keys=share.keys,
             cut=share.cut,
             spread=options.read.spread,
         )

@@ -215,6 +215,7 @@ def plain(manifest: Manifest) -> dict[str, Any]:
                 "files": len(each.files),
                 "bytes": sum(file.bytes for file in each.files),
                 **({"format": _format_of(each.schema.value)} if each.schema is not None else {}),
+                **({"tables_left_out": each.tables_left_out} if each.tables_left_out else {}),
             }
             for each in manifest.maps
         ],

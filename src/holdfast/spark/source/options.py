@@ -37,6 +37,7 @@ MEANING = {
 """Every option and what it means."""
 
 _KNOWN = {name.lower(): name for name in MEANING}
+_SECRET = frozenset({"password", "token"})
 _ALIASES = {"path": "map", "username": "user"}
 
 TIMEOUT_S = 60.0
@@ -78,7 +79,8 @@ class Options:
                 )
                 raise ConfigError(f"unknown option {written!r}: {hint}")
             if found.setdefault(name, value) != value:
-                raise ConfigError(f"the option {_KNOWN[name]} is given twice: {found[name]!r} and {value!r}")
+                values = "" if name in _SECRET else f": {found[name]!r} and {value!r}"
+                raise ConfigError(f"the option {_KNOWN[name]} is given twice{values}")
         for name in ("address", "map"):
             if not found.get(name):
                 raise ConfigError(f"the option {name} is missing: {MEANING[name]}")

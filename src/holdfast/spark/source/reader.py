@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -12,10 +11,11 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from holdfast import __version__
 from holdfast.client.ahead import Wanted, read_ahead
 from holdfast.client.blocking import Client
-from holdfast.client.cuts import Cut, hold_cut
+from holdfast.client.cuts import Cut
 from holdfast.errors import CutLost
 from holdfast.spark.rows.batches import BatchMaker
 from holdfast.spark.rows.schemas import arrow_schema
+from holdfast.spark.source.keeping import Keeper
 from holdfast.spark.source.options import Options
 from holdfast.spark.source.plan import Reading, Share, plan_shares
 from holdfast.spark.source.sampling import CompactSchemas
@@ -117,23 +117,3 @@ def _batches(
                 pages, rows, size = [], 0, 0
     if pages:
         yield maker.batch(pages)
-
-
-class Keeper:
-    """Has the members keep the cut while a task reads it, also those that it does not ask."""
-
-    def __init__(self, client: Client, cut: Cut | None) -> None:
-        self._client = client
-        self._cut = cut
-        self._held_s = time.monotonic()
-        if cut is not None:
-            self._hold(cut)
-
-    def __call__(self) -> None:
-        cut = self._cut
-        if cut is not None and time.monotonic() - self._held_s > cut.lease_s / 4:
-            self._hold(cut)
-
-    def _hold(self, cut: Cut) -> None:
-        self._held_s = time.monotonic()
-        hold_cut(self._client, cut, cut.lease_s)
