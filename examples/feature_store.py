@@ -37,6 +37,7 @@ from holdfast.spark.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 MAP = "features"
 CONFIG = f"[maps.{MAP}]\nbackups = 1\nchanges_bytes = 4194304\n"
@@ -141,6 +142,15 @@ def replayed(
     return found, sum(found[customer][0] < visits for customer, visits in newest.items())
 
 
+def wait_for(query: StreamingQuery, rows: int) -> None:
+    """Until a stream has finished a batch of at least so many rows."""
+    while not any(progress["numInputRows"] >= rows for progress in query.recentProgress):
+        failure = query.exception()
+        if failure is not None:
+            raise failure
+        time.sleep(0.2)
+
+
 def run(spark: SparkSession, address: str, folder: Path, customers: int, seconds: float) -> int:
     """The whole story; answers the exit status."""
     import pandas as pd
@@ -150,9 +160,8 @@ def run(spark: SparkSession, address: str, folder: Path, customers: int, seconds
 
     print("1. load:", load(spark, str(first), MAP, "customer", address=address, mode="overwrite"))
     keeping = into_parquet(changes(spark, address, MAP), str(changed))
-    while not keeping.recentProgress:
-        # Changes are told from its first batch on.
-        time.sleep(0.2)
+    # Changes are told from its first batch on.
+    wait_for(keeping, rows=0)
 
     print(f"2. + 3. a model server reads while a stream updates, {seconds:g} s")
     with ModelServer(address, customers).serving() as server:
@@ -164,6 +173,7 @@ def run(spark: SparkSession, address: str, folder: Path, customers: int, seconds
             opColumn="op",
             checkpoint=str(folder / "updating"),
         )
+        wait_for(updating, rows=1)
         time.sleep(seconds)
         updating.stop()
     print("   the model server:", server)

@@ -62,7 +62,7 @@ class Rows:
 
     rows = 0
 
-    def add(self, rows: int) -> None:
+    def add(self, rows: int, partitions: int = 0) -> None:
         self.rows += rows
 
 

@@ -37,7 +37,7 @@ def test_a_what_if_on_spark_is_what_one_process_finds(spark: SparkSession) -> No
     result = what_if(spark, ["join:3", "crash-zone"], **table, block=100, orders=True, progress=told.append)
     assert result.tasks == 9 and told[-1].tasks_done == 9
     # A block is counted once for each of its states: as it is, and after the one step, in both scenarios.
-    assert told[-1].rows == 4 * 900
+    assert told[-1].partitions == 4 * 900
     question = ask(["join:3", "crash-zone"], **table, block=100, orders=True)
     alone = [
         row

@@ -111,6 +111,8 @@ def show_progress(*, quiet: bool = False) -> Show:
 def progress_text(progress: Progress) -> str:
     """Progress in words: `export: 3 of 8 tasks, 12,000 rows, 4,000 rows/s, 3 s`."""
     parts = [f"{progress.tasks_done} of {progress.tasks} tasks"]
+    if progress.partitions:
+        parts.append(f"{progress.partitions:,} partitions")
     if progress.rows:
         parts.append(f"{progress.rows:,} rows")
         if progress.seconds > 0:

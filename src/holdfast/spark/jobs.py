@@ -45,6 +45,8 @@ class Progress:
     rows: int
     """Rows that finished tasks have said they worked on (`Counted`)."""
     seconds: float
+    partitions: int = 0
+    """Partitions of the grid that finished tasks have said they are through with; 0 where a job has none."""
 
 
 Show = Callable[[Progress], None]
@@ -55,14 +57,24 @@ def nothing(progress: Progress) -> None:
 
 
 class Counted:
-    """Rows that tasks have worked on; pickled with the work. A task tells with `add`, the driver hears when it ends."""
+    """Rows, and partitions, that tasks have worked on; pickled with the work. A task tells with `add`, the driver hears
+    when it ends.
+    """
 
     def __init__(self, spark: SparkSession) -> None:
         self._sum: Accumulator[int] = spark.sparkContext.accumulator(0)
+        self._through: Accumulator[int] = spark.sparkContext.accumulator(0)
 
-    def add(self, rows: int) -> None:
+    def add(self, rows: int, partitions: int = 0) -> None:
         """So many more."""
         self._sum.add(rows)
+        if partitions:
+            self._through.add(partitions)
+
+    @property
+    def partitions(self) -> int:
+        """On the driver: partitions that finished tasks are through with; for showing only, like `rows`."""
+        return self._through.value
 
     @property
     def rows(self) -> int:
@@ -161,5 +173,7 @@ class watched:  # noqa: N801 - used like a function
         return min(done, tasks), tasks
 
     def _tell(self, done: int, tasks: int) -> None:
-        rows = self._counted.rows if self._counted is not None else 0
-        self._progress(Progress(self._title, done, tasks, rows, time.monotonic() - self._began))
+        counted = self._counted
+        rows, partitions = (counted.rows, counted.partitions) if counted is not None else (0, 0)
+        seconds = time.monotonic() - self._began
+        self._progress(Progress(self._title, done, tasks, rows, seconds, partitions))

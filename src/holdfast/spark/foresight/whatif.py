@@ -250,7 +250,7 @@ def what_if(
 
     def work(share: Share) -> Any:
         for batch in blocks.work(question, share):
-            counted.add(batch.column("partitions")[0].as_py())
+            counted.add(0, batch.column("partitions")[0].as_py())
             yield batch
 
     found = jobs.run(spark, shares, work, blocks.DDL, title="what if", progress=progress, counted=counted)

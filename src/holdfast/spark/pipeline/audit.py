@@ -212,7 +212,7 @@ class Auditor:
         """The findings."""
         with self.options.client(self.addresses) as client:
             findings = compare_partitions(client, share, self.maps)
-        self.counted.add(sum(finding.entries for finding in findings))
+        self.counted.add(sum(finding.entries for finding in findings), len(share))
         yield from _table(findings).to_batches()
 
 

@@ -409,6 +409,7 @@ class Exporter:
                     except BadRow as unfit:
                         # The entries are the backup; one that does not fit the columns must not keep them from it.
                         why = str(unfit)
+            self.counted.add(0, partitions=1)
         said = _Footer(self.cut.id.hex(), piece.map, hex_digest(digest), expiring)
         entries.close(said)
         if rows is not None:
