@@ -134,8 +134,9 @@ class Exported:
 
     def __str__(self) -> str:
         rate = self.rows / self.seconds if self.seconds else 0.0
+        maps, files = _count(len(self.manifest.maps), "map"), _count(self.files, "file")
         total = (
-            f"exported {self.rows:,} rows of {len(self.manifest.maps)} maps into {self.files} files with "
+            f"exported {self.rows:,} rows of {maps} into {files} with "
             f"{self.bytes:,} bytes in {self.folder}, in {self.seconds:.1f} s ({rate:,.0f} rows/s)"
         )
         lines = [total]
@@ -579,3 +580,7 @@ def _map_info(
         files[TABLES],
         left_out[0] if left_out else msgspec.UNSET,
     )
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
