@@ -46,6 +46,7 @@ from holdfast.cli.spark import show_progress, spark_job, spark_options
     help="What a row becomes: a JSON object, a Compact object, one plain value, or as it is.",
 )
 @click.option("--type-name", metavar="NAME", help="Of Compact objects; the map's name if left out.")
+@click.option("--value-column", metavar="COLUMN", help="The one that is the value, for primitive.")
 @click.option("--ttl", type=float, metavar="SECONDS", help="After which entries end.")
 @click.option("--ttl-column", metavar="COLUMN", help="The column with each row's seconds; it is not stored.")
 @click.option("--insert-only", is_flag=True, help="Keys that are there already keep their values.")
@@ -62,7 +63,11 @@ from holdfast.cli.spark import show_progress, spark_job, spark_options
     type=click.FloatRange(0, min_open=True),
     help="At most so many, in all tasks together.",
 )
-@click.option("--tasks", type=click.IntRange(1), help="Tasks that write Parquet files; a few for each slot.")
+@click.option(
+    "--tasks",
+    type=click.IntRange(1),
+    help="Tasks that write Parquet files (not others); a few for each slot.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
 @spark_options
 @credentials
@@ -76,6 +81,7 @@ def load(
     columns: str | None,
     value_format: str,
     type_name: str | None,
+    value_column: str | None,
     ttl: float | None,
     ttl_column: str | None,
     rejects: str,
@@ -96,6 +102,8 @@ def load(
     options = {"valueFormat": value_format}
     if type_name:
         options["typeName"] = type_name
+    if value_column:
+        options["valueColumn"] = value_column
     if ttl is not None:
         options["ttl"] = str(ttl)
     with spark_job(master, memory, "load") as spark:

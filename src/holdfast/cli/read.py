@@ -40,6 +40,20 @@ CELL_MAX = 60
     "--limit", type=click.IntRange(0), metavar="ROWS", help="At most so many rows; 20 without --to."
 )
 @click.option("--cut", is_flag=True, help="All partitions as they are now, whatever is written meanwhile.")
+@click.option(
+    "--read-from",
+    type=click.Choice(["primary", "backups"]),
+    default="primary",
+    show_default=True,
+    help="backups: they share the work, at a cut.",
+)
+@click.option("--partitions", metavar="RANGES", help="Only these partitions of the grid, as in 0-9,12.")
+@click.option(
+    "--format",
+    "value_format",
+    type=click.Choice(["json", "compact", "primitive", "binary"]),
+    help="Of the entries; what is known of the map if left out. binary: key and value in their stored form.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Rows on the screen as JSON lines, for scripts.")
 @spark_options
 @credentials
@@ -51,6 +65,9 @@ def read(
     where: str,
     keys: tuple[str, ...],
     limit: int | None,
+    read_from: str,
+    partitions: str | None,
+    value_format: str | None,
     master: str,
     memory: str,
     *,
@@ -67,9 +84,16 @@ def read(
       holdfast read flights --where "delay > 60" --columns id,delay --to late.csv
       holdfast read flights --key 4711 --json
       holdfast read flights --cut --to flights.parquet
+      holdfast read flights --partitions 0-9 --read-from backups
+      holdfast read orders --format binary --limit 3
 
     With --to, the folder of the file must be one that Spark's executors see, too.
     """
+    options: dict[str, object] = {"partitions": partitions or None, "valueFormat": value_format}
+    if cut:
+        options["cut"] = True
+    if read_from == "backups":
+        options["readFrom"] = "any"
     with spark_job(master, memory, "read") as spark:
         from holdfast.spark.pipeline.extract import extract, json_lines
 
@@ -83,7 +107,7 @@ def read(
             keys=keys,
             limit=limit,
             progress=show_progress(quiet=as_json),
-            **({"cut": True} if cut else {}),
+            **{name: value for name, value in options.items() if value is not None},
             **credentials.options(),
         )
     if result.first is None:

@@ -83,8 +83,15 @@ class Counted:
 
 
 def slots(spark: SparkSession) -> int:
-    """How many tasks run at the same time."""
-    return max(1, spark.sparkContext.defaultParallelism)
+    """How many tasks run at the same time: as many as the executors that are there now have cores for.
+
+    Where none is there yet, what Spark takes for it, which the setting `spark.default.parallelism` may change.
+    """
+    context = spark.sparkContext
+    executors = context._jsc.sc().statusStore().executorList(True)  # noqa: SLF001
+    cores = sum(executors.apply(at).totalCores() for at in range(executors.size()))
+    each = int(context.getConf().get("spark.task.cpus", "1") or "1")
+    return max(1, cores // each) if cores else max(1, context.defaultParallelism)
 
 
 def plan(spark: SparkSession, shares: Sequence[Share], work: Work[Share], ddl: str) -> DataFrame:

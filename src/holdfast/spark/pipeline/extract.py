@@ -25,6 +25,8 @@ from holdfast.spark import jobs
 from holdfast.spark.failures import in_our_words
 from holdfast.spark.pipeline.tables import parse_options
 from holdfast.spark.rows.batches import split_key
+from holdfast.spark.rows.nested import number_or_text
+from holdfast.spark.rows.schemas import arrow_schema
 from holdfast.spark.source.plan import Reading, known_columns
 
 if TYPE_CHECKING:
@@ -149,21 +151,23 @@ def _to_file(frame: DataFrame, file: Path) -> int:
         parts = folder / "parts"
         frame.write.parquet(str(parts))
         whole = folder / file.name
-        rows = _gather(sorted(parts.glob("*.parquet")), whole, file.suffix.lower())
+        rows = _gather(
+            sorted(parts.glob("*.parquet")), whole, file.suffix.lower(), arrow_schema(frame.schema)
+        )
         whole.replace(file)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return rows
 
 
-def _gather(parts: Sequence[Path], whole: Path, suffix: str) -> int:
-    """Make one file of the parts, a batch at a time."""
-    schema = pq.read_schema(parts[0]).remove_metadata()
+def _gather(parts: Sequence[Path], whole: Path, suffix: str, schema: pa.Schema) -> int:
+    """Make one file of the parts, a batch at a time. `schema`: what its columns shall be."""
     rows = 0
     with whole.open("wb") as sink:
         write, end = _writer(sink, schema, suffix)
         for part in parts:
-            for batch in pq.ParquetFile(part).iter_batches():
+            # Spark writes times as INT96, which Arrow takes for nanoseconds: they wrap before 1677 and after 2262.
+            for batch in pq.ParquetFile(part, coerce_int96_timestamp_unit="us").iter_batches():
                 write(batch.cast(schema))
                 rows += batch.num_rows
         end()
@@ -201,7 +205,7 @@ def _csv_batch(batch: pa.RecordBatch, texts: pa.Schema) -> pa.RecordBatch:
 
 
 def _text(cell: Any) -> str | None:
-    return None if cell is None else msgspec.json.encode(cell).decode().strip('"')
+    return None if cell is None else msgspec.json.encode(_finite(cell)).decode().strip('"')
 
 
 def _write_lines(sink: BinaryIO, batch: pa.RecordBatch) -> None:
@@ -209,7 +213,29 @@ def _write_lines(sink: BinaryIO, batch: pa.RecordBatch) -> None:
 
 
 def json_lines(rows: pa.RecordBatch | pa.Table) -> Iterator[bytes]:
-    """Each row as a JSON object: times as texts of ISO 8601, bytes as base64, decimals as texts."""
+    """Each row as a JSON object: times as texts of ISO 8601, bytes as base64, decimals as texts, and numbers that are
+    not finite as the texts that they are in stored JSON (`rows.stored`).
+    """
     encode = msgspec.json.Encoder().encode
+    loose = [field.name for field in rows.schema if _has_floats(field.type)]
     for row in rows.to_pylist():
+        for name in loose:
+            row[name] = _finite(row[name])
         yield encode(row)
+
+
+def _has_floats(kind: Any) -> bool:
+    return pa.types.is_floating(kind) or any(
+        _has_floats(kind.field(at).type) for at in range(kind.num_fields)
+    )
+
+
+def _finite(cell: Any) -> Any:
+    """The cell, with texts for numbers that JSON lacks."""
+    if isinstance(cell, float):
+        return number_or_text(cell)
+    if isinstance(cell, list | tuple):
+        return [_finite(one) for one in cell]
+    if isinstance(cell, dict):
+        return {name: _finite(one) for name, one in cell.items()}
+    return cell

@@ -20,6 +20,7 @@ from holdfast import __version__
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.spark.failures import in_our_words
 from holdfast.spark.jobs import TASKS_PER_SLOT, Counted, Show, nothing, run, slots, watched
+from holdfast.spark.pipeline.origins import refuse_own_map
 from holdfast.spark.pipeline.parquet import ParquetFiles, ParquetShare
 from holdfast.spark.rows.entries import Limits
 from holdfast.spark.rows.schemas import arrow_schema, load_schema
@@ -44,6 +45,10 @@ _CHECKED = "rows long, wrong long, unsure long, why array<string>"
 
 class CannotStore(HoldfastError):
     """Some rows cannot be stored, and nothing was written."""
+
+
+class RowsChanged(HoldfastError):
+    """The rows were not the same when they were written as when they were looked through; what was written stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +117,13 @@ def load(
     `key`: the column or columns that identify a row. `mode`: `append`; `overwrite` clears the map first, so readers see
     it empty, then filling; `ignore` does nothing, and `error` raises ConfigError, when the map has columns or entries.
     `file_format`: by the names of the files if left out. `columns`: of CSV and JSON files, as Spark's DDL; looked at if
-    left out. `tasks`: that write Parquet; a few for each slot if left out. `insert_only`: keys that are there keep
-    their values. `rejects`: `fail` looks through all rows before the first is written, and raises CannotStore if any
-    cannot be stored; or a folder for those. `rows_per_second`: of the whole job. `options`: of the data source.
+    left out. `tasks`: of Parquet files alone; a few for each slot if left out. `insert_only`: keys that are there
+    keep their values. `rejects`: `fail` looks through all rows before the first is written, and raises CannotStore if
+    any cannot be stored; or a folder for those. `rows_per_second`: of the whole job. `options`: of the data source.
 
     A task that runs again writes the same rows under the same keys. Raises ConfigError before anything is written,
-    JobFailed or WriteFailed when the job failed half-way: running it again is safe.
+    also for `overwrite` from a DataFrame that reads the map itself without a cut; JobFailed or WriteFailed when the job
+    failed half-way: running it again is safe; RowsChanged when the source had other rows the second time.
     """
     if mode not in MODES:
         raise ConfigError(f"mode is {', '.join(MODES[:-1])} or {MODES[-1]}, not {mode!r}")
@@ -146,12 +152,15 @@ def load(
             return Loaded(map_name, mode, 0, 0, 0, 0, 0, time.monotonic() - began, 0.0, skipped=True)
         if mode != "overwrite":
             check_map(client, work, made.struct)
+        elif isinstance(made, _Frame):
+            refuse_own_map(made.frame, client, map_name)
         table = client.table()
     work = replace(work, addresses=tuple(member.address for member in table.members.values()))
     check_seconds = 0.0
+    seen: int | None = None
     if settings.write.rejects is None:
         check_began = time.monotonic()
-        _look_through(spark, made, work, limits, progress)
+        seen = _look_through(spark, made, work, limits, progress)
         check_seconds = time.monotonic() - check_began
     with settings.client() as client:
         prepare_map(client, work, made.struct, overwrite=mode == "overwrite")
@@ -163,6 +172,7 @@ def load(
             with suppress(HoldfastError):
                 clear_away(settings.write.rejects, work.job)
     rows, again, kept, rejected = (_total(told, name) for name in told.schema.names)
+    _same_rows(map_name, seen, rows + rejected)
     seconds = time.monotonic() - began
     return Loaded(map_name, mode, rows, rows - kept, kept, rejected, again, seconds, check_seconds)
 
@@ -170,6 +180,15 @@ def load(
 def _total(told: pa.Table, name: str) -> int:
     numbers: list[Any] = told.column(name).to_pylist()
     return sum(numbers)
+
+
+def _same_rows(map_name: str, seen: int | None, written: int) -> None:
+    """Raises RowsChanged when rows have come or gone since all were looked through."""
+    if seen is not None and written != seen:
+        raise RowsChanged(
+            f"{seen} rows were looked through, and then {written} were written into map {map_name!r}: the source has "
+            "changed meanwhile, or reads the map that it is written to. What was written stays"
+        )
 
 
 def _is_there(client: Any, map_name: str, mode: str) -> bool:
@@ -197,6 +216,7 @@ def _open(
     from pyspark.sql import DataFrame
 
     if isinstance(source, DataFrame):
+        _no_tasks(tasks)
         return _Frame(source, source.schema, corrupt=False)
     paths = [source] if isinstance(source, str) else list(source)
     if not paths:
@@ -208,7 +228,15 @@ def _open(
         if columns is not None:
             raise ConfigError("Parquet files have their columns in them; leave the columns out")
         return _Parquet.open(paths, tasks or slots(spark) * TASKS_PER_SLOT)
+    _no_tasks(tasks)
     return _Frame.read(spark, paths, file_format, columns)
+
+
+def _no_tasks(tasks: int | None) -> None:
+    if tasks is not None:
+        raise ConfigError(
+            "tasks is for Parquet files; Spark divides what it reads itself: repartition the DataFrame"
+        )
 
 
 def _format_of(paths: Sequence[str]) -> str:
@@ -228,6 +256,8 @@ class _Parquet:
 
     struct: StructType
     shares: list[ParquetShare]
+    to_cast: frozenset[str]
+    """Columns that some file has in another type."""
     corrupt = False
 
     @classmethod
@@ -240,7 +270,9 @@ class _Parquet:
             struct = from_arrow_schema(files.schema, prefer_timestamp_ntz=True)
         except PySparkException as failed:
             raise ConfigError(f"a column of the files is of a type that Spark lacks: {failed}") from failed
-        return cls(struct, files.shares(tasks))
+        wanted = arrow_schema(struct)
+        to_cast = [name for name, kinds in files.kinds.items() if kinds != {wanted.field(name).type}]
+        return cls(struct, files.shares(tasks), frozenset(to_cast))
 
     def at_once(self, spark: SparkSession) -> int:
         """Tasks that run at the same time."""
@@ -249,6 +281,10 @@ class _Parquet:
     def check(
         self, spark: SparkSession, look: _Look, columns: Sequence[str] | None, progress: Show
     ) -> pa.Table:
+        if columns is not None:
+            # A cell that fits the file's type may not fit the map's.
+            columns = [name for name in self.struct.names if name in columns or name in self.to_cast]
+
         def task(share: ParquetShare) -> Iterator[pa.RecordBatch]:
             yield look.over(share.batches(columns))
 
@@ -281,6 +317,10 @@ class _Frame:
                 asked = StructType.fromDDL(columns)
                 assert isinstance(asked, StructType), asked
                 reader = reader.schema(asked.add(CORRUPT, StringType()))
+            elif kind == "csv":
+                # Without a place for them, lines with too many or too few cells would be stored as if they were whole.
+                guessed = reader.format(kind).load(list(paths)).schema
+                reader = reader.schema(guessed.add(CORRUPT, StringType()))
             frame = reader.format(kind).load(list(paths))
             return cls(frame, frame.schema, corrupt=CORRUPT in frame.schema.names)
 
@@ -319,14 +359,17 @@ class _Frame:
         counted: Counted | None,
     ) -> pa.Table:
         here = __version__
+        names = frame.schema.names
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             check_release(here)
-            yield over(batches)
+            yield over(batch.rename_columns(names) for batch in batches)
             leave_garbage()
 
         with in_our_words(title), watched(spark, title, 0, progress, counted):
-            return frame.mapInArrow(task, ddl).toArrow()
+            # Spark looks for a column `a.b` in `a`.
+            numbered = frame.toDF(*(f"c{at}" for at in range(len(names))))
+            return numbered.mapInArrow(task, ddl).toArrow()
 
 
 def _quoted(name: str) -> str:
@@ -384,8 +427,10 @@ class _Look:
 
 def _look_through(
     spark: SparkSession, made: _Parquet | _Frame, work: Work, limits: Limits, progress: Show
-) -> None:
-    """Raises CannotStore when a row cannot be stored. Costs a reading of keys, texts and byte arrays; nothing is sent.
+) -> int:
+    """How many rows there are. Raises CannotStore when one cannot be stored; nothing is sent.
+
+    Costs a reading of keys, texts, byte arrays, dates and times, and of what files have in other types.
 
     Only where those might be too large for a member, all columns are read and made into values.
     """
@@ -394,11 +439,12 @@ def _look_through(
     told = made.check(spark, look, columns, progress)
     if _total(told, "unsure"):
         told = made.check(spark, look, None, progress)
-    wrong = _total(told, "wrong")
+    wrong, rows = _total(told, "wrong"), _total(told, "rows")
     if wrong:
         found: list[Any] = told.column("why").to_pylist()
         whys = dict.fromkeys(why for some in found for why in some)
         raise CannotStore(
-            f"{wrong} of {_total(told, 'rows')} rows cannot be stored, so nothing was written: "
+            f"{wrong} of {rows} rows cannot be stored, so nothing was written: "
             f"{'; '.join(list(whys)[:SAMPLES])}. Mend them, or let rejects name a folder for them"
         )
+    return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,22 +19,47 @@ BATCH_ROWS_MIN = 1024
 BATCH_ROWS_MAX = 65_536
 
 
+INT96 = "INT96"
+"""How Parquet's own timestamps were written once, and are by Spark: nanoseconds of a wide day, in UTC."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetGroup:
+    """A row group of a file."""
+
+    fragment: Any
+    """Of a data set, with this row group alone."""
+    schema: pa.Schema
+    """The columns in the types that the file has."""
+
+    @property
+    def rows(self) -> int:
+        """How many it has."""
+        found: int = self.fragment.row_groups[0].num_rows
+        return found
+
+    @property
+    def size_bytes(self) -> int:
+        """Before compression."""
+        found: int = self.fragment.row_groups[0].total_byte_size
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class ParquetShare:
     """What one task reads."""
 
     number: int
-    groups: tuple[Any, ...]
-    """Fragments of a data set, one row group each."""
+    groups: tuple[ParquetGroup, ...]
     schema: pa.Schema
     batch_rows: int
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Its rows; only these columns, or all."""
+        """Its rows; only these columns, or all. Their types are those of the file: who casts them sees which fit."""
         names = list(self.schema.names if columns is None else columns)
         for group in self.groups:
-            scanned = group.to_batches(
-                schema=self.schema,
+            scanned = group.fragment.to_batches(
+                schema=group.schema,
                 columns=names,
                 batch_size=self.batch_rows,
                 batch_readahead=1,
@@ -48,7 +74,10 @@ class ParquetFiles:
     """Files with the same columns."""
 
     schema: pa.Schema
-    groups: tuple[Any, ...]
+    """The columns, in types that are wide enough for those of all files."""
+    kinds: dict[str, frozenset[Any]]
+    """The types that each column has in the files."""
+    groups: tuple[ParquetGroup, ...]
     rows: int
     size_bytes: int
 
@@ -58,38 +87,42 @@ class ParquetFiles:
 
         Raises ConfigError for what is not there, is no Parquet, or has other columns than the rest.
         """
-        sets: list[Any] = []
+        schemas: dict[pa.Schema, None] = {}
+        groups: list[ParquetGroup] = []
+        first = ""
+        # Spark itself writes times as INT96, which Arrow takes for nanoseconds: they wrap before 1677 and after 2262.
+        times = ds.ParquetReadOptions(dictionary_columns=None, coerce_int96_timestamp_unit="us")
+        form = ds.ParquetFileFormat(read_options=times)
         for path in paths:
             for found in _expanded(absolute(path)):
                 try:
-                    sets.append(ds.dataset(found, format="parquet", partitioning="hive"))
+                    for fragment, schema in _fragments(ds.dataset(found, format=form, partitioning="hive")):
+                        first = first or fragment.path
+                        _same_names(schema, next(iter(schemas), schema), fragment.path, first)
+                        schemas.setdefault(schema)
+                        groups += [ParquetGroup(one, schema) for one in fragment.split_by_row_group()]
                 except (OSError, pa.ArrowException) as failed:
                     raise ConfigError(f"{found} cannot be read as Parquet: {failed}") from failed
+        if not schemas:
+            raise ConfigError(f"there are no Parquet files in {', '.join(paths)}")
         try:
-            schema = pa.schema([_plain(one) for one in pa.unify_schemas([_bare(one.schema) for one in sets])])
+            schema = pa.unify_schemas(list(schemas), promote_options="permissive")
         except pa.ArrowException as failed:
             raise ConfigError(f"the files have different columns: {failed}") from failed
-        groups = tuple(
-            group
-            for one in sets
-            for fragment in one.get_fragments()
-            for group in fragment.split_by_row_group()
-        )
-        rows = sum(group.row_groups[0].num_rows for group in groups)
-        return cls(schema, groups, rows, sum(group.row_groups[0].total_byte_size for group in groups))
+        kinds = {name: frozenset(one.field(name).type for one in schemas) for name in schema.names}
+        rows = sum(group.rows for group in groups)
+        return cls(schema, kinds, tuple(groups), rows, sum(group.size_bytes for group in groups))
 
     def shares(self, tasks: int) -> list[ParquetShare]:
         """At most so many shares, even in bytes. No share is empty, but there is at least one."""
         count = max(1, min(tasks, len(self.groups)))
-        held: list[list[Any]] = [[] for _ in range(count)]
+        held: list[list[ParquetGroup]] = [[] for _ in range(count)]
         sizes = [0] * count
-        largest_first = sorted(
-            range(len(self.groups)), key=lambda at: (-self.groups[at].row_groups[0].total_byte_size, at)
-        )
+        largest_first = sorted(range(len(self.groups)), key=lambda at: (-self.groups[at].size_bytes, at))
         for at in largest_first:
             smallest = sizes.index(min(sizes))
             held[smallest].append(self.groups[at])
-            sizes[smallest] += 1 + self.groups[at].row_groups[0].total_byte_size
+            sizes[smallest] += 1 + self.groups[at].size_bytes
         row_bytes = max(1, self.size_bytes // max(1, self.rows))
         batch_rows = max(BATCH_ROWS_MIN, min(BATCH_ROWS_MAX, BATCH_BYTES // row_bytes))
         return [
@@ -97,13 +130,40 @@ class ParquetFiles:
         ]
 
 
-def _bare(schema: pa.Schema) -> pa.Schema:
-    return schema.remove_metadata()
+def _fragments(files: Any) -> Iterator[tuple[Any, pa.Schema]]:
+    """The files of a data set, each with its own columns and those that its folders name."""
+    for fragment in files.get_fragments():
+        written = fragment.metadata.schema
+        moments = {one.path for one in map(written.column, range(len(written))) if one.physical_type == INT96}
+        fields = [_plain(field, moments) for field in fragment.physical_schema.remove_metadata()]
+        named = {field.name for field in fields}
+        folders = ds.get_partition_keys(fragment.partition_expression)
+        fields += [files.schema.field(name) for name in folders if name not in named]
+        yield fragment, pa.schema(fields)
 
 
-def _plain(field: Any) -> Any:
-    """Texts that are written as numbers of a dictionary are texts."""
-    return field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+def _plain(field: Any, moments: AbstractSet[str]) -> Any:
+    """Texts that are written as numbers of a dictionary are texts, and INT96 are moments in UTC."""
+    if pa.types.is_dictionary(field.type):
+        field = field.with_type(field.type.value_type)
+    elif field.name in moments:
+        field = field.with_type(pa.timestamp("us", "UTC"))
+    return field.remove_metadata().with_nullable(True)
+
+
+def _same_names(schema: pa.Schema, wanted: pa.Schema, path: str, first: str) -> None:
+    """Raises ConfigError, naming the file, when a column would be left out of it or be missing in it."""
+    if set(schema.names) == set(wanted.names):
+        return
+    more = [name for name in schema.names if name not in wanted.names]
+    less = [name for name in wanted.names if name not in schema.names]
+    told = "; ".join(
+        f"{what} {', '.join(names)}" for what, names in (("it also has", more), ("it lacks", less)) if names
+    )
+    raise ConfigError(
+        f"the files have different columns: {path} is not like {first}: {told}. "
+        "Load them one by one, or as a DataFrame (mergeSchema)"
+    )
 
 
 def _expanded(path: str) -> list[str]:

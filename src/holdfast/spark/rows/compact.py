@@ -53,6 +53,9 @@ STRING, DECIMAL, DATE, TIMESTAMP, TIMESTAMP_ZONED = 17, 19, 23, 25, 27
 ARRAYS = {pa.bool_(): BOOLEANS, pa.int8(): 4, pa.int16(): 8, pa.int32(): 10, pa.int64(): 12}
 ARRAYS |= {pa.float32(): 14, pa.float64(): 16}
 
+_EXACT = decimal.Context(prec=1_000_000, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
+"""Python's own context rounds to 28 digits."""
+
 _FIXED = {kind: code for kind, _, code in NUMBERS.values()}
 _NULLABLE = {kind: code for _, kind, code in NUMBERS.values()}
 _ELEMENTS = {kind: element for element, kind in ARRAYS.items()}
@@ -308,7 +311,7 @@ def _field(data: bytes, kind: int) -> Any:
     if kind == DECIMAL:
         unscaled = int.from_bytes(data[4 : 4 + count], "big", signed=True)
         (scale,) = struct.unpack_from(">i", data, 4 + count)
-        return decimal.Decimal(unscaled).scaleb(-scale)
+        return decimal.Decimal(unscaled).scaleb(-scale, _EXACT)
     if kind == DATE:
         return dt.date(*struct.unpack_from(">ibb", data))
     if kind in (TIMESTAMP, TIMESTAMP_ZONED):

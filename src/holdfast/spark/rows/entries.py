@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,11 @@ CELL_BYTES_MAX = 64
 """What any number, date or time takes at most in JSON or Compact, with its place."""
 ESCAPED_BYTES_MAX = 6
 """What one byte of a text becomes at most in JSON."""
+
+_EPOCH = dt.date(1970, 1, 1)
+FIRST_DAY = (dt.date.min - _EPOCH).days
+LAST_DAY = (dt.date.max - _EPOCH).days
+DAY_US = 86_400_000_000
 
 _FAILURES = (ValueError, OverflowError, pa.ArrowException, msgspec.MsgspecError)
 
@@ -136,8 +142,7 @@ class Encoder:
 
     def encode(self, batch: pa.RecordBatch, limits: Limits) -> Entries:
         """The entries of all rows that can be stored; the others are in `wrong`, in order."""
-        batch = self._aligned(batch)
-        wrong = self.plainly_wrong(batch)
+        batch, wrong = self._plainly_wrong(batch, self._schema)
         good, numbers = _without(batch, wrong)
         rows = _columns(good, self.rows_schema.names)
         try:
@@ -162,11 +167,17 @@ class Encoder:
         return Entries(keys, values, ttls, sorted(wrong, key=lambda one: one.row))
 
     def columns_to_check(self) -> list[str]:
-        """The columns from which `check` can tell, as a rule, whether a row can be stored."""
+        """The columns from which `check` can tell, as a rule, whether a row can be stored, if all come in the types
+        of the schema.
+        """
         wanted = {*self._key, self._value, self.shape.ttl_column, self.shape.corrupt_column}
         if self.shape.value_format == "binary":
             wanted.add("value")
-        return [one.name for one in self._schema if one.name in wanted or not _is_short(one.type)]
+        return [
+            one.name
+            for one in self._schema
+            if one.name in wanted or not _is_short(one.type) or moment_bounds(one.type) is not None
+        ]
 
     def check(self, batch: pa.RecordBatch, limits: Limits) -> list[Wrong] | None:
         """What `encode` would find wrong, without making values where they cannot be too large or fail.
@@ -177,10 +188,10 @@ class Encoder:
             schema = pa.schema([one for one in self._schema if one.name in batch.schema.names])
         else:
             schema = self._schema
-        batch = _cast(batch, schema)
-        if self._may_fail(batch, limits):
+        found, wrong = self._plainly_wrong(batch, schema)
+        if self._may_fail(found, limits):
             return self.encode(batch, limits).wrong if schema is self._schema else None
-        wrong = self.plainly_wrong(batch)
+        batch = found
         good, numbers = _without(batch, wrong)
         keys = self.keys(good)
         wrong += [Wrong(int(numbers[row]), why) for row, why in _too_large(keys, None, limits).items()]
@@ -199,10 +210,13 @@ class Encoder:
                 bound += ESCAPED_BYTES_MAX * int(longest)
         return bool(limits.value_bytes and bound > limits.value_bytes)
 
-    def _aligned(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return _cast(batch, self._schema)
-
     # -- what is wrong
+
+    def _plainly_wrong(self, batch: pa.RecordBatch, schema: pa.Schema) -> tuple[pa.RecordBatch, list[Wrong]]:
+        """The batch in the types of the schema, and the rows that are seen to be wrong: each once, in order."""
+        batch, failed = _cast(batch, schema)
+        found = {one.row: one for one in [*self.plainly_wrong(batch), *failed]}
+        return batch, [found[row] for row in sorted(found)]
 
     def plainly_wrong(self, batch: pa.RecordBatch) -> list[Wrong]:
         """Rows that are seen to be wrong without making anything of them: each once, in order."""
@@ -238,6 +252,12 @@ class Encoder:
                 # Files may hold texts that are none.
                 none = [not _is_text(column(name).slice(row, 1)) for row in range(batch.num_rows)]
                 note(none, f"the column {name!r} holds no text: its bytes are no UTF-8")
+            outside = _outside(column(name))
+            if outside is not None:
+                note(
+                    outside,
+                    f"the column {name!r} is not within the years 1 to 9999, and could not be read again",
+                )
         if self.shape.ttl_column is not None:
             seconds = _seconds(column(self.shape.ttl_column))
             with np.errstate(invalid="ignore"):
@@ -326,18 +346,70 @@ def _is_short(kind: Any) -> bool:
     return not (pa.types.is_nested(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
-def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of a schema in just its types: other time zones, larger offsets and dictionaries are undone."""
+def moment_bounds(kind: Any) -> tuple[int, int] | None:
+    """The first and last date or time of the years 1 to 9999, in the column's own unit; None for other types.
+
+    ISO 8601 has four digits for a year, and so has what reads JSON and Compact values again.
+    """
+    if pa.types.is_date32(kind):
+        return FIRST_DAY, LAST_DAY
+    if pa.types.is_timestamp(kind) and kind.unit == "us":
+        return FIRST_DAY * DAY_US, (LAST_DAY + 1) * DAY_US - 1
+    return None
+
+
+def _outside(column: Any) -> Any:
+    """Which cells are dates or times outside of the years 1 to 9999; None when there are none."""
+    bounds = moment_bounds(column.type)
+    if bounds is None:
+        return None
+    numbers: Any = column.view(pa.int32() if pa.types.is_date32(column.type) else pa.int64())
+    extremes = pc.min_max(numbers)
+    least, most = extremes["min"].as_py(), extremes["max"].as_py()
+    if least is None or (least >= bounds[0] and most <= bounds[1]):
+        return None
+    first, last = (pa.scalar(bound, numbers.type) for bound in bounds)
+    outside: Any = pc.or_(pc.less(numbers, first), pc.greater(numbers, last))
+    return _mask(outside.fill_null(False))
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> tuple[pa.RecordBatch, list[Wrong]]:
+    """The columns of a schema in just its types: other time zones, larger offsets and dictionaries are undone.
+
+    Cells that do not fit their type become null, and their rows are told, each once.
+    """
     if batch.schema.equals(schema):
-        return batch
+        return batch, []
     columns: list[Any] = []
+    wrong: dict[int, Wrong] = {}
     for wanted in schema:
         column: Any = batch.column(batch.schema.names.index(wanted.name))
-        try:
-            columns.append(column if column.type == wanted.type else column.cast(wanted.type))
-        except pa.ArrowException as failed:
-            raise BadRow(f"the column {wanted.name!r} cannot become {wanted.type}: {failed}") from None
-    return pa.RecordBatch.from_arrays(columns, names=schema.names)
+        if column.type != wanted.type:
+            failed: dict[int, str] = {}
+            column = _cast_cells(column, wanted.type, 0, failed)
+            for row, why in failed.items():
+                words = f"the column {wanted.name!r} cannot become {wanted.type}: {why}"
+                wrong.setdefault(row, Wrong(row, words))
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, names=schema.names), [wrong[row] for row in sorted(wrong)]
+
+
+def _cast_cells(column: Any, kind: Any, start: int, failed: dict[int, str]) -> Any:
+    """The cells as this type; those that do not fit are null, and their rows, from `start` on, are in `failed`."""
+    try:
+        return column.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as broken:
+        if isinstance(broken, pa.ArrowNotImplementedError):
+            raise BadRow(f"a column of type {column.type} cannot become {kind}: {broken}") from None
+        if len(column) == 1:
+            failed[start] = str(broken)
+            return pa.nulls(1, kind)
+    half = len(column) // 2
+    parts = (
+        _cast_cells(column.slice(0, half), kind, start, failed),
+        _cast_cells(column.slice(half), kind, start + half, failed),
+    )
+    return pa.concat_arrays(parts)
 
 
 def _too_large(keys: Cells, values: Cells | None, limits: Limits) -> dict[int, str]:

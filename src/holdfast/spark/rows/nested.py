@@ -47,7 +47,7 @@ def outward(kind: Any) -> Change:
         parts = {field.name: _or_none(outward(field.type)) for field in kind}
         return lambda cell: {name: change(cell[name]) for name, change in parts.items()}
     if pa.types.is_floating(kind):
-        return _number_or_text
+        return number_or_text
     if pa.types.is_timestamp(kind):
         ending = "" if kind.tz is None else "Z"
         return lambda cell: _utc(cell).isoformat(timespec="microseconds") + ending
@@ -99,7 +99,8 @@ def _utc(moment: dt.datetime) -> dt.datetime:
     return moment if moment.tzinfo is None else moment.astimezone(dt.UTC).replace(tzinfo=None)
 
 
-def _number_or_text(number: float) -> float | str:
+def number_or_text(number: float) -> float | str:
+    """A number as JSON has it; the texts `NaN`, `Infinity` and `-Infinity` for those that it lacks."""
     if math.isfinite(number):
         return number
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
