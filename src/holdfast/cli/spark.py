@@ -91,7 +91,8 @@ def spark_job(master: str, memory: str, title: str) -> Iterator[SparkSession]:
         try:
             spark.sparkContext.setLogLevel("OFF")
             # PySpark writes the whole Java stack trace of a wrong condition to standard error by itself.
-            logging.getLogger("DataFrameQueryContextLogger").disabled = True
+            for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+                logging.getLogger(name).disabled = True
             yield spark
         finally:
             spark.stop()
