@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,33 @@ def test_a_change_is_an_object() -> None:
         "op": "insert",
         "key": "01",
         "after": {"a": 1},
+    }
+
+
+def test_what_json_has_no_form_for_is_a_text() -> None:
+    inner = {
+        "price": Decimal("1.50"),
+        "none": None,
+        "yes": True,
+        "day": date(2026, 1, 2),
+        "raw": bytearray(b"\x02"),
+        "all": [math.nan, math.inf, -math.inf, 0.5],
+        "by": {Decimal(1): Decimal(2)},
+        "long": timedelta(seconds=1),
+    }
+    told = as_json(row(op="update", key=Decimal("7.0"), before=math.nan, after=inner))
+    assert "nan" not in told
+    found = json.loads(told, parse_constant=pytest.fail)
+    assert (found["key"], found["before"]) == ("7.0", "NaN")
+    assert found["after"] == {
+        "price": "1.50",
+        "none": None,
+        "yes": True,
+        "day": "2026-01-02",
+        "raw": "02",
+        "all": ["NaN", "Infinity", "-Infinity", 0.5],
+        "by": {"1": "2"},
+        "long": "0:00:01",
     }
 
 

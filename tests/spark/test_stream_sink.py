@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from tests.server.memory_cluster import MemoryCluster
 
@@ -96,7 +98,7 @@ def plain(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> Sink:
 
 @pytest.fixture
 def changed(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> Sink:
-    return Sink(cluster, CHANGED, monkeypatch, opColumn="op", valueFormat="binary")
+    return Sink(cluster, CHANGED, monkeypatch, opColumn="op", valueFormat="binary", sourceMap="source")
 
 
 def change(
@@ -225,6 +227,44 @@ def test_a_partition_that_starts_over_loses_what_is_not_told_again(
     )
     left = {long_data(key): long_data(key) for key, home in homes.items() if home != over}
     assert changed.entries() == {**left, long_data(same[0]): long_data(78)}
+
+
+def test_a_partition_does_not_start_over_where_entries_may_be_of_several_maps(changed: Sink) -> None:
+    """Keys of two maps in one target cannot be told apart: a restart of one would remove those of the other."""
+    del changed.given["sourceMap"]
+    home = partition_of(long_data(1), 0, changed.cluster.partition_count)
+    changed.run(0, [change("insert", 1, 10, partition=home), change("insert", 2, 20)])
+    with pytest.raises(WriteFailed, match="say which with the option sourceMap"):
+        changed.run(1, [restart(home, (1, 9)), change("insert", 2, 21, at=(1, 9), partition=home)])
+    assert changed.entries() == numbers(k1=10, k2=20)
+    changed.given["sourceMap"] = "source"
+    changed.run(1, [restart(home, (1, 9))])
+    assert long_data(1) not in changed.entries()
+
+
+def test_a_leftover_attempt_does_not_write_over_later_batches(
+    changed: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that Spark started twice goes on while the other one's batch, and the next one, are finished."""
+    monkeypatch.setattr(sink, "HELD_BYTES", 1)
+    first = [change("insert", 1, 10, at=(1, 1)), change("insert", 2, 20, at=(1, 2))]
+    changed.batch = Batch("query", 0)
+    slow = changed.writer()
+    schema = arrow_schema(CHANGED)
+
+    def arriving() -> Iterator[pa.RecordBatch]:
+        for cells in first:
+            columns = [pa.array([cell], field.type) for cell, field in zip(cells, schema, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            if cells is first[0]:
+                changed.run(0, first)
+                changed.run(1, [change("update", 2, 99, at=(1, 3)), change("remove", 1, at=(1, 4))])
+                changed.batch = Batch("query", 0)
+
+    written = slow.write(arriving())
+    assert changed.entries() == numbers(k2=99)
+    assert isinstance(written, StreamWritten)
+    assert (written.again, written.stored) == (True, 1)
 
 
 def test_rows_that_cannot_be_applied_are_named(changed: Sink, plain: Sink) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -151,8 +152,25 @@ def _print(
 
 
 def as_json(row: Mapping[str, object]) -> str:
-    """A change as a JSON object, without what is not there."""
-    return json.dumps({name: value for name, value in row.items() if value is not None}, default=_plain)
+    """A change as a JSON object, without what is not there. Decimals, and numbers that JSON has not, are texts."""
+    return json.dumps(
+        {name: _cell(value) for name, value in row.items() if value is not None}, allow_nan=False
+    )
+
+
+def _cell(value: object) -> object:
+    """The value as JSON has it."""
+    match value:
+        case dict():
+            return {str(_cell(name)): _cell(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return [_cell(inner) for inner in value]
+        case float() if not math.isfinite(value):
+            return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
+        case None | bool() | int() | float() | str():
+            return value
+    plain = _plain(value)
+    return plain if isinstance(plain, str) else str(plain)
 
 
 def as_text(row: Mapping[str, object]) -> str:

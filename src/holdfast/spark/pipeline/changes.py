@@ -10,9 +10,13 @@ A stream goes on where its checkpoint says. Each of the sinks here holds every c
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from holdfast.errors import ConfigError
@@ -111,8 +115,9 @@ def mirror(
 ) -> StreamingQuery:
     """Let the map `target` follow the map `source`, here or in another cluster, which has the same credentials.
 
-    Whatever else is in the target stays, unless a partition starts over: then what the source does not have in it is
-    removed. Raises ConfigError when a map would follow itself.
+    Whatever else is in the target stays, unless a partition starts over (`on_gap="restart"`): then what the source does
+    not have in it is removed, so let nothing else be stored in the target. Raises ConfigError when a map would follow
+    itself.
     """
     common = dict(credentials or {})
     to_address = to_address or address
@@ -145,6 +150,7 @@ def mirror(
         every=every,
         valueFormat="binary",
         opColumn="op",
+        sourceMap=source,
         sourcePartitions=str(partitions),
         **common,
     )
@@ -181,29 +187,53 @@ def follow(
     title: str = "changes",
     timeout_s: float | None = None,
 ) -> Followed:
-    """Wait until the query ends, or so long; what it has done. An interrupt stops it.
+    """Wait until the query ends, or so long; what it has done. An interrupt (Ctrl-C) stops it between two questions to
+    Spark; a second one is raised as always.
 
     Raises JobFailed, or what the error of the task or the source says.
     """
     began = time.monotonic()
     counted = _Counted()
     ended = False
-    with in_our_words(title):
-        try:
-            while not ended:
-                # Spark takes fractions of seconds, whatever its types say.
-                ended = bool(query.awaitTermination(POLL_S))  # type: ignore[arg-type]
-                counted.take(query)
-                seconds = time.monotonic() - began
-                progress(
-                    Progress(title, counted.batches, counted.batches + (not ended), counted.rows, seconds)
-                )
-                if timeout_s is not None and seconds >= timeout_s:
-                    break
-        except KeyboardInterrupt:
-            query.stop()
-    counted.take(query)
+    with in_our_words(title), _interrupts() as interrupted:
+        while not ended:
+            # Spark takes fractions of seconds, whatever its types say.
+            ended = bool(query.awaitTermination(POLL_S))  # type: ignore[arg-type]
+            counted.take(query)
+            seconds = time.monotonic() - began
+            progress(Progress(title, counted.batches, counted.batches + (not ended), counted.rows, seconds))
+            if interrupted.is_set():
+                query.stop()
+                break
+            if timeout_s is not None and seconds >= timeout_s:
+                break
+        counted.take(query)
     return Followed(counted.batches, counted.rows, time.monotonic() - began)
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Set by the first SIGINT of the block, instead of an exception.
+
+    One that comes up within a call to Spark tears the connection to its JVM, and both sides print their stacks. Only
+    the main thread may say what signals do; in others nothing is changed.
+    """
+    seen = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield seen
+        return
+
+    def note(_: int, __: FrameType | None) -> None:
+        if seen.is_set():
+            raise KeyboardInterrupt
+        seen.set()
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield seen
+    finally:
+        # None: not set from Python, so it cannot be put back.
+        signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
 
 
 class _Counted:

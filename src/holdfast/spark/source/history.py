@@ -14,11 +14,11 @@ from typing import Protocol
 
 from holdfast.client.blocking import Client
 from holdfast.client.changes import heads, read_changes
-from holdfast.client.connection import Broken
+from holdfast.client.connection import Broken, Connection
 from holdfast.client.copies import ask_digests
 from holdfast.client.routing import PASSING, Table, delays
 from holdfast.errors import ChangesGone, NotReady
-from holdfast.spark.source.offsets import BEGINNING, At, Place
+from holdfast.spark.source.offsets import BEGINNING, At, BadOffset, Place
 from holdfast.wire import own
 
 __all__ = ["Change", "ChangesGone", "GridHistory", "Head", "History", "changes_of", "undo"]
@@ -141,12 +141,7 @@ class GridHistory:
 
     def _heads(self, name: str, partitions: Sequence[int]) -> dict[int, Head]:
         told = heads(self._client, name, partitions, timeout_s=self._timeout_s)
-        return {
-            partition: Head(
-                Place(head.term, head.counter) if head.counter else BEGINNING, head.since, tuple(head.lineage)
-            )
-            for partition, head in told.items()
-        }
+        return {partition: _head(head) for partition, head in told.items()}
 
     def sizes(self, name: str, partitions: Sequence[int]) -> dict[int, int]:
         """How many entries a map has in each of these partitions; those of which nobody says it now are left out."""
@@ -181,22 +176,25 @@ class GridHistory:
         )
 
     def entries(self, at: At, place: Place) -> dict[bytes, bytes]:
-        """Keys and values as they were after the update `place`. Raises ChangesGone and NotReady."""
+        """Keys and values as they were after the update `place`, those among them whose time was over but whose remove
+        had no counter yet. Raises ChangesGone, NotReady, and BadOffset when the update of this number is of another
+        term.
+        """
         name, partition = at
         deadline = time.monotonic() + self._timeout_s
         why = ""
         for delay in delays():
-            before = self._heads(name, [partition])[partition].place
             try:
-                counter, now = self._scan(name, partition)
+                before, counter, now, head = self._scan(name, partition)
             except (Broken, *PASSING) as passing:
                 why = str(passing)
             else:
-                head = self._heads(name, [partition])[partition]
                 after = head.place
+                if place.counter and after.counter >= place.counter:
+                    _check_term(at, place, head)
                 # What was read may hold updates that are not safe yet. Once they are, in the same term, they are those
                 # that were read: a term has one primary.
-                if after.counter >= counter >= place.counter and after.term == before.term:
+                if after.counter >= counter >= place.counter and after.term == before.place.term:
                     return undo(now, list(self.changes(at, place, head.place_of(counter))))
                 why = f"it was read at update {counter}, and stands at {after.counter} of term {after.term}"
             if time.monotonic() + delay > deadline:
@@ -207,20 +205,50 @@ class GridHistory:
             time.sleep(delay)
         raise AssertionError("delays never end")
 
-    def _scan(self, name: str, partition: int) -> tuple[int, dict[bytes, bytes]]:
-        """The entries as they are, and the update counter then. Raises Broken, and refusals that may pass."""
+    def _scan(self, name: str, partition: int) -> tuple[Head, int, dict[bytes, bytes], Head]:
+        """The entries as they are and the update counter then, between two heads that the same member told: it was the
+        primary. Raises Broken, and refusals that may pass.
+        """
         client = self._client
         owner = client.table().owner(partition)
         if owner is None:
             raise NotReady(f"partition {partition} has no owner now")
         connection = client.to(owner)
+        before = _head_by(connection, name, partition)
         number = connection.next_number()
-        page = connection.ask(own.Scan(number, name, partition, PAGE_ROWS, PAGE_BYTES), own.Page)
+        # An entry whose time is over is there until its remove has a counter. By the time of day it would be there in a
+        # batch, and not there when the batch is read again.
+        scan = own.Scan(number, name, partition, PAGE_ROWS, PAGE_BYTES, any_copy=True)
+        page = connection.ask(scan, own.Page)
         counter = page.counter
         found: dict[bytes, bytes] = {}
         while True:
             keys, values = page.columns.split()
             found.update(zip(keys, values, strict=True))
             if not page.more:
-                return counter, found
+                return before, counter, found, _head_by(connection, name, partition)
             page = connection.ask(own.NextPage(connection.next_number(), number), own.Page)
+
+
+def _head_by(connection: Connection, name: str, partition: int) -> Head:
+    """The head as this member tells it. Raises NotReady when it is not the primary, Broken, and what it refuses."""
+    answer = connection.ask(own.AskHeads(connection.next_number(), name, [partition]), own.Heads)
+    if not answer.heads:
+        raise NotReady(f"{connection.address} does not serve partition {partition}")
+    return _head(answer.heads[0])
+
+
+def _head(told: own.Head) -> Head:
+    place = Place(told.term, told.counter) if told.counter else BEGINNING
+    return Head(place, told.since, tuple(told.lineage))
+
+
+def _check_term(at: At, place: Place, head: Head) -> None:
+    """Whether the update of this number is the one that is meant. Raises BadOffset."""
+    term = head.term_of(place.counter)
+    if term != place.term:
+        raise BadOffset(
+            f"map {at[0]!r}, partition {at[1]} has another history than the stream: its entries are wanted as they "
+            f"were after update {place.counter} of term {place.term}, but that update is of term {term} there. Begin "
+            "with a new checkpoint and startingPosition=snapshot, into an empty sink"
+        )

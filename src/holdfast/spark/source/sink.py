@@ -4,7 +4,8 @@
         .start("flights")
 
 Rows are stored under their keys, so a batch that is written again stores the same. The last batch that a query has
-finished is kept in the grid itself; one that is not later than that is not written again.
+finished is kept in the grid itself; one that is not later than that is not written again. Spark may leave an attempt
+of a task running after the batch has been finished by another one: so that is asked before each write.
 """
 
 from __future__ import annotations
@@ -63,7 +64,11 @@ class StreamWritten(WriterCommitMessage):
     stored: int
     removed: int
     again: bool
-    """The batch was written before: nothing was done."""
+    """The batch was finished before, or by another attempt meanwhile: from then on nothing was done."""
+
+
+class _Overtaken(Exception):
+    """The batch was finished meanwhile: later ones may be in the map, and what is left must not go over them."""
 
 
 class HoldfastStreamWriter(DataSourceStreamArrowWriter):
@@ -116,18 +121,17 @@ class HoldfastStreamWriter(DataSourceStreamArrowWriter):
             batch = must_know(batch)
         common = self._options.options
         with common.client() as client:
-            rows = Rows(client, self._options)
+            rows = Rows(client, self._options, batch if self._options.idempotent else None)
             try:
-                if batch is not None and self._options.idempotent:
-                    last = finished(client, batch.query, common.map)
-                    if last is not None and batch.number <= last.batch:
-                        for _ in iterator:
-                            pass
-                        return StreamWritten(batch, 0, 0, again=True)
+                rows.check()
                 maker = EntryMaker(self._schema, common.key, self._format)
                 for arrived in iterator:
                     self._take(rows, maker, arrived)
                 rows.flush()
+            except _Overtaken:
+                for _ in iterator:
+                    pass
+                return StreamWritten(batch, rows.stored, rows.removed, again=True)
             except HoldfastError as failed:
                 raise WriteFailed(
                     f"task {task_number()} of batch {batch.number if batch else '?'} has applied {rows.applied} rows "
@@ -158,6 +162,12 @@ class HoldfastStreamWriter(DataSourceStreamArrowWriter):
                     raise ConfigError(
                         "a row says that its partition starts over, and not which one: let the stream have its column "
                         "partition"
+                    )
+                if self._options.source_map is None:
+                    raise ConfigError(
+                        f"partition {partition} starts over: what the stream does not tell again would be removed, "
+                        "and nobody has said that all of it came from one map, under that map's own keys. If so, say "
+                        "which with the option sourceMap; else follow the maps without onGap=restart"
                     )
                 rows.wipe(partition, ranks[at])
                 begin = at + 1
@@ -234,8 +244,10 @@ def _ranks(places: dict[str, list[int | None]], count: int) -> list[tuple[int, .
 class Rows:
     """The rows of one task on their way into the map: of each key the last one."""
 
-    def __init__(self, client: Client, options: SinkOptions) -> None:
+    def __init__(self, client: Client, options: SinkOptions, batch: Batch | None = None) -> None:
+        """`batch`: nothing is written any more once it is finished."""
         self._client = client
+        self._batch = batch
         self._map = options.options.map
         self._ttl_ms = DEFAULT_TTL if options.options.ttl_ms is None else options.options.ttl_ms
         self._source_partitions = options.source_partitions
@@ -280,11 +292,20 @@ class Rows:
         for key in [key for key in self._waiting if partition_of(key, 0, count) == partition]:
             self.remove(key, rank)
 
+    def check(self) -> None:
+        """Whether the batch may still be written. Raises _Overtaken."""
+        if self._batch is None:
+            return
+        last = finished(self._client, self._batch.query, self._map)
+        if last is not None and self._batch.number <= last.batch:
+            raise _Overtaken
+
     def flush(self) -> None:
-        """Write what waits. Raises NotReady when it cannot be written in time."""
+        """Write what waits. Raises NotReady when it cannot be written in time, and _Overtaken."""
         waiting, self._waiting, self._size = self._waiting, {}, 0
         if not waiting:
             return
+        self.check()
         removed = sum(value is None for value in waiting.values())
         kinds = bytes(PutKind.REMOVE if value is None else PutKind.SET for value in waiting.values())
         values = [value or b"" for value in waiting.values()]

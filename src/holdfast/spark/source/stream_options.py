@@ -27,6 +27,7 @@ SOURCE_MEANING = {
 SINK_MEANING = {
     "opColumn": "the column that says what a row is: insert, update, remove or restart; if left out, all rows are "
     "stored",
+    "sourceMap": "the one map whose changes these are, and whose keys these are: needed where a partition starts over",
     "sourcePartitions": "partitions of the cluster that a change stream comes from, if not as many as here",
     "idempotent": "true, or false: do not remember which batches were written (for a Spark that does not tell)",
 }
@@ -104,6 +105,8 @@ class SinkOptions:
     op_column: str | None = None
     source_partitions: int | None = None
     idempotent: bool = True
+    source_map: str | None = None
+    """All entries of the map come from this one. None: they may come from several."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SinkOptions:
@@ -121,6 +124,7 @@ class SinkOptions:
             mine.get("opcolumn") or None,
             _whole(mine, "sourcepartitions", _SINK),
             _one_of(mine, "idempotent", ("true", "false"), _SINK) != "false",
+            mine.get("sourcemap") or None,
         )
 
 
