@@ -88,7 +88,11 @@ def slots(spark: SparkSession) -> int:
     Where none is there yet, what Spark takes for it, which the setting `spark.default.parallelism` may change.
     """
     context = spark.sparkContext
-    executors = context._jsc.sc().statusStore().executorList(True)  # noqa: SLF001
+    inside = getattr(context, "_jsc", None)
+    if inside is None:
+        # Not PySpark's own context, which is the only one that can be asked for its executors.
+        return max(1, context.defaultParallelism)
+    executors = inside.sc().statusStore().executorList(True)
     cores = sum(executors.apply(at).totalCores() for at in range(executors.size()))
     each = int(context.getConf().get("spark.task.cpus", "1") or "1")
     return max(1, cores // each) if cores else max(1, context.defaultParallelism)
