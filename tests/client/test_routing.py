@@ -64,6 +64,15 @@ def test_shares_hold_every_partition_once_evenly_and_with_few_owners(owners: lis
     assert pairs <= len(set(owners)) + len(shares) - 1
 
 
+def test_shares_take_turns_between_owners() -> None:
+    known = table([[at // 10 % 2] for at in range(40)])
+    owners = [{known.owner(partition) for partition in share} for share in known.shares(4)]
+    assert owners == [{"u0"}, {"u1"}, {"u0"}, {"u1"}]
+    assert known.shares(3, [7]) == [[7]]
+    assert sorted(chain.from_iterable(known.shares(2, [3, 12, 25]))) == [3, 12, 25]
+    assert known.shares(2, []) == []
+
+
 KEYS = st.lists(st.binary(min_size=4, max_size=12), max_size=40)
 
 

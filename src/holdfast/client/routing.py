@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, repeat
@@ -90,12 +91,24 @@ class Table:
         """The members that may hold partitions."""
         return [member for member in self.members.values() if not member.lite]
 
-    def shares(self, parts: int) -> list[list[int]]:
-        """All partitions in `parts` even shares, each with as few owners as possible. No share is empty."""
-        ranked = sorted(range(len(self.rows)), key=lambda partition: (self.owner(partition) or "", partition))
+    def shares(self, parts: int, partitions: Iterable[int] | None = None) -> list[list[int]]:
+        """All partitions, or these, in at most `parts` even shares, each with as few owners as possible; none is empty.
+
+        Neighbours in the list have different owners, as far as possible: who works on them in this order, a few at a
+        time, keeps all members busy.
+        """
+        wanted = range(len(self.rows)) if partitions is None else partitions
+        ranked = sorted(wanted, key=lambda partition: (self.owner(partition) or "", partition))
         parts = max(1, min(parts, len(ranked)))
         ends = [len(ranked) * part // parts for part in range(parts + 1)]
-        return [ranked[start:end] for start, end in pairwise(ends)]
+        cut = [ranked[start:end] for start, end in pairwise(ends) if end > start]
+        seen: Counter[str | None] = Counter()
+        turns: list[tuple[int, int]] = []
+        for at, share in enumerate(cut):
+            owner = self.owner(share[0])
+            turns.append((seen[owner], at))
+            seen[owner] += 1
+        return [cut[at] for _, at in sorted(turns)]
 
 
 @dataclass(frozen=True, slots=True)

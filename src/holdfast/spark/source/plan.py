@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from pyspark.sql.datasource import Filter, InputPartition
 from pyspark.sql.types import IntegerType, StructType
 
 from holdfast.client.blocking import Client
 from holdfast.client.cuts import Cut, take_cut
-from holdfast.client.routing import Table
 from holdfast.errors import ConfigError
 from holdfast.spark.rows.batches import PARTITION, BatchMaker, Layout
 from holdfast.spark.rows.schemas import BINARY, StoredSchema, arrow_schema, load_schema
@@ -184,7 +182,7 @@ def plan_shares(
             None if keys is None else {partition: keys[partition] for partition in share},
             None if cut is None else _part_of(cut, [options.map, *also], share),
         )
-        for share in _even(table, wanted, 1 if options.read.limit is not None else count)
+        for share in table.shares(1 if options.read.limit is not None else count, wanted)
     ]
 
 
@@ -203,14 +201,6 @@ def _given_keys(
         except ValueError:
             raise ConfigError("keys of a binary read are texts of hexadecimal digits") from None
     return stored_keys(keys, key)
-
-
-def _even(table: Table, partitions: Sequence[int], parts: int) -> list[list[int]]:
-    """These partitions in at most `parts` even shares, each with as few owners as possible. No share is empty."""
-    ranked = sorted(partitions, key=lambda partition: (table.owner(partition) or "", partition))
-    parts = max(1, min(parts, len(ranked)))
-    ends = [len(ranked) * part // parts for part in range(parts + 1)]
-    return [ranked[start:end] for start, end in pairwise(ends) if end > start]
 
 
 def _wanted_partitions(options: Options, count: int) -> list[int]:
