@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 import threading
@@ -201,6 +202,8 @@ def main() -> int:
     parser.add_argument("--customers", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=10.0, help="how long the stream runs")
     chosen = parser.parse_args()
+    # Members that were started here end with this program, also when it is told to end.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-features-")))
         address = chosen.address
