@@ -471,9 +471,7 @@ def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
 def test_spark_that_is_missing_is_named_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for module in ("pipeline", "spark"):
-        missing = f"holdfast.cli.{module}.find_spec"
-        monkeypatch.setattr(missing, lambda name: None if name == "pyspark" else True)
+    monkeypatch.setattr("holdfast.cli.spark.find_spec", lambda name: None if name == "pyspark" else True)
     for command, extra in (("audit", "spark"), ("demo", "spark,demo"), ("export --to x", "spark")):
         told = run(*command.split())
         assert told.exit_code == 2

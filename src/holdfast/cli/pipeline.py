@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import random
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
+from holdfast.cli.spark import need_spark
 from holdfast.config.schema import BACKUPS_MAX
-from holdfast.errors import ConfigError
 
 
 @click.command(short_help="Show the main job on real data.")
@@ -33,7 +32,7 @@ def demo(rows: int | None, members: int, csv: Path | None, key: str | None, out:
 
     The exit status is 1 if anything was lost or diverged, 2 if the data cannot be used.
     """
-    _need_spark()
+    need_spark("spark,demo")
     from holdfast.demo.run import main
 
     sys.exit(main(rows, members, csv, key, out))
@@ -128,13 +127,3 @@ def resize(
         seed=seed,
     )
     sys.exit(main(plan, as_json=as_json, logs=logs))
-
-
-def _need_spark() -> None:
-    """Say what is missing before anything starts, rather than by a stack of import errors."""
-    for package in ("pyspark", "pyarrow", "pandas"):
-        if find_spec(package) is None:
-            raise ConfigError(f"{package} is not installed: pip install 'holdfast[spark,demo]'")
-    from holdfast.spark.java import java_home
-
-    java_home()

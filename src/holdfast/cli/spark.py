@@ -61,11 +61,14 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def need_spark() -> None:
-    """Say what is missing before anything starts, rather than by a stack of import errors. Raises ConfigError."""
+def need_spark(extras: str = "spark") -> None:
+    """Say what is missing before anything starts, rather than by a stack of import errors. Raises ConfigError.
+
+    `extras`: those of the package that bring it.
+    """
     for package in NEEDED:
         if find_spec(package) is None:
-            raise ConfigError(f"{package} is not installed: pip install 'holdfast[spark]'")
+            raise ConfigError(f"{package} is not installed: pip install 'holdfast[{extras}]'")
     from holdfast.spark.java import java_home
 
     java_home()

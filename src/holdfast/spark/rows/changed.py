@@ -33,7 +33,6 @@ from holdfast.spark.rows.stored import BadRow, RowMaker, key_text
 from holdfast.wire.values import JSON, Serialized, from_stored
 
 INSERT, UPDATE, REMOVE, RESTART = "insert", "update", "remove", "restart"
-OPS = (INSERT, UPDATE, REMOVE, RESTART)
 """What a change is. `restart`: what was told of this partition does not hold any more; its entries follow."""
 
 BATCH_ROWS = 8192
