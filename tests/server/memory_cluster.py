@@ -57,6 +57,8 @@ class MemoryLane(OneLane):
             counter = copy.open(name).counter + 1
             told = (b"", 0, 0, 0, b"", old, self.grid.wall_ms()) if self.grid.streams(name) else ()
             self.grid.share(copy.partition, Record(name, counter, Change.REMOVE, key, *told))
+        else:
+            self.rest_on(copy, name)
         return old
 
     def log(

@@ -103,18 +103,15 @@ def test_columns_that_make_no_sense_store_nothing(
     assert "m" not in member.held[partition].maps
 
 
-def test_what_changes_nothing_is_answered_when_what_came_before_is_safe(
-    member: MemoryMember, wire: Wire
-) -> None:
+def test_what_changes_nothing_rests_on_what_is_there(member: MemoryMember, wire: Wire) -> None:
     one, two = owned(member)[:2]
     a, b = keys_of(one, 2)
     put(wire, {one: {a: b"1"}})
-    asked = member.lane.asked_for_all
-    assert put(wire, {one: {a: b"1"}}, kinds=bytes([ADD])).known
-    assert asked == [], "nothing waits"
-    member.waiting = {one, two}
+    resting = member.lane.resting
+    assert resting == []
     assert put(wire, {one: {a: b"1"}}, kinds=bytes([ADD])).known
     assert put(wire, {one: {b: b""}}, kinds=bytes([REMOVE])).known
-    assert asked == [[one], [one]]
-    assert put(wire, {one: {b: b"1"}}, kinds=bytes([ADD])).known
-    assert asked == [[one], [one]], "what was written waits by itself"
+    assert resting == [(one, "m"), (one, "m")]
+    (other,) = keys_of(two, 1)
+    assert put(wire, {one: {b: b"1"}, two: {other: b"1"}}, kinds=bytes([ADD, ADD])).known
+    assert resting == [(one, "m"), (one, "m")], "what was written waits by itself"

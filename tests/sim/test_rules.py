@@ -49,6 +49,7 @@ SHOWN_BY = {
     "failed-sync-stops": "tests/engine/test_journal.py",
     "damage-ends": "tests/core/journal/test_recovery.py",
     "cut-kept": "tests/sim/test_cuts.py",
+    "confirmed-answers": "tests/sim/test_confirmed_answers.py",
 }
 """Where a directed test shows the harm that a campaign has not enough luck for."""
 OTHERS = 250

@@ -187,6 +187,15 @@ def _check_copies(settings: Settings) -> None:
             )
 
 
+def _check_reads(settings: Settings) -> None:
+    for name, entry in settings.maps.items():
+        if entry.reads == "confirmed" and entry.read_backups:
+            raise ConfigError(
+                f"maps.{name}.reads = 'confirmed' and maps.{name}.read_backups = true contradict each other: a "
+                "backup may answer with an older value. Set one of them"
+            )
+
+
 def _check_changes(settings: Settings) -> None:
     for name, entry in settings.maps.items():
         if 0 < entry.changes_bytes < CHANGES_BYTES_LEAST:
@@ -260,6 +269,7 @@ CHECKS: Final[tuple[Callable[[Settings], None], ...]] = (
     _check_journal,
     _check_copies,
     _check_changes,
+    _check_reads,
     _check_suspicion,
     _check_addresses,
     _check_credentials,

@@ -238,6 +238,14 @@ class MapSettings(Section, frozen=True, kw_only=True):
             "but never older than the last one it answered."
         ),
     ] = False
+    reads: Annotated[
+        Literal["primary", "confirmed"],
+        Meta(
+            description="Who answers for a read: the primary alone, at once; or the primary when its sync backups have "
+            "confirmed that it still is, and hold what was read. A confirmed read never shows the past, and takes as "
+            "long as a write."
+        ),
+    ] = "primary"
     changes_bytes: Annotated[
         int,
         Meta(

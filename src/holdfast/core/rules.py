@@ -8,6 +8,7 @@ from __future__ import annotations
 
 RULES: dict[str, str] = {
     "all-ack": "A write is acknowledged only when every sync backup holds it.",
+    "confirmed-answers": "An answer that changed nothing waits for the replicas that a write would wait for.",
     "destination-acks": "The destination of a running migration takes part in every acknowledgement of its partition.",
     "durable-ack": "A write of a map with a synchronous journal is acknowledged when it is durable on every holder.",
     "fill-durable": "A copy that was filled counts as complete when its journalled maps are durable.",
@@ -56,6 +57,7 @@ DIRECTED = frozenset(
         "failed-sync-stops",
         "damage-ends",
         "cut-kept",
+        "confirmed-answers",
     }
 )
 """Those whose harm takes more luck than a campaign has, or more memory than its clients: directed tests show it."""

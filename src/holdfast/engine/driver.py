@@ -184,7 +184,9 @@ class Driver:
         before the next step: so the writes of all sessions that the world has woken together leave together.
         """
         lane = self._lane
-        if (lane.sealed or lane.listening or self._out.effects) and not self._turn_ends:
+        if (
+            lane.sealed or lane.unsent_batches or lane.listening or self._out.effects
+        ) and not self._turn_ends:
             self._turn_ends = True
             self.world.soon(self._turn_over)
 

@@ -5,7 +5,7 @@ The member implements this; sessions of every protocol use nothing else. All cal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -85,8 +85,16 @@ class Lane(Protocol):
         comes at once, while `acks` says how many it has to hear of.
         """
 
-    def when_all_held(self, partitions: Iterable[int], done: Callable[[bool], None]) -> None:
-        """Call `done` when every sync backup holds what was written to these partitions until now."""
+    def rest_on(self, copy: PartitionCopy, name: str) -> None:
+        """An answer of this batch has changed nothing in this map, and rests on what is there: `seal` waits for that,
+        too. `remove` says so by itself when it finds nothing.
+        """
+
+    confirms_reads: bool
+    """Whether there are maps whose reads are confirmed; which ones `confirmed` says."""
+
+    def confirmed(self, name: str) -> bool:
+        """Whether a read of this map must `rest_on` it before it is answered (`maps.*.reads`)."""
 
     acks: int
     unknown_because: str

@@ -70,7 +70,6 @@ class Stored:
         put, lane = self.put, grid.lane
         plain = not (put.kinds or put.ttls_ms or put.max_idles_ms or put.key_hashes)
         moved: list[int] = []
-        unsure: list[int] = []
         at = stored = kept = 0
         for partition, rows in zip(put.partitions, put.counts, strict=True):
             copy = lane.serving[partition]
@@ -83,31 +82,20 @@ class Stored:
                     take(copy, name, key, value, ttl_ms, DEFAULT_TTL, 0)
                 stored += rows
             else:
-                quiet, there = self._store_each(grid, copy, slice(at, at + rows))
+                there = self._store_each(grid, copy, slice(at, at + rows))
                 kept += there
                 stored += rows - there
-                if quiet and grid.unfinished(partition):
-                    unsure.append(partition)
             at += rows
 
         def done(known: bool) -> None:
             say(own.PutDone(put.id, stored, moved, known, "" if known else lane.unknown_because, kept))
 
-        def sealed(known: bool) -> None:
-            if known and unsure:
-                # Some rows changed nothing, perhaps because they came before: that must be safe, too.
-                lane.when_all_held(unsure, done)
-            else:
-                done(known)
+        lane.seal(done)
 
-        lane.seal(sealed)
-
-    def _store_each(self, grid: Grid, copy: PartitionCopy, rows: slice) -> tuple[bool, int]:
-        """Do with each of these rows as its kind says. Answers whether some changed nothing, and how many to be added
-        were there with another value.
-        """
+    def _store_each(self, grid: Grid, copy: PartitionCopy, rows: slice) -> int:
+        """Do with each of these rows as its kind says. Answers how many to be added were there with another value."""
         put, lane, name = self.put, grid.lane, self.put.map
-        quiet, kept = False, 0
+        kept = 0
         columns = zip(
             self.keys[rows],
             self.values[rows],
@@ -121,12 +109,13 @@ class Stored:
             if kind == _SET:
                 lane.set(copy, name, key, value, ttl_ms, max_idle_ms, key_hash)
             elif kind == _REMOVE:
-                quiet = lane.remove(copy, name, key) is None or quiet
+                lane.remove(copy, name, key)
             else:
                 present = lane.read(copy, name, key)
                 if present is None:
                     lane.set(copy, name, key, value, ttl_ms, max_idle_ms, key_hash)
                 else:
-                    quiet = True
+                    # Perhaps it came before: that must be safe, too.
+                    lane.rest_on(copy, name)
                     kept += present != value
-        return quiet, kept
+        return kept

@@ -279,6 +279,8 @@ class Client:
             elif copy is not None and direct and request.op is Op.GET:
                 # This may find that the entry has ended and take it out, so it is answered like a write.
                 unsealed.append((done, lane.read(copy, request.map, request.key)))
+                if lane.confirms_reads and lane.confirmed(request.map):
+                    lane.rest_on(copy, request.map)
             else:
                 seal()
                 driver.execute(request, done)

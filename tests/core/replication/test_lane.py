@@ -330,21 +330,98 @@ def test_an_async_backup_that_is_far_behind_is_waited_for_but_not_for_ever() -> 
     assert primary.told["c"] is True
 
 
-def test_everything_written_to_some_partitions_can_be_waited_for(primary: Primary) -> None:
-    primary.write("even", 0)
-    first = primary.sent()
-    primary.write("odd", 1)
-    second = primary.sent()
-    asked: list[bool] = []
-    primary.lane.when_all_held([2, 3], asked.append)
-    assert asked == [True], "nothing was written there"
-    primary.lane.when_all_held([0, 1, 2], asked.append)
+# -- answers that have changed nothing (P-7)
+
+
+def rest(primary: Primary, name: str, partition: int, of: str = "m") -> None:
+    """The buffer `name`: a remove that finds nothing."""
+    assert primary.lane.remove(primary.copies[partition], of, b"nothing") is None
+    primary.lane.seal(lambda known: primary.tell(name, known))
+
+
+@pytest.mark.parametrize("of", ["m", "never written"])
+def test_who_found_nothing_waits_until_the_backup_has_confirmed(primary: Primary, of: str) -> None:
+    primary.write("write", 0)
+    primary.acknowledge(BEN, primary.sent()[BEN][0])
+    rest(primary, "rest", 0, of)
+    assert "rest" not in primary.told
+    (asked,) = primary.sent()[BEN]
+    assert [(section.partition, section.version, section.records) for section in asked.sections] == [
+        (0, 1, [])
+    ]
+    primary.acknowledge(BEN, asked)
+    assert primary.told["rest"] is True
+    assert sum(primary.lane.leftovers.values()) == primary.lane.backlog.bytes == 0
+
+
+def test_many_of_one_buffer_are_one_question(primary: Primary) -> None:
+    for partition in (0, 2, 0, 2):
+        primary.lane.remove(primary.copies[partition], "m", b"nothing")
+    primary.lane.seal(lambda known: primary.tell("rest", known))
+    rest(primary, "also", 0)
+    messages = primary.sent()
+    assert list(messages) == [BEN]
+    (asked,) = messages[BEN]
+    assert len(asked.batches) == 1
+    assert sorted(section.partition for section in asked.sections) == [0, 2]
+    primary.acknowledge(BEN, asked)
+    assert primary.told == {"rest": True, "also": True}
+
+
+def test_it_waits_for_what_it_has_seen_too(primary: Primary) -> None:
+    primary.write("write", 0)
+    written = primary.sent()[BEN][0]
+    rest(primary, "rest", 0)
     primary.write("later", 0)
-    primary.acknowledge(CAL, second[CAL][0])
-    assert asked == [True]
-    primary.acknowledge(BEN, first[BEN][0])
-    assert asked == [True, True], "what was written later is not waited for"
-    primary.write("lost", 2)
-    primary.lane.when_all_held([2], asked.append)
-    primary.lane.abandon(2)
-    assert asked == [True, True, False]
+    asked = primary.sent()[BEN][0]
+    primary.acknowledge(BEN, asked)
+    assert primary.told == {"later": True}, "it may have seen the write, which is not acknowledged"
+    primary.acknowledge(BEN, written)
+    assert primary.told == {"write": True, "later": True, "rest": True}
+
+
+def test_a_write_of_the_same_buffer_does_not_answer_for_another_partition(primary: Primary) -> None:
+    primary.lane.set(primary.copies[0], "m", b"key", b"value", 0, 0, 0)
+    assert primary.lane.remove(primary.copies[1], "m", b"nothing") is None
+    primary.lane.seal(lambda known: primary.tell("both", known))
+    messages = primary.sent()
+    primary.acknowledge(BEN, messages[BEN][0])
+    assert primary.told == {}
+    primary.acknowledge(CAL, messages[CAL][0])
+    assert primary.told == {"both": True}
+
+
+def test_the_backups_of_a_new_row_are_asked_again(primary: Primary) -> None:
+    rest(primary, "rest", 0)
+    primary.sent()
+    primary.row(0, ME, DAN)
+    asked = primary.sent()
+    assert list(asked) == [DAN]
+    assert [(section.version, section.records) for section in asked[DAN][0].sections] == [(2, [])]
+    assert primary.told == {}
+    primary.acknowledge(DAN, asked[DAN][0])
+    assert primary.told == {"rest": True}
+
+
+def test_who_is_not_primary_any_more_does_not_answer(primary: Primary) -> None:
+    rest(primary, "rest", 0)
+    rest(primary, "other", 1)
+    primary.sent()
+    primary.lane.abandon(0)
+    assert primary.told == {"rest": False}
+    primary.lane.abandon(1)
+    assert sum(primary.lane.leftovers.values()) == 0
+
+
+def test_a_backup_that_does_not_confirm_in_time_is_named(primary: Primary) -> None:
+    rest(primary, "rest", 0)
+    primary.sent()
+    primary.pass_time(6)
+    assert primary.told == {"rest": False}
+    assert BEN in primary.why["rest"]
+
+
+def test_without_backups_there_is_nobody_to_ask(primary: Primary) -> None:
+    primary.row(0, ME)
+    rest(primary, "rest", 0)
+    assert primary.told == {"rest": True}

@@ -7,7 +7,7 @@ request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from holdfast.config import Settings
 from holdfast.core.machine import MILLISECOND, MemberId
@@ -45,7 +45,8 @@ class OneLane:
         self.listening: dict[str, int] = {}
         self.seals: list[Callable[[bool], None]] = []
         self.unknown_because = "the test says so"
-        self.asked_for_all: list[list[int]] = []
+        self.resting: list[tuple[int, str]] = []
+        self.confirms_reads = False
 
     @property
     def in_office(self) -> list[PartitionCopy | None]:
@@ -78,7 +79,8 @@ class OneLane:
         return old
 
     def remove(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
-        self.read(copy, name, key)
+        if self.read(copy, name, key) is None:
+            self.rest_on(copy, name)
         return self.grid.take_out(copy.open(name), key, EventKind.REMOVED)
 
     def log(
@@ -90,9 +92,11 @@ class OneLane:
         for key in held.due(self.grid.now, limit):
             self.grid.take_out(held, key, EventKind.EXPIRED)
 
-    def when_all_held(self, partitions: Iterable[int], done: Callable[[bool], None]) -> None:
-        self.asked_for_all.append(list(partitions))
-        self.seal(done)
+    def rest_on(self, copy: PartitionCopy, name: str) -> None:
+        self.resting.append((copy.partition, name))
+
+    def confirmed(self, name: str) -> bool:
+        return self.confirms_reads
 
     def seal(self, done: Callable[[bool], None]) -> None:
         if self.grid.verdict is None:

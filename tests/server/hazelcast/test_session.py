@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import struct
+from types import ModuleType
 
 import pytest
 from hazelcast.protocol.codec import (
     client_authentication_custom_codec,
     client_ping_codec,
     map_clear_codec,
+    map_contains_key_codec,
+    map_delete_codec,
     map_get_codec,
     map_put_all_codec,
     map_put_codec,
+    map_remove_codec,
     map_set_codec,
     map_size_codec,
 )
@@ -286,6 +290,42 @@ def test_a_read_that_waits_for_an_expiry_to_be_safe_is_never_unknown(wire: Wire,
     grid.settle(safe=False)
     (answer,) = wire.take()
     refused = error_of(answer)
+    assert refused is not None
+    assert refused.code == 46
+
+
+def test_a_remove_that_found_nothing_is_never_unknown(wire: Wire, grid: OneMemberGrid) -> None:
+    """It has certainly changed nothing: when what it rests on is not safe the client may ask again."""
+    known_map(wire)
+    grid.verdict = None
+    requests = {
+        wire.tell(map_remove_codec.encode_request("m", data(KEY), THREAD), 1): 46,
+        wire.tell(map_delete_codec.encode_request("m", data(KEY), THREAD), 1): 46,
+        wire.tell(map_put_codec.encode_request("m", data(KEY), data(ONE), THREAD, -1), 1): 80,
+        wire.tell(map_remove_codec.encode_request("m", data(KEY), THREAD), 1): 80,
+        wire.tell(map_set_codec.encode_request("m", data(KEY), data(ONE), THREAD, -1), 1): 80,
+        wire.tell(map_delete_codec.encode_request("m", data(KEY), THREAD), 1): 80,
+    }
+    assert wire.take() == []
+    grid.settle(safe=False)
+    errors = {answer.get_correlation_id(): error_of(answer) for answer in wire.take()}
+    assert {number: refused and refused.code for number, refused in errors.items()} == requests
+
+
+@pytest.mark.parametrize("codec", [map_get_codec, map_contains_key_codec])
+def test_a_confirmed_read_waits_like_a_write(wire: Wire, grid: OneMemberGrid, codec: ModuleType) -> None:
+    known_map(wire)
+    wire.ask(map_set_codec, "m", data(KEY), data(ONE), THREAD, -1, partition=1)
+    grid.lane.confirms_reads = True
+    grid.verdict = None
+    wire.tell(codec.encode_request("m", data(KEY), THREAD), 1)
+    assert wire.take() == []
+    assert grid.lane.resting == [(1, "m")]
+    grid.settle(safe=True)
+    assert len(wire.take()) == 1
+    wire.tell(codec.encode_request("m", data(KEY), THREAD), 1)
+    grid.settle(safe=False)
+    refused = error_of(wire.take()[0])
     assert refused is not None
     assert refused.code == 46
 

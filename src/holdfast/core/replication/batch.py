@@ -26,6 +26,7 @@ class Batch:
         "number",
         "on_disk",
         "records",
+        "resting",
         "since_ns",
         "size",
         "told",
@@ -44,6 +45,9 @@ class Batch:
         """Async backups that are waited for only because they are slow (K-3)."""
         self.told: list[Told] = []
         self.records: dict[int, list[tuple[MapPartition, Record]]] = {}
+        """By partition; of one in which answers only rest on what is there, none."""
+        self.resting: dict[int, set[str]] = {}
+        """Partition -> the maps in it that answers rest on without having changed them (P-7)."""
         self.need: dict[str, set[int]] = {}
         """Member -> partitions that the callers wait for it to hold."""
         self.late: dict[str, set[int]] = {}
@@ -67,6 +71,12 @@ class Batch:
             else:
                 parts.add(partition)
 
+    def rest_on(self, partition: int, name: str, sync: frozenset[str]) -> None:
+        """Wait for the map's sync backups to confirm that they still follow this primary."""
+        self.resting.setdefault(partition, set()).add(name)
+        for member in sorted(sync):
+            self.need.setdefault(member, set()).add(partition)
+
     def forget(self, partition: int) -> None:
         """Wait for nobody to hold the partition's records."""
         for waits in (self.need, self.late):
@@ -87,14 +97,16 @@ class Batch:
 
 
 def when_all_done(batches: list[Batch], done: Told, now_ns: int) -> None:
-    """Call `done` once, when all of these are done; with False when of one of them that is not known."""
-    left, well = len(batches), True
+    """Call `done` once: when all of these are done, or with False as soon as that is not known of one of them."""
+    left = len(batches)
 
     def told(known: bool) -> None:
-        nonlocal left, well
-        left, well = left - 1, well and known
+        nonlocal left
+        if left <= 0:
+            return
+        left = left - 1 if known else 0
         if not left:
-            done(well)
+            done(known)
 
     for batch in batches:
         batch.told.append(told)

@@ -13,6 +13,10 @@ destination of a running migration of those partitions, holds it.
 - P-5: What is not acknowledged after `replication.backup_timeout_ms` is unknown, and said to be, with the reason. The
   batch stays until all hold it, so that copies become equal.
 - P-6: What is kept for backups is bounded (`backlog`).
+- P-7: An answer that changed nothing (a remove that finds nothing, a compare that fails) waits like a write: until what
+  it may have seen is acknowledged, and until every sync backup has confirmed, after the answer was made, that it still
+  follows this primary. The next primary is one of these backups, or was filled by one that had learnt the new row, so
+  the answer was true when it was made. It takes no clock. Reads wait too, of maps with `reads = "confirmed"`.
 """
 
 from __future__ import annotations
@@ -58,6 +62,9 @@ class Lane:
         self._settings = settings
         self._out = out
         self._all_ack = rules.holds("all-ack")
+        self._confirms = self._all_ack and rules.holds("confirmed-answers")
+        self.confirms_reads = any(chosen.reads == "confirmed" for chosen in settings.maps.values())
+        """Whether there are maps whose reads are confirmed."""
         self._destination_acks = rules.holds("destination-acks")
         self.serving: list[PartitionCopy | None] = [None] * settings.partitions.count
         """For sessions: the copies that may be read and written here."""
@@ -74,11 +81,13 @@ class Lane:
         self._defaults: dict[str, tuple[int, int]] = {}
         self._open: list[Written] = []
         """Of the buffer that is being worked on."""
+        self._resting: dict[tuple[int, str], MapPartition | None] = {}
+        """Partitions and maps that answers of that buffer rest on, without having changed anything."""
         self.sealed: list[Written] = []
         """Of the buffers since the last flush, in the order of the writes."""
         self._joinable: dict[tuple[str, ...], Batch] = {}
         """Batches that a buffer sealed before the next flush may still join, by the members they go to."""
-        self._unsent: list[int] = []
+        self.unsent_batches: list[int] = []
         """Numbers of the batches since the last flush."""
         self._number = 0
         self._waiting: dict[int, Batch] = {}
@@ -162,12 +171,22 @@ class Lane:
     def remove(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
         """Take an entry out and queue the record; answers the old value."""
         held = copy.maps.get(name)
-        if held is None:
+        if held is None or key not in held.entries:
+            self.rest_on(copy, name)
             return None
         if held.expiries and held.expired(key, self._out.now_ns):
             self._expire(copy, held, key)
             return None
         return self.take_out(copy, held, key, EventKind.REMOVED)
+
+    def rest_on(self, copy: PartitionCopy, name: str) -> None:
+        """An answer of this buffer changes nothing in this map, and rests on what is there: it waits all the same."""
+        if self._confirms:
+            self._resting[copy.partition, name] = copy.maps.get(name)
+
+    def confirmed(self, name: str) -> bool:
+        """Whether reads of this map are confirmed: to be asked only if those of some map are (`confirms_reads`)."""
+        return self._settings.map(name).reads == "confirmed"
 
     def take_out(self, copy: PartitionCopy, held: MapPartition, key: bytes, kind: EventKind) -> bytes | None:
         """Remove an entry for the reason `kind`."""
@@ -239,19 +258,6 @@ class Lane:
         # This member may have applied it as a backup, and not have it on its disk yet.
         self._log.when_durable(lambda: done(True))
 
-    def when_all_held(self, partitions: Iterable[int], done: Told) -> None:
-        """Call `done` when everybody who must hold what was written to these partitions until now does."""
-        waiting = {
-            batch.number: batch
-            for partition in partitions
-            for batch in self._of_partition.get(partition, {}).values()
-            if batch.need or not batch.on_disk
-        }
-        if waiting:
-            when_all_done(list(waiting.values()), done, self._out.now_ns)
-        else:
-            self._log.when_durable(lambda: done(True))
-
     def emit(
         self,
         kind: EventKind,
@@ -298,15 +304,21 @@ class Lane:
     # -- batches
 
     def seal(self, done: Told) -> None:
-        """End a read buffer: `done` is called when every sync backup holds what was written since the last seal."""
-        records = self._open
-        if not records:
+        """End a read buffer: `done` is called when every sync backup holds what was written since the last seal, and
+        has confirmed what the other answers rest on.
+        """
+        records, resting = self._open, self._resting
+        if not records and not resting:
             done(True)
             return
         self._open = []
         self.sealed += records
         if not self._all_ack:
             done(True)
+            return
+        waits = self._rest() if resting else []
+        if not records:
+            self._when_held(waits, done)
             return
         targets = records[0][1].targets
         if len(records) > 1:
@@ -332,8 +344,46 @@ class Lane:
         backlog.bytes += size
         if backlog.bytes > backlog.most:
             backlog.grown()
-        if batch.need or not batch.on_disk:
+        if waits:
+            self._when_held([*waits, batch], done)
+        elif batch.need or not batch.on_disk:
             batch.told.append(done)
+        else:
+            done(True)
+
+    def _rest(self) -> list[Batch]:
+        """Ask the sync backups of what this buffer's answers rest on; returns the batches that these wait for (P-7)."""
+        resting, self._resting = self._resting, {}
+        waits: dict[int, Batch] = {}
+        asked: list[tuple[int, str, frozenset[str]]] = []
+        durable = False
+        for (partition, name), held in resting.items():
+            for batch in self._of_partition.get(partition, {}).values():
+                waits[batch.number] = batch
+            sync = held.sync if held is not None else self._followers(partition, name)[1]
+            if sync:
+                asked.append((partition, name, sync))
+            # What this member has applied as a backup is perhaps not on its disk yet.
+            durable = durable or (held is not None and held.journal == "sync" and self._disk_acks)
+        if asked or durable:
+            targets = tuple(sorted(NOBODY.union(*[sync for _, _, sync in asked])))
+            batch = self._joinable.get(targets) or self._begin(targets)
+            waits[batch.number] = batch
+            batch.on_disk = batch.on_disk and not durable
+            for partition, name, sync in asked:
+                batch.rest_on(partition, name, sync)
+                batch.records.setdefault(partition, [])
+                self._of_partition.setdefault(partition, {})[batch.number] = batch
+            size = RECORD_BYTES * len(asked)
+            batch.size += size
+            self.backlog.bytes += size
+        return list(waits.values())
+
+    def _when_held(self, batches: list[Batch], done: Told) -> None:
+        """Call `done` when all of these are where they have to be."""
+        open_ones = [batch for batch in dict.fromkeys(batches) if batch.need or not batch.on_disk]
+        if open_ones:
+            when_all_done(open_ones, done, self._out.now_ns)
         else:
             done(True)
 
@@ -347,7 +397,8 @@ class Lane:
                 backups.setdefault(member, set()).add(partition)
         durable = any(held.journal == "sync" for _, held, _ in self._open)
         collectors = self.collectors
-        if collectors is None or not backups or durable or not collectors.reached(client, backups):
+        resting = bool(self._resting)
+        if collectors is None or not backups or durable or resting or not collectors.reached(client, backups):
             self.seal(done)
             return
         self.seal(lambda known: None)
@@ -361,15 +412,15 @@ class Lane:
         self._number += 1
         batch = Batch(self._number, self._out.now_ns)
         self._joinable[targets] = self._waiting[self._number] = batch
-        self._unsent.append(self._number)
+        self.unsent_batches.append(self._number)
         return batch
 
     def flush(self) -> None:
         """Send the records of the sealed buffers, one message to each member that wants any."""
-        if not self.sealed:
-            return
         records, self.sealed = self.sealed, []
-        numbers, self._unsent = self._unsent, []
+        numbers, self.unsent_batches = self.unsent_batches, []
+        if not records and not numbers:
+            return
         self._joinable.clear()
         outgoing: dict[str, dict[int, list[Record]]] = {}
         written: dict[int, list[Record]] = {}
@@ -383,6 +434,13 @@ class Lane:
                 urgent = urgent or held.journal == "sync"
             for target in held.targets:
                 outgoing.setdefault(target, {}).setdefault(partition, []).extend(part)
+        batches = [batch for number in numbers if (batch := self._waiting.get(number)) is not None]
+        for batch in batches:
+            for partition in batch.resting:
+                for target, waited in batch.need.items():
+                    if partition in waited:
+                        # A section without records: whoever still follows this primary says so.
+                        outgoing.setdefault(target, {}).setdefault(partition, [])
         rows = self._rows
         for target, parts in outgoing.items():
             sections = [
@@ -393,11 +451,11 @@ class Lane:
         self._acks.clear()
         for partition, part in written.items():
             self._log.wrote(partition, self._terms[partition], part, urgent=urgent)
-        batches = [batch for number in numbers if (batch := self._waiting.get(number)) is not None]
         if any(not batch.on_disk for batch in batches):
             self._log.when_durable(lambda: self._on_disk(batches))
         for batch in batches:
-            self._look(batch)
+            if batch.number in self._waiting:
+                self._look(batch)
         if self._waiting and not self._timer:
             self._timer = True
             self._out.timer("backups", self._look_ns)
@@ -530,8 +588,8 @@ class Lane:
     def leftovers(self) -> dict[str, int]:
         """What should be empty when nothing is under way, by name."""
         return {
-            "records of an open buffer": len(self._open),
-            "records not sent": len(self.sealed) + len(self._unsent) + len(self._joinable),
+            "records of an open buffer": len(self._open) + len(self._resting),
+            "records not sent": len(self.sealed) + len(self.unsent_batches) + len(self._joinable),
             "batches": len(self._waiting) + len(self._of_partition),
             "destinations of migrations": len(self.joining),
         }
@@ -541,8 +599,20 @@ class Lane:
     def _aim(self, partition: int, held: MapPartition) -> None:
         """Find the members that records of this map and partition go to."""
         chosen = self._settings.map(held.name)
-        row = self._rows[partition]
-        replicas = row.holding
+        targets, sync = self._followers(partition, held.name)
+        held.targets, held.sync = targets, sync
+        held.journal = chosen.journal if self._log.on and not isinstance(held, ServicePartition) else "off"
+        held.changes = chosen.changes_bytes if not isinstance(held, ServicePartition) else 0
+        # A backup that is missing now may come back, and is told then what it has missed.
+        missed = bool(self._tail_bytes) and chosen.copies > 1 and self._rows[partition].version > 1
+        held.recorded = bool(targets or held.changes) or held.journal != "off" or missed
+        if not held.recorded:
+            held.no_digests()
+
+    def _followers(self, partition: int, name: str) -> tuple[tuple[str, ...], frozenset[str]]:
+        """Who gets the records of a map in a partition that is served here, and who of them has to have them first."""
+        chosen = self._settings.map(name)
+        replicas = self._rows[partition].holding
         backups = replicas[1 : 1 + chosen.backups + chosen.async_backups]
         targets = [member for member in backups if member is not None]
         sync = {member for member in replicas[1 : 1 + chosen.backups] if member is not None}
@@ -551,15 +621,7 @@ class Lane:
             if destination[0] not in targets:
                 targets.append(destination[0])
             sync.add(destination[0])
-        held.targets = tuple(targets)
-        held.sync = frozenset(sync)
-        held.journal = chosen.journal if self._log.on and not isinstance(held, ServicePartition) else "off"
-        held.changes = chosen.changes_bytes if not isinstance(held, ServicePartition) else 0
-        # A backup that is missing now may come back, and is told then what it has missed.
-        missed = bool(self._tail_bytes) and chosen.copies > 1 and row.version > 1
-        held.recorded = bool(targets or held.changes) or held.journal != "off" or missed
-        if not held.recorded:
-            held.no_digests()
+        return tuple(targets), frozenset(sync)
 
     def retarget(self, copy: PartitionCopy) -> None:
         """The row or the destination changed while this member is primary: P-1 and P-2."""
@@ -579,6 +641,11 @@ class Lane:
                     batch.wait_for(partition, held, self.backlog.slow)
                 for target in held.targets:
                     again.setdefault(target, []).append(record)
+            for name in sorted(batch.resting.get(partition, ())):
+                sync = self._followers(partition, name)[1]
+                batch.rest_on(partition, name, sync)
+                for target in sorted(sync):
+                    again.setdefault(target, [])
         version = self._rows[partition].version
         numbers = [batch.number for batch in batches]
         for target, records in again.items():
@@ -594,6 +661,7 @@ class Lane:
         for batch in list(self._of_partition.get(partition, {}).values()):
             self._tell(batch, known=False, why=LOST_OFFICE)
             batch.forget(partition)
+            batch.resting.pop(partition, None)
             del batch.records[partition], self._of_partition[partition][batch.number]
             self._look(batch)
         if self._of_partition.pop(partition, None) is not None:

@@ -120,6 +120,9 @@ class Clearings:
                     clearing.of, clearing.keys = held, list(reversed(held.entries))
                 size += self._remove(clearing, copy, held, SLICE_BYTES - size)
             if not clearing.keys:
+                if copy is not None:
+                    # That nothing is left there must be so, too.
+                    self._lane.rest_on(copy, clearing.request.map)
                 clearing.left.popleft()
                 clearing.of = None
 

@@ -21,6 +21,7 @@ from holdfast.config import Settings
 from holdfast.config.schema import INTERNAL
 from holdfast.core.machine import MILLISECOND, SECOND, MemberId, Outbox
 from holdfast.core.messages import Answer, Forward
+from holdfast.core.migration.services import part_name
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.perform import (
@@ -273,8 +274,13 @@ class Router:
         lane = self._lane
         if request.op in READS:
             value = perform(lane, copy, request, self._out.now_ns)
-            done(Outcome(Status.OK, value, position=self._position(copy, request.map)))
-            lane.seal(lambda known: None)
+            answer = Outcome(Status.OK, value, position=self._position(copy, request.map))
+            if lane.confirms_reads and lane.confirmed(_target(request)):
+                lane.rest_on(copy, request.map)
+                lane.seal(lambda known: done(answer if known else self._unconfirmed()))
+            else:
+                done(answer)
+                lane.seal(lambda known: None)
             return
         partition = copy.partition
         if request.id and self._once and copy.requests.knows(request.id):
@@ -282,12 +288,25 @@ class Router:
             place = self._position(copy, request.map)
             lane.when_held(partition, request.id, lambda known: done(self._told(known, known_value, place)))
             return
-        before = lane.opened
+        before, updates = lane.opened, _updates(copy, request)
         value = perform(lane, copy, request, self._out.now_ns)
+        position = self._position(copy, request.map)
+        if _updates(copy, request) == updates:
+            lane.rest_on(copy, _target(request))
+            answer = Outcome(Status.OK, value, position=position)
+            lane.seal(lambda known: done(answer if known else self._unconfirmed()))
+            return
         if request.id:
             lane.remember(copy, request.id, value, before)
-        position = self._position(copy, request.map)
         lane.seal(lambda known: done(self._told(known, value, position)))
+
+    def _unconfirmed(self) -> Outcome:
+        """Of a request that changed nothing, when nobody can say whether what it saw is still so."""
+        return Outcome(
+            Status.NOT_READY,
+            None,
+            f"nothing was changed, and what was found is not confirmed: {self._lane.unknown_because}",
+        )
 
     def _told(self, known: bool, value: Value, position: tuple[int, int] = (0, 0)) -> Outcome:
         if known:
@@ -380,9 +399,18 @@ class Router:
         if request.op not in READS and self._settings.map(request.map).changes_bytes:
             self._clearings.begin(request, done)
             return
-        copies = [copy for p in request.partitions if (copy := self._lane.in_office[p]) is not None]
-        value = perform_whole(self._lane, copies, request, self._out.now_ns)
-        self._lane.seal(lambda known: done(self._told(known, value), []))
+        lane = self._lane
+        copies = [copy for p in request.partitions if (copy := lane.in_office[p]) is not None]
+        value = perform_whole(lane, copies, request, self._out.now_ns)
+        reads = request.op in READS
+        if not reads or (lane.confirms_reads and lane.confirmed(request.map)):
+            for copy in copies:
+                lane.rest_on(copy, request.map)
+
+        def sealed(known: bool) -> None:
+            done(self._unconfirmed() if reads and not known else self._told(known, value), [])
+
+        lane.seal(sealed)
 
     def _collect(self, gathering: Gathering, asked: list[int], outcome: Outcome, missed: list[int]) -> None:
         if gathering.finished:
@@ -584,6 +612,17 @@ def _changes(request: Request) -> bool:
     Without that no client could begin to read while the cluster is passive.
     """
     return request.op not in READS and not request.map.startswith(INTERNAL)
+
+
+def _target(request: Request) -> str:
+    """Which map, or share of a service, the request is about."""
+    return part_name(request.map) if request.op in (Op.CALL, Op.ASK) else request.map
+
+
+def _updates(copy: PartitionCopy, request: Request) -> int:
+    """How often what the request is about has changed."""
+    held = (copy.services if request.op is Op.CALL else copy.maps).get(_target(request))
+    return held.counter if held is not None else 0
 
 
 def _size(request: Request) -> int:

@@ -54,8 +54,16 @@ _VALUE = bytes((0x00, 0x20, 0, 0, 0, 0))
 _NULL = bytes((6, 0, 0, 0, 0x00, 0x24))
 _nothing = Struct("<10sqx").pack
 _truth = Struct("<10sqx?").pack
-_null = Struct("<10sqx6s").pack
+_null_answer = Struct("<10sqx6s")
+_null = _null_answer.pack
 _value = Struct("<10sqxi6s").pack
+
+
+def found_nothing(answer: bytes, kind: int) -> bool:
+    """Whether this answer of the lane to a request of this kind says that there was nothing to remove."""
+    if kind == DELETE:
+        return not answer[-1]
+    return kind == REMOVE and len(answer) == _null_answer.size
 
 
 def serve_entries(
@@ -76,6 +84,7 @@ def serve_entries(
     end = len(data)
     serving = lane.serving
     partitions = len(serving)
+    confirms_reads = lane.confirms_reads
     while end - at >= SHORTEST:
         length, flags, kind, correlation, partition, name_length, name_flags = _head(data, at)
         if length == _READ_HEAD:
@@ -123,6 +132,9 @@ def serve_entries(
                     answers = unsealed
                 else:
                     found = held.entries.get(key)
+                if confirms_reads and lane.confirmed(name):
+                    lane.rest_on(copy, name)
+                    answers = unsealed
                 if kind == CONTAINS_KEY:
                     answers.append(_truth(_CONTAINED, correlation, found is not None))
                 elif found is None:

@@ -14,7 +14,7 @@ from holdfast.errors import ProtocolError, TooLarge
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast import authentication, listeners, maps, objects, partitions, schemas, views
 from holdfast.server.hazelcast.conversation import Conversation, Message
-from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, DATA_AT, GET, serve_entries
+from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, DATA_AT, GET, found_nothing, serve_entries
 from holdfast.server.hazelcast.frames import (
     FIRST_REQUEST_FRAME_BYTES,
     FRAME,
@@ -69,12 +69,10 @@ def _nothing_to_undo() -> None:
 
 
 def _unknown(answer: bytes, why: str) -> bytes:
-    """What to say instead of an answer that was held back for nothing. Reads are held back when they have found that an
-    entry is over; they may be repeated.
-    """
+    """What to say instead of an answer that was held back for nothing. What has changed nothing may be repeated."""
     _, _, kind, correlation, _ = RESPONSE.unpack_from(answer)
-    if kind - 1 in (GET, CONTAINS_KEY):
-        return error(correlation, AGAIN, f"read again: {why}")
+    if kind - 1 in (GET, CONTAINS_KEY) or found_nothing(answer, kind - 1):
+        return error(correlation, AGAIN, f"nothing was changed; ask again: {why}")
     return error(correlation, INDETERMINATE, f"{UNKNOWN_OUTCOME} ({why})")
 
 
