@@ -1,0 +1,259 @@
+"""Could all clients have seen one register for each key? (The search of Wing and Gong, with Lowe's memory.)
+
+A *call* is one operation on one key as its client saw it. A history is linearizable when each answered call takes
+effect at one moment between its start and its end, each call of unknown outcome at one moment after its start or
+never, and every answer is the one that the operation gives at its moment.
+
+The search goes through the history in the order of time and keeps every *configuration* that is still possible: the
+value of the key, and which of the calls under way have taken effect. When a call ends, only configurations in which it
+has taken effect, with this answer, remain. When none does the history is not linearizable, and that call is named.
+
+Calls of unknown outcome stay under way for ever; with many of them there would be exponentially many configurations.
+Two things keep them few. Of two configurations with the same value and the same answered calls, the one that has used
+fewer unknown calls can do all that the other can: only it is kept. And unknown calls that nobody can tell apart (two
+removals; two writes of values that no answer ever names) are used in the order in which they began.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import Enum, unique
+
+FOREVER = 1 << 62
+UNNAMED = "a value that nobody has named"
+
+
+@unique
+class Outcome(Enum):
+    """What the client was told."""
+
+    DONE = "ok"
+    REFUSED = "refused"
+    """Certainly not applied."""
+    UNKNOWN = "unknown"
+
+
+@unique
+class Untold(Enum):
+    """The answer of a client that does not pass on what the operation answers (`delete` in some languages)."""
+
+    UNTOLD = "not told"
+
+
+UNTOLD = Untold.UNTOLD
+
+
+@dataclass(slots=True, frozen=True)
+class Call:
+    """One operation as its client saw it. Times are of one clock for all clients, in nanoseconds."""
+
+    operation: str
+    """One of `OPERATIONS`."""
+    key: str
+    start: int
+    end: int = FOREVER
+    outcome: Outcome = Outcome.UNKNOWN
+    argument: str | None = None
+    """The value that is written, or that is looked for."""
+    expected: str | None = None
+    """The value that is compared with."""
+    result: str | bool | Untold | None = None
+    """What was answered; counts only when `outcome` is `DONE` and the operation answers something."""
+    client: str = ""
+
+    def __str__(self) -> str:
+        words = [self.operation, self.key]
+        if self.expected is not None:
+            words.append(f"{self.expected} ->")
+        if self.argument is not None:
+            words.append(self.argument)
+        end = f"{self.end / 1e9:.6f}" if self.end < FOREVER else "never answered"
+        answer = f"answered {self.result!r}" if self.outcome is Outcome.DONE else self.outcome.value
+        return f"{' '.join(words)} by {self.client or '?'}, {self.start / 1e9:.6f} to {end} s: {answer}"
+
+
+Value = str | None
+Step = tuple[Value, str | bool | None]
+"""The value after an operation, and its answer."""
+
+
+def _replace_if_same(value: Value, call: Call) -> Step:
+    same = value is not None and value == call.expected
+    return (call.argument, True) if same else (value, False)
+
+
+def _remove_if_same(value: Value, call: Call) -> Step:
+    same = value is not None and value == call.expected
+    return (None, True) if same else (value, False)
+
+
+OPERATIONS: dict[str, Callable[[Value, Call], Step]] = {
+    "get": lambda value, call: (value, value),
+    "contains": lambda value, call: (value, value is not None),
+    "set": lambda value, call: (call.argument, None),
+    "put": lambda value, call: (call.argument, value),
+    "put_if_absent": lambda value, call: (call.argument if value is None else value, value),
+    "replace": lambda value, call: (None if value is None else call.argument, value),
+    "replace_if_same": _replace_if_same,
+    "remove": lambda value, call: (None, value),
+    "delete": lambda value, call: (None, value is not None),
+    "remove_if_same": _remove_if_same,
+}
+"""What each operation makes of the key's value (None: absent), and answers."""
+
+SILENT = frozenset({"set"})
+"""Operations that answer nothing."""
+READS = frozenset({"get", "contains"})
+
+
+def changed_nothing(call: Call) -> bool:
+    """Whether the answer says that the operation found nothing to do."""
+    if call.outcome is not Outcome.DONE or call.operation in SILENT | READS or call.operation == "put":
+        return False
+    if call.operation == "put_if_absent":
+        return call.result is not None
+    return not call.result
+
+
+@dataclass(slots=True, frozen=True)
+class Broken:
+    """A key whose history nobody could have seen with one register."""
+
+    key: str
+    call: Call
+    """The first call, by its end, for which no configuration is left."""
+    possible: tuple[Value, ...]
+    """The values that were possible just before it ended."""
+
+    def __str__(self) -> str:
+        values = ", ".join("absent" if value is None else value for value in self.possible)
+        return f"key {self.key}: {self.call}; possible before: {values}"
+
+
+def judge(
+    calls: Iterable[Call], *, quiet: bool = True, reads: bool = True, most: int = 100_000
+) -> list[Broken]:
+    """The keys whose histories are not linearizable.
+
+    Which calls are held against the register: those that changed something always; with `quiet` also those whose
+    answer says that they changed nothing; with `reads` also reads.
+
+    Raises RuntimeError when a key needs more than `most` configurations at a time: then nothing is known of it.
+    """
+    by_key: dict[str, list[Call]] = defaultdict(list)
+    for call in calls:
+        if call.outcome is Outcome.REFUSED or (call.operation in READS and call.outcome is Outcome.UNKNOWN):
+            continue
+        if (call.operation in READS and not reads) or (not quiet and changed_nothing(call)):
+            continue
+        by_key[call.key].append(call)
+    found = (_Search(history, most).run() for _, history in sorted(by_key.items()))
+    return [broken for broken in found if broken is not None]
+
+
+class _Search:
+    """The search through the history of one key."""
+
+    def __init__(self, history: list[Call], most: int) -> None:
+        self._calls = history
+        self._most = most
+        self._ended: dict[int, Call] = {}
+        """Under way, and answered later: by their bits."""
+        self._unknown: dict[tuple[str, str | None, str | None], list[tuple[int, Call]]] = {}
+        """Under way, and never answered: those that nobody can tell apart together, in the order of their starts."""
+        self._named = {call.result for call in history} | {call.expected for call in history}
+        """Values that some answer or comparison names."""
+        self._configurations: dict[tuple[Value, int], list[int]] = {(None, 0): [0]}
+        """Value and used answered calls -> the least sets of used unknown calls, as bits."""
+
+    def run(self) -> Broken | None:
+        """The first call that nobody can explain."""
+        events: list[tuple[int, int, int]] = []
+        for number, call in enumerate(self._calls):
+            events.append((call.start, 0, number))
+            if call.outcome is Outcome.DONE:
+                events.append((call.end, 1, number))
+        free: list[int] = []
+        bits: dict[int, int] = {}
+        width = 0
+        for _, ends, number in sorted(events):
+            call = self._calls[number]
+            if not ends:
+                if call.outcome is Outcome.DONE and free:
+                    bit = free.pop()
+                else:
+                    bit, width = 1 << width, width + 1
+                bits[number] = bit
+                if call.outcome is Outcome.DONE:
+                    self._ended[bit] = call
+                else:
+                    self._add_unknown(bit, call)
+                continue
+            before = tuple(dict.fromkeys(value for value, _ in self._configurations))
+            bit = bits.pop(number)
+            self._end(bit)
+            del self._ended[bit]
+            free.append(bit)
+            if not self._configurations:
+                return Broken(call.key, call, before)
+        return None
+
+    def _add_unknown(self, bit: int, call: Call) -> None:
+        operation = "remove" if call.operation == "delete" else call.operation
+        if operation == "put":
+            operation = "set"
+        if call.argument is not None and call.argument not in self._named:
+            call = replace(call, argument=UNNAMED)
+        removes = operation in ("remove", "remove_if_same")
+        compares = operation in ("replace_if_same", "remove_if_same")
+        alike = (operation, call.expected if compares else None, None if removes else call.argument)
+        self._unknown.setdefault(alike, []).append((bit, call))
+
+    def _end(self, bit: int) -> None:
+        """This call has ended: only configurations in which it has taken effect remain."""
+        remain: dict[tuple[Value, int], list[int]] = {}
+        seen: dict[tuple[Value, int], list[int]] = {}
+        work = deque(
+            (value, used, unknown) for (value, used), sets in self._configurations.items() for unknown in sets
+        )
+        for value, used, unknown in work:
+            _keep(seen, value, used, unknown)
+        while work:
+            value, used, unknown = work.popleft()  # Those that use little come first.
+            if used & bit:
+                _keep(remain, value, used & ~bit, unknown)
+                continue
+            if unknown not in seen[value, used]:
+                continue  # One that has used less has taken its place.
+            work += [after for after in self._steps(value, used, unknown) if _keep(seen, *after)]
+            if len(seen) > self._most:
+                raise RuntimeError(
+                    f"more than {self._most} configurations: too many calls under way at a time"
+                )
+        self._configurations = remain
+
+    def _steps(self, value: Value, used: int, unknown: int) -> Iterable[tuple[Value, int, int]]:
+        for bit, call in self._ended.items():
+            if not used & bit:
+                after, answer = OPERATIONS[call.operation](value, call)
+                if call.operation in SILENT or call.result is UNTOLD or answer == call.result:
+                    yield after, used | bit, unknown
+        for alike in self._unknown.values():
+            for bit, call in alike:
+                if not unknown & bit:
+                    after, _ = OPERATIONS[call.operation](value, call)
+                    if after != value:
+                        yield after, used, unknown | bit
+                    break
+
+
+def _keep(kept: dict[tuple[Value, int], list[int]], value: Value, used: int, unknown: int) -> bool:
+    """Keep this configuration unless one that has used less is kept; it takes the place of those that used more."""
+    sets = kept.setdefault((value, used), [])
+    if any(one & unknown == one for one in sets):
+        return False
+    sets[:] = [one for one in sets if one & unknown != unknown]
+    sets.append(unknown)
+    return True
