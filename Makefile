@@ -15,7 +15,7 @@ ARGS ?=
 # One meaning of text everywhere.
 export PYTHONUTF8 := 1
 
-.PHONY: help demo test check sim cuts matrix bench pipeline chaos powercut resize example slow lock clean java node install
+.PHONY: help demo test check sim cuts matrix bench pipeline chaos powercut pauses resize example slow lock clean java node install
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ chaos: install ## Kill members of a real cluster under load, again and again (RO
 
 powercut: install ## Kill all members of a real cluster at once under load, and read everything back (ROUNDS=50)
 	@$(BIN)/holdfast powercut --rounds $(or $(ROUNDS),50) $(ARGS)
+
+pauses: install java-client ## Pause the primaries of hot keys under load, and judge every answer (ROUNDS=200)
+	@$(BIN)/holdfast pauses --rounds $(or $(ROUNDS),200) $(if $(wildcard $(JAVA_TESTS)/target/.java-client),--java $(JAVA_TESTS)/target) $(ARGS)
 
 resize: install ## Grow and shrink a real cluster under load, with crashes, again and again (ROUNDS=10)
 	@$(BIN)/holdfast resize --rounds $(or $(ROUNDS),10) $(ARGS)

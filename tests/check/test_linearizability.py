@@ -186,7 +186,20 @@ def test_many_unknown_calls_do_not_make_it_slow() -> None:
     assert len(judge(calls)) == 1
 
 
+def test_many_calls_at_a_time_do_not_make_it_slow() -> None:
+    """Thirty writes wait at a member that is paused, and are answered together; few of their values are ever read."""
+    calls = [done("set", number, 1000 + number, argument=f"v{number}") for number in range(30)]
+    calls += [done("remove_if_same", 40 + number, 1100, expected="x", result=False) for number in range(30)]
+    calls += [done("get", 200 + number, 201 + number, result="v3") for number in range(30)]
+    assert judge(calls) == []
+    calls.append(done("get", 240, 241, result="v4"))
+    assert judge(calls) == []
+    calls.append(done("get", 250, 251, result="v3"))
+    assert len(judge(calls)) == 1
+
+
 def test_too_much_at_a_time_is_said() -> None:
     calls = [done("set", 0, 100 + number, argument=f"v{number}") for number in range(14)]
+    calls += [done("get", 200 + number, 300, result=f"v{number}") for number in range(14)]
     with pytest.raises(RuntimeError, match="too many calls under way"):
         judge(calls, most=1000)

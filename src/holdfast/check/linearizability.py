@@ -8,14 +8,16 @@ The search goes through the history in the order of time and keeps every *config
 value of the key, and which of the calls under way have taken effect. When a call ends, only configurations in which it
 has taken effect, with this answer, remain. When none does the history is not linearizable, and that call is named.
 
-Calls of unknown outcome stay under way for ever; with many of them there would be exponentially many configurations.
-Two things keep them few. Of two configurations with the same value and the same answered calls, the one that has used
-fewer unknown calls can do all that the other can: only it is kept. And unknown calls that nobody can tell apart (two
-removals; two writes of values that no answer ever names) are used in the order in which they began.
+Calls of unknown outcome stay under way for ever. With many of them, or with many calls under way at a time, there would
+be exponentially many configurations. Two things keep them few. Of two configurations with the same value and the same
+answered calls, the one that has used fewer unknown calls can do all that the other can: only it is kept. And calls that
+nobody can tell apart (two removals with the same answer; two writes of values that no answer names) are used in the
+order of their ends: if they can take effect in another order, they can in this one.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -153,16 +155,20 @@ def judge(
     return [broken for broken in found if broken is not None]
 
 
+Kind = tuple[str, str | None, str | None, str | bool | Untold | None]
+"""Operation, value compared with, value written (`UNNAMED` when nobody names it), answer."""
+
+
 class _Search:
     """The search through the history of one key."""
 
     def __init__(self, history: list[Call], most: int) -> None:
         self._calls = history
         self._most = most
-        self._ended: dict[int, Call] = {}
-        """Under way, and answered later: by their bits."""
-        self._unknown: dict[tuple[str, str | None, str | None], list[tuple[int, Call]]] = {}
-        """Under way, and never answered: those that nobody can tell apart together, in the order of their starts."""
+        self._answered: dict[Kind, list[tuple[int, Call]]] = {}
+        """Under way, and answered later: those that nobody can tell apart together, in the order of their ends."""
+        self._unknown: dict[Kind, list[tuple[int, Call]]] = {}
+        """Under way, and never answered: the same, in the order of their starts."""
         self._named = {call.result for call in history} | {call.expected for call in history}
         """Values that some answer or comparison names."""
         self._configurations: dict[tuple[Value, int], list[int]] = {(None, 0): [0]}
@@ -186,30 +192,34 @@ class _Search:
                 else:
                     bit, width = 1 << width, width + 1
                 bits[number] = bit
-                if call.outcome is Outcome.DONE:
-                    self._ended[bit] = call
-                else:
-                    self._add_unknown(bit, call)
+                self._begin(bit, call)
                 continue
             before = tuple(dict.fromkeys(value for value, _ in self._configurations))
             bit = bits.pop(number)
             self._end(bit)
-            del self._ended[bit]
+            alike = self._answered[self._kind(call)]
+            alike[:] = [one for one in alike if one[0] != bit]
             free.append(bit)
             if not self._configurations:
                 return Broken(call.key, call, before)
         return None
 
-    def _add_unknown(self, bit: int, call: Call) -> None:
-        operation = "remove" if call.operation == "delete" else call.operation
-        if operation == "put":
-            operation = "set"
-        if call.argument is not None and call.argument not in self._named:
-            call = replace(call, argument=UNNAMED)
-        removes = operation in ("remove", "remove_if_same")
+    def _kind(self, call: Call) -> Kind:
+        """What is the same of two calls that nobody can tell apart."""
+        argument = call.argument if call.argument is None or call.argument in self._named else UNNAMED
+        if call.outcome is Outcome.DONE:
+            return (call.operation, call.expected, argument, call.result)
+        operation = {"delete": "remove", "put": "set"}.get(call.operation, call.operation)
         compares = operation in ("replace_if_same", "remove_if_same")
-        alike = (operation, call.expected if compares else None, None if removes else call.argument)
-        self._unknown.setdefault(alike, []).append((bit, call))
+        removes = operation in ("remove", "remove_if_same")
+        return (operation, call.expected if compares else None, None if removes else argument, None)
+
+    def _begin(self, bit: int, call: Call) -> None:
+        kind = self._kind(call)
+        if kind[2] == UNNAMED:
+            call = replace(call, argument=UNNAMED)
+        of_outcome = self._answered if call.outcome is Outcome.DONE else self._unknown
+        insort(of_outcome.setdefault(kind, []), (bit, call), key=lambda one: (one[1].end, one[1].start))
 
     def _end(self, bit: int) -> None:
         """This call has ended: only configurations in which it has taken effect remain."""
@@ -235,11 +245,13 @@ class _Search:
         self._configurations = remain
 
     def _steps(self, value: Value, used: int, unknown: int) -> Iterable[tuple[Value, int, int]]:
-        for bit, call in self._ended.items():
-            if not used & bit:
-                after, answer = OPERATIONS[call.operation](value, call)
-                if call.operation in SILENT or call.result is UNTOLD or answer == call.result:
-                    yield after, used | bit, unknown
+        for alike in self._answered.values():
+            for bit, call in alike:
+                if not used & bit:
+                    after, answer = OPERATIONS[call.operation](value, call)
+                    if call.operation in SILENT or call.result is UNTOLD or answer == call.result:
+                        yield after, used | bit, unknown
+                    break
         for alike in self._unknown.values():
             for bit, call in alike:
                 if not unknown & bit:

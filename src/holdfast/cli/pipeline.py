@@ -1,4 +1,4 @@
-"""`holdfast demo`, `chaos`, `powercut`, `resize`: jobs around a cluster.
+"""`holdfast demo`, `chaos`, `powercut`, `pauses`, `resize`: jobs around a cluster.
 
 What they need is imported when asked for.
 """
@@ -75,6 +75,27 @@ def powercut(rounds: int, members: int, seed: int | None, keep: Path | None) -> 
     from holdfast.demo.powercut import main
 
     sys.exit(main(rounds, members, seed, keep))
+
+
+@click.command(short_help="Pause primaries under load, again and again.")
+@click.option(
+    "--rounds", default=200, show_default=True, type=click.IntRange(1), help="How often one is paused."
+)
+@click.option("--seed", type=int, help="Which members are paused; random if left out.")
+@click.option(
+    "--java",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Where make java-client has built the Java client's program; without it the Python client calls alone.",
+)
+def pauses(rounds: int, seed: int | None, java: Path | None) -> None:
+    """Pause the primary of a hot key (SIGSTOP) until others have taken its place, let it go on, and judge every answer.
+
+    What clients had sent to it meanwhile it answers before it knows that it was replaced. The exit status is 1 if any
+    answer does not hold, or copies differ.
+    """
+    from holdfast.demo.pauses import main
+
+    sys.exit(main(rounds, seed, java))
 
 
 @click.command(short_help="Grow and shrink a cluster under load, again and again.")
