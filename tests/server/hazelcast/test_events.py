@@ -65,7 +65,8 @@ def test_members_and_owners_are_pushed_first_and_at_each_change(wire: Wire, grid
     assert str(member.uuid) == ME
     assert member.attributes == {"zone": "a"}
     assert [(kind._protocol_type, address.port) for kind, address in member.address_map.items()] == [
-        (1, 5701)
+        (0, 5751),  # the door for members: Java clients refuse a member without it
+        (1, 5701),
     ]
     assert owners == ("owners", 1, {UUID(ME): list(range(7))})
 
