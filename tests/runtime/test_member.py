@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast.config import load
 from holdfast.core.store.operations import EntryEvent, EventKind
-from holdfast.errors import TooLarge
+from holdfast.errors import NoDataMember, TooLarge
 from holdfast.runtime.member import Member
 from holdfast.wire.values import from_stored
 
@@ -167,6 +167,25 @@ def test_a_lite_member_owns_nothing_and_serves_everything() -> None:
             await lite.map("m").put("k", "v")
             assert await first.map("m").get("k") == "v"
             assert lite.status()["partitions"]["primaries"] == 0  # type: ignore[index]
+
+    run(story())
+
+
+def test_lite_members_alone_say_at_once_that_nobody_holds_data() -> None:
+    async def story() -> None:
+        async with member(member__lite=True) as lite:
+            with pytest.raises(NoDataMember, match="lite members alone"):
+                await asyncio.wait_for(lite.map("m").put("k", "v"), 5)
+            with pytest.raises(NoDataMember):
+                await asyncio.wait_for(lite.map("m").get("k"), 5)
+            with pytest.raises(NoDataMember):
+                await asyncio.wait_for(lite.map("m").size(), 5)
+            async with member(lite.member_address) as data:
+                await lite.map("m").put("k", "v")
+                await data.crash()
+            with pytest.raises(NoDataMember):
+                await asyncio.wait_for(lite.map("m").get("k"), 20)
+            await lite.crash()
 
     run(story())
 

@@ -35,6 +35,7 @@ from holdfast.core.store.operations import (
 from holdfast.errors import (
     Closing,
     Moved,
+    NoDataMember,
     NoRoom,
     NotReady,
     Passive,
@@ -59,6 +60,7 @@ REFUSALS: dict[Status, type[RequestError]] = {
     Status.TOO_LARGE: TooLarge,
     Status.PASSIVE: Passive,
     Status.NO_ROOM: NoRoom,
+    Status.NO_DATA_MEMBER: NoDataMember,
 }
 
 
@@ -103,7 +105,8 @@ class Member:
     async def start(self) -> None:
         """Open the doors and join the cluster; returns when this member can serve, or waits for others to come.
 
-        Before the first assignment of partitions (`cluster.initial_members`; lite members have none) requests wait.
+        Before the first assignment of partitions (`cluster.initial_members`) requests wait. While there are lite
+        members alone, who have none, requests are refused: NoDataMember.
         Raises Refused when the cluster does not take this member, ConfigError when a port is taken, TimeoutError when
         no cluster is found.
         """
