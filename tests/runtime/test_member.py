@@ -9,9 +9,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 import holdfast
+from holdfast.client.blocking import Client
 from holdfast.config import load
 from holdfast.core.store.operations import EntryEvent, EventKind
-from holdfast.errors import NoDataMember, TooLarge
+from holdfast.errors import Closing, NoDataMember, ProtocolError, TooLarge
 from holdfast.runtime.member import Member
 from holdfast.wire.values import from_stored
 
@@ -233,13 +234,65 @@ def test_what_is_too_large_or_of_no_type_is_refused_and_changes_nothing() -> Non
     run(story())
 
 
+def test_whoever_takes_one_port_for_another_is_told_so(caplog: pytest.LogCaptureFixture) -> None:
+    async def heard(address: str, said: bytes) -> bytes:
+        host, _, port = address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(said)
+        answer = await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+        return answer
+
+    async def story() -> None:
+        async with cluster(1) as (first,):
+            clients, members = first.client_address, first.member_address
+            with pytest.raises(
+                ProtocolError, match=f"{members} is the port for members .* give the port for clients"
+            ):
+                await asyncio.to_thread(Client(members).status)
+            assert b"400 Bad Request" in await heard(clients, b"GET / HTTP/1.1\r\n\r\n")
+            assert "an HTTP request came to the port for clients" in caplog.text
+            await heard(clients, b"GET / HTTP/1.1\r\n\r\n")
+            assert caplog.text.count("an HTTP request came to the port for clients") == 1
+            await heard(clients, b"\x16\x03\x01\x00\xa0")
+            assert "a TLS client came to the port for clients" in caplog.text
+            await heard(members, b"GET / HTTP/1.1\r\n\r\n")
+            assert "an HTTP request came to the port for members" in caplog.text
+            await heard(members, b"CP2" + bytes(40))
+            assert "a Hazelcast client came to the port for members" in caplog.text
+
+            lost = member(clients, cluster__join_timeout_ms=6000)
+            with pytest.raises(TimeoutError, match=r"nobody greets there: .* not the port for members"):
+                await lost.start()
+
+    run(story())
+
+
+def test_a_member_whose_seed_is_something_else_says_what(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"SSH-2.0-OpenSSH_9.9\r\n")
+            await reader.read()
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        async with server:
+            host, port = server.sockets[0].getsockname()
+            with pytest.raises(
+                TimeoutError, match=f"{host}:{port}: there is an SSH server; give the port for members"
+            ):
+                await member(f"{host}:{port}", cluster__join_timeout_ms=800).start()
+
+    run(story())
+
+
 def test_a_member_with_another_secret_is_not_heard() -> None:
     async def story() -> None:
         async with cluster(1, security__member_secret="one") as (first,):
             stranger = member(
                 first.member_address, security__member_secret="two", cluster__join_timeout_ms=800
             )
-            with pytest.raises(TimeoutError):
+            with pytest.raises(Closing, match=r"security.member_secret is not the one that the members at"):
                 await stranger.start()
             assert len(first.status()["members"]) == 1  # type: ignore[arg-type]
 

@@ -114,7 +114,7 @@ class Member:
         try:
             async with asyncio.timeout(self.settings.cluster.join_timeout_ms / 1000):
                 while not (self._node.joined or self._node.waits_for_others):
-                    refusal = self._node.member.membership.refusal
+                    refusal = self._node.refusal
                     if refusal:
                         raise Closing(f"the cluster refuses this member: {refusal}")
                     await asyncio.sleep(0.02)
@@ -122,8 +122,9 @@ class Member:
             await self._node.stop()
             seeds = ", ".join(self.settings.cluster.seeds)
             wait_s = self.settings.cluster.join_timeout_ms / 1000
+            trouble = "".join(f"; {each}" for each in self._node.troubles)
             raise TimeoutError(
-                f"in no cluster after {wait_s:g} s; cluster.seeds: {seeds or 'none'}"
+                f"in no cluster after {wait_s:g} s; cluster.seeds: {seeds or 'none'}{trouble}"
             ) from None
         except BaseException:
             await self._node.stop()

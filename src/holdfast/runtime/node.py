@@ -230,6 +230,22 @@ class Node:
             raise JournalBroken(f"{directory} cannot be written: {self.broken}")
         return driver
 
+    @property
+    def refusal(self) -> str:
+        """Why no cluster will take this member as it is, in words; empty while one may."""
+        seeds = {Address(host, port) for host, port in self.settings.seed_addresses()} - {
+            self._network.address
+        }
+        if seeds and seeds <= self._network.denied_by and not self.joined:
+            here = ", ".join(sorted(map(str, seeds)))
+            return f"security.member_secret is not the one that the members at {here} have"
+        return self.member.membership.refusal
+
+    @property
+    def troubles(self) -> list[str]:
+        """Addresses of members at which somebody listens, and why there is no talking to him."""
+        return [f"{address}: {why}" for address, why in self._network.troubles.items()]
+
     def _identity(self, host: str, member_port: int, client_port: int) -> Identity:
         settings = self.settings
         chosen = settings.member
