@@ -12,7 +12,7 @@ import holdfast
 from holdfast.client.blocking import Client
 from holdfast.config import load
 from holdfast.core.store.operations import EntryEvent, EventKind
-from holdfast.errors import Closing, NoDataMember, ProtocolError, TooLarge
+from holdfast.errors import Closing, NoDataMember, NotReady, ProtocolError, Refused, TooLarge
 from holdfast.runtime.member import Member
 from holdfast.wire.values import from_stored
 
@@ -168,6 +168,36 @@ def test_a_lite_member_owns_nothing_and_serves_everything() -> None:
             await lite.map("m").put("k", "v")
             assert await first.map("m").get("k") == "v"
             assert lite.status()["partitions"]["primaries"] == 0  # type: ignore[index]
+
+    run(story())
+
+
+def test_a_member_that_is_not_started_says_so_and_can_be_started_then() -> None:
+    async def story() -> None:
+        one = member()
+        flights = one.map("flights")
+        for call in (flights.put("k", "v"), flights.get("k"), flights.size(), one.wait_safe(), one.promote()):
+            with pytest.raises(NotReady, match="not started yet: await its start"):
+                await call
+        for look in (
+            one.status,
+            one.why_unsafe,
+            lambda: one.safe,
+            lambda: one.client_address,
+            lambda: one.lite,
+        ):
+            with pytest.raises(NotReady, match="not started yet"):
+                look()
+        await one.leave()  # there is nothing to leave
+        assert one.uuid
+        async with one:
+            await flights.put("k", "v")
+            assert await flights.get("k") == "v"
+            with pytest.raises(Refused, match="started before"):
+                await one.start()
+            assert await flights.size() == 1
+        with pytest.raises(Refused, match="started before"):
+            await one.start()
 
     run(story())
 

@@ -27,7 +27,7 @@ from holdfast.core.store.partition import PartitionCopy
 from holdfast.engine.driver import Driver
 from holdfast.engine.files import driver_with_files
 from holdfast.engine.journal import Journal
-from holdfast.errors import Closing, ConfigError, InvariantBroken, JournalBroken, Unknown
+from holdfast.errors import Closing, ConfigError, InvariantBroken, JournalBroken, NotReady, Refused, Unknown
 from holdfast.observe.status import status_of
 from holdfast.runtime.clients import Connection, Door
 from holdfast.runtime.control import Control
@@ -101,6 +101,8 @@ class Node:
         self.member_uuid = str(uuids.uuid4())
         self.cluster_name = settings.cluster.name
         self.partition_count = settings.partitions.count
+        self.started = False
+        """Whether it was started, however long ago: it is started once."""
         self.ended: asyncio.Event = asyncio.Event()
         self.ended_because = ""
         self.broken: BaseException | None = None
@@ -126,7 +128,9 @@ class Node:
     # -- start and stop
 
     async def start(self) -> None:
-        """Open both doors and look for the cluster. Raises ConfigError when a port is taken."""
+        """Open both doors and look for the cluster. Raises ConfigError (a port is taken), or Refused the second time."""
+        if self.started:
+            raise Refused("this member was started before; make another one")
         self.loop = asyncio.get_running_loop()
         settings = self.settings
         chosen = settings.member
@@ -176,6 +180,7 @@ class Node:
             client_acks=settings.replication.backup_acks == "client",
         )
         self.member.backlog_changed = self._door.backlog_changed
+        self.started = True
         await member_server.start_serving()
         await self._client_server.start_serving()
         self.driver.start()
@@ -314,7 +319,11 @@ class Node:
             self.failed(error)
 
     def check(self) -> None:
-        """Raises InvariantBroken when an error has stopped this member, Closing when it has ended otherwise."""
+        """Raises NotReady before this member was started, InvariantBroken when an error has stopped it, Closing when it
+        has ended otherwise.
+        """
+        if not self.started:
+            raise NotReady("this member is not started yet: await its start(), or use it in an `async with`")
         if self.broken is not None:
             raise InvariantBroken(
                 f"this member has stopped, because of {self.ended_because}"
