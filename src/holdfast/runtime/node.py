@@ -128,7 +128,7 @@ class Node:
     # -- start and stop
 
     async def start(self) -> None:
-        """Open both doors and look for the cluster. Raises ConfigError (a port is taken), or Refused the second time."""
+        """Open both doors and look for the cluster. Raises ConfigError (a port is taken), Refused the second time."""
         if self.started:
             raise Refused("this member was started before; make another one")
         self.loop = asyncio.get_running_loop()
