@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -170,6 +171,58 @@ def test_a_lite_member_owns_nothing_and_serves_everything() -> None:
             assert lite.status()["partitions"]["primaries"] == 0  # type: ignore[index]
 
     run(story())
+
+
+def logged(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == level]
+
+
+@pytest.mark.parametrize(
+    ("settings", "level", "words"),
+    [
+        ({}, "WARNING", "partitions lost their owners: a backup has taken over, no entry is gone"),
+        ({"maps__default__backups": 0}, "ERROR", "partitions lost: they wait for a copy to return"),
+        (
+            {"maps__default__backups": 0, "partitions__lost": "accept"},
+            "ERROR",
+            "partitions lost: begun anew, empty",
+        ),
+    ],
+)
+def test_after_a_crash_the_logs_name_who_is_gone_and_what_is_lost(
+    caplog: pytest.LogCaptureFixture, settings: dict[str, object], level: str, words: str
+) -> None:
+    async def story() -> None:
+        async with cluster(3, **settings) as members:
+            last = members[2]
+            address, name = last.member_address, last.client_address
+            owned = last.status()["partitions"]["primaries"]  # type: ignore[index]
+            await last.crash()
+            gone = f"member gone without leaving: .* name={name} address={address}"
+            for _ in range(400):
+                told = [line for line in logged(caplog, "WARNING") if re.match(gone, line)]
+                lost = [line for line in logged(caplog, level) if line.startswith(words)]
+                if len(told) == 2 and lost:
+                    break
+                await asyncio.sleep(0.02)
+            assert len(told) == 2, "by each of those who stay"
+            (line,) = lost
+            assert f"count={owned} partitions=" in line
+            for one in members:
+                await one.crash()
+
+    run(story())
+
+
+def test_nobody_is_warned_of_a_member_that_leaves(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with cluster(1) as (first,):
+            async with member(first.member_address) as second:
+                await second.wait_safe()
+            await first.wait_safe()
+
+    run(story())
+    assert logged(caplog, "WARNING") == []
 
 
 def test_a_member_that_is_not_started_says_so_and_can_be_started_then() -> None:
