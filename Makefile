@@ -8,6 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 NODE_TESTS := tests/interop/node
+JAVA_TESTS := tests/interop/java
 
 WORKERS ?= 0
 TEST_WORKERS ?= 2
@@ -15,7 +16,7 @@ ARGS ?=
 # One meaning of text everywhere.
 export PYTHONUTF8 := 1
 
-.PHONY: help demo test check sim cuts matrix bench pipeline chaos powercut pauses resize example slow lock clean java node install
+.PHONY: help demo test check sim cuts matrix bench pipeline chaos powercut pauses resize example slow lock clean java node java-client java-clients install
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,10 +24,10 @@ help: ## Show what can be made
 demo: install java ## Show the main job: Spark, four members, a crash, joins, a drain, an audit (ARGS="--rows 10000")
 	@$(BIN)/holdfast demo $(ARGS)
 
-test: install java node ## Run the test suite on two cores (ARGS="-k name"; TEST_WORKERS=0 for one after the other)
+test: install java node java-client ## Run the test suite on two cores (ARGS="-k name"; TEST_WORKERS=0 for one after the other)
 	@$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadgroup $(ARGS)
 
-check: install java node ## Style, types, layers, house rules, then all tests
+check: install java node java-client ## Style, types, layers, house rules, then all tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -64,7 +65,7 @@ resize: install ## Grow and shrink a real cluster under load, with crashes, agai
 example: install java ## A feature store: Parquet, a map, a Hazelcast client, a stream, an export (ARGS="--seconds 20")
 	@$(BIN)/python examples/feature_store.py $(ARGS)
 
-slow: install java node ## The tests that take long
+slow: install java node java-clients ## The tests that take long
 	@$(BIN)/python -m pytest -q -m "slow" $(ARGS)
 
 lock: install ## Choose the newest versions again and write the lock files
@@ -79,7 +80,7 @@ LOCK = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11
 
 clean: ## Remove what was built, measured or cached here
 	rm -rf $(VENV) build dist out .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis \
-		spark-warehouse metastore_db derby.log $(NODE_TESTS)/node_modules
+		spark-warehouse metastore_db derby.log $(NODE_TESTS)/node_modules $(JAVA_TESTS)/target
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # -- what has to be there first --------------------------------------------------------------------------------------
@@ -114,4 +115,24 @@ node:
 
 $(NODE_TESTS)/node_modules/.installed: $(NODE_TESTS)/package-lock.json
 	@cd $(NODE_TESTS) && npm ci --silent --no-audit --no-fund
+	@touch $@
+
+# The same for the Java client: Maven compiles our side and fetches the newest client, `java-clients` the older ones, too.
+java-client:
+	@$(JAVA_BUILD)
+
+java-clients:
+	@$(JAVA_BUILD)
+
+JAVA_BUILD = if ! command -v mvn >/dev/null || ! command -v javac >/dev/null; then \
+		echo "mvn or javac is not installed: the tests of the Java client will be skipped"; \
+	else $(MAKE) -s --no-print-directory $(JAVA_TESTS)/target/.$@ || \
+		echo "Maven could not build the Java client's side: its tests will be skipped"; fi
+
+$(JAVA_TESTS)/target/.java-client: $(JAVA_TESTS)/pom.xml $(wildcard $(JAVA_TESTS)/src/holdfast/interop/*.java)
+	@cd $(JAVA_TESTS) && mvn --quiet --batch-mode -Dstyle.color=never compile
+	@touch $@
+
+$(JAVA_TESTS)/target/.java-clients: $(JAVA_TESTS)/target/.java-client
+	@cd $(JAVA_TESTS) && mvn --quiet --batch-mode -Dstyle.color=never -Pversions compile
 	@touch $@

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,10 +30,11 @@ EXECUTABLE = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "
 """Modules that turn bytes into something that runs."""
 EVALUATING = {"eval", "exec", "compile", "__import__"}
 INDEX_HOSTS = re.compile(
-    r"p[y]pi\.org|py[t]honhosted\.org|registry\.np[m]js|registry\.y[a]rnpkg|proxy\.g[o]lang", re.IGNORECASE
+    r"p[y]pi\.org|py[t]honhosted\.org|registry\.np[m]js|registry\.y[a]rnpkg|proxy\.g[o]lang|repo1?\.m[a]ven",
+    re.IGNORECASE,
 )
 """Spelt so that this file does not name them either."""
-NOT_OURS = {".git", ".venv", "node_modules", "out", "build", "dist"}
+NOT_OURS = {".git", ".venv", "node_modules", "target", "out", "build", "dist"}
 
 
 def trees(paths: list[Path]) -> Iterator[tuple[Path, ast.Module]]:
@@ -347,7 +349,18 @@ def test_every_target_is_explained() -> None:
     assert declared
     assert set(declared[1].split()) == TARGETS
     explained = set(re.findall(r"^([a-z-]+):.*## ", text, re.MULTILINE))
-    assert TARGETS - explained == {"install", "java", "node"}
+    assert TARGETS - explained == {"install", "java", "node", "java-client", "java-clients"}
+
+
+def test_the_wheel_says_that_it_is_typed(tmp_path: Path) -> None:
+    """Without `py.typed` a type checker does not look at the annotations of an installed package."""
+    made = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    assert {"holdfast/py.typed", "holdfast/__main__.py"} <= set(zipfile.ZipFile(wheel).namelist())
 
 
 def test_ci_runs_the_suite() -> None:

@@ -30,6 +30,17 @@ def run(*arguments: str, environ: dict[str, str] | None = None) -> Result:
 # -- the group
 
 
+def test_the_package_can_be_run_as_a_module() -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "holdfast", "--version"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (told.returncode, told.stdout) == (0, run("--version").output)
+
+
 def test_every_command_explains_itself() -> None:
     listed = run("--help").output
     for name, command in holdfast.commands.items():
@@ -443,6 +454,26 @@ def test_status_for_scripts_has_every_member_with_its_own_words(monkeypatch: pyt
     assert told["members"][0]["status"]["entries"] == {"primary": 1500, "all": 3000}
     assert told["members"][1]["status"] is None
     assert told["members"][1]["error"] == "refused"
+
+
+def test_status_takes_an_address_as_all_commands_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, {"h:1": own("a"), "127.0.0.1:5701": own("a"), "127.0.0.1:5702": own("b")})
+    for address in (("h:1",), ("-a", "h:1"), ("--address", "h:1"), ("h:1", "-a", "h:1")):
+        assert run("status", *address).exit_code == 0, address
+    told = run("status", "h:1", "-a", "h:2")
+    assert told.exit_code == 2
+    assert "two addresses: h:1 and -a h:2" in told.output
+
+
+def test_every_command_that_asks_a_cluster_knows_a() -> None:
+    asking = [
+        command
+        for command in holdfast.commands.values()
+        if any("--address" in parameter.opts for parameter in command.params)
+    ]
+    assert {command.name for command in asking} >= {"status", "verify", "read", "audit", "load", "changes"}
+    for command in asking:
+        assert any("-a" in parameter.opts for parameter in command.params), command.name
 
 
 def test_status_of_nobody_fails_in_one_line() -> None:

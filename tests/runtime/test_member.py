@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
 import holdfast
+from holdfast.client.blocking import Client
 from holdfast.config import load
 from holdfast.core.store.operations import EntryEvent, EventKind
-from holdfast.errors import TooLarge
+from holdfast.errors import Closing, NoDataMember, NotReady, ProtocolError, Refused, TooLarge
 from holdfast.runtime.member import Member
 from holdfast.wire.values import from_stored
 
@@ -171,6 +173,107 @@ def test_a_lite_member_owns_nothing_and_serves_everything() -> None:
     run(story())
 
 
+def logged(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == level]
+
+
+@pytest.mark.parametrize(
+    ("settings", "level", "words"),
+    [
+        ({}, "WARNING", "partitions lost their owners: a backup has taken over, no entry is gone"),
+        ({"maps__default__backups": 0}, "ERROR", "partitions lost: they wait for a copy to return"),
+        (
+            {"maps__default__backups": 0, "partitions__lost": "accept"},
+            "ERROR",
+            "partitions lost: begun anew, empty",
+        ),
+    ],
+)
+def test_after_a_crash_the_logs_name_who_is_gone_and_what_is_lost(
+    caplog: pytest.LogCaptureFixture, settings: dict[str, object], level: str, words: str
+) -> None:
+    async def story() -> None:
+        async with cluster(3, **settings) as members:
+            last = members[2]
+            address, name = last.member_address, last.client_address
+            owned = last.status()["partitions"]["primaries"]  # type: ignore[index]
+            await last.crash()
+            gone = f"member gone without leaving: .* name={name} address={address}"
+            for _ in range(400):
+                told = [line for line in logged(caplog, "WARNING") if re.match(gone, line)]
+                lost = [line for line in logged(caplog, level) if line.startswith(words)]
+                if len(told) == 2 and lost:
+                    break
+                await asyncio.sleep(0.02)
+            assert len(told) == 2, "by each of those who stay"
+            (line,) = lost
+            assert f"count={owned} partitions=" in line
+            for one in members:
+                await one.crash()
+
+    run(story())
+
+
+def test_nobody_is_warned_of_a_member_that_leaves(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with cluster(1) as (first,):
+            async with member(first.member_address) as second:
+                await second.wait_safe()
+            await first.wait_safe()
+
+    run(story())
+    assert logged(caplog, "WARNING") == []
+
+
+def test_a_member_that_is_not_started_says_so_and_can_be_started_then() -> None:
+    async def story() -> None:
+        one = member()
+        flights = one.map("flights")
+        for call in (flights.put("k", "v"), flights.get("k"), flights.size(), one.wait_safe(), one.promote()):
+            with pytest.raises(NotReady, match="not started yet: await its start"):
+                await call
+        for look in (
+            one.status,
+            one.why_unsafe,
+            lambda: one.safe,
+            lambda: one.client_address,
+            lambda: one.lite,
+        ):
+            with pytest.raises(NotReady, match="not started yet"):
+                look()
+        await one.leave()  # there is nothing to leave
+        assert one.uuid
+        async with one:
+            await flights.put("k", "v")
+            assert await flights.get("k") == "v"
+            with pytest.raises(Refused, match="started before"):
+                await one.start()
+            assert await flights.size() == 1
+        with pytest.raises(Refused, match="started before"):
+            await one.start()
+
+    run(story())
+
+
+def test_lite_members_alone_say_at_once_that_nobody_holds_data() -> None:
+    async def story() -> None:
+        async with member(member__lite=True) as lite:
+            with pytest.raises(NoDataMember, match="lite members alone"):
+                await asyncio.wait_for(lite.map("m").put("k", "v"), 5)
+            with pytest.raises(NoDataMember):
+                await asyncio.wait_for(lite.map("m").get("k"), 5)
+            with pytest.raises(NoDataMember):
+                await asyncio.wait_for(lite.map("m").size(), 5)
+            async with member(lite.member_address) as data:
+                await lite.map("m").put("k", "v")
+                await data.crash()
+            with pytest.raises(NoDataMember):
+                await asyncio.wait_for(lite.map("m").get("k"), 20)
+            await lite.crash()
+
+    run(story())
+
+
 def test_copies_keep_to_different_zones() -> None:
     async def story() -> None:
         shared = {"partitions__group_by": "zone"}
@@ -214,13 +317,65 @@ def test_what_is_too_large_or_of_no_type_is_refused_and_changes_nothing() -> Non
     run(story())
 
 
+def test_whoever_takes_one_port_for_another_is_told_so(caplog: pytest.LogCaptureFixture) -> None:
+    async def heard(address: str, said: bytes) -> bytes:
+        host, _, port = address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(said)
+        answer = await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+        return answer
+
+    async def story() -> None:
+        async with cluster(1) as (first,):
+            clients, members = first.client_address, first.member_address
+            with pytest.raises(
+                ProtocolError, match=f"{members} is the port for members .* give the port for clients"
+            ):
+                await asyncio.to_thread(Client(members).status)
+            assert b"400 Bad Request" in await heard(clients, b"GET / HTTP/1.1\r\n\r\n")
+            assert "an HTTP request came to the port for clients" in caplog.text
+            await heard(clients, b"GET / HTTP/1.1\r\n\r\n")
+            assert caplog.text.count("an HTTP request came to the port for clients") == 1
+            await heard(clients, b"\x16\x03\x01\x00\xa0")
+            assert "a TLS client came to the port for clients" in caplog.text
+            await heard(members, b"GET / HTTP/1.1\r\n\r\n")
+            assert "an HTTP request came to the port for members" in caplog.text
+            await heard(members, b"CP2" + bytes(40))
+            assert "a Hazelcast client came to the port for members" in caplog.text
+
+            lost = member(clients, cluster__join_timeout_ms=6000)
+            with pytest.raises(TimeoutError, match=r"nobody greets there: .* not the port for members"):
+                await lost.start()
+
+    run(story())
+
+
+def test_a_member_whose_seed_is_something_else_says_what(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"SSH-2.0-OpenSSH_9.9\r\n")
+            await reader.read()
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        async with server:
+            host, port = server.sockets[0].getsockname()
+            with pytest.raises(
+                TimeoutError, match=f"{host}:{port}: there is an SSH server; give the port for members"
+            ):
+                await member(f"{host}:{port}", cluster__join_timeout_ms=800).start()
+
+    run(story())
+
+
 def test_a_member_with_another_secret_is_not_heard() -> None:
     async def story() -> None:
         async with cluster(1, security__member_secret="one") as (first,):
             stranger = member(
                 first.member_address, security__member_secret="two", cluster__join_timeout_ms=800
             )
-            with pytest.raises(TimeoutError):
+            with pytest.raises(Closing, match=r"security.member_secret is not the one that the members at"):
                 await stranger.start()
             assert len(first.status()["members"]) == 1  # type: ignore[arg-type]
 

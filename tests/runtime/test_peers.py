@@ -34,6 +34,9 @@ class Transport:
     def abort(self) -> None:
         self.aborted = True
 
+    def close(self) -> None:
+        self.aborted = True
+
 
 class Hearing:
     """Stands for the driver: keeps what arrives, and answers each packet with two."""

@@ -85,6 +85,10 @@ def test_a_sound_cluster_is_said_to_be() -> None:
             assert "1 partitions, 2 copies compared" in shown.stdout
             assert shown.exit_code == 0
             assert (await command(members, "verify", "--partition", "31")).exit_code == 2
+            for asked in (("verify",), ("repair", "--strategy", "primary")):
+                unknown = await command(members, *asked, "--map", "mm")
+                assert unknown.exit_code == 2
+                assert "there is no map 'mm' with entries: did you mean 'm'? there are m" in unknown.stderr
             nobody = await asyncio.to_thread(
                 CliRunner().invoke, holdfast, ["verify", "-a", f"127.0.0.1:{free_port()}"]
             )

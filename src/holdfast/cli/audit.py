@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import EXIT_FAILED, EXIT_STANDING
+from holdfast.cli.orders import EXIT_FAILED, EXIT_STANDING, address_argument
 from holdfast.cli.spark import show_progress, spark_job, spark_options
 from holdfast.errors import ConfigError
 
@@ -36,7 +36,7 @@ WIDTH = 140
 
 
 @click.command(short_help="Compare every replica with its owner, on Spark.")
-@click.argument("address", default="127.0.0.1:5701")
+@address_argument
 @click.option("--map", "maps", metavar="NAME", multiple=True, help="Only this map; all if left out.")
 @click.option("--keys", is_flag=True, help="Also find the keys that differ.")
 @click.option(

@@ -18,6 +18,7 @@ from holdfast.cli.spark import show_progress, spark_job, spark_options
     "--key", default="", metavar="COLUMN[,COLUMN]", help="The columns that identify a row (not for binary)."
 )
 @click.option(
+    "-a",
     "--address",
     default="127.0.0.1:5701",
     show_default=True,

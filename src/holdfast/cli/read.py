@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.credentials import Credentials, credentials
+from holdfast.cli.orders import address_argument
 from holdfast.cli.spark import show_progress, spark_job, spark_options
 
 CELL_MAX = 60
@@ -19,7 +20,7 @@ CELL_MAX = 60
 
 @click.command(short_help="Read a map, on Spark: into a file, or its first rows.")
 @click.argument("map_name", metavar="MAP")
-@click.argument("address", default="127.0.0.1:5701")
+@address_argument
 @click.option(
     "--to",
     "file",

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.credentials import Credentials, credentials
+from holdfast.cli.orders import address_argument
 from holdfast.client.blocking import Client
 from holdfast.errors import HoldfastError
 
@@ -233,7 +234,7 @@ def _shipped(report: Report) -> Iterator[str]:
 
 
 @click.command(short_help="Show members, partitions and safety.")
-@click.argument("address", default="127.0.0.1:5701")
+@address_argument
 @click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
 @click.option("--watch", is_flag=True, help="Show it again and again until Ctrl-C.")
 @click.option(

@@ -25,7 +25,7 @@ FORMATS = ("json", "text", "binary")
 
 @click.command(short_help="Follow the changes of a map, on Spark.")
 @click.argument("name", metavar="MAP")
-@click.option("--address", default="127.0.0.1:5701", show_default=True, help="Client doors of members.")
+@click.option("-a", "--address", default="127.0.0.1:5701", show_default=True, help="Client doors of members.")
 @click.option(
     "--to",
     nargs=2,

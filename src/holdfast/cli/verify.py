@@ -22,6 +22,7 @@ from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, address_option
 from holdfast.client.blocking import Client
 from holdfast.client.copies import Entry
 from holdfast.client.differences import Differences, find_differences, value_of
+from holdfast.client.holdings import check_maps
 from holdfast.client.repair import Outcome, Plan, Strategy, carry_out, make_plans
 from holdfast.client.verify import Finding, Report, verify
 from holdfast.core.migration.services import is_service
@@ -184,12 +185,16 @@ def _verify(client: Client, maps: tuple[str, ...], partitions: tuple[int, ...]) 
         raise ConfigError(f"partitions are 0 to {count - 1}")
     told = _Told("compared")
     chosen = sorted(set(partitions)) or None
-    return verify(
+    report = verify(
         client,
         maps=maps,
         partitions=chosen,
         progress=told.tell,
     )
+    # A name that nobody knows is no map whose copies are the same. One without entries may still have copies.
+    compared = {finding.map for finding in report.findings}
+    check_maps(client, [name for name in maps if name not in compared])
+    return report
 
 
 class _Told:

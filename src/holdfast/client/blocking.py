@@ -35,7 +35,7 @@ from holdfast.client.routing import (
 from holdfast.core.machine import Address
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import DEFAULT_TTL, READS, WHOLE, Op, Request, Value
-from holdfast.errors import NotReady, Refused, Unknown
+from holdfast.errors import NoDataMember, NotReady, Refused, Unknown
 from holdfast.wire import own
 
 PUT_ROWS_MAX = 4096
@@ -429,6 +429,7 @@ class Client:
 
     def _by_owner(self, groups: list[Group]) -> dict[str | None, list[Group]]:
         table = self._table()
+        _check_data_members(table)
         found: dict[str | None, list[Group]] = {}
         for group in groups:
             found.setdefault(table.owner(group.partition), []).append(group)
@@ -451,6 +452,7 @@ class Client:
         table = self._table()
         owner = table.owner(partition)
         if owner is None:
+            _check_data_members(table)
             raise NotReady(f"partition {partition} has no owner now")
         return self.to(owner)
 
@@ -516,3 +518,11 @@ def pages_of(connection: Connection, question: own.Scan) -> list[own.Page]:
     while pages[-1].more:
         pages.append(connection.ask(own.NextPage(connection.next_number(), number), own.Page))
     return pages
+
+
+def _check_data_members(table: Table) -> None:
+    """Raises NoDataMember when nobody can own a partition: waiting for an owner would be in vain."""
+    if not table.data_members:
+        raise NoDataMember(
+            "the cluster has lite members alone, which hold no data; start one that is not lite"
+        )

@@ -12,7 +12,7 @@ from typing import TypeVar
 from holdfast.client.routing import error_of_fault
 from holdfast.core.machine import Address
 from holdfast.errors import HoldfastError, ProtocolError, Unsupported
-from holdfast.wire import own
+from holdfast.wire import doors, own
 
 CONNECT_S_MAX = 5.0
 ANSWER_S_MIN = 5.0
@@ -146,8 +146,19 @@ class Connection:
             raise Broken(f"the connection to {self.address} broke: {failed}") from failed
 
     def _read_frame(self) -> bytearray:
-        length = own.frame_length(self._read(own.LENGTH_BYTES), self._limit)
+        first = self._read(own.LENGTH_BYTES)
+        if self._limit == HELLO_ANSWER_BYTES_MAX:
+            self._check_door(bytes(first))
+        length = own.frame_length(first, self._limit)
         return self._read(length)
+
+    def _check_door(self, first: bytes) -> None:
+        """Raises ProtocolError when whoever answers is somebody else: not every port is one for clients."""
+        there = doors.who(first)
+        if there:
+            self.close()
+            wrong = doors.MEMBERS_PORT if first == doors.MEMBER else f"that of {there}"
+            raise ProtocolError(f"{self.address} is {wrong}; give {doors.CLIENTS_PORT}")
 
     def _read(self, count: int) -> bytearray:
         buffer = bytearray(count)

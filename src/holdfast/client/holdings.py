@@ -50,7 +50,7 @@ def map_names(client: Client, *, timeout_s: float = TIMEOUT_S) -> list[str]:
     for delay in delays():
         names, silent = _names_told(client)
         if not silent:
-            return sorted(name for name in names if not name.startswith(INTERNAL) and not is_service(name))
+            return sorted(name for name in names if not _internal(name))
         if time.monotonic() + delay > deadline:
             raise NotReady(
                 f"nobody can say which maps there are: {'; '.join(silent)}. Try again when the cluster is settled"
@@ -78,6 +78,11 @@ def _names_told(client: Client) -> tuple[set[str], list[str]]:
     return names, silent
 
 
+def _internal(name: str) -> bool:
+    """Whether a map is not of clients: of the members themselves, or of a service."""
+    return name.startswith(INTERNAL) or is_service(name)
+
+
 def check_names(wanted: Iterable[str], known: Collection[str], silent: Sequence[str] = ()) -> None:
     """Whether all these maps are known. Raises ConfigError for one that is not, NotReady when nobody can say.
 
@@ -87,10 +92,10 @@ def check_names(wanted: Iterable[str], known: Collection[str], silent: Sequence[
         if name not in known:
             if silent:
                 raise NotReady(f"nobody can say whether there is a map {name!r}: {'; '.join(silent)}")
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = (
-                f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(known)) or 'none'}"
-            )
+            shown = sorted(found for found in known if not _internal(found))
+            close = difflib.get_close_matches(name, shown, n=1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            hint += f"there are {', '.join(shown) or 'none'}"
             raise ConfigError(f"there is no map {name!r} with entries: {hint}")
 
 

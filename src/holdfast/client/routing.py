@@ -188,6 +188,7 @@ _STATUSES: dict[Status, type[errors.RequestError]] = {
     Status.TOO_LARGE: errors.TooLarge,
     Status.PASSIVE: errors.Passive,
     Status.NO_ROOM: errors.NoRoom,
+    Status.NO_DATA_MEMBER: errors.NoDataMember,
 }
 
 PASSING = (errors.Moved, errors.NotReady, errors.Closing)

@@ -433,6 +433,8 @@ class Member:
         came = {uuid for uuid, _ in after - before} - {self.me}
         self.migrations.view_changed(old, new)
         self.router.passive = new is not None and not new.state.writes
+        members = new.members if new is not None and not new.missing else []
+        self.router.dataless = bool(members) and all(info.lite for info in members)
         self._restrict()
         if self.membership.state != "member":
             self._stop_serving()

@@ -14,6 +14,7 @@ from holdfast.core.replication.backlog import Backlog
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast.session import HazelcastSession
 from holdfast.server.session import OwnSession
+from holdfast.wire import doors
 
 log = logging.getLogger("holdfast")
 
@@ -70,12 +71,14 @@ class Door:
         self.leave = leave
         self.failed = failed
         self.connections: set[Connection] = set()
+        self.strangers: set[str] = set()
+        """Who has taken this port for another one, of those who are known; the log has a line for each."""
         self._unwritten: list[Connection] = []
         self.sessions: dict[bytes, Make] = {
-            b"CP2": lambda send, close: HazelcastSession(
+            doors.HAZELCAST_CLIENT: lambda send, close: HazelcastSession(
                 grid, send, close, limits=limits, client_acks=client_acks
             ),
-            b"HF1": lambda send, close: OwnSession(
+            doors.OWN_CLIENT: lambda send, close: OwnSession(
                 grid, send, close, limits=limits, request_ids=request_ids, release=__version__
             ),
         }
@@ -194,7 +197,7 @@ class Connection(asyncio.Protocol):
             return
         make = self._door.sessions.get(self._first[:PREAMBLE_BYTES])
         if make is None or self._transport is None:
-            self.close("unknown protocol: a client begins with CP2 (Hazelcast) or HF1 (Holdfast)")
+            self._turn_away()
             return
         self._session = make(self.send, self.close)
         self._receive = self._session.receive
@@ -202,6 +205,16 @@ class Connection(asyncio.Protocol):
         self._first = b""
         if rest:
             self._receive(rest)
+
+    def _turn_away(self) -> None:
+        """Whoever this is has the wrong port: say so, to him if he can hear it, and once to the log."""
+        stranger = doors.who(self._first)
+        if stranger == doors.HTTP and self._transport is not None:
+            self._transport.write(doors.NOT_HTTP)
+        if stranger and stranger not in self._door.strangers:
+            self._door.strangers.add(stranger)
+            log.warning("%s came to %s, and was turned away", stranger, doors.CLIENTS_PORT)
+        self.close("unknown protocol: a client begins with CP2 (Hazelcast) or HF1 (Holdfast)")
 
     def send(self, answer: bytes) -> None:
         """Write this soon."""

@@ -35,6 +35,7 @@ from holdfast.core.store.operations import (
 from holdfast.errors import (
     Closing,
     Moved,
+    NoDataMember,
     NoRoom,
     NotReady,
     Passive,
@@ -59,6 +60,7 @@ REFUSALS: dict[Status, type[RequestError]] = {
     Status.TOO_LARGE: TooLarge,
     Status.PASSIVE: Passive,
     Status.NO_ROOM: NoRoom,
+    Status.NO_DATA_MEMBER: NoDataMember,
 }
 
 
@@ -87,9 +89,16 @@ class Member:
             settings = load(None, os.environ, overrides)
         elif keywords:
             raise TypeError("give either settings or keywords")
-        self._node = Node(settings, services)
-        self.settings = self._node.settings
+        self._inner = Node(settings, services)
+        self.settings = self._inner.settings
         self._crashed = False
+
+    @property
+    def _node(self) -> Node:
+        """The member that was started. Raises NotReady before."""
+        if not self._inner.started:
+            self._inner.check()
+        return self._inner
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -103,15 +112,17 @@ class Member:
     async def start(self) -> None:
         """Open the doors and join the cluster; returns when this member can serve, or waits for others to come.
 
-        Before the first assignment of partitions (`cluster.initial_members`; lite members have none) requests wait.
+        Before the first assignment of partitions (`cluster.initial_members`) requests wait. While there are lite
+        members alone, who have none, requests are refused: NoDataMember.
+        A member is started once. Every call before raises NotReady.
         Raises Refused when the cluster does not take this member, ConfigError when a port is taken, TimeoutError when
         no cluster is found.
         """
-        await self._node.start()
+        await self._inner.start()
         try:
             async with asyncio.timeout(self.settings.cluster.join_timeout_ms / 1000):
                 while not (self._node.joined or self._node.waits_for_others):
-                    refusal = self._node.member.membership.refusal
+                    refusal = self._node.refusal
                     if refusal:
                         raise Closing(f"the cluster refuses this member: {refusal}")
                     await asyncio.sleep(0.02)
@@ -119,8 +130,9 @@ class Member:
             await self._node.stop()
             seeds = ", ".join(self.settings.cluster.seeds)
             wait_s = self.settings.cluster.join_timeout_ms / 1000
+            trouble = "".join(f"; {each}" for each in self._node.troubles)
             raise TimeoutError(
-                f"in no cluster after {wait_s:g} s; cluster.seeds: {seeds or 'none'}"
+                f"in no cluster after {wait_s:g} s; cluster.seeds: {seeds or 'none'}{trouble}"
             ) from None
         except BaseException:
             await self._node.stop()
@@ -130,7 +142,7 @@ class Member:
         """Drain and stop. Gives up after `partitions.drain_timeout_s`, with TimeoutError; the member then
         stops anyway. Raises InvariantBroken when an error inside the member has stopped it before.
         """
-        if self._crashed:
+        if self._crashed or not self._inner.started:
             return
         try:
             await self._node.control.leave(self.settings.partitions.drain_timeout_s)
@@ -142,7 +154,8 @@ class Member:
         no more.
         """
         self._crashed = True
-        await self._node.stop()
+        if self._inner.started:
+            await self._inner.stop()
 
     async def wait_ended(self) -> str:
         """Wait until this member has ended, and answer why: it left, the cluster was shut down, or an error inside it.
@@ -155,7 +168,7 @@ class Member:
     @property
     def uuid(self) -> str:
         """Who this member is."""
-        return self._node.member_uuid
+        return self._inner.member_uuid
 
     @property
     def client_address(self) -> str:
@@ -282,14 +295,14 @@ class Member:
 
     def map(self, name: str) -> Map:
         """The map of this name; it comes into being with its first entry."""
-        return Map(self._node, name)
+        return Map(self._inner, name)
 
     def service(self, name: str) -> ServiceHandle:
         """The service of this name, wherever in the cluster its shares are. Raises KeyError if there is none."""
-        names = [service.name for service in self._node.services]
+        names = [service.name for service in self._inner.services]
         if name not in names:
             raise KeyError(f"no service {name!r} here; there are: {', '.join(names) or 'none'}")
-        return ServiceHandle(self._node, name)
+        return ServiceHandle(self._inner, name)
 
 
 async def _ask(node: Node, request: Request) -> Value:

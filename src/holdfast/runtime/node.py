@@ -27,7 +27,7 @@ from holdfast.core.store.partition import PartitionCopy
 from holdfast.engine.driver import Driver
 from holdfast.engine.files import driver_with_files
 from holdfast.engine.journal import Journal
-from holdfast.errors import Closing, ConfigError, InvariantBroken, JournalBroken, Unknown
+from holdfast.errors import Closing, ConfigError, InvariantBroken, JournalBroken, NotReady, Refused, Unknown
 from holdfast.observe.status import status_of
 from holdfast.runtime.clients import Connection, Door
 from holdfast.runtime.control import Control
@@ -101,6 +101,8 @@ class Node:
         self.member_uuid = str(uuids.uuid4())
         self.cluster_name = settings.cluster.name
         self.partition_count = settings.partitions.count
+        self.started = False
+        """Whether it was started, however long ago: it is started once."""
         self.ended: asyncio.Event = asyncio.Event()
         self.ended_because = ""
         self.broken: BaseException | None = None
@@ -126,7 +128,9 @@ class Node:
     # -- start and stop
 
     async def start(self) -> None:
-        """Open both doors and look for the cluster. Raises ConfigError when a port is taken."""
+        """Open both doors and look for the cluster. Raises ConfigError (a port is taken), Refused the second time."""
+        if self.started:
+            raise Refused("this member was started before; make another one")
         self.loop = asyncio.get_running_loop()
         settings = self.settings
         chosen = settings.member
@@ -176,6 +180,7 @@ class Node:
             client_acks=settings.replication.backup_acks == "client",
         )
         self.member.backlog_changed = self._door.backlog_changed
+        self.started = True
         await member_server.start_serving()
         await self._client_server.start_serving()
         self.driver.start()
@@ -229,6 +234,22 @@ class Node:
         if not ready.is_set():
             raise JournalBroken(f"{directory} cannot be written: {self.broken}")
         return driver
+
+    @property
+    def refusal(self) -> str:
+        """Why no cluster will take this member as it is, in words; empty while one may."""
+        seeds = {Address(host, port) for host, port in self.settings.seed_addresses()} - {
+            self._network.address
+        }
+        if seeds and seeds <= self._network.denied_by and not self.joined:
+            here = ", ".join(sorted(map(str, seeds)))
+            return f"security.member_secret is not the one that the members at {here} have"
+        return self.member.membership.refusal
+
+    @property
+    def troubles(self) -> list[str]:
+        """Addresses of members at which somebody listens, and why there is no talking to him."""
+        return [f"{address}: {why}" for address, why in self._network.troubles.items()]
 
     def _identity(self, host: str, member_port: int, client_port: int) -> Identity:
         settings = self.settings
@@ -298,7 +319,11 @@ class Node:
             self.failed(error)
 
     def check(self) -> None:
-        """Raises InvariantBroken when an error has stopped this member, Closing when it has ended otherwise."""
+        """Raises NotReady before this member was started, InvariantBroken when an error has stopped it, Closing when it
+        has ended otherwise.
+        """
+        if not self.started:
+            raise NotReady("this member is not started yet: await its start(), or use it in an `async with`")
         if self.broken is not None:
             raise InvariantBroken(
                 f"this member has stopped, because of {self.ended_because}"

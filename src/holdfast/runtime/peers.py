@@ -22,8 +22,9 @@ from holdfast.config import Settings
 from holdfast.core.machine import Address, MemberId
 from holdfast.engine.driver import Driver
 from holdfast.errors import ProtocolError
+from holdfast.wire import doors
 
-MAGIC = b"HFM1"
+MAGIC = doors.MEMBER
 CHALLENGE_BYTES = 16
 FRAME = struct.Struct("<IB")
 """Length of what follows the length word, kind."""
@@ -122,6 +123,9 @@ class Incoming(asyncio.BufferedProtocol):
             return False
         length = int.from_bytes(self._room[start : start + LENGTH_BYTES], "little")
         if length > (FRAME_BYTES_MAX if self._greeting else GREETING_BYTES_MAX):
+            stranger = "" if self._greeting else doors.who(bytes(self._room[start : start + LENGTH_BYTES]))
+            if stranger:
+                raise ProtocolError(f"{stranger} came to {doors.MEMBERS_PORT}; clients have another one")
             raise ProtocolError(f"a frame of {length} bytes is too long")
         self._wanted += length
         if here < self._wanted:
@@ -153,6 +157,10 @@ class Incoming(asyncio.BufferedProtocol):
         greeting = msgspec.msgpack.decode(body, type=Greeting)
         expected = proof_of(self._network.secret, self._challenge, greeting.uuid)
         if not hmac.compare_digest(expected, greeting.proof):
+            if self._transport is not None:
+                self._transport.write(doors.REFUSED_SECRET)
+                self._transport.close()  # Not aborted: it is to hear why.
+                self._transport = None
             raise ProtocolError(
                 f"security.member_secret of {greeting.host}:{greeting.port} differs from this member's"
             )
@@ -214,7 +222,12 @@ class Outgoing:
                 except ConnectionRefusedError:
                     self._refusals += 1
                     self._network.refused(self.address, self._refusals)
-                except (OSError, asyncio.IncompleteReadError, TimeoutError, ProtocolError) as error:
+                except TimeoutError:
+                    silent = f"nobody greets there: a member that stands still, or not {doors.MEMBERS_PORT}"
+                    self._network.trouble(self.address, silent)
+                except ProtocolError as error:
+                    self._network.trouble(self.address, str(error))
+                except (OSError, asyncio.IncompleteReadError) as error:
                     log.debug("no connection to member %s: %s", self.address, error)
                 await asyncio.sleep(pause_s)
             self._whispers.clear()
@@ -248,6 +261,14 @@ class Outgoing:
         self._transport, self._protocol = transport, protocol
         network.connected(self.address)
 
+    def denied(self) -> None:
+        """The member there does not believe that this one is of its cluster."""
+        self._network.trouble(
+            self.address,
+            "it does not let this member in: its security.member_secret is another one",
+            final=True,
+        )
+
     def lost(self, protocol: Handshake) -> None:
         """A connection broke; if it is the present one, make another."""
         if protocol is not self._protocol:
@@ -267,7 +288,7 @@ class Outgoing:
 
 
 class Handshake(asyncio.Protocol):
-    """The listening half of an outgoing connection: the challenge, and then only its end."""
+    """The listening half of an outgoing connection: the challenge, and then only why it ends, and its end."""
 
     def __init__(self, outgoing: Outgoing) -> None:
         self._outgoing = outgoing
@@ -276,13 +297,15 @@ class Handshake(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.challenge.done():
+            if data == doors.REFUSED_SECRET:
+                self._outgoing.denied()
             return
         self._buffer += data
-        if len(self._buffer) >= len(MAGIC) + CHALLENGE_BYTES:
-            if self._buffer.startswith(MAGIC):
-                self.challenge.set_result(self._buffer[len(MAGIC) :])
-            else:
-                self.challenge.set_exception(ProtocolError("the process there is no Holdfast member"))
+        if not MAGIC.startswith(self._buffer[: len(MAGIC)]):
+            there = doors.who(self._buffer) or "no Holdfast member"
+            self.challenge.set_exception(ProtocolError(f"there is {there}; give {doors.MEMBERS_PORT}"))
+        elif len(self._buffer) >= len(MAGIC) + CHALLENGE_BYTES:
+            self.challenge.set_result(self._buffer[len(MAGIC) :])
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.challenge.done():
@@ -302,6 +325,10 @@ class Network:
         self.failed: Callable[[Exception], None]
         """Hears of errors inside the member, which stop it; what is wrong with a peer's bytes ends the connection."""
         self.incoming: set[Incoming] = set()
+        self.troubles: dict[Address, str] = {}
+        """Why there is no connection to an address at which somebody listens, in words."""
+        self.denied_by: set[Address] = set()
+        """Where this member is not let in, because of its secret."""
         self._outgoing: dict[Address, Outgoing] = {}
         self._peers: dict[MemberId, Address] = {}
         self._server: asyncio.Server | None = None
@@ -397,8 +424,18 @@ class Network:
         except Exception as error:  # noqa: BLE001  (the member stops, whatever it is)
             self.failed(error)
 
+    def trouble(self, address: Address, why: str, *, final: bool = False) -> None:
+        """Somebody listens at an address, and there is no talking to him. `final`: until a setting is changed."""
+        if self.troubles.get(address) != why:
+            log.warning("no connection to a member at %s: %s", address, why)
+        self.troubles[address] = why
+        if final:
+            self.denied_by.add(address)
+
     def connected(self, address: Address) -> None:
         """A new connection: what went into the old one may be lost."""
+        if address not in self.denied_by:
+            self.troubles.pop(address, None)
         for member, home in list(self._peers.items()):
             if home == address:
                 self._tell(partial(self.driver.reconnected, member))

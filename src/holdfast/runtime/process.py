@@ -108,7 +108,7 @@ async def _announce(node: Node) -> None:
     while not node.joined:
         await asyncio.sleep(0.05)
         waited += 0.05
-        refusal = node.member.membership.refusal
+        refusal = node.refusal
         if refusal and refusal != told:
             raise ConfigError(f"the cluster refuses this member: {refusal}")
         if node.waits_for_others and told != "waiting":
@@ -118,10 +118,12 @@ async def _announce(node: Node) -> None:
             log.info("in the cluster; %s", why or node.member.why_unsafe())
         if waited >= limit_s and not told:
             seeds = ", ".join(node.settings.cluster.seeds) or "none"
+            advice = "Start the first seed, or start one member with --bootstrap"
             log.warning(
-                "not in a cluster after %.0f s; seeds: %s. Start the first seed, or start one member with --bootstrap",
+                "not in a cluster after %.0f s; seeds: %s. %s",
                 limit_s,
                 seeds,
+                "; ".join(node.troubles) or advice,
             )
             waited = 0.0
     membership = node.member.membership

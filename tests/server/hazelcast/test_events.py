@@ -31,6 +31,7 @@ from tests.server.hazelcast.one_member import ME, OneMemberGrid, int_data, text_
 from tests.server.hazelcast.test_maps import SQL_PREDICATE, TRUE_PREDICATE
 from tests.server.hazelcast.wire import AnsweredError, Wire, data, stored
 
+from holdfast.core.placement.key import partition_of
 from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.server.hazelcast import conversation
 
@@ -65,7 +66,8 @@ def test_members_and_owners_are_pushed_first_and_at_each_change(wire: Wire, grid
     assert str(member.uuid) == ME
     assert member.attributes == {"zone": "a"}
     assert [(kind._protocol_type, address.port) for kind, address in member.address_map.items()] == [
-        (1, 5701)
+        (0, 5751),  # the door for members: Java clients refuse a member without it
+        (1, 5701),
     ]
     assert owners == ("owners", 1, {UUID(ME): list(range(7))})
 
@@ -140,6 +142,15 @@ def test_entry_listener(wire: Wire) -> None:
         (ADDED, OTHER, ONE, None, 1),
         (CLEARED, None, None, None, 1),
     ]
+
+
+def test_events_of_one_key_have_its_partition(wire: Wire, grid: OneMemberGrid) -> None:
+    """By which Java clients keep them in order: those without a partition they hand to any of five threads."""
+    wire.ask(map_add_entry_listener_codec, "m", True, 255, False)
+    change(wire)
+    told = [int.from_bytes(message.start_frame.buf[12:16], "little", signed=True) for message in wire.take()]
+    of_key, of_other = (partition_of(key, 0, grid.partition_count) for key in (KEY, OTHER))
+    assert told == [of_key, of_key, of_key, of_other, 0]
 
 
 def test_entry_listener_without_values_and_with_flags(wire: Wire) -> None:

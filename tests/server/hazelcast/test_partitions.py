@@ -97,7 +97,7 @@ def events(data: bytes) -> list[Seen]:
         length, flags, kind, correlation, partition = struct.unpack_from("<iHiqi", data)
         assert flags & UNFRAGMENTED == UNFRAGMENTED
         assert flags & IS_EVENT
-        assert partition == -1
+        assert partition == 0
         fixed, data = data[22:length], data[length:]
         state = None
         if not flags & IS_FINAL:

@@ -534,8 +534,11 @@ class Membership:
                 self._out.effects.append(OpenLink(info.uuid, info.life, Address(info.host, info.port)))
         self._last_view = view
         alive = {info.uuid for info in view.members}
-        if any(who[0] not in alive and who[0] not in view.left for who in before):
+        lost = [info for who, info in before.items() if who[0] not in alive and who[0] not in view.left]
+        if lost:
             self._evicted_at_ns = self._out.now_ns
+            if admitted:
+                self._tell_lost(lost, surely=old is not None and view.number == old.number + 1)
         self._candidates.installed(view)
         self._dead = set()
         self._sealed_since = {}
@@ -551,6 +554,21 @@ class Membership:
                 self._out.timer("part", LAST_WORDS_NS)
         else:
             self._go_into_exile(old, view)
+
+    def _tell_lost(self, lost: list[MemberInfo], *, surely: bool) -> None:
+        """Who is gone, and where he was: the first thing that somebody who is called at night wants to know.
+
+        `surely`: no view was missed here in which he may have left in order.
+        """
+        how = "without leaving: it crashed, or was cut off or stopped for too long"
+        for info in lost:
+            self._out.note(
+                f"member gone {how if surely else 'while this one was not told of views'}",
+                level="warning",
+                name=info.name,
+                address=str(admission.home(info)),
+                uuid=info.uuid,
+            )
 
     def _enter(self, old: View | None, view: View) -> None:
         self.view = view

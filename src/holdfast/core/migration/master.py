@@ -26,7 +26,7 @@ from holdfast.config import Settings
 from holdfast.core.cluster.membership import Membership
 from holdfast.core.machine import MILLISECOND, SECOND, MemberId, Outbox
 from holdfast.core.messages import Holdings, MigrationReady, MigrationRefused, MigrationRequest, View
-from holdfast.core.migration.news import Loss
+from holdfast.core.migration.news import Loss, tell_losses
 from holdfast.core.migration.parting import why_kept
 from holdfast.core.migration.returns import Returns
 from holdfast.core.migration.running import Running, Way
@@ -211,6 +211,7 @@ class Migrations:
         head = self.ledger.head
         waiting, self.lost = self.lost, set()
         promoted: list[tuple[Migration, int]] = []
+        losses: list[Loss] = []
         for partition, row in enumerate(head):
             if row.version == 0 or all(member is None or member in present for member in row.holding):
                 if row.behind:
@@ -225,44 +226,32 @@ class Migrations:
                 head[partition] = back
                 continue
             if survivor is None or (few and not self._accepts_loss()):
-                self._all_gone(partition, row, present, told=partition in waiting)
+                losses += self._all_gone(partition, row, present, told=partition in waiting)
                 continue
             head[partition] = row.changed(slots)
             if survivor:
                 promotion = Migration(partition, None, NONE, NONE, str(slots[0]), survivor, 0)
                 promoted.append((promotion, head[partition].version))
-                self._report_loss(partition, survivor)
+                losses.append(Loss(partition, survivor - 1, False, self._settings.maps_within(survivor)))
         reporter = self.ledger.reporter
+        for loss in losses:
+            reporter.lost(loss)
+        tell_losses(self._out, losses)
         if promoted:
             reporter.started(len(promoted))
             for promotion, version in promoted:
                 reporter.ended(promotion, version, well=True)
             reporter.finished()
 
-    def _report_loss(
-        self, partition: int, survivor: int, *, all_lost: bool = False, anew: bool = False
-    ) -> None:
-        """The copies before this replica index are gone; maps that have no other have lost their entries here."""
-        maps = self._settings.maps_within(survivor)
-        loss = Loss(partition, survivor - 1, all_lost, maps, anew)
-        self.ledger.reporter.lost(loss)
-        if maps:
-            self._out.note("entries lost", level="error", partition=partition, maps=maps)
-
-    def _all_gone(self, partition: int, row: Row, present: set[MemberId], *, told: bool) -> None:
+    def _all_gone(self, partition: int, row: Row, present: set[MemberId], *, told: bool) -> list[Loss]:
+        """No copy that holds every map is left: the partition waits, or begins anew. Answers what is to be told."""
         data = self._data_members(present)
         width = len(row.replicas)
         if not data or not self._accepts_loss():
             self.lost.add(partition)
-            if not told:
-                self.ledger.reporter.lost(Loss(partition, width - 1, True, []))
-                self._out.note("partition waits for a copy to return", level="error", partition=partition)
-            return
+            return [] if told else [Loss(partition, width - 1, True, [])]
         self._begin_anew(partition, row, present, epoch=row.epoch + 1)
-        self._report_loss(partition, width, all_lost=True, anew=True)
-        self._out.note(
-            "partition lost, begun anew empty", level="error", partition=partition, epoch=row.epoch + 1
-        )
+        return [Loss(partition, width - 1, True, self._settings.maps_within(width), begun_anew=True)]
 
     def _begin_anew(self, partition: int, row: Row, present: set[MemberId], *, epoch: int = 0) -> None:
         """Give the partition to one of those who are here, empty."""

@@ -21,6 +21,8 @@ from holdfast.core.placement.table import Row
 RECENT = 2000
 """News that a member can tell again to whoever was not there."""
 
+RANGES_SHOWN = 40
+
 Number = tuple[int, int]
 """Of a piece of news: the view in which it happened, and the how manieth in it."""
 NO_PROCESS: Number = (0, 0)
@@ -58,6 +60,44 @@ class Loss(msgspec.Struct, frozen=True, array_like=True):
     def concerns(self, name: str, configured: Container[str]) -> bool:
         """Whether entries of this map are gone; `configured` are the maps that have settings of their own."""
         return (name if name in configured else DEFAULT_MAP) in self.maps
+
+
+def tell_losses(out: Outbox, losses: Iterable[Loss]) -> None:
+    """Write to the log what is lost of how many partitions: a line for each thing that an operator has to do."""
+    found: dict[tuple[str, str], list[Loss]] = {}
+    for loss in losses:
+        if loss.all_lost and not loss.begun_anew:
+            what = "error", "partitions lost: they wait for a copy to return"
+        elif loss.all_lost:
+            what = "error", "partitions lost: begun anew, empty"
+        elif loss.maps:
+            what = "error", "partitions lost their owners: a backup has taken over, and entries are gone"
+        else:
+            what = "warning", "partitions lost their owners: a backup has taken over, no entry is gone"
+        found.setdefault(what, []).append(loss)
+    for (level, kind), same in found.items():
+        names = sorted({name for loss in same for name in loss.maps})
+        maps = {"maps": names} if names else {}
+        out.note(
+            kind,
+            level=level,
+            count=len(same),
+            partitions=_ranges([loss.partition for loss in same]),
+            **maps,
+        )
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Numbers in ascending order as `0-3,7`, and how many more there are."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    words = [str(first) if first == last else f"{first}-{last}" for first, last in ranges[:RANGES_SHOWN]]
+    more = f",and {len(ranges) - RANGES_SHOWN} more" if len(ranges) > RANGES_SHOWN else ""
+    return ",".join(words) + more
 
 
 class News(msgspec.Struct, frozen=True, array_like=True):

@@ -45,6 +45,11 @@ REQUEST_BYTES = 500
 """What a request takes here besides its keys and values, at about."""
 
 PASSIVE = Outcome(Status.PASSIVE, None, "the cluster is passive: entries can be read, but not changed")
+NO_DATA_MEMBER = Outcome(
+    Status.NO_DATA_MEMBER,
+    None,
+    "there are lite members alone, which hold no data; start one that is not lite",
+)
 CROWDED = Outcome(
     Status.NOT_READY,
     None,
@@ -142,6 +147,8 @@ class Router:
         self._clearings = Clearings(out, lane, self._timeout_ns, refused=self.why_refused)
         self.passive = False
         """Whether the cluster is passive: then nothing may be changed."""
+        self.dataless = False
+        """Whether there are lite members alone, and nobody is awaited: then nothing can be read or changed."""
         self.full: dict[MemberId, str] = {}
         """Members whose disk is full, by name: nothing may be written to journalled maps in their partitions."""
         self._coming = coming
@@ -155,11 +162,13 @@ class Router:
 
     @property
     def restricted(self) -> bool:
-        """Whether there are writes that must be refused."""
-        return self.passive or bool(self.full)
+        """Whether there are requests that must be refused."""
+        return self.dataless or self.passive or bool(self.full)
 
     def why_refused(self, request: Request) -> Outcome | None:
-        """The answer to a write that must not be taken now."""
+        """The answer to a request that must not be taken now."""
+        if self.dataless:
+            return NO_DATA_MEMBER
         if self.passive and _changes(request):
             return PASSIVE
         if self.full and request.op not in READS and self._settings.map(request.map).journal != "off":

@@ -114,6 +114,8 @@ class Status(IntEnum):
     """Refused: the operator has made the cluster passive; it changes nothing until it is active again."""
     NO_ROOM = 7
     """Refused: the disk of a member that would have to keep the write is full."""
+    NO_DATA_MEMBER = 8
+    """Refused: the cluster has lite members alone."""
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):

@@ -151,9 +151,13 @@ def response(kind: int, correlation: int, fixed: bytes = b"") -> bytes:
     return RESPONSE.pack(RESPONSE.size + len(fixed), UNFRAGMENTED, kind, correlation, 0) + fixed
 
 
-def event(kind: int, correlation: int, fixed: bytes) -> bytes:
-    """The first frame of an event; `correlation` is that of the request that registered the listener."""
-    return EVENT.pack(EVENT.size + len(fixed), UNFRAGMENTED | IS_EVENT, kind, correlation, -1) + fixed
+def event(kind: int, correlation: int, fixed: bytes, partition: int = 0) -> bytes:
+    """The first frame of an event; `correlation` is that of the request that registered the listener.
+
+    Java clients hand events of the same `partition` to listeners in the order in which they come, and such without one
+    (-1) in any order. So what belongs together has the same.
+    """
+    return EVENT.pack(EVENT.size + len(fixed), UNFRAGMENTED | IS_EVENT, kind, correlation, partition) + fixed
 
 
 def backup_event(kind: int, correlation: int, source: int) -> bytes:

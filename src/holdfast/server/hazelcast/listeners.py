@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
+from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import EntryEvent
 from holdfast.server.hazelcast.conversation import Conversation, Message
 from holdfast.server.hazelcast.frames import NULL, data, event, message, response, uuid
@@ -26,7 +27,7 @@ def _add(talk: Conversation, call: Call) -> None:
 
     def heard(change: EntryEvent) -> None:
         if call.flags & change.kind:
-            talk.say(entry_event(call, change))
+            talk.say(entry_event(call, change, talk.grid.partition_count))
 
     registration = talk.register(
         lambda: talk.grid.listen(call.name, key=key, local_only=call.local_only, heard=heard)
@@ -34,14 +35,14 @@ def _add(talk: Conversation, call: Call) -> None:
     talk.say(message([response(call.kind + 1, call.correlation, registration)]))
 
 
-def entry_event(call: Call, change: EntryEvent) -> bytes:
-    """The event for the client that made the registration `call`."""
+def entry_event(call: Call, change: EntryEvent, partition_count: int) -> bytes:
+    """The event for the client that made the registration `call`. It hears of the changes of one key in their order."""
     with_value = call.include_value
+    fixed = _FIXED.pack(change.kind, uuid(change.member), change.count)
+    partition = 0 if change.key is None else partition_of(change.key, change.key_hash, partition_count)
     return message(
         [
-            event(
-                call.kind + 2, call.correlation, _FIXED.pack(change.kind, uuid(change.member), change.count)
-            ),
+            event(call.kind + 2, call.correlation, fixed, partition),
             data(change.key, change.key_hash),
             data(change.value if with_value else None),
             data(change.old if with_value else None),

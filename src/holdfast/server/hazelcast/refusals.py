@@ -27,6 +27,7 @@ BAD_ARGUMENT = ErrorCode(23, "java.lang.IllegalArgumentException")
 BAD_STATE = ErrorCode(27, "java.lang.IllegalStateException")
 AGAIN = ErrorCode(46, "com.hazelcast.spi.exception.RetryableHazelcastException")
 UNSUPPORTED = ErrorCode(61, "java.lang.UnsupportedOperationException")
+NO_DATA_MEMBER = ErrorCode(67, "com.hazelcast.partition.NoDataMemberInClusterException")
 INDETERMINATE = ErrorCode(80, "com.hazelcast.core.IndeterminateOperationStateException")
 
 UNKNOWN_OUTCOME = (
@@ -39,6 +40,7 @@ _BY_STATUS = {
     Status.NOT_READY: (AGAIN, "no member can serve the partition now; the request was not applied"),
     Status.CLOSING: (AGAIN, "the member is shutting down; the request was not applied"),
     Status.PASSIVE: (BAD_STATE, "the cluster is passive; the request was not applied"),
+    Status.NO_DATA_MEMBER: (NO_DATA_MEMBER, "no data member is in the cluster; the request was not applied"),
     Status.NO_ROOM: (BAD_STATE, "a disk is full; the request was not applied"),
     Status.TOO_LARGE: (BAD_ARGUMENT, "key or value is larger than this cluster accepts"),
 }

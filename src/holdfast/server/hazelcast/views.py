@@ -24,8 +24,9 @@ ADD_CLUSTER_VIEW_LISTENER = 0x000300
 MEMBERS_VIEW = 0x000302
 PARTITIONS_VIEW = 0x000303
 
+MEMBER_DOOR = 0
 CLIENT_DOOR = 1
-"""The kind of endpoint that clients connect to."""
+"""The kinds of endpoint that a member is listed with. Java clients refuse a member whose list lacks the first."""
 
 _MEMBER = Struct("<17s?")
 _VERSION = frame(bytes((5, 6, 0)))
@@ -38,16 +39,23 @@ def address(host: str, port: int) -> list[bytes]:
 
 
 def member_list(members: list[MemberCard]) -> list[bytes]:
-    """Members, oldest first. Every address in it is that of the client door: no client needs another one."""
+    """Members, oldest first.
+
+    The address of a member is that of its client door, as Hazelcast's own members tell it. Beside it stands a map of
+    both doors: clients connect to the one for clients, and Java clients name a member by the one for members.
+    """
     frames = [BEGIN]
     for member in members:
         door = address(member.host, member.client_port)
+        member_door = address(member.host, member.member_port)
         frames += (BEGIN, frame(_MEMBER.pack(uuid(member.uuid), member.lite)), *door, BEGIN)
         for name, value in member.attributes.items():
             frames += (text(name), text(value))
         frames += (END, BEGIN, _VERSION, END)
-        frames += (BEGIN, BEGIN, frame(INT.pack(CLIENT_DOOR)), NULL, END, *door, END)
-        frames.append(END)
+        frames.append(BEGIN)
+        frames += (BEGIN, frame(INT.pack(MEMBER_DOOR)), NULL, END, *member_door)
+        frames += (BEGIN, frame(INT.pack(CLIENT_DOOR)), NULL, END, *door)
+        frames += (END, END)
     frames.append(END)
     return frames
 

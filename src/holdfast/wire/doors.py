@@ -1,0 +1,43 @@
+"""Who is at a door? What comes first on a connection tells who has taken one port for another."""
+
+from __future__ import annotations
+
+MEMBER = b"HFM1"
+"""What a member says first to whoever connects to its port for members."""
+HAZELCAST_CLIENT = b"CP2"
+OWN_CLIENT = b"HF1"
+
+REFUSED_SECRET = b"\x01"
+"""What a member says to another one, before it hangs up, whose `security.member_secret` differs from its own."""
+
+MEMBERS_PORT = "the port for members (member.member_port, 5751 by default)"
+CLIENTS_PORT = "the port for clients (member.client_port, 5701 by default)"
+
+HTTP = "an HTTP request"
+_HTTP_METHODS = (b"GET ", b"PUT ", b"POST", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"TRAC", b"PRI ")
+_KNOWN = (
+    (MEMBER, "a Holdfast member"),
+    (OWN_CLIENT, "a client of Holdfast's own protocol"),
+    (HAZELCAST_CLIENT, "a Hazelcast client"),
+    (b"HZC", "a Hazelcast member"),
+    (b"HTTP", "an HTTP server"),
+    (b"SSH-", "an SSH server"),
+    (b"\x16\x03", "a TLS client"),
+    (b"\x15\x03", "a TLS server"),
+    *((method, HTTP) for method in _HTTP_METHODS),
+)
+
+
+def who(first: bytes) -> str:
+    """Who begins like this, in words; empty when that is nobody who is known. `first`: three bytes or more."""
+    for beginning, name in _KNOWN:
+        if first.startswith(beginning[: len(first)]):
+            return name
+    return ""
+
+
+NOT_HTTP = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+    b"This is the port of a Holdfast member for its clients: it speaks no HTTP.\n"
+)
+"""The answer to whoever asks a door in HTTP."""
