@@ -9,10 +9,11 @@ value of the key, and which of the calls under way have taken effect. When a cal
 has taken effect, with this answer, remain. When none does the history is not linearizable, and that call is named.
 
 Calls of unknown outcome stay under way for ever. With many of them, or with many calls under way at a time, there would
-be exponentially many configurations. Two things keep them few. Of two configurations with the same value and the same
-answered calls, the one that has used fewer unknown calls can do all that the other can: only it is kept. And calls that
+be exponentially many configurations. Three things keep them few. Of two configurations with the same value and the same
+answered calls, the one that has used fewer unknown calls can do all that the other can: only it is kept. Calls that
 nobody can tell apart (two removals with the same answer; two writes of values that no answer names) are used in the
-order of their ends: if they can take effect in another order, they can in this one.
+order of their ends: if they can take effect in another order, they can in this one. And a call whose answer says that
+it changed nothing takes effect as soon as the value allows this answer: nothing speaks for waiting.
 """
 
 from __future__ import annotations
@@ -167,6 +168,8 @@ class _Search:
         self._most = most
         self._answered: dict[Kind, list[tuple[int, Call]]] = {}
         """Under way, and answered later: those that nobody can tell apart together, in the order of their ends."""
+        self._quiet: dict[int, Call] = {}
+        """Under way, and answered later with what says that nothing was changed."""
         self._unknown: dict[Kind, list[tuple[int, Call]]] = {}
         """Under way, and never answered: the same, in the order of their starts."""
         self._named = {call.result for call in history} | {call.expected for call in history}
@@ -197,8 +200,9 @@ class _Search:
             before = tuple(dict.fromkeys(value for value, _ in self._configurations))
             bit = bits.pop(number)
             self._end(bit)
-            alike = self._answered[self._kind(call)]
-            alike[:] = [one for one in alike if one[0] != bit]
+            if self._quiet.pop(bit, None) is None:
+                alike = self._answered[self._kind(call)]
+                alike[:] = [one for one in alike if one[0] != bit]
             free.append(bit)
             if not self._configurations:
                 return Broken(call.key, call, before)
@@ -215,6 +219,9 @@ class _Search:
         return (operation, call.expected if compares else None, None if removes else argument, None)
 
     def _begin(self, bit: int, call: Call) -> None:
+        if call.outcome is Outcome.DONE and (call.operation in READS or changed_nothing(call)):
+            self._quiet[bit] = call
+            return
         kind = self._kind(call)
         if kind[2] == UNNAMED:
             call = replace(call, argument=UNNAMED)
@@ -225,11 +232,24 @@ class _Search:
         """This call has ended: only configurations in which it has taken effect remain."""
         remain: dict[tuple[Value, int], list[int]] = {}
         seen: dict[tuple[Value, int], list[int]] = {}
-        work = deque(
-            (value, used, unknown) for (value, used), sets in self._configurations.items() for unknown in sets
-        )
-        for value, used, unknown in work:
-            _keep(seen, value, used, unknown)
+        fitting: dict[Value, int] = {}
+        """Value -> the quiet calls that it lets take effect."""
+
+        def settled(value: Value, used: int, unknown: int) -> tuple[Value, int, int]:
+            if value not in fitting:
+                fitting[value] = sum(
+                    quiet
+                    for quiet, call in self._quiet.items()
+                    if OPERATIONS[call.operation](value, call) == (value, call.result)
+                )
+            return value, used | fitting[value], unknown
+
+        begun = [
+            settled(value, used, unknown)
+            for (value, used), sets in self._configurations.items()
+            for unknown in sets
+        ]
+        work = deque(one for one in begun if _keep(seen, *one))
         while work:
             value, used, unknown = work.popleft()  # Those that use little come first.
             if used & bit:
@@ -237,7 +257,10 @@ class _Search:
                 continue
             if unknown not in seen[value, used]:
                 continue  # One that has used less has taken its place.
-            work += [after for after in self._steps(value, used, unknown) if _keep(seen, *after)]
+            for step in self._steps(value, used, unknown):
+                after = settled(*step)
+                if _keep(seen, *after):
+                    work.append(after)
             if len(seen) > self._most:
                 raise RuntimeError(
                     f"more than {self._most} configurations: too many calls under way at a time"

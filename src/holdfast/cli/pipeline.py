@@ -87,7 +87,10 @@ def powercut(rounds: int, members: int, seed: int | None, keep: Path | None) -> 
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Where make java-client has built the Java client's program; without it the Python client calls alone.",
 )
-def pauses(rounds: int, seed: int | None, java: Path | None) -> None:
+@click.option(
+    "--keep", type=click.Path(path_type=Path), help="Folder in which the clients' histories are kept."
+)
+def pauses(rounds: int, seed: int | None, java: Path | None, keep: Path | None) -> None:
     """Pause the primary of a hot key (SIGSTOP) until others have taken its place, let it go on, and judge every answer.
 
     What clients had sent to it meanwhile it answers before it knows that it was replaced. The exit status is 1 if any
@@ -95,7 +98,7 @@ def pauses(rounds: int, seed: int | None, java: Path | None) -> None:
     """
     from holdfast.demo.pauses import main
 
-    sys.exit(main(rounds, seed, java))
+    sys.exit(main(rounds, seed, java, keep))
 
 
 @click.command(short_help="Grow and shrink a cluster under load, again and again.")

@@ -162,11 +162,16 @@ def paused(member: ManagedMember) -> Iterator[None]:
 class Pauses:
     """One run, replayable in its choices (not in its timing) by its seed."""
 
-    def __init__(self, rounds: int, seed: int, console: Console, java: Path | None = None) -> None:
-        """`java`: where the Java client's program was built; without it the Python client calls alone."""
+    def __init__(
+        self, rounds: int, seed: int, console: Console, java: Path | None = None, keep: Path | None = None
+    ) -> None:
+        """`java`: where the Java client's program was built; without it the Python client calls alone. `keep`: the
+        folder for the histories of the clients; a temporary one without.
+        """
         self.rounds = rounds
         self.console = console
         self.java = java
+        self.keep = keep
         self.dice = random.Random(seed)  # noqa: S311 - which member is paused is no secret
         self.cluster = LocalCluster(3, CONFIG)
         self.verdict = Verdict()
@@ -175,7 +180,10 @@ class Pauses:
         """All rounds, and the judge after them."""
         with ExitStack() as stack:
             stack.enter_context(self.cluster)
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-pauses-")))
+            folder = self.keep or Path(
+                stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-pauses-"))
+            )
+            folder.mkdir(parents=True, exist_ok=True)
             self.cluster.wait_settled(SAFE_S)
             addresses = self.cluster.client_addresses()
             clients = [
@@ -250,7 +258,11 @@ def table(verdict: Verdict) -> Table:
 
 
 def main(
-    rounds: int = 200, seed: int | None = None, java: Path | None = None, console: Console | None = None
+    rounds: int = 200,
+    seed: int | None = None,
+    java: Path | None = None,
+    keep: Path | None = None,
+    console: Console | None = None,
 ) -> int:
     """Run the rounds and show what was found; answers 0 when every answer holds, else 1."""
     console = console or Console()
@@ -260,7 +272,7 @@ def main(
         f"{rounds} rounds of SIGSTOP, 3 members, one sync backup, {clients}, seed {seed}", highlight=False
     )
     try:
-        verdict = Pauses(rounds, seed, console, java).run()
+        verdict = Pauses(rounds, seed, console, java, keep).run()
     except HoldfastError as failure:
         console.print(f"The run failed: {failure}", style="red", highlight=False, markup=False)
         return 1

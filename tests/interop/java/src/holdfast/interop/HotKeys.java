@@ -24,7 +24,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
  * <p>{@code HotKeys run OPTIONS}: {@code --threads} threads choose operations by {@code --seed}, until {@code --seconds}
  * are over, or standard input has a line "stop". Every value is written once only. Options, with their defaults:
  * those of {@link Options#connect}, {@code --map hot}, {@code --client j}, {@code --keys 4} (named k0, k1 ...),
- * {@code --threads 4}, {@code --seconds 10}, {@code --seed 1}, {@code --pause-us 0} between two operations of a thread,
+ * {@code --threads 4}, {@code --seconds 10}, {@code --seed 1}, {@code --pause-us 0} between two operations of a thread, on average,
  * {@code --ops set,get,remove,delete,putIfAbsent,replaceIfSame,removeIfSame} (name one twice to have it twice as often;
  * {@code put} and {@code replace} are there, too).
  *
@@ -141,7 +141,7 @@ public final class HotKeys {
             }
             if (pauseUs > 0) {
                 try {
-                    Thread.sleep(pauseUs / 1000, pauseUs % 1000 * 1000);
+                    Thread.sleep(dice.nextInt(2 * pauseUs) / 1000);
                 } catch (InterruptedException stop) {
                     return;
                 }
