@@ -59,6 +59,7 @@ REFUSALS: dict[Status, type[RequestError]] = {
     Status.TOO_LARGE: TooLarge,
     Status.PASSIVE: Passive,
     Status.NO_ROOM: NoRoom,
+    Status.FAILED: Refused,
 }
 
 
