@@ -8,6 +8,7 @@
 - R-4: A request that may have been applied once already is never refused, only unknown.
 - R-5: A member that holds a backup reads it only for maps that want that, and never shows less than it has shown.
 - R-6: What waits here for others is bounded (`limits.waiting_requests`, `limits.waiting_bytes`): more is refused.
+- R-7: A read that meets an error in this member is refused. Only an error that leaves its own state in doubt stops it.
 """
 
 from __future__ import annotations
@@ -272,8 +273,16 @@ class Router:
     def _perform(self, copy: PartitionCopy, request: Request, done: Done) -> None:
         lane = self._lane
         if request.op in READS:
-            value = perform(lane, copy, request, self._out.now_ns)
-            done(Outcome(Status.OK, value, position=self._position(copy, request.map)))
+            done(
+                self._read(
+                    request,
+                    lambda: Outcome(
+                        Status.OK,
+                        perform(lane, copy, request, self._out.now_ns),
+                        position=self._position(copy, request.map),
+                    ),
+                )
+            )
             lane.seal(lambda known: None)
             return
         partition = copy.partition
@@ -288,6 +297,23 @@ class Router:
             lane.remember(copy, request.id, value, before)
         position = self._position(copy, request.map)
         lane.seal(lambda known: done(self._told(known, value, position)))
+
+    def _read(self, request: Request, read: Callable[[], Outcome]) -> Outcome:
+        """What a read answers; an error in it is an answer, too.
+
+        Nothing was changed by a read, so this member's state is not in doubt and it goes on (R-7). But a read may find
+        that an entry is over and begin to take it out: after an error in that nobody knows what is half done. As of any
+        error in a write, the member stops of it.
+        """
+        opened = self._lane.opened
+        try:
+            return read()
+        except Exception as error:
+            if self._lane.opened != opened:
+                raise
+            why = f"{type(error).__name__}: {error}"
+            self._out.note("a read failed", level="error", op=request.op.name, map=request.map, why=why)
+            return Outcome(Status.FAILED, None, why)
 
     def _told(self, known: bool, value: Value, position: tuple[int, int] = (0, 0)) -> Outcome:
         if known:
@@ -322,7 +348,10 @@ class Router:
         if not can_read(held, request):
             return None
         self._positions.see(partition, request.map, position)
-        return Outcome(Status.OK, read_backup(held, request, self._out.now_ns), position=position)
+        return self._read(
+            request,
+            lambda: Outcome(Status.OK, read_backup(held, request, self._out.now_ns), position=position),
+        )
 
     def step_down(self, partition: int, copy: PartitionCopy) -> None:
         """This member serves the partition no more; what its sessions have seen of it counts."""
@@ -381,11 +410,23 @@ class Router:
             self._clearings.begin(request, done)
             return
         copies = [copy for p in request.partitions if (copy := self._lane.in_office[p]) is not None]
+        if request.op in READS:
+            done(
+                self._read(
+                    request,
+                    lambda: Outcome(Status.OK, perform_whole(self._lane, copies, request, self._out.now_ns)),
+                ),
+                [],
+            )
+            return
         value = perform_whole(self._lane, copies, request, self._out.now_ns)
         self._lane.seal(lambda known: done(self._told(known, value), []))
 
     def _collect(self, gathering: Gathering, asked: list[int], outcome: Outcome, missed: list[int]) -> None:
         if gathering.finished:
+            return
+        if outcome.status is Status.FAILED:
+            gathering.finish(outcome)
             return
         if outcome.status is Status.OK:
             gathering.value = merge(gathering.request.op, gathering.value, outcome.value)

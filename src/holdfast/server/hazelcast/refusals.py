@@ -39,6 +39,7 @@ _BY_STATUS = {
     Status.NOT_READY: (AGAIN, "no member can serve the partition now; the request was not applied"),
     Status.CLOSING: (AGAIN, "the member is shutting down; the request was not applied"),
     Status.PASSIVE: (BAD_STATE, "the cluster is passive; the request was not applied"),
+    Status.FAILED: (BAD_STATE, "an error inside the member; nothing was changed, and its log says more"),
     Status.NO_ROOM: (BAD_STATE, "a disk is full; the request was not applied"),
     Status.TOO_LARGE: (BAD_ARGUMENT, "key or value is larger than this cluster accepts"),
 }
