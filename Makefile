@@ -15,7 +15,7 @@ ARGS ?=
 # One meaning of text everywhere.
 export PYTHONUTF8 := 1
 
-.PHONY: help demo test check sim cuts matrix bench pipeline chaos powercut resize example slow lock clean java node install
+.PHONY: help demo test check sim cuts matrix bench pipeline chaos powercut resize fuzz example slow lock clean java node install
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ powercut: install ## Kill all members of a real cluster at once under load, and 
 
 resize: install ## Grow and shrink a real cluster under load, with crashes, again and again (ROUNDS=10)
 	@$(BIN)/holdfast resize --rounds $(or $(ROUNDS),10) $(ARGS)
+
+fuzz: install ## Say whatever harms to the three doors of a real cluster, beside a client who must not notice (MESSAGES=1000000)
+	@$(BIN)/holdfast fuzz --messages $(or $(MESSAGES),1000000) $(ARGS)
 
 example: install java ## A feature store: Parquet, a map, a Hazelcast client, a stream, an export (ARGS="--seconds 20")
 	@$(BIN)/python examples/feature_store.py $(ARGS)

@@ -218,9 +218,10 @@ VARIABLE: dict[str, tuple[str, Reader]] = {
 class Layout:
     """The parameters of one kind of request."""
 
-    __slots__ = ("_fixed", "_fixed_names", "_variable")
+    __slots__ = ("_fixed", "_fixed_names", "_variable", "declaration")
 
     def __init__(self, declaration: str) -> None:
+        self.declaration = declaration
         fixed, _, variable = declaration.partition("|")
         codes = [FIXED[name] for name in fixed.split()]
         self._fixed = Struct("<" + "".join(codes))
