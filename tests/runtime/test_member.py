@@ -11,8 +11,8 @@ import pytest
 import holdfast
 from holdfast.config import load
 from holdfast.core.store.operations import EntryEvent, EventKind
-from holdfast.errors import TooLarge
-from holdfast.runtime.member import Member
+from holdfast.errors import ConfigError, TooLarge
+from holdfast.runtime.member import Member, _milliseconds
 from holdfast.wire.values import from_stored
 
 
@@ -225,3 +225,15 @@ def test_a_member_with_another_secret_is_not_heard() -> None:
             assert len(first.status()["members"]) == 1  # type: ignore[arg-type]
 
     run(story())
+
+
+@pytest.mark.parametrize("name", ["", "__objects", "__x", "x" * 257])
+def test_maps_of_the_members_are_not_for_programs(name: str) -> None:
+    with pytest.raises(ConfigError, match="is no name for a map"):
+        member().map(name)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 1e300, float("nan"), float("inf")])
+def test_a_lifetime_has_an_end_that_fits(seconds: float) -> None:
+    with pytest.raises(ValueError, match="a lifetime"):
+        _milliseconds(seconds)

@@ -1,9 +1,10 @@
 """What a hostile stranger says at the three doors, made from the layouts of the messages themselves.
 
 A *talk* is what is said on one connection. It follows from a seed and its number alone, and from who the members are:
-one that did harm can be had again. Most messages of a talk are good, so that they come deep; others have a number at
-the edge of its range, another type, a reserved name, a text that is no UTF-8, arrays in arrays, a count without what it
-counts, a frame that is cut or longer than it says.
+one that did harm can be had again. In most talks every message is one of the protocol, so that they come deep, with
+numbers at the edges of their ranges, reserved names, keys of other partitions. Others are rough: with another type, a
+text that is no UTF-8, arrays in arrays, a count without what it counts, a frame that is cut or longer than it says;
+these end their connection soon.
 
 Not said: what an operator may say (end the cluster, leave), and what only a member can know and the others must
 believe, like the next view of the right cluster. Against those who hold the secret and lie in good form nothing helps.
@@ -28,8 +29,8 @@ from holdfast.core.store.operations import WHOLE, Op, Request
 from holdfast.engine.link import HEADER
 from holdfast.errors import ProtocolError
 from holdfast.runtime.peers import FRAME, PACKET, WHISPER, proof_of
+from holdfast.server.hazelcast import authentication
 from holdfast.server.hazelcast import frames as hz
-from holdfast.server.hazelcast.authentication import AUTHENTICATE
 from holdfast.server.hazelcast.layouts import FIXED, Schema
 from holdfast.server.hazelcast.schemas import schema_entry
 from holdfast.server.hazelcast.session import MESSAGES
@@ -37,6 +38,8 @@ from holdfast.wire import own
 
 CLIENTS, OWN, MEMBERS = "Hazelcast", "own", "member"
 DOORS = (CLIENTS, CLIENTS, CLIENTS, OWN, OWN, MEMBERS)
+ROUGH = 0.4
+"""Of the talks."""
 MESSAGES_MAX = 40
 """Of one talk."""
 NUMBERS = (
@@ -158,13 +161,19 @@ def _head(short: int, long: int, count: int) -> bytes:
 class Liar:
     """Makes messages, and spoils them."""
 
-    def __init__(self, draw: random.Random, facts: Facts) -> None:
+    def __init__(self, draw: random.Random, facts: Facts, *, rough: bool) -> None:
+        """`rough`: whether it breaks the protocol, and not only what the protocol is for."""
         self.draw = draw
         self.facts = facts
+        self.rough = rough
 
     def chance(self, share: float) -> bool:
         """True in this share of cases."""
         return self.draw.random() < share
+
+    def breaks(self, share: float) -> bool:
+        """True in this share of cases, if it is a rough one."""
+        return self.rough and self.chance(share)
 
     # -- values of a type
 
@@ -211,6 +220,8 @@ class Liar:
             case inspect.StrType():
                 return self.text(field)
             case inspect.BytesType():
+                if field == "cut":
+                    return bytes(15) + bytes((self.draw.randrange(9),)) if self.chance(0.7) else b""
                 return self.blob()
             case inspect.BoolType():
                 return self.chance(0.5)
@@ -294,22 +305,24 @@ class Liar:
     def question(self) -> bytes:
         """A question in its frame."""
         kind = self.draw.choice(_questions())
+        if self.chance(0.4):
+            kind = _info(own.Execute)
         tree = self.of(kind)
-        if kind.cls is own.Execute and self.chance(0.8):
+        if kind.cls is own.Execute and self.chance(0.9):
             tree = _plain(own.Execute(self.draw.randrange(1 << 16), self.request()))
         elif kind.cls is own.PutColumns and self.chance(0.8):
             tree = _plain(self.rows())
         elif kind.cls is own.Hello and self.chance(0.5):
             tree = _plain(own.Hello(self.draw.choice(NUMBERS), own.VERSION, self.facts.cluster))
-        if self.chance(0.12):
+        if self.breaks(0.2):
             tree = self.spoil(tree)
         body = pack(tree)
-        if self.chance(0.03):
+        if self.breaks(0.05):
             body = self.bend(body)
         if _is_order(body):
             return b""
         length = len(body)
-        if self.chance(0.02):
+        if self.breaks(0.05):
             length = self.draw.choice((0, 1, length + 1, 1 << 20, 1 << 28, (1 << 32) - 1))
         return length.to_bytes(4, "little") + body
 
@@ -350,28 +363,26 @@ class Liar:
 
     def call(self, kind: int | None = None) -> bytes:
         """A request of a Hazelcast client."""
-        chosen: int = self.draw.choice(list(MESSAGES)) if kind is None else kind
+        chosen: int = self.draw.choice(_calls(self.rough)) if kind is None else kind
         correlation = self.draw.choice((self.draw.randrange(1 << 20), *NUMBERS[:-2]))
         partition = self.draw.choice(
             (-1, -1, self.draw.randrange(self.facts.partition_count), 9999, -(2**31))
         )
-        if chosen == AUTHENTICATE and self.chance(0.5):
-            return login(self.facts)
         fixed, _, variable = MESSAGES[chosen].layout.declaration.partition("|")
-        sent = self.draw.choice((chosen, chosen, chosen, chosen, self.draw.getrandbits(24)))
+        sent = self.draw.getrandbits(24) if self.chance(0.05) else chosen
         head = struct.pack("<iqi", sent, correlation, partition) + b"".join(map(self.fixed, fixed.split()))
         parts = [hz.FRAME.pack(6 + len(head), hz.UNFRAGMENTED) + head]
         for name in variable.split():
             parts += self.variable(name)
-        if self.chance(0.1):
+        if self.breaks(0.05):
             self.draw.shuffle(parts)
-        if self.chance(0.15):
+        if self.breaks(0.15):
             at = self.draw.randrange(len(parts))
             parts[at] = self.draw.choice(
                 (hz.NULL, hz.BEGIN, hz.END, hz.frame(self.blob()), self.reflag(parts[at]))
             )
         whole = hz.message(parts)
-        return self.bend(whole) if self.chance(0.1) else whole
+        return self.bend(whole) if self.breaks(0.1) else whole
 
     def reflag(self, part: bytes) -> bytes:
         """The frame with other flags, or another length."""
@@ -385,8 +396,9 @@ class Liar:
     def fixed(self, name: str) -> bytes:
         """A fixed-size parameter."""
         size = struct.calcsize("<" + FIXED[name])
-        if self.chance(0.6):
-            return bytes(size)
+        if self.chance(0.7):
+            usual = {"flags": 255, "serialization_version": 1, "ttl_ms": self.draw.choice((-1, 0, 1, 3000))}
+            return usual.get(name, self.draw.randrange(2)).to_bytes(size, "little", signed=True)
         return (self.draw.choice(NUMBERS) & (2**64 - 1)).to_bytes(8, "little").ljust(size, b"\0")[:size]
 
     def variable(self, name: str) -> list[bytes]:
@@ -409,18 +421,16 @@ class Liar:
 
     def text_frame(self, text: str) -> bytes:
         """A text, or what is none."""
-        pick = self.draw.random()
-        if pick < 0.05:
+        if self.breaks(0.05):
             return hz.frame(self.draw.choice(BROKEN))
-        return hz.NULL if pick < 0.1 else hz.frame(text.encode())
+        return hz.NULL if self.chance(0.03) else hz.frame(text.encode())
 
     def data_frame(self) -> bytes:
         """A key or value, or what is none."""
-        pick = self.draw.random()
-        if pick < 0.05:
+        if self.chance(0.03):
             return hz.NULL
-        word = self.draw.choice((bytes(4), bytes(4), self.draw.randbytes(4)))
-        return hz.frame(word + (self.key() if pick < 0.7 else self.blob()))
+        word = self.draw.randbytes(4) if self.chance(0.1) else bytes(4)
+        return hz.frame(word + (self.key() if self.chance(0.7) else self.blob()))
 
     # -- the member port
 
@@ -430,7 +440,7 @@ class Liar:
         host, port = "127.0.0.1", self.draw.choice((1, 9, 70_000, -1, 1 << 40))
         good = self.chance(0.8)
         secret = self.facts.secret if self.chance(0.9) else "guessed"
-        spoiled = Liar(random.Random(self.draw.random()), self.facts)  # noqa: S311  (a test)
+        spoiled = Liar(random.Random(self.draw.random()), self.facts, rough=True)  # noqa: S311  (a test)
         wild = self.draw.choice(HOSTS)
 
         def made(challenge: bytes) -> bytes:
@@ -447,17 +457,17 @@ class Liar:
         """A frame of a member."""
         kind = self.draw.choice(_member_messages())
         tree = self.of(kind)
-        if self.chance(0.12):
+        if self.breaks(0.2):
             tree = self.spoil(tree)
         body = pack(tree)
-        if self.chance(0.1):
+        if self.breaks(0.1):
             body = self.bend(body)
         sort = WHISPER
         if self.chance(0.4):
             sort = PACKET
             body = HEADER.pack(self.draw.getrandbits(64), self.draw.choice((0, 1, 2, 2**63)), 0) + body
         length = FRAME.size - 4 + len(body)
-        if self.chance(0.02):
+        if self.breaks(0.05):
             sort, length = (
                 self.draw.randrange(256),
                 self.draw.choice((0, 1, length + 1, 1 << 20, (1 << 32) - 1)),
@@ -496,11 +506,17 @@ def _schema_frames(liar: Liar) -> list[bytes]:
     for name, kind in schema.fields:
         found += (
             hz.BEGIN,
-            hz.frame(hz.INT.pack(kind)[: liar.draw.choice((4, 4, 4, 2))]),
+            hz.frame(hz.INT.pack(kind)[: 2 if liar.breaks(0.2) else 4]),
             liar.text_frame(name),
             hz.END,
         )
     return [*found, hz.END, hz.END]
+
+
+@cache
+def _calls(rough: bool) -> list[int]:
+    """Kinds of requests; one that logs in again, and not well, ends the connection."""
+    return [kind for kind in MESSAGES if rough or kind not in authentication.MESSAGES]
 
 
 @cache
@@ -524,7 +540,7 @@ def _info(kind: type) -> inspect.StructType:
 
 def login(facts: Facts) -> bytes:
     """What a Hazelcast client says first."""
-    head = struct.pack("<iqi", AUTHENTICATE, 1, -1) + hz.UUID.pack(False, 1, 2) + b"\x01"
+    head = struct.pack("<iqi", authentication.AUTHENTICATE, 1, -1) + hz.UUID.pack(False, 1, 2) + b"\x01"
     first = hz.FRAME.pack(6 + len(head), hz.UNFRAGMENTED) + head
     return hz.message(
         [first, hz.frame(facts.cluster.encode()), hz.NULL, hz.NULL, hz.text("PYH"), hz.text("5.5")]
@@ -534,10 +550,11 @@ def login(facts: Facts) -> bytes:
 def talk(seed: int, number: int, facts: Facts) -> Talk:
     """The talk of this number."""
     draw = random.Random(f"{seed}/{number}")  # noqa: S311  (to be had again)
-    liar = Liar(draw, facts)
+    rough = draw.random() < ROUGH
+    liar = Liar(draw, facts, rough=rough)
     door = draw.choice(DOORS)
     count = draw.randint(1, MESSAGES_MAX)
-    known = liar.chance(0.9)
+    known = not liar.breaks(0.3)
     challenged = None
     if door == CLIENTS:
         pieces = [b"CP2" + (login(facts) if known else b"")] + [liar.call() for _ in range(count)]
@@ -547,9 +564,9 @@ def talk(seed: int, number: int, facts: Facts) -> Talk:
     else:
         challenged = liar.greeting()
         pieces = [liar.message() for _ in range(count)]
-    if liar.chance(0.05):
+    if liar.breaks(0.1):
         draw.shuffle(pieces)
-    if liar.chance(0.05):
+    if liar.breaks(0.1):
         pieces[draw.randrange(len(pieces))] = draw.randbytes(draw.choice((1, 3, 30, 3000, 100_000)))
     if liar.chance(0.1):
         # Cut in the middle of something.

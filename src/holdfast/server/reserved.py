@@ -32,7 +32,8 @@ def is_reserved(name: str) -> bool:
     return name.startswith(INTERNAL)
 
 
-def _why_no_schema(key: bytes, value: bytes) -> str:
+def why_no_schema(key: bytes, value: bytes) -> str:
+    """Why this is no entry of `__schemas`; empty when it is one."""
     try:
         schema = schema_of_entry(value)
     except ValueError as broken:
@@ -61,7 +62,7 @@ def _why_no_description(key: bytes, value: bytes) -> str:
 
 
 _WRITABLE: dict[str, tuple[frozenset[Op], Callable[[bytes, bytes], str]]] = {
-    SCHEMAS_MAP: (frozenset({Op.SET}), _why_no_schema),
+    SCHEMAS_MAP: (frozenset({Op.SET}), why_no_schema),
     "__schemas.spark": (frozenset({Op.SET, Op.DELETE}), _why_no_description),
     "__streams.spark": (frozenset({Op.SET, Op.DELETE}), _why_no_description),
 }
