@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import inspect
 from tests.server.hazelcast.one_member import OneMemberGrid
 from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
 
@@ -471,6 +473,50 @@ def test_a_hash_word_is_an_int32(wire: Wire, key_hash: int) -> None:
     assert answer.kind is own.FaultKind.MALFORMED
     assert "int32" in answer.detail
     assert not wire.closed_with
+
+
+@pytest.mark.parametrize("limit", [-1, 1 << 63, (1 << 64) - 1])
+def test_the_limit_of_a_scan_is_a_count(member: MemoryMember, wire: Wire, limit: int) -> None:
+    answer = wire.ask(own.Scan, "m", owned(member)[0], limit=limit)
+    assert answer.kind is own.FaultKind.MALFORMED
+    assert not member.faults
+
+
+NUMBERS = (-(2**63), -(2**31) - 1, -2, -1, 0, 1, 2**31, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1)
+
+
+def _with_numbers(kind: inspect.Type, number: int, place: int, seen: list[int]) -> object:
+    """A value of the type whose number at this place is that one."""
+    if isinstance(kind, inspect.IntType):
+        seen.append(0)
+        return number if len(seen) == place else 0
+    if isinstance(kind, inspect.StructType):
+        inside = [_with_numbers(one.type, number, place, seen) for one in kind.fields]
+        return inside if kind.tag is None else [kind.tag, *inside]
+    if isinstance(kind, inspect.ListType):
+        return [_with_numbers(kind.item_type, number, place, seen)]
+    if isinstance(kind, inspect.TupleType):
+        return [_with_numbers(one, number, place, seen) for one in kind.item_types]
+    if isinstance(kind, inspect.UnionType):
+        some = [one for one in kind.types if not isinstance(one, inspect.NoneType)]
+        return _with_numbers(some[0], number, place, seen)
+    if isinstance(kind, inspect.EnumType):
+        return next(iter(kind.cls)).value
+    return {inspect.StrType: "m", inspect.BytesType: b"0123456789abcdef", inspect.BoolType: False}[type(kind)]
+
+
+@pytest.mark.parametrize("question", get_args(own.Question), ids=lambda kind: kind.__name__)
+def test_no_number_of_a_question_meets_an_error_inside_the_member(question: type) -> None:
+    """Each number in each question, one after the other, at all edges."""
+    kind = inspect.type_info(question)
+    for place in range(1, 12):
+        for number in NUMBERS:
+            member = MemoryCluster(2, COUNT).members[0]
+            wire = Wire.to(member, limits=LimitSettings())
+            wire.hello()
+            if question is not own.Order:  # which is for `runtime.control`
+                wire.session.receive(own.frame(_with_numbers(kind, number, place, [])))  # type: ignore[arg-type]
+                assert member.faults == [], (place, number)
 
 
 RESERVED_MAPS = ("__objects", "__schemas", "__schemas.spark", "__streams.spark", "__service:s", "__x")

@@ -5,7 +5,8 @@
 
 Three members run as processes. Threads say the talks that `demo.hostile` makes; meanwhile a process of its own sets and
 gets one key, again and again. The run fails when a member has ended, does not answer within `HANG_S`, left the cluster,
-or has taken more memory than allowed; or when the client was told something wrong. How long it waits is measured
+met an error inside it, or has taken more memory than allowed; or when the client was told something wrong. How long it
+waits is measured
 at rest first, and then during the run.
 """
 
@@ -35,6 +36,7 @@ from holdfast.demo.cluster import LocalCluster, ManagedMember
 from holdfast.demo.hostile import CLIENTS, MEMBERS, OWN, Facts, Talk, talk
 from holdfast.errors import HoldfastError
 from holdfast.runtime.peers import CHALLENGE_BYTES, MAGIC
+from holdfast.runtime.strangers import FAULTY
 from holdfast.wire.values import to_stored
 
 THREADS = 4
@@ -367,6 +369,7 @@ def fuzz(plan: Plan, log_dir: Path | None = None) -> Verdict:
             with suppress(HoldfastError, OSError):
                 for what, count in cluster.status(member).get("doors", {}).items():
                     verdict.doors[what] = verdict.doors.get(what, 0) + count
+        verdict.wrong += [what for what in verdict.doors if what.startswith((FAULTY, "a read failed"))]
     return verdict
 
 

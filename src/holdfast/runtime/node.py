@@ -33,7 +33,7 @@ from holdfast.runtime.clients import Connection, Door
 from holdfast.runtime.control import Control
 from holdfast.runtime.disk import RealDisk, uncollected
 from holdfast.runtime.peers import Incoming, Network
-from holdfast.runtime.strangers import Strangers, quoted
+from holdfast.runtime.strangers import FAULTY, Strangers, quoted
 from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.wire import own
 
@@ -507,7 +507,7 @@ class Node:
 
     def faulty(self, kind: str, error: Exception) -> None:
         self.strangers.tell(
-            f"requests that met an error inside this member: {kind}",
+            f"{FAULTY}: {kind}",
             f"an error inside this member, for which {kind} was not answered; the member goes on: %s",
             error,
             level=logging.ERROR,

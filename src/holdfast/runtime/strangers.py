@@ -14,6 +14,8 @@ from collections.abc import Callable
 LINES = 5
 """Of one kind, in one period."""
 PERIOD_S = 10.0
+FAULTY = "requests that met an error inside this member"
+"""What such errors are counted as, before the kind of the request."""
 SAID_MAX = 200
 """Characters that are shown of what somebody says."""
 

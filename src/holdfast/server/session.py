@@ -444,6 +444,9 @@ class OwnSession:
         partition = question.partition
         if not self._in_range(question.id, [partition]):
             return
+        if not 0 <= question.limit <= changes.COUNTER_MAX:
+            self._fault(question.id, own.FaultKind.MALFORMED, f"a limit is 0 (none) to {changes.COUNTER_MAX}")
+            return
         if question.fields is not None and len(question.fields) > FIELDS_MAX:
             self._fault(question.id, own.FaultKind.MALFORMED, f"at most {FIELDS_MAX} fields are cut out")
             return
