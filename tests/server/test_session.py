@@ -485,37 +485,39 @@ def test_the_limit_of_a_scan_is_a_count(member: MemoryMember, wire: Wire, limit:
 NUMBERS = (-(2**63), -(2**31) - 1, -2, -1, 0, 1, 2**31, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1)
 
 
-def _with_numbers(kind: inspect.Type, number: int, place: int, seen: list[int]) -> object:
+def _with_numbers(kind: inspect.Type, number: int, place: int, blob: bytes, seen: list[int]) -> object:
     """A value of the type whose number at this place is that one."""
     if isinstance(kind, inspect.IntType):
         seen.append(0)
         return number if len(seen) == place else 0
     if isinstance(kind, inspect.StructType):
-        inside = [_with_numbers(one.type, number, place, seen) for one in kind.fields]
+        inside = [_with_numbers(one.type, number, place, blob, seen) for one in kind.fields]
         return inside if kind.tag is None else [kind.tag, *inside]
     if isinstance(kind, inspect.ListType):
-        return [_with_numbers(kind.item_type, number, place, seen)]
+        return [_with_numbers(kind.item_type, number, place, blob, seen)]
     if isinstance(kind, inspect.TupleType):
-        return [_with_numbers(one, number, place, seen) for one in kind.item_types]
+        return [_with_numbers(one, number, place, blob, seen) for one in kind.item_types]
     if isinstance(kind, inspect.UnionType):
         some = [one for one in kind.types if not isinstance(one, inspect.NoneType)]
-        return _with_numbers(some[0], number, place, seen)
+        return _with_numbers(some[0], number, place, blob, seen)
     if isinstance(kind, inspect.EnumType):
         return next(iter(kind.cls)).value
-    return {inspect.StrType: "m", inspect.BytesType: b"0123456789abcdef", inspect.BoolType: False}[type(kind)]
+    return {inspect.StrType: "m", inspect.BytesType: blob, inspect.BoolType: False}[type(kind)]
 
 
+@pytest.mark.parametrize("blob", [b"", b"0123456789abcdef"])
 @pytest.mark.parametrize("question", get_args(own.Question), ids=lambda kind: kind.__name__)
-def test_no_number_of_a_question_meets_an_error_inside_the_member(question: type) -> None:
+def test_no_number_of_a_question_meets_an_error_inside_the_member(question: type, blob: bytes) -> None:
     """Each number in each question, one after the other, at all edges."""
     kind = inspect.type_info(question)
     for place in range(1, 12):
         for number in NUMBERS:
             member = MemoryCluster(2, COUNT).members[0]
+            member.lane.set(member.held[0], "m", keys_of(0, 1)[0], b"v", 0, 0, 0)
             wire = Wire.to(member, limits=LimitSettings())
             wire.hello()
             if question is not own.Order:  # which is for `runtime.control`
-                wire.session.receive(own.frame(_with_numbers(kind, number, place, [])))  # type: ignore[arg-type]
+                wire.session.receive(own.frame(_with_numbers(kind, number, place, blob, [])))  # type: ignore[arg-type]
                 assert member.faults == [], (place, number)
 
 
