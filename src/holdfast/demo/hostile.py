@@ -455,7 +455,7 @@ class Liar:
 
     def message(self) -> bytes:
         """A frame of a member."""
-        kind = self.draw.choice(_member_messages())
+        kind = self.draw.choice(member_messages())
         tree = self.of(kind)
         if self.breaks(0.2):
             tree = self.spoil(tree)
@@ -525,7 +525,8 @@ def _questions() -> list[inspect.StructType]:
 
 
 @cache
-def _member_messages() -> list[inspect.StructType]:
+def member_messages() -> list[inspect.StructType]:
+    """The layouts of all messages between members."""
     return [_info(kind) for kind in get_args(Message)]
 
 

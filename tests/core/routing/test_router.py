@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast.config import Settings
@@ -176,3 +178,18 @@ def test_an_error_in_a_read_that_has_begun_to_change_something_leaves_it_in_doub
     monkeypatch.setattr(router_under_test, "perform", half_done)
     with pytest.raises(ZeroDivisionError):
         desk.router.execute(READ, desk.told.append)
+
+
+@pytest.mark.parametrize("value", [5, [1, 2], [None], True, b"x"])
+def test_an_answer_that_is_none_is_asked_for_again(value: Any) -> None:
+    desk = Desk()
+    desk.router.execute(READS_OF_ALL, desk.told.append)
+    ((_, asked),) = desk.sent()
+    assert isinstance(asked, Forward)
+    desk.router.on_answer(OLD, Answer(asked.ticket, Outcome(Status.OK, value), []))
+    assert desk.told == []
+    desk.tick()
+    ((_, again),) = desk.sent()
+    assert isinstance(again, Forward)
+    desk.router.on_answer(OLD, Answer(again.ticket, Outcome(Status.OK, [b"k", b"v"]), []))
+    assert [outcome.value for outcome in desk.told] == [[b"k", b"v"]]

@@ -26,6 +26,7 @@ from holdfast.core.placement.table import Row
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.perform import (
     FROM_BACKUPS,
+    answers,
     can_read,
     merge,
     perform,
@@ -512,7 +513,11 @@ class Router:
         gathered = self._gathered.pop(answer.ticket, None)
         if gathered is not None:
             _, gathering, share = gathered
-            self._collect(gathering, share, answer.outcome, answer.missed)
+            outcome = answer.outcome
+            if outcome.status is Status.OK and not answers(gathering.request.op, outcome.value):
+                # Whoever it was, it is asked again.
+                outcome = Outcome(Status.MOVED, None, f"member {sender} has answered what is no answer")
+            self._collect(gathering, share, outcome, answer.missed)
 
     @property
     def leftovers(self) -> dict[str, int]:
