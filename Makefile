@@ -16,7 +16,7 @@ ARGS ?=
 # One meaning of text everywhere.
 export PYTHONUTF8 := 1
 
-.PHONY: help demo test check sim cuts matrix bench pipeline chaos powercut pauses resize example slow lock clean java node java-client java-clients install
+.PHONY: help demo test check sim cuts matrix bench pipeline chaos powercut pauses resize fuzz example slow lock clean java node java-client java-clients install
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ pauses: install java-client ## Pause the primaries of hot keys under load, and j
 
 resize: install ## Grow and shrink a real cluster under load, with crashes, again and again (ROUNDS=10)
 	@$(BIN)/holdfast resize --rounds $(or $(ROUNDS),10) $(ARGS)
+
+fuzz: install ## Say whatever harms to the three doors of a real cluster, beside a client who must not notice (MESSAGES=1000000)
+	@$(BIN)/holdfast fuzz --messages $(or $(MESSAGES),1000000) $(ARGS)
 
 example: install java ## A feature store: Parquet, a map, a Hazelcast client, a stream, an export (ARGS="--seconds 20")
 	@$(BIN)/python examples/feature_store.py $(ARGS)

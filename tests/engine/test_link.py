@@ -46,7 +46,7 @@ def exchange(seed: int, count: int, loss: float, twice: float) -> tuple[Got, Got
             sent += 1
         for item in [item for item in wire if item[0] <= now]:
             wire.remove(item)
-            got[id(item[1])] += item[1].receive(item[2], now)
+            got[id(item[1])] += item[1].receive(item[2], now, bytes)
         for link, other in ((here, there), (there, here)):
             for packet in link.due(now):
                 put(other, packet)
@@ -66,10 +66,10 @@ def test_every_payload_arrives_once_and_in_order(seed: int, count: int, loss: fl
 
 def test_an_acknowledgement_waits_for_a_packet_to_ride_on_but_not_for_ever() -> None:
     here, there = pair()
-    there.receive(here.send(b"x", 0), 0)
+    there.receive(here.send(b"x", 0), 0, bytes)
     assert there.due(ACKNOWLEDGE_NS - 1) == []
     (packet,) = there.due(ACKNOWLEDGE_NS)
-    here.receive(packet, ACKNOWLEDGE_NS)
+    here.receive(packet, ACKNOWLEDGE_NS, bytes)
     assert not here.open
 
 
@@ -91,7 +91,7 @@ def arriving(without: str, *order: int) -> list[bytes]:
     """What is handed on when the first, second and third packet arrive in this order."""
     here, there = pair(without)
     packets = [here.send(payload, 0) for payload in (b"one", b"two", b"three")]
-    return [payload for number in order for payload in there.receive(packets[number - 1], 0)]
+    return [payload for number in order for payload in there.receive(packets[number - 1], 0, bytes)]
 
 
 def test_a_packet_that_comes_twice_is_handed_on_once() -> None:
@@ -111,7 +111,7 @@ def of_an_earlier_life(without: str) -> tuple[list[bytes], int]:
     _, there = pair(without)
     late = earlier.send(b"late", 0)
     there.send(b"new", 0)
-    return there.receive(late, 0), there.unacknowledged
+    return there.receive(late, 0, bytes), there.unacknowledged
 
 
 def test_a_packet_counts_only_between_the_two_lives_it_was_sent_between() -> None:

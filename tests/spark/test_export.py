@@ -262,7 +262,7 @@ def test_of_two_tasks_at_the_same_moment_without_hard_links_nobody_is_believed(
 
 def test_maps_are_found_by_name(cluster: MemoryCluster, client: Client) -> None:
     load(client, "flights", 10)
-    load(client, "__schemas.spark", 10)
+    client.set("__schemas.spark", to_stored("flights"), to_stored({"columns": []}))
     assert map_names(client) == ["flights"]
     assert _names(client, ["flights", "flights"], 5) == ["flights"]
     with pytest.raises(ConfigError, match="did you mean 'flights'"):

@@ -16,6 +16,8 @@ from holdfast.client.blocking import Client
 from holdfast.client.verify import diverged
 from holdfast.demo.cluster import LocalCluster
 from holdfast.errors import ConfigError
+from holdfast.server.hazelcast.layouts import Schema
+from holdfast.server.hazelcast.schemas import schema_entry
 from holdfast.wire.values import from_stored, to_stored
 
 pytest.importorskip("pyspark")
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+SCHEMA = schema_entry(Schema("Flight", [("id", 7)]))
 CONFIG = """
 [cluster]
 heartbeat_ms = 200
@@ -64,7 +67,7 @@ def test_a_grid_is_exported_and_restored_under_another_name(
     write(cluster, frame, "flights")
     with Client(cluster.addresses()) as client:
         client.put_columns("a/b", [to_stored("k")], [to_stored(b"\x00\xff")], ttl_ms=0)
-        client.put_columns("__schemas", [to_stored(77)], [to_stored(b"a schema")], ttl_ms=0)
+        client.put_columns("__schemas", [SCHEMA[0]], [SCHEMA[1]], ttl_ms=0)
     shown: list[Progress] = []
     done = export(spark, cluster.addresses(), tmp_path / "e", decoded=True, progress=shown.append)
     assert [(each.name, each.rows) for each in done.manifest.maps] == [("a/b", 1), ("flights", 2000)]
@@ -83,7 +86,7 @@ def test_a_grid_is_exported_and_restored_under_another_name(
         assert (back.sound, back.rows, back.rows_again) == (True, 2000, 0)
         read = spark.read.format("holdfast").options(address=other.addresses()).load("monday")
         assert read.exceptAll(frame).count() == 0
-        assert there.get("__schemas", to_stored(77)) == to_stored(b"a schema")
+        assert there.get("__schemas", SCHEMA[0]) == SCHEMA[1]
         assert there.size("a/b") == 0
         with pytest.raises(ConfigError, match="the map 'monday' has 2,000 entries"):
             restore(spark, tmp_path / "e", other.addresses(), rename={"flights": "monday"})

@@ -1,4 +1,4 @@
-"""`holdfast demo`, `chaos`, `powercut`, `pauses`, `resize`: jobs around a cluster.
+"""`holdfast demo`, `chaos`, `powercut`, `pauses`, `resize`, `fuzz`: jobs around a cluster.
 
 What they need is imported when asked for.
 """
@@ -151,3 +151,49 @@ def resize(
         seed=seed,
     )
     sys.exit(main(plan, as_json=as_json, logs=logs))
+
+
+@click.command(short_help="Say whatever harms to the doors of a cluster.")
+@click.option(
+    "--messages", default=1_000_000, show_default=True, type=click.IntRange(1), help="How many, at about."
+)
+@click.option("--seed", type=int, help="What is said; random if left out.")
+@click.option("--only", type=click.IntRange(0), metavar="NUMBER", help="Only this talk of the seed.")
+@click.option(
+    "--rate", default=0.0, type=click.FloatRange(0), help="Messages a second at most.  [default: no limit]"
+)
+@click.option(
+    "--megabytes",
+    default=1024,
+    show_default=True,
+    type=click.IntRange(1),
+    help="What a member may take above what it takes at rest.",
+)
+@click.option(
+    "--secret/--no-secret",
+    default=True,
+    show_default=True,
+    help="Whether members have a secret; strangers know it.",
+)
+@click.option("--logs", type=click.Path(path_type=Path), help="Folder for the members' logs.")
+def fuzz(
+    messages: int,
+    seed: int | None,
+    only: int | None,
+    rate: float,
+    megabytes: int,
+    logs: Path | None,
+    *,
+    secret: bool,
+) -> None:
+    """Say to the three doors of a real cluster what hostile strangers might, made from the layouts of the messages,
+    while a client sets and gets a key.
+
+    The exit status is 1 if a member ends, hangs or takes too much memory, or if the client is told something wrong or
+    waits more than 5 times as long as at rest.
+    """
+    from holdfast.demo.fuzz import Plan, main
+
+    seed = random.randrange(1_000_000) if seed is None else seed  # noqa: S311 - what is said is no secret
+    plan = Plan(messages, seed, only, rate, megabytes, secret=secret)
+    sys.exit(main(plan, logs))

@@ -178,6 +178,7 @@ _FAULTS: dict[own.FaultKind, type[errors.HoldfastError]] = {
     own.FaultKind.UNKNOWN: errors.Unknown,
     own.FaultKind.PASSIVE: errors.Passive,
     own.FaultKind.NO_ROOM: errors.NoRoom,
+    own.FaultKind.FAILED: errors.Refused,
 }
 
 _STATUSES: dict[Status, type[errors.RequestError]] = {
@@ -189,6 +190,7 @@ _STATUSES: dict[Status, type[errors.RequestError]] = {
     Status.PASSIVE: errors.Passive,
     Status.NO_ROOM: errors.NoRoom,
     Status.NO_DATA_MEMBER: errors.NoDataMember,
+    Status.FAILED: errors.Refused,
 }
 
 PASSING = (errors.Moved, errors.NotReady, errors.Closing)

@@ -34,9 +34,11 @@ from holdfast.core.machine import (
     Whisper,
 )
 from holdfast.core.member import Member
+from holdfast.core.messages import Message
 from holdfast.core.store.operations import Done, Request
 from holdfast.engine.doors import World, Writer
 from holdfast.engine.link import ACKNOWLEDGE_NS, RESEND_NS, Link, road_between
+from holdfast.errors import InvariantBroken, ProtocolError
 from holdfast.wire.codec import decode, encode
 
 EARLY_BYTES_MAX = 16 * 1024 * 1024
@@ -51,7 +53,7 @@ class Driver:
     def __init__(self, member: Member, world: World) -> None:
         self.member = member
         self.world = world
-        self.links: dict[MemberId, Link] = {}
+        self.links: dict[MemberId, Link[Message]] = {}
         self._early: deque[tuple[int, MemberId, bytes]] = deque()
         """Packets that came on no road that is known here, with the time at which they came."""
         self._early_bytes = 0
@@ -80,7 +82,10 @@ class Driver:
             self._run()
 
     def packet(self, sender: MemberId, packet: bytes | memoryview) -> None:
-        """A packet came from a member; it counts only on the link between the present lives of both."""
+        """A packet came from a member; it counts only on the link between the present lives of both.
+
+        Raises ProtocolError when it cannot be read, and then nothing has happened: who sends it may send it again.
+        """
         link = self.links.get(sender)
         if self.stopped:
             return
@@ -94,9 +99,13 @@ class Driver:
         else:
             self._arm_links()
 
-    def _receive(self, sender: MemberId, link: Link, packet: bytes | memoryview) -> None:
-        for payload in link.receive(packet, self.world.now_ns()):
-            self._inbox.append(Received(sender, decode(payload)))
+    def _receive(self, sender: MemberId, link: Link[Message], packet: bytes | memoryview) -> None:
+        for message in link.receive(packet, self.world.now_ns(), self._read):
+            self._inbox.append(Received(sender, message))
+
+    def _read(self, payload: bytes | memoryview) -> Message:
+        """The message in these bytes. Raises ProtocolError, and then nothing has happened."""
+        return decode(payload, self.member.settings.partitions.count)
 
     def _keep(self, sender: MemberId, packet: bytes) -> None:
         """Keep a packet for a road that may be opened in a moment: the sender may have heard of the next view first.
@@ -113,7 +122,7 @@ class Driver:
     def _open(self, to: MemberId, life: int, address: Address) -> None:
         """Open a link, and take what has come on it already; what else came of this member is of no use any more."""
         me = (self.member.me, self.member.membership.info.life)
-        link = self.links[to] = Link(road_between(me, (to, life)), self.member.rules)
+        link = self.links[to] = Link[Message](road_between(me, (to, life)), self.member.rules)
         self.world.open(to, address)
         early, self._early = self._early, deque()
         self._early_bytes = 0
@@ -122,12 +131,18 @@ class Driver:
                 self._early.append((came_ns, sender, packet))
                 self._early_bytes += len(packet)
             elif link.carries(packet):
-                self._receive(sender, link, packet)
+                try:
+                    self._receive(sender, link, packet)
+                except ProtocolError as broken:
+                    # The connection on which it came is not known any more.
+                    self.world.note(
+                        Note("a packet was dropped", {"sender": sender, "why": str(broken)}, "warning")
+                    )
         self._arm_links()
 
     def whispered(self, address: Address, data: bytes | memoryview) -> None:
-        """A message came without a link."""
-        self.handle(Heard(address, decode(data)))
+        """A message came without a link. Raises ProtocolError when it cannot be read."""
+        self.handle(Heard(address, self._read(data)))
 
     def reconnected(self, member: MemberId) -> None:
         """The network has a new connection to a member: what was on the old one may be lost."""
@@ -231,6 +246,9 @@ class Driver:
             while self._inbox and not self.stopped:
                 event = self._inbox.popleft()
                 self._carry_out(self.member.handle(event, self.world.now_ns()))
+        except ProtocolError as broken:
+            # Bytes were read before: this is no peer's fault, and must not pass for one.
+            raise InvariantBroken(f"an event was handled as if it were bytes: {broken}") from broken
         finally:
             self._busy = False
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 import mmh3
 
@@ -24,6 +26,8 @@ AHEAD_PACKETS = 1024
 """Packets that came too early and are kept; beyond these they are dropped, and will be sent again."""
 ACKNOWLEDGE_BYTES = 256 * 1024
 
+Read = TypeVar("Read")
+"""What a payload is made into when it comes."""
 Life = tuple[MemberId, int]
 """A member in one of its lives."""
 
@@ -34,7 +38,7 @@ def road_between(here: Life, there: Life) -> int:
     return int(mmh3.hash64(ends, signed=False)[0])
 
 
-class Link:
+class Link(Generic[Read]):
     """One direction's numbers and the other's acknowledgements."""
 
     __slots__ = (
@@ -63,7 +67,7 @@ class Link:
         self._sent = 0
         self._unsure: deque[tuple[int, bytes]] = deque()
         self._received = 0
-        self._ahead: dict[int, bytes] = {}
+        self._ahead: dict[int, Read] = {}
         self._owed = False
         self._owed_bytes = 0
         self._owed_since_ns = 0
@@ -88,16 +92,29 @@ class Link:
         """Whether the packet is of this road: between these lives of both ends. One without header is not."""
         return not self._lives or packet[:8] == self._road.to_bytes(8, "little")
 
-    def receive(self, packet: bytes | memoryview, now_ns: int) -> list[bytes | memoryview]:
-        """The payloads that can be handed on now, in order; views of a packet that is one.
+    def receive(
+        self, packet: bytes | memoryview, now_ns: int, read: Callable[[bytes | memoryview], Read]
+    ) -> list[Read]:
+        """What `read` makes of the payloads that can be handed on now, in order. It is given a view of a packet that is
+        one, and keeps nothing of it.
 
-        Raises ProtocolError on a packet without header.
+        Raises ProtocolError on a packet without header, or that acknowledges what was never sent; and what `read`
+        raises. Then the packet has not come: it is not acknowledged, and what comes in its place counts.
         """
         if len(packet) < HEADER.size:
             raise ProtocolError(f"a packet of {len(packet)} bytes has no header")
         road, number, acknowledged = HEADER.unpack_from(packet)
         if road != self._road and self._lives:
             return []
+        if acknowledged > self._sent and self._lives:
+            raise ProtocolError(f"packet {acknowledged} is acknowledged, and {self._sent} were sent")
+        again = number <= self._received
+        early = number > self._received + 1
+        if early and (len(self._ahead) >= AHEAD_PACKETS or number in self._ahead):
+            wanted = False
+        else:
+            wanted = number > 0 and not (again and self._once)
+        ready = [read(packet[HEADER.size :])] if wanted else []
         while self._unsure and self._unsure[0][0] <= acknowledged:
             self._unsure.popleft()
             self._resend_at_ns = now_ns + RESEND_NS
@@ -109,21 +126,17 @@ class Link:
         if not self._owed:
             self._owed, self._owed_since_ns = True, now_ns
         self._owed_bytes += len(packet)
-        payload = packet[HEADER.size :]
-        if number <= self._received:
-            return [] if self._once else [payload]
-        if number > self._received + 1:
-            if len(self._ahead) >= AHEAD_PACKETS or number in self._ahead:
-                return []
-            self._ahead[number] = bytes(payload)
-            return [] if self._ordered else [payload]
+        if again or not ready:
+            return ready
+        if early:
+            self._ahead[number] = ready[0]
+            return [] if self._ordered else ready
         self._received = number
-        ready = [payload]
         while self._received + 1 in self._ahead:
             self._received += 1
-            early = self._ahead.pop(self._received)
+            kept = self._ahead.pop(self._received)
             if self._ordered:
-                ready.append(early)
+                ready.append(kept)
         return ready
 
     def due(self, now_ns: int) -> list[bytes]:

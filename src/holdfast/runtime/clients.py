@@ -11,6 +11,7 @@ from holdfast import __version__
 from holdfast.config import LimitSettings
 from holdfast.core.machine import MILLISECOND
 from holdfast.core.replication.backlog import Backlog
+from holdfast.runtime.strangers import Strangers, quoted
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast.session import HazelcastSession
 from holdfast.server.session import OwnSession
@@ -58,12 +59,15 @@ class Door:
         backlog: Backlog | None = None,
         request_ids: int = 0,
         client_acks: bool = False,
+        strangers: Strangers | None = None,
     ) -> None:
-        """`failed` hears of errors that are ours: whatever a client sends raises none. `backlog`: what is kept for
-        backups; while that is too much, clients are not read. `request_ids`: how many requests a partition remembers.
-        `client_acks`: clients that can may wait for backups themselves.
+        """`failed` hears of errors that leave the member's own state in doubt: whatever a client sends causes none.
+        `backlog`: what is kept for backups; while that is too much, clients are not read. `request_ids`: how many
+        requests a partition remembers. `client_acks`: clients that can may wait for backups themselves. `strangers`
+        hears of what happens at the door.
         """
         self.limits = limits
+        self.strangers = strangers or Strangers()
         self.backlog = backlog or Backlog(limits)
         self._held: list[Connection] = []
         """Connections that are not read because of the backlog."""
@@ -71,8 +75,6 @@ class Door:
         self.leave = leave
         self.failed = failed
         self.connections: set[Connection] = set()
-        self.strangers: set[str] = set()
-        """Who has taken this port for another one, of those who are known; the log has a line for each."""
         self._unwritten: list[Connection] = []
         self.sessions: dict[bytes, Make] = {
             doors.HAZELCAST_CLIENT: lambda send, close: HazelcastSession(
@@ -160,7 +162,11 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         limits = self._door.limits
         if len(self._door.connections) >= limits.connections:
-            log.warning("client refused: limits.connections = %d are open", limits.connections)
+            self._door.strangers.tell(
+                "clients refused, because too many are connected",
+                "client refused: limits.connections = %s are open",
+                limits.connections,
+            )
             transport.abort()
             return
         self._door.connections.add(self)
@@ -211,9 +217,10 @@ class Connection(asyncio.Protocol):
         stranger = doors.who(self._first)
         if stranger == doors.HTTP and self._transport is not None:
             self._transport.write(doors.NOT_HTTP)
-        if stranger and stranger not in self._door.strangers:
-            self._door.strangers.add(stranger)
-            log.warning("%s came to %s, and was turned away", stranger, doors.CLIENTS_PORT)
+        if stranger:
+            self._door.strangers.tell(
+                "wrong doors", "%s came to %s, and was turned away", stranger, doors.CLIENTS_PORT
+            )
         self.close("unknown protocol: a client begins with CP2 (Hazelcast) or HF1 (Holdfast)")
 
     def send(self, answer: bytes) -> None:
@@ -257,7 +264,8 @@ class Connection(asyncio.Protocol):
         """End this connection, after what was sent is written."""
         if not self._why:
             self._why = why
-            log.debug("client connection closed: %s", why)
+            self._door.strangers.counts["client connections closed by this member"] += 1
+            log.debug("client connection closed: %s", quoted(why))
         if self._transport is not None:
             self.write()
             self._transport.close()

@@ -15,7 +15,7 @@ from typing import Self, TypeVar
 
 import msgspec
 
-from holdfast.config import Settings, load
+from holdfast.config import INTERNAL, Settings, load
 from holdfast.core.cluster.state import ClusterState
 from holdfast.core.machine import MemberId
 from holdfast.core.migration.news import Kind, Loss, News
@@ -23,6 +23,8 @@ from holdfast.core.migration.services import Service
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import (
     DEFAULT_TTL,
+    LIFETIME_MS_MAX,
+    MAP_NAME_MAX,
     READS,
     WHOLE,
     EntryEvent,
@@ -34,6 +36,7 @@ from holdfast.core.store.operations import (
 )
 from holdfast.errors import (
     Closing,
+    ConfigError,
     Moved,
     NoDataMember,
     NoRoom,
@@ -61,11 +64,17 @@ REFUSALS: dict[Status, type[RequestError]] = {
     Status.PASSIVE: Passive,
     Status.NO_ROOM: NoRoom,
     Status.NO_DATA_MEMBER: NoDataMember,
+    Status.FAILED: Refused,
 }
 
 
 def _milliseconds(seconds: float | None) -> int:
-    return DEFAULT_TTL if seconds is None else max(1, round(seconds * 1000)) if seconds else 0
+    """Raises ValueError for what is no time to live."""
+    if seconds is None:
+        return DEFAULT_TTL
+    if not 0 <= seconds <= LIFETIME_MS_MAX / 1000:
+        raise ValueError(f"a lifetime of {seconds} s: it is 0 (for ever) to {LIFETIME_MS_MAX // 1000}")
+    return max(1, round(seconds * 1000)) if seconds else 0
 
 
 class Member:
@@ -294,7 +303,14 @@ class Member:
         return self._node.on_news(lambda news: told(news.loss) if news.loss is not None else None)
 
     def map(self, name: str) -> Map:
-        """The map of this name; it comes into being with its first entry."""
+        """The map of this name; it comes into being with its first entry. Raises ConfigError for a name that no map can
+        have, or that is Holdfast's own.
+        """
+        if not 1 <= len(name) <= MAP_NAME_MAX or name.startswith(INTERNAL):
+            raise ConfigError(
+                f"{name!r} is no name for a map: 1 to {MAP_NAME_MAX} characters, and not {INTERNAL!r} first, which is "
+                "for Holdfast's own"
+            )
         return Map(self._inner, name)
 
     def service(self, name: str) -> ServiceHandle:

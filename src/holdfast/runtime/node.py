@@ -33,12 +33,17 @@ from holdfast.runtime.clients import Connection, Door
 from holdfast.runtime.control import Control
 from holdfast.runtime.disk import RealDisk, uncollected
 from holdfast.runtime.peers import Incoming, Network
+from holdfast.runtime.strangers import FAULTY, Strangers, quoted
 from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.wire import own
 
 log = logging.getLogger("holdfast")
 
 PORTS_TRIED = 100
+NOTED_MAX = 2000
+"""Characters of one field of a note in the log: others have a say in many."""
+KNOCKS = frozenset({"message out of place", "a packet was dropped", "join refused", "a read failed"})
+"""Notes that others can cause as often as they like."""
 TELL_S = 0.02
 """Clients are told of changes of members and owners at most this often. They decode the whole table each time, and who
 goes by an old one for so long is forwarded."""
@@ -109,6 +114,7 @@ class Node:
         """The error inside the member that has stopped it, if any."""
         self.calls: set[asyncio.Future[Outcome]] = set()
         """Requests of the in-process API that wait for their answer."""
+        self.strangers = Strangers()
         self.control: Control
         self._stopping: asyncio.Task[None] | None = None
         self.driver: Driver
@@ -134,7 +140,7 @@ class Node:
         self.loop = asyncio.get_running_loop()
         settings = self.settings
         chosen = settings.member
-        network = self._network = Network(settings, self.member_uuid, Address(chosen.host, 0))
+        network = self._network = Network(settings, self.member_uuid, Address(chosen.host, 0), self.strangers)
         member_server, member_port = await _listen(
             lambda: Incoming(network),
             chosen.host,
@@ -178,6 +184,7 @@ class Node:
             backlog=self.lane.backlog,
             request_ids=settings.replication.request_ids,
             client_acks=settings.replication.backup_acks == "client",
+            strangers=self.strangers,
         )
         self.member.backlog_changed = self._door.backlog_changed
         self.started = True
@@ -358,8 +365,12 @@ class Node:
         """The real world leaves them as they are."""
 
     def note(self, note: Note) -> None:
-        fields = " ".join(f"{key}={value}" for key, value in note.fields.items())
-        log.log(logging.getLevelNamesMapping()[note.level.upper()], "%s %s", note.kind, fields)
+        fields = " ".join(f"{key}={quoted(value, NOTED_MAX)}" for key, value in note.fields.items())
+        level = logging.getLevelNamesMapping()[note.level.upper()]
+        if note.kind in KNOCKS:
+            self.strangers.tell(note.kind, f"{note.kind} %s", fields, level=level)
+        else:
+            log.log(level, "%s %s", note.kind, fields)
 
     def stopped(self, why: str) -> None:
         self.ended_because = why
@@ -519,12 +530,24 @@ class Node:
     def on_news(self, heard: Callable[[News], None]) -> Callable[[], bool]:
         return self.member.ledger.chronicle.listen(heard)
 
+    def faulty(self, kind: str, error: Exception) -> None:
+        self.strangers.tell(
+            f"{FAULTY}: {kind}",
+            f"an error inside this member, for which {kind} was not answered; the member goes on: %s",
+            error,
+            level=logging.ERROR,
+            error=error,
+        )
+
+    def knocked(self, kind: str, line: str, *said: object) -> None:
+        self.strangers.tell(kind, line, *said)
+
     def status(self) -> dict[str, object]:
         files: dict[str, object] | None = None
         if self._journal is not None:
             files = {"directory": str(Path(self.settings.persistence.directory).absolute())}
             files |= self._journal.figures()
-        return status_of(self.member, files)
+        return status_of(self.member, files) | {"doors": dict(sorted(self.strangers.counts.items()))}
 
     @property
     def joined(self) -> bool:

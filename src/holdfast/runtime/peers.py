@@ -22,7 +22,9 @@ from holdfast.config import Settings
 from holdfast.core.machine import Address, MemberId
 from holdfast.engine.driver import Driver
 from holdfast.errors import ProtocolError
+from holdfast.runtime.strangers import Strangers
 from holdfast.wire import doors
+from holdfast.wire.bounds import why_no_address, why_no_uuid
 
 MAGIC = doors.MEMBER
 CHALLENGE_BYTES = 16
@@ -55,6 +57,9 @@ class Greeting(msgspec.Struct, frozen=True, array_like=True):
     host: str
     port: int
     proof: bytes
+
+
+_greetings = msgspec.msgpack.Decoder(Greeting)
 
 
 def proof_of(secret: str, challenge: bytes, uuid: str) -> bytes:
@@ -109,8 +114,10 @@ class Incoming(asyncio.BufferedProtocol):
             while self._frame():
                 pass
             self._make_room()
-        except (ProtocolError, msgspec.DecodeError) as error:
-            log.warning("connection of a member closed: %s", error)
+        except Exception as error:  # noqa: BLE001  (whatever bytes can do ends their connection, and nothing else)
+            self._network.strangers.tell(
+                "member connections closed for what they said", "connection of a member closed: %s", error
+            )
             self.close()
         finally:
             self._network.send_gathered()
@@ -138,6 +145,8 @@ class Incoming(asyncio.BufferedProtocol):
             raise ProtocolError(f"a frame of {length} bytes is too short")
         else:
             _, kind = FRAME.unpack_from(frame)
+            if kind not in (PACKET, WHISPER):
+                raise ProtocolError(f"there are no frames of kind {kind}")
             self._network.arrived(self._greeting, kind, frame[FRAME.size :])
         return True
 
@@ -154,7 +163,10 @@ class Incoming(asyncio.BufferedProtocol):
         self._start, self._end = 0, here
 
     def _greet(self, body: memoryview) -> None:
-        greeting = msgspec.msgpack.decode(body, type=Greeting)
+        greeting = _greetings.decode(body)
+        why = why_no_uuid(greeting.uuid) or why_no_address(greeting.host, greeting.port)
+        if why:
+            raise ProtocolError(f"a greeting of nobody: {why}")
         expected = proof_of(self._network.secret, self._challenge, greeting.uuid)
         if not hmac.compare_digest(expected, greeting.proof):
             if self._transport is not None:
@@ -227,10 +239,17 @@ class Outgoing:
                     self._network.trouble(self.address, silent)
                 except ProtocolError as error:
                     self._network.trouble(self.address, str(error))
-                except (OSError, asyncio.IncompleteReadError) as error:
-                    log.debug("no connection to member %s: %s", self.address, error)
+                except Exception as error:  # noqa: BLE001  (also what a resolver says of a host that none can be)
+                    self._network.strangers.tell(
+                        "no connection to a member",
+                        "no connection to member %s: %s",
+                        self.address,
+                        error,
+                        level=logging.DEBUG,
+                    )
                 await asyncio.sleep(pause_s)
             self._whispers.clear()
+            self._network.given_up(self)
         finally:
             self._task = None
 
@@ -317,8 +336,11 @@ class Handshake(asyncio.Protocol):
 class Network:
     """Everything that this member sends to other members and hears from them."""
 
-    def __init__(self, settings: Settings, uuid: str, address: Address) -> None:
+    def __init__(
+        self, settings: Settings, uuid: str, address: Address, strangers: Strangers | None = None
+    ) -> None:
         self.secret = settings.security.member_secret
+        self.strangers = strangers or Strangers()
         self.uuid = uuid
         self.address = address
         self.driver: Driver
@@ -408,7 +430,7 @@ class Network:
         return any(home == address for home in self._peers.values())
 
     def arrived(self, greeting: Greeting, kind: int, body: bytes | memoryview) -> None:
-        """A frame: a packet of a link, or a whisper."""
+        """A frame: a packet of a link, or a whisper. Raises ProtocolError when it cannot be read."""
         if not self._running:
             return
         if kind == WHISPER:
@@ -419,15 +441,17 @@ class Network:
     def _tell(self, deed: Callable[[], None]) -> None:
         try:
             deed()
-        except (ProtocolError, msgspec.DecodeError):
-            raise
+        except ProtocolError:
+            raise  # The bytes could not be read; nothing has happened.
         except Exception as error:  # noqa: BLE001  (the member stops, whatever it is)
             self.failed(error)
 
     def trouble(self, address: Address, why: str, *, final: bool = False) -> None:
         """Somebody listens at an address, and there is no talking to him. `final`: until a setting is changed."""
         if self.troubles.get(address) != why:
-            log.warning("no connection to a member at %s: %s", address, why)
+            self.strangers.tell(
+                "no connection to a member", "no connection to a member at %s: %s", address, why
+            )
         self.troubles[address] = why
         if final:
             self.denied_by.add(address)
@@ -439,6 +463,12 @@ class Network:
         for member, home in list(self._peers.items()):
             if home == address:
                 self._tell(partial(self.driver.reconnected, member))
+
+    def given_up(self, outgoing: Outgoing) -> None:
+        """Nobody could be reached there. Where no member lives that is forgotten: strangers may name any address."""
+        address = outgoing.address
+        if not self.needed(address) and self._outgoing.get(address) is outgoing:
+            del self._outgoing[address]
 
     def refused(self, address: Address, times: int) -> None:
         """Nothing listens there."""

@@ -211,6 +211,16 @@ class Grid(Protocol):
     def on_news(self, heard: Callable[[News], None]) -> Callable[[], bool]:
         """Call `heard` with news of partitions from now on; answers the function that ends it."""
 
+    def faulty(self, kind: str, error: Exception) -> None:
+        """An error inside this member that one request, or what was to be told to one client, has caused: count it, and
+        say so in the log. The member's own state is not in doubt.
+        """
+
+    def knocked(self, kind: str, line: str, *said: object) -> None:
+        """Count something that a client did, and tell it in the log unless there was enough of its kind; `said` is the
+        client's.
+        """
+
     def status(self) -> dict[str, object]:
         """What this member knows of itself and the cluster, as plain data (see observe.status)."""
 

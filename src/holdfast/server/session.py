@@ -15,13 +15,21 @@ from holdfast.core.cluster.state import ClusterState
 from holdfast.core.machine import MemberId
 from holdfast.core.migration.news import News
 from holdfast.core.placement.key import partition_of
-from holdfast.core.replication.requests import ID_BYTES_MAX
 from holdfast.core.store.digest import RangeDigests
-from holdfast.core.store.operations import DEFAULT_TTL, WHOLE, Op, Outcome, Request
+from holdfast.core.store.operations import (
+    DEFAULT_TTL,
+    LIFETIME_MS_MAX,
+    WHOLE,
+    Op,
+    Outcome,
+    Request,
+    why_malformed,
+)
 from holdfast.core.store.partition import MapPartition, PartitionCopy
-from holdfast.errors import ProtocolError, TooLarge
+from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
 from holdfast.server import changes, cuts
 from holdfast.server.grid import Grid
+from holdfast.server.reserved import why_no_request, why_no_rows
 from holdfast.server.scanning import FIELDS_MAX, Scanned
 from holdfast.server.storing import Stored
 from holdfast.wire import own
@@ -31,8 +39,6 @@ WAITING_MAX = 1024
 
 DIGEST_ENTRIES_MAX = 10_000
 """An answer to `AskDigests` ends with the partition that reaches so many entries: some 10 ms of work."""
-
-LIFETIME_MS_MAX = 2**53
 
 
 class OwnSession:
@@ -63,6 +69,9 @@ class OwnSession:
         self._gone = False
         self._waiting = 0
         self._scan: Scanned | None = None
+        self._acts = False
+        """Whether the question that is being answered has reached the member's own machinery, or the data lane: see
+        `_meet`."""
         self._watching: own.Watch | None = None
         self._end_watch: Callable[[], object] = _nothing
 
@@ -71,13 +80,66 @@ class OwnSession:
         if self._gone:
             return
         self._frames.feed(data)
+        while self._go_on():
+            pass
+
+    def _go_on(self) -> bool:
+        """Answer the questions that are here. Whether there may be more, behind one that was stepped over."""
         try:
             while (body := self._frames.take()) is not None:
-                self._answer(own.read_question(body))
+                question = own.read_question(body)
+                try:
+                    self._answer(question)
+                except (ProtocolError, TooLarge) as broken:
+                    if self._acts:
+                        raise InvariantBroken(f"{type(question).__name__}: {broken}") from broken
+                    raise
+                except Exception as error:  # noqa: BLE001  (see `_meet`)
+                    self._meet(question, error)
         except TooLarge as large:
-            self._end(own.FaultKind.TOO_LARGE, str(large))
+            refused, self._frames.refused = self._frames.refused, None
+            if refused is None:
+                self._end(own.FaultKind.TOO_LARGE, str(large))
+                return False
+            self._fault(refused, own.FaultKind.TOO_LARGE, f"{large} (limits.frame_bytes)")
+            self._grid.knocked(
+                "requests refused, because they were too large",
+                "a question of a client was refused: %s",
+                large,
+            )
+            return True
         except ProtocolError as broken:
             self._end(own.FaultKind.MALFORMED, str(broken))
+        return False
+
+    def _meet(self, question: own.Question, error: Exception) -> None:
+        """An error in this member, for which a question is not answered.
+
+        The rule: while a question is read and checked, and while its answer is made, nothing of the member changes. So
+        it is answered with the error, which the log tells with the kind of question, and the member goes on. From the
+        moment when the question is handed to what holds the entries or decides for the cluster (`_acts`), its state is
+        in doubt: a copy may have changed without the record that its backups need. Then the error goes on up, and the
+        member stops.
+        """
+        if self._acts:
+            raise error
+        kind = type(question).__name__
+        self._grid.faulty(kind, error)
+        self._fault(question.id, own.FaultKind.FAILED, f"{kind}: {type(error).__name__}: {error}")
+
+    def _telling(self, kind: str, tell: Callable[..., None], number: int) -> Callable[..., None]:
+        """`tell`, which makes the answer to this question when the member calls back: an error in that is answered
+        instead, for the member is in the middle of a step of its own.
+        """
+
+        def told(*words: object) -> None:
+            try:
+                tell(*words)
+            except Exception as error:  # noqa: BLE001  (whatever it is)
+                self._grid.faulty(kind, error)
+                self._fault(number, own.FaultKind.UNKNOWN, f"the answer to {kind} could not be made: {error}")
+
+        return told
 
     def closed(self) -> None:
         """The connection is gone; answers that come later are dropped."""
@@ -99,6 +161,7 @@ class OwnSession:
     # -- the door
 
     def _answer(self, question: own.Question) -> None:
+        self._acts = False
         if isinstance(question, own.Hello):
             self._hello(question)
             return
@@ -152,6 +215,7 @@ class OwnSession:
             return
         self._admitted = True
         self._frames.limit = self._limits.frame_bytes
+        self._frames.skips = True
         self._say(
             own.HelloOk(
                 hello.id,
@@ -254,7 +318,8 @@ class OwnSession:
             self._waiting -= 1
             self._say(answer)
 
-        changes.ask(self._grid.changes, question, say)
+        self._acts = True
+        changes.ask(self._grid.changes, question, self._telling("AskChanges", say, question.id))
 
     # -- what an operator wants, and hears
 
@@ -276,7 +341,8 @@ class OwnSession:
             self._waiting -= 1
             self._say(own.Ordered(order.id, fate, why))
 
-        self._grid.order(order, done)
+        self._acts = True
+        self._grid.order(order, self._telling("Order", done, order.id))
 
     def _watch(self, watch: own.Watch) -> None:
         last = self._grid.last_news
@@ -290,7 +356,7 @@ class OwnSession:
             self._say(own.Heard(watch.id, news, news[-1].number if news else last, complete))
             return
         self._watching = watch
-        self._end_watch = self._grid.on_news(self._heard)
+        self._end_watch = self._grid.on_news(self._telling("Watch", self._heard, watch.id))
 
     def _heard(self, news: News) -> None:
         watch = self._watching
@@ -320,35 +386,28 @@ class OwnSession:
             self._waiting -= 1
             self._say(own.Executed(question.id, outcome))
 
-        self._grid.execute(request, done)
+        self._acts = True
+        self._grid.execute(request, self._telling("Execute", done, question.id))
 
     def _why_refused(self, request: Request) -> tuple[own.FaultKind, str] | None:
         count = self._grid.partition_count
         malformed = own.FaultKind.MALFORMED
-        for lifetime_ms in (request.ttl_ms, request.max_idle_ms):
-            refused = _why_malformed(request.map, lifetime_ms)
-            if refused is not None:
-                return malformed, refused
-        if not request.partitions or not all(0 <= partition < count for partition in request.partitions):
-            return malformed, f"partitions are 0 to {count - 1}"
-        if len(request.id) > ID_BYTES_MAX:
-            return malformed, f"the id of a request has at most {ID_BYTES_MAX} bytes"
+        refused = _why_malformed(request.map, DEFAULT_TTL) or why_malformed(request, count)
+        if refused:
+            return malformed, refused
         keys: list[bytes] = []
         values = [request.value, request.expected]
         if request.op is Op.PUT_ALL:
-            if len(request.items) % 2:
-                return malformed, "PUT_ALL takes pairs"
             keys, values = request.items[::2], request.items[1::2]
         elif request.op is Op.GET_ALL:
             keys = request.items
         elif request.op not in WHOLE:
             keys = [request.key]
-        if keys and len(request.partitions) != 1:
-            return malformed, "keys of one partition at a time"
         for key in keys:
             if partition_of(key, request.key_hash, count) != request.partitions[0]:
                 return malformed, f"a key does not belong to partition {request.partitions[0]}"
-        return self._why_too_large(keys, values)
+        reserved = why_no_request(request)
+        return (own.FaultKind.DENIED, reserved) if reserved else self._why_too_large(keys, values)
 
     def _why_too_large(self, keys: list[bytes], values: list[bytes]) -> tuple[own.FaultKind, str] | None:
         key_max, value_max = self._limits.key_bytes, self._limits.value_bytes
@@ -367,6 +426,7 @@ class OwnSession:
         elif not self._in_range(question.id, question.partitions):
             return
         elif isinstance(question, own.HoldCut):
+            self._acts = True
             self._say(cuts.hold(self._grid, question))
         elif self._may_wait(question.id):
 
@@ -374,7 +434,8 @@ class OwnSession:
                 self._waiting -= 1
                 self._say(answer)
 
-            cuts.make(self._grid, question, say)
+            self._acts = True
+            cuts.make(self._grid, question, self._telling("Cut", say, question.id))
 
     # -- columns
 
@@ -382,6 +443,9 @@ class OwnSession:
         self._scan = None
         partition = question.partition
         if not self._in_range(question.id, [partition]):
+            return
+        if not 0 <= question.limit <= changes.COUNTER_MAX:
+            self._fault(question.id, own.FaultKind.MALFORMED, f"a limit is 0 (none) to {changes.COUNTER_MAX}")
             return
         if question.fields is not None and len(question.fields) > FIELDS_MAX:
             self._fault(question.id, own.FaultKind.MALFORMED, f"at most {FIELDS_MAX} fields are cut out")
@@ -431,6 +495,9 @@ class OwnSession:
             return
         rows = Stored.read(put, self._grid.partition_count)
         wrong = rows.why_wrong(LIFETIME_MS_MAX) or self._why_too_large(rows.keys, rows.values)
+        reserved = why_no_rows(put, zip(rows.keys, rows.values, strict=True))
+        if reserved:
+            wrong = (own.FaultKind.DENIED, reserved)
         if wrong is not None:
             self._fault(put.id, *wrong)
             return
@@ -440,7 +507,8 @@ class OwnSession:
             self._waiting -= 1
             self._say(answer)
 
-        rows.store(self._grid, say)
+        self._acts = True
+        rows.store(self._grid, self._telling("PutColumns", say, put.id))
 
     # -- answering
 

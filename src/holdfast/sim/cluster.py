@@ -99,7 +99,7 @@ class Cluster:
             self.settings.shared(),
             () if bootstrap else tuple(self.addresses),
             bootstrap,
-            f"cluster-{born}",
+            f"c-{born:04d}",
         )
         process.driver, when_ready = driver_of(process, identity, self.settings, self.rules, self.services())
         member = process.driver.member

@@ -28,6 +28,8 @@ class FaultKind(IntEnum):
     """The operator has made the cluster passive: nothing may be changed."""
     NO_ROOM = 10
     """A disk that would have to keep the write is full."""
+    FAILED = 12
+    """An error inside the member, which has changed nothing and goes on; its log says more."""
 
 
 class Fault(msgspec.Struct, frozen=True, array_like=True, tag=64):

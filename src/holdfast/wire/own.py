@@ -14,6 +14,7 @@ import struct
 
 import msgspec
 
+from holdfast.core.store.operations import MAP_NAME_MAX
 from holdfast.errors import ProtocolError, TooLarge
 from holdfast.wire.answers import (
     NOBODY,
@@ -141,9 +142,6 @@ PAGE_BYTES_MAX = 4 << 20
 NEWS_MAX = 500
 """News in one answer to a `Watch`; the next question brings the next ones."""
 
-MAP_NAME_MAX = 256
-"""Characters of a map's name; it has one at least."""
-
 CUT_MARKS_MAX = 256
 """Maps times partitions of one question for a cut, if it is of several partitions: some ms of work."""
 CUT_MAPS_MAX = 1024
@@ -213,31 +211,37 @@ def frame_length(head: bytes | bytearray, limit: int) -> int:
 
 
 def read_question(body: bytes) -> Question:
-    """The question in a frame. Raises ProtocolError."""
+    """The question in a frame. Raises ProtocolError, whatever is wrong with the bytes."""
     try:
         return _questions.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as broken:
+    except Exception as broken:  # noqa: BLE001  (whatever bytes can do)
         raise ProtocolError(f"not a question of this protocol: {broken}") from None
 
 
 def read_answer(body: bytes | bytearray) -> Answer:
-    """The answer in a frame. Raises ProtocolError."""
+    """The answer in a frame. Raises ProtocolError, whatever is wrong with the bytes."""
     try:
         return _answers.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as broken:
+    except Exception as broken:  # noqa: BLE001  (whatever bytes can do)
         raise ProtocolError(f"not an answer of this protocol: {broken}") from None
 
 
 class Frames:
     """Puts the frames of a connection together again from the pieces in which they arrive."""
 
-    __slots__ = ("_held", "_need", "limit")
+    __slots__ = ("_held", "_need", "_skip", "limit", "refused", "skips")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         """The largest frame, in bytes; may be raised at any time."""
+        self.skips = False
+        """Whether a frame above the limit is stepped over, so that the connection can go on; may be set at any time."""
+        self.refused: int | None = None
+        """After `TooLarge`: the number of the question that is stepped over; None: it cannot go on."""
         self._held = bytearray()
         self._need = LENGTH_BYTES
+        self._skip = 0
+        """Bytes that are still to come of a frame that is too large."""
 
     def feed(self, data: bytes) -> None:
         """Take what has arrived."""
@@ -246,7 +250,14 @@ class Frames:
     def take(self) -> bytes | None:
         """The next whole frame without its length, or None until more has arrived. Raises TooLarge."""
         held = self._held
+        if self._skip:
+            gone = min(self._skip, len(held))
+            del held[:gone]
+            self._skip -= gone
         if len(held) < self._need:
+            return None
+        if self.skips and _LENGTH.unpack_from(held)[0] > self.limit:
+            self._step_over()
             return None
         end = LENGTH_BYTES + frame_length(held, self.limit)
         if len(held) < end:
@@ -256,3 +267,35 @@ class Frames:
         del held[:end]
         self._need = LENGTH_BYTES
         return body
+
+    def _step_over(self) -> None:
+        """Begin to step over a frame that is too large, when it is known which question it is: raises TooLarge."""
+        length: int = _LENGTH.unpack_from(self._held)[0]
+        self._need = LENGTH_BYTES + NUMBER_BYTES_MAX
+        if len(self._held) < self._need:
+            return
+        self.refused = _number_of(bytes(self._held[LENGTH_BYTES : self._need]))
+        self._need = LENGTH_BYTES
+        if self.refused is not None:
+            self._skip = LENGTH_BYTES + length
+        raise TooLarge(f"a frame of {length} bytes; the most is {self.limit}")
+
+
+NUMBER_BYTES_MAX = 15
+"""So far into a question at most its number ends: header of an array, tag, and an integer."""
+_WIDTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
+"""Bytes of an integer, by the byte that begins it; those above 0xCF are signed."""
+
+
+def _number_of(head: bytes) -> int | None:
+    """The number of the question that begins so; None when none begins so."""
+    at = 1 if head[0] & 0xF0 == 0x90 else {0xDC: 3, 0xDD: 5}.get(head[0], 0)
+    if not at or head[at] > 0x7F:
+        return None
+    first = head[at + 1]
+    if first <= 0x7F:
+        return first
+    width = _WIDTHS.get(first, 0)
+    if not width:
+        return first - 0x100 if first >= 0xE0 else None
+    return int.from_bytes(head[at + 2 : at + 2 + width], "big", signed=first >= 0xD0)

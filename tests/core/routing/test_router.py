@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from holdfast.config import Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import SECOND, MemberId, Outbox, Send
 from holdfast.core.messages import Answer, Forward
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.lane import Lane
+from holdfast.core.routing import router as router_under_test
 from holdfast.core.routing.router import RETRY_NS, Router
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import Op, Outcome, Request, Status
+from holdfast.core.store.partition import PartitionCopy
 
 ME, OLD, NEW, ASKER = MemberId("me"), MemberId("old"), MemberId("new"), MemberId("asker")
 READ = Request(Op.GET, "m", [0], b"k")
@@ -23,7 +29,7 @@ class Desk:
         self.out = Outbox()
         self.rows = [Row(1, (OLD,))]
         self.coming = False
-        lane = Lane(ME, Settings(), self.out, Rules(), Log(self.out, on=False))
+        self.lane = lane = Lane(ME, Settings(), self.out, Rules(), Log(self.out, on=False))
         lane.attach(self.rows)
         self.router = Router(
             ME,
@@ -99,3 +105,91 @@ def test_a_request_that_nobody_takes_is_refused_in_time() -> None:
             break
     assert [outcome.status for outcome in desk.told] == [Status.NOT_READY]
     assert desk.out.now_ns <= 60 * SECOND + RETRY_NS
+
+
+# -- R-7: errors in this member
+
+
+def serving() -> Desk:
+    desk = Desk()
+    desk.rows[0] = Row(1, (ME,))
+    copy = PartitionCopy(0, 0)
+    desk.lane.serving[0] = desk.lane.in_office[0] = copy
+    desk.lane.set(copy, "m", b"k", b"v", 0, 0, 0)
+    desk.lane.seal(lambda known: None)
+    return desk
+
+
+def broken(*_: object) -> None:
+    raise ZeroDivisionError("a fault of ours")
+
+
+READS_OF_ALL = Request(Op.ENTRIES, "m", [0])
+
+
+@pytest.mark.parametrize(("request_", "fault"), [(READ, "perform"), (READS_OF_ALL, "perform_whole")])
+def test_an_error_in_a_read_is_an_answer(
+    monkeypatch: pytest.MonkeyPatch, request_: Request, fault: str
+) -> None:
+    desk = serving()
+    monkeypatch.setattr(router_under_test, fault, broken)
+    desk.router.execute(request_, desk.told.append)
+    assert [outcome.status for outcome in desk.told] == [Status.FAILED]
+    assert "a fault of ours" in desk.told[0].detail
+    desk.router.on_forward(ASKER, Forward(7, request_))
+    ((_, message),) = desk.sent()
+    assert isinstance(message, Answer)
+    assert message.outcome.status is Status.FAILED
+    monkeypatch.undo()
+    desk.router.execute(request_, desk.told.append)
+    assert desk.told[1].status is Status.OK
+    assert not desk.router.leftovers["forwarded requests"]
+
+
+def test_an_error_of_another_member_is_an_answer_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    desk.router.execute(READS_OF_ALL, desk.told.append)
+    ((_, asked),) = desk.sent()
+    assert isinstance(asked, Forward)
+    desk.router.on_answer(OLD, Answer(asked.ticket, Outcome(Status.FAILED, None, "theirs"), []))
+    assert [outcome.detail for outcome in desk.told] == ["theirs"]
+
+
+def test_an_error_in_a_write_leaves_the_state_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = serving()
+    monkeypatch.setattr(router_under_test, "perform", broken)
+    with pytest.raises(ZeroDivisionError):
+        desk.router.execute(Request(Op.SET, "m", [0], b"k", b"w"), desk.told.append)
+
+
+def test_an_error_in_a_read_that_has_begun_to_change_something_leaves_it_in_doubt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A read may find that an entry is over, and take it out."""
+    desk = serving()
+
+    def half_done(lane: Lane, copy: PartitionCopy, *_: object) -> None:
+        lane.remove(copy, "m", b"k")
+        broken()
+
+    copy = desk.lane.in_office[0]
+    assert copy is not None
+    copy.maps["m"].recorded = True
+    monkeypatch.setattr(router_under_test, "perform", half_done)
+    with pytest.raises(ZeroDivisionError):
+        desk.router.execute(READ, desk.told.append)
+
+
+@pytest.mark.parametrize("value", [5, [1, 2], [None], True, b"x"])
+def test_an_answer_that_is_none_is_asked_for_again(value: Any) -> None:
+    desk = Desk()
+    desk.router.execute(READS_OF_ALL, desk.told.append)
+    ((_, asked),) = desk.sent()
+    assert isinstance(asked, Forward)
+    desk.router.on_answer(OLD, Answer(asked.ticket, Outcome(Status.OK, value), []))
+    assert desk.told == []
+    desk.tick()
+    ((_, again),) = desk.sent()
+    assert isinstance(again, Forward)
+    desk.router.on_answer(OLD, Answer(again.ticket, Outcome(Status.OK, [b"k", b"v"]), []))
+    assert [outcome.value for outcome in desk.told] == [[b"k", b"v"]]

@@ -148,6 +148,15 @@ class OneMemberGrid:
         self.complete = True
         self.news_listeners: list[Callable[[News], None]] = []
         self.orders: list[tuple[own.Order, Callable[[own.Fate, str], None]]] = []
+        self.faults: list[tuple[str, Exception]] = []
+        """Errors inside the member that requests have caused."""
+        self.knocks: list[str] = []
+
+    def faulty(self, kind: str, error: Exception) -> None:
+        self.faults.append((kind, error))
+
+    def knocked(self, kind: str, line: str, *said: object) -> None:
+        self.knocks.append(line % said)
 
     def tell_news(self, news: News) -> None:
         """This has happened to a partition."""

@@ -8,7 +8,10 @@ from types import ModuleType
 import pytest
 from hazelcast.protocol.codec import (
     client_authentication_custom_codec,
+    client_fetch_schema_codec,
+    client_get_distributed_objects_codec,
     client_ping_codec,
+    map_add_entry_listener_codec,
     map_clear_codec,
     map_contains_key_codec,
     map_delete_codec,
@@ -26,7 +29,9 @@ from holdfast.config import LimitSettings
 from holdfast.core.machine import MILLISECOND, SECOND
 from holdfast.core.store.operations import Op, Outcome, Status
 from holdfast.server.grid import ClusterCard
-from holdfast.server.hazelcast import conversation
+from holdfast.server.hazelcast import conversation, listeners
+from holdfast.server.hazelcast.conversation import Conversation
+from holdfast.server.hazelcast.schemas import schema_key
 
 KEY, ONE, TWO = text_data("k"), int_data(1), int_data(2)
 THREAD = 7
@@ -192,20 +197,31 @@ def test_broken_bytes_end_their_own_connection(grid: OneMemberGrid, bad: bytes) 
     assert stored(other.ask(map_get_codec, "m", data(KEY), THREAD, partition=1)) == ONE
 
 
-def test_a_message_above_the_limit_is_refused_with_the_limit(grid: OneMemberGrid) -> None:
+@pytest.mark.parametrize(
+    ("size", "piece"), [(70_000, 1), (70_000, 7), (70_000, 1000), (3_000_000, 1000), (3_000_000, 1 << 20)]
+)
+def test_a_message_above_the_limit_is_refused_alone(grid: OneMemberGrid, size: int, piece: int) -> None:
+    """Others wait on this connection: it goes on, and nothing of the message is kept while it comes."""
     wire = Wire(grid, limits=LimitSettings(frame_bytes=65_536))
     wire.login()
-    correlation, message = wire.number(
-        map_set_codec.encode_request("m", data(KEY), data(ONE + bytes(70_000)), THREAD, -1), 1
+    large, message = wire.number(
+        map_set_codec.encode_request("m", data(KEY), data(ONE + bytes(size)), THREAD, -1), 1
     )
-    wire.session.receive(message[:100])
-    (answer,) = wire.take()
-    assert answer.get_correlation_id() == correlation
-    refused = error_of(answer)
+    small, after = wire.number(map_set_codec.encode_request("m", data(KEY), data(ONE), THREAD, -1), 1)
+    whole = after + message + after
+    for at in range(0, len(whole), piece):
+        wire.session.receive(whole[at : at + piece])
+        assert len(wire.session._held) < 70_000
+    answers = wire.take()
+    assert [answer.get_correlation_id() for answer in answers] == [small, large, small]
+    refused = error_of(answers[1])
     assert refused is not None
     assert refused.code == 23
     assert "65536 bytes" in str(refused)
-    assert len(wire.closed) == 1
+    assert "Map.set was not applied" in str(refused)
+    assert not wire.closed
+    assert len(grid.knocks) == 1
+    assert stored(wire.ask(map_get_codec, "m", data(KEY), THREAD, partition=1)) == ONE
 
 
 def test_many_small_frames_also_add_up_to_the_limit(grid: OneMemberGrid) -> None:
@@ -214,10 +230,99 @@ def test_many_small_frames_also_add_up_to_the_limit(grid: OneMemberGrid) -> None
     wire.session.receive(struct.pack("<iHiqi", 22, 0xC000, 0x012C00, 1, -1))
     for _ in range(20):
         wire.session.receive(struct.pack("<iH", 1000, 0) * 1 + bytes(994))
-    assert not wire.closed
+    assert not wire.sent
     for _ in range(60):
         wire.session.receive(struct.pack("<iH", 1000, 0) + bytes(994))
-    assert wire.closed
+    (answer,) = wire.take()
+    assert error_of(answer) is not None
+    assert not wire.session._held
+    # It ends with the frame that says so, and the connection goes on.
+    wire.session.receive(struct.pack("<iH", 6, 0x2000))
+    assert stored(wire.ask(map_get_codec, "m", data(KEY), THREAD, partition=1)) is None
+    assert not wire.closed
+
+
+def test_a_stranger_with_a_message_above_the_limit_is_hung_up_on(grid: OneMemberGrid) -> None:
+    wire = Wire(grid, limits=LimitSettings(greeting_bytes=1024))
+    wire.session.receive(struct.pack("<iHiqi", 5000, 0xC000, 0x000100, 1, -1))
+    assert len(wire.closed) == 1
+
+
+def test_junk_in_the_maps_of_the_members_is_passed_over(grid: OneMemberGrid) -> None:
+    """Files may hold what clients could store there once."""
+    junk = [b"", b"x", KEY[:6], text_data("ok")[:8] + b"\xff\xfe", int_data(7), b"\xff" * 40]
+    for copy in grid.copies:
+        objects, schemas = copy.open("__objects"), copy.open("__schemas")
+        for number, key in enumerate(junk):
+            objects.entries[key] = junk[-number]
+            schemas.entries[schema_key(number)] = key
+        objects.entries[text_data("m")] = b""
+    wire = Wire(grid)
+    wire.login()
+    found = wire.ask(client_get_distributed_objects_codec)
+    assert [one.name for one in found] == ["m"]
+    for number in range(len(junk)):
+        assert wire.ask(client_fetch_schema_codec, number) is None
+    assert grid.knocks
+    assert not grid.faults
+
+
+def test_a_hash_word_that_is_none_is_told_all_the_same(grid: OneMemberGrid) -> None:
+    """Files may hold what clients could store once."""
+    wire = Wire(grid)
+    wire.login()
+    wire.ask(map_add_entry_listener_codec, "m", True, 255, False)
+    grid.lane.set(grid.copies[1], "m", KEY, ONE, 0, 0, 1 << 40)
+    grid.lane.remove(grid.copies[1], "m", KEY)
+    assert not wire.closed
+    assert not grid.faults
+
+
+def broken(*_: object) -> None:
+    raise ZeroDivisionError("a fault of ours")
+
+
+def test_an_error_before_anything_changes_is_answered_and_the_member_goes_on(
+    grid: OneMemberGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wire, other = Wire(grid), Wire(grid)
+    wire.login()
+    other.login()
+    monkeypatch.setattr(grid, "map_names", broken)
+    with pytest.raises(AnsweredError, match=r"unknown.*a fault of ours"):
+        wire.ask(client_get_distributed_objects_codec)
+    assert len(grid.faults) == 1
+    monkeypatch.setattr(Conversation, "partition_of", broken)
+    with pytest.raises(AnsweredError, match="nothing was changed"):
+        wire.ask(map_put_codec, "m", data(KEY), data(ONE), THREAD, -1)
+    assert grid.faults[1][0] == "Map.put"
+    assert not wire.closed
+    monkeypatch.undo()
+    assert stored(other.ask(map_get_codec, "m", data(KEY), THREAD, partition=1)) is None
+
+
+def test_an_error_after_a_request_was_handed_on_stops_the_member(
+    grid: OneMemberGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wire = Wire(grid)
+    wire.login()
+    monkeypatch.setattr(grid, "execute", broken)
+    with pytest.raises(ZeroDivisionError):
+        wire.ask(map_put_codec, "m", data(KEY), data(ONE), THREAD, -1)
+
+
+def test_an_event_that_cannot_be_told_ends_its_own_connection(
+    grid: OneMemberGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told in the middle of somebody else's write."""
+    wire, other = Wire(grid), Wire(grid)
+    wire.login()
+    other.login()
+    wire.ask(map_add_entry_listener_codec, "m", True, 255, False)
+    monkeypatch.setattr(listeners, "entry_event", broken)
+    other.ask(map_set_codec, "m", data(KEY), data(ONE), THREAD, -1, partition=1)
+    assert (len(wire.closed), len(other.closed)) == (1, 0)
+    assert stored(other.ask(map_get_codec, "m", data(KEY), THREAD, partition=1)) == ONE
 
 
 @pytest.mark.parametrize(("key_bytes", "value_bytes"), [(16, 1000), (1000, 16)])

@@ -204,6 +204,17 @@ def _clear(lane: Lane, held: list[tuple[PartitionCopy, MapPartition]]) -> int:
     return count
 
 
+def answers(op: Op, value: Value) -> bool:
+    """Whether an operation on whole partitions can answer this: a member may say anything."""
+    if value is None:
+        return True
+    if op in (Op.SIZE, Op.CLEAR, Op.EVICT_ALL):
+        return isinstance(value, int) and value >= 0
+    if op in (Op.CONTAINS_VALUE, Op.IS_EMPTY):
+        return isinstance(value, bool)
+    return isinstance(value, list) and all(isinstance(part, bytes) for part in value)
+
+
 def merge(op: Op, so_far: Value, more: Value) -> Value:
     """Join the answers of two members to an operation on whole partitions."""
     if so_far is None:

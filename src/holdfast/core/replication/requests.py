@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.core.store.operations import REQUEST_ID_BYTES_MAX as ID_BYTES_MAX
 from holdfast.core.store.operations import Value
 
-ID_BYTES_MAX = 64
 KEPT = 1000
 """How many requests a copy remembers, if nobody says otherwise (`replication.request_ids`)."""
 KEPT_BYTES = 262_144

@@ -8,6 +8,7 @@
 - R-4: A request that may have been applied once already is never refused, only unknown.
 - R-5: A member that holds a backup reads it only for maps that want that, and never shows less than it has shown.
 - R-6: What waits here for others is bounded (`limits.waiting_requests`, `limits.waiting_bytes`): more is refused.
+- R-7: A read that meets an error in this member is refused. Only an error that leaves its own state in doubt stops it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from holdfast.core.placement.table import Row
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.perform import (
     FROM_BACKUPS,
+    answers,
     can_read,
     merge,
     perform,
@@ -282,9 +284,11 @@ class Router:
     def _perform(self, copy: PartitionCopy, request: Request, done: Done) -> None:
         lane = self._lane
         if request.op in READS:
-            value = perform(lane, copy, request, self._out.now_ns)
-            answer = Outcome(Status.OK, value, position=self._position(copy, request.map))
-            if lane.confirms_reads and lane.confirmed(_target(request)):
+            answer = self._read(request, lambda: perform(lane, copy, request, self._out.now_ns))
+            position = self._position(copy, request.map)
+            if position != (0, 0):
+                answer = msgspec.structs.replace(answer, position=position)
+            if answer.status is Status.OK and lane.confirms_reads and lane.confirmed(_target(request)):
                 lane.rest_on(copy, request.map)
                 lane.seal(lambda known: done(answer if known else self._unconfirmed()))
             else:
@@ -316,6 +320,26 @@ class Router:
             None,
             f"nothing was changed, and what was found is not confirmed: {self._lane.unknown_because}",
         )
+
+    def _read(
+        self, request: Request, read: Callable[[], Value], position: tuple[int, int] = (0, 0)
+    ) -> Outcome:
+        """What a read answers; an error in it is an answer, too.
+
+        Nothing was changed by a read, so this member's state is not in doubt and it goes on (R-7). But a read may find
+        that an entry is over and begin to take it out: after an error in that nobody knows what is half done. As of any
+        error in a write, the member stops of it.
+        """
+        opened = self._lane.opened
+        try:
+            value = read()
+        except Exception as error:
+            if self._lane.opened != opened:
+                raise
+            why = f"{type(error).__name__}: {error}"
+            self._out.note("a read failed", level="error", op=request.op.name, map=request.map, why=why)
+            return Outcome(Status.FAILED, None, why)
+        return Outcome(Status.OK, value, position=position)
 
     def _told(self, known: bool, value: Value, position: tuple[int, int] = (0, 0)) -> Outcome:
         if known:
@@ -350,7 +374,7 @@ class Router:
         if not can_read(held, request):
             return None
         self._positions.see(partition, request.map, position)
-        return Outcome(Status.OK, read_backup(held, request, self._out.now_ns), position=position)
+        return self._read(request, lambda: read_backup(held, request, self._out.now_ns), position)
 
     def step_down(self, partition: int, copy: PartitionCopy) -> None:
         """This member serves the partition no more; what its sessions have seen of it counts."""
@@ -410,19 +434,22 @@ class Router:
             return
         lane = self._lane
         copies = [copy for p in request.partitions if (copy := lane.in_office[p]) is not None]
-        value = perform_whole(lane, copies, request, self._out.now_ns)
         reads = request.op in READS
         if not reads or (lane.confirms_reads and lane.confirmed(request.map)):
             for copy in copies:
                 lane.rest_on(copy, request.map)
-
-        def sealed(known: bool) -> None:
-            done(self._unconfirmed() if reads and not known else self._told(known, value), [])
-
-        lane.seal(sealed)
+        if reads:
+            answer = self._read(request, lambda: perform_whole(lane, copies, request, self._out.now_ns))
+            lane.seal(lambda known: done(answer if known else self._unconfirmed(), []))
+            return
+        value = perform_whole(lane, copies, request, self._out.now_ns)
+        lane.seal(lambda known: done(self._told(known, value), []))
 
     def _collect(self, gathering: Gathering, asked: list[int], outcome: Outcome, missed: list[int]) -> None:
         if gathering.finished:
+            return
+        if outcome.status is Status.FAILED:
+            gathering.finish(outcome)
             return
         if outcome.status is Status.OK:
             gathering.value = merge(gathering.request.op, gathering.value, outcome.value)
@@ -508,7 +535,11 @@ class Router:
         gathered = self._gathered.pop(answer.ticket, None)
         if gathered is not None:
             _, gathering, share = gathered
-            self._collect(gathering, share, answer.outcome, answer.missed)
+            outcome = answer.outcome
+            if outcome.status is Status.OK and not answers(gathering.request.op, outcome.value):
+                # Whoever it was, it is asked again.
+                outcome = Outcome(Status.MOVED, None, f"member {sender} has answered what is no answer")
+            self._collect(gathering, share, outcome, answer.missed)
 
     @property
     def leftovers(self) -> dict[str, int]:

@@ -11,6 +11,8 @@ from enum import IntEnum, unique
 
 import msgspec
 
+from holdfast.core.placement.key import LOWEST_INT32
+
 
 @unique
 class Op(IntEnum):
@@ -95,6 +97,35 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
     send it again. Only of operations on one partition that change something."""
 
 
+MAP_NAME_MAX = 256
+"""Characters of a map's name that clients may use; it has one at least."""
+REQUEST_ID_BYTES_MAX = 64
+LIFETIME_MS_MAX = 2**53
+
+
+def why_malformed(request: Request, partition_count: int) -> str:
+    """Why nobody can carry out this request, whoever asks, in words; empty when somebody can.
+
+    Says nothing of names and limits, nor of the partition that a key belongs to.
+    """
+    if not all(
+        DEFAULT_TTL <= lifetime <= LIFETIME_MS_MAX for lifetime in (request.ttl_ms, request.max_idle_ms)
+    ):
+        return f"a lifetime is {DEFAULT_TTL} (the map's own), 0 (for ever) or up to {LIFETIME_MS_MAX} milliseconds"
+    partitions = request.partitions
+    if not partitions or not all(0 <= partition < partition_count for partition in partitions):
+        return f"partitions are 0 to {partition_count - 1}"
+    if len(partitions) != 1 and request.op not in WHOLE:
+        return "keys of one partition at a time"
+    if not LOWEST_INT32 <= request.key_hash < -LOWEST_INT32:
+        return "the hash word of a key is an int32"
+    if len(request.id) > REQUEST_ID_BYTES_MAX:
+        return f"the id of a request has at most {REQUEST_ID_BYTES_MAX} bytes"
+    if request.op is Op.PUT_ALL and len(request.items) % 2:
+        return "PUT_ALL takes pairs"
+    return ""
+
+
 @unique
 class Status(IntEnum):
     """The three answers of a request (design rule 11), and the reasons for a refusal."""
@@ -116,6 +147,8 @@ class Status(IntEnum):
     """Refused: the disk of a member that would have to keep the write is full."""
     NO_DATA_MEMBER = 8
     """Refused: the cluster has lite members alone."""
+    FAILED = 9
+    """Refused: an error inside the member, which has changed nothing."""
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import READS, Outcome, Request, Status, Value
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast.frames import UUID
 from holdfast.server.hazelcast.layouts import Call, Layout
-from holdfast.server.hazelcast.refusals import AGAIN, BAD_ARGUMENT, CallRefused, ErrorCode, error, refusal
+from holdfast.server.hazelcast.names import name_of
+from holdfast.server.hazelcast.refusals import (
+    AGAIN,
+    BAD_ARGUMENT,
+    INDETERMINATE,
+    UNKNOWN_OUTCOME,
+    CallRefused,
+    ErrorCode,
+    error,
+    refusal,
+)
+from holdfast.server.hazelcast.refusals import (
+    BAD_STATE as FAULT,
+)
 
 LISTENERS_MAX = 1000
 """Registrations of one connection at the same time."""
@@ -50,6 +64,8 @@ class Conversation:
         self._undo: dict[bytes, Callable[[], object]] = {}
         self._registered = 0
         self._waiting = 0
+        self.acts = False
+        """Whether the request that is being answered has reached the member's own machinery: see `meet`."""
 
     # -- the way out
 
@@ -71,6 +87,39 @@ class Conversation:
     def refuse(self, correlation: int, code: ErrorCode, reason: str) -> None:
         """Answer a request with an error."""
         self.say(error(correlation, code, reason))
+
+    def meet(self, what: str, correlation: int, error: Exception) -> None:
+        """An error in this member, for which the request `what` is not answered.
+
+        The rule is that of the own protocol (`server.session`): while a request is read and checked nothing of the
+        member changes, so it is answered with the error and the member goes on. Once it was handed on (`acts`) the
+        member's state is in doubt: the error goes on up, and the member stops.
+        """
+        if self.acts:
+            raise error
+        self.grid.faulty(what, error)
+        self.refuse(correlation, FAULT, f"{what}: an error inside the member; nothing was changed: {error}")
+
+    def telling(
+        self, what: str, tell: Callable[..., None], correlation: int | None = None
+    ) -> Callable[..., None]:
+        """`tell`, which tells the client something when the member calls back, in the middle of a step of its own. An
+        error in that is answered, if it is the answer to a request; else it ends this connection, and nothing else.
+        """
+
+        def told(*words: object) -> None:
+            try:
+                tell(*words)
+            except Exception as error:  # noqa: BLE001  (whatever it is)
+                self.grid.faulty(what, error)
+                if correlation is not None:
+                    self.refuse(
+                        correlation, INDETERMINATE, f"{UNKNOWN_OUTCOME} ({what} could not be told: {error})"
+                    )
+                    return
+                self.hang_up(f"{what} could not be told: {error}")
+
+        return told
 
     def hang_up(self, reason: str) -> None:
         """Send what has gathered and close the connection."""
@@ -167,8 +216,10 @@ class Conversation:
                 else:
                     self.refuse(call.correlation, *refusal(failed))
 
+        told = self.telling(f"the answer to {name_of(call.kind)}", done, call.correlation)
+        self.acts = True
         for place, request in enumerate(requests):
-            self.grid.execute(request, lambda outcome, place=place: done(place, outcome))  # type: ignore[misc]
+            self.grid.execute(request, partial(told, place))
 
 
 def worst(outcomes: list[Outcome], *, may_repeat: bool) -> Outcome | None:

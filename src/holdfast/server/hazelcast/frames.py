@@ -73,10 +73,13 @@ class Scan:
             if length < HEADER_BYTES:
                 raise ProtocolError(f"a frame of {length} bytes cannot be")
             frame_end = self.at + length
-            if frame_end - self.start > limit:
-                raise TooLarge(f"the message is larger than the limit of {limit} bytes")
             if self.at == self.start:
                 check_first_frame(length, flags)
+            if frame_end - self.start > limit:
+                self.need = self.start + FIRST_REQUEST_FRAME_BYTES
+                if available < self.need:
+                    return -1  # Whose answer the refusal is cannot be said yet.
+                raise TooLarge(f"the message is larger than the limit of {limit} bytes")
             if available < frame_end:
                 self.need = frame_end
                 return -1
@@ -84,6 +87,42 @@ class Scan:
             if flags & IS_FINAL:
                 self.end = frame_end
                 return frame_end
+
+
+class Skip:
+    """Steps over the rest of a message, frame by frame, as it arrives, and keeps nothing of it."""
+
+    __slots__ = ("_head", "_last", "_left")
+
+    def __init__(self) -> None:
+        self._head = b""
+        """The beginning of a frame's header."""
+        self._left = 0
+        """Bytes that are still to come of the present frame."""
+        self._last = False
+        """Whether the message ends with it."""
+
+    def over(self, data: bytes, at: int) -> int:
+        """Where in the data the message ends, -1 while it goes on. Raises ProtocolError for an impossible frame."""
+        while True:
+            step = min(self._left, len(data) - at)
+            at += step
+            self._left -= step
+            if self._left:
+                return -1
+            if self._last:
+                return at
+            piece = data[at : at + HEADER_BYTES - len(self._head)]
+            at += len(piece)
+            self._head += piece
+            if len(self._head) < HEADER_BYTES:
+                return -1
+            length, flags = FRAME.unpack(self._head)
+            if length < HEADER_BYTES:
+                raise ProtocolError(f"a frame of {length} bytes cannot be")
+            self._head = b""
+            self._left = length - HEADER_BYTES
+            self._last = bool(flags & IS_FINAL)
 
 
 def check_first_frame(length: int, flags: int) -> None:
@@ -194,7 +233,8 @@ def data(value: bytes | None, key_hash: int = 0) -> bytes:
     """Stored bytes as `Data`: with the partition-hash word in front (big-endian, 0 when there is none)."""
     if value is None:
         return NULL
-    word = key_hash.to_bytes(4, "big", signed=True) if key_hash else NO_HASH
+    # Of old files a hash word may come that is none: it is told as what fits in its place.
+    word = (key_hash & 0xFFFF_FFFF).to_bytes(4, "big") if key_hash else NO_HASH
     return FRAME.pack(HEADER_BYTES + 4 + len(value), 0) + word + value
 
 

@@ -89,14 +89,22 @@ them.
 """
 
 
-def _text(frames: FrameReader, call: Call) -> str:
-    found = _nullable_text(frames, call)
+def _text(frames: FrameReader, _: Call) -> str:
+    return _needed_text(frames)
+
+
+def _needed_text(frames: FrameReader) -> str:
+    found = _some_text(frames)
     if found is None:
         raise CallRefused(BAD_ARGUMENT, "a name or text that is needed is null")
     return found
 
 
 def _nullable_text(frames: FrameReader, _: Call) -> str | None:
+    return _some_text(frames)
+
+
+def _some_text(frames: FrameReader) -> str | None:
     flags, payload = frames.next()
     if flags & IS_NULL:
         return None
@@ -157,10 +165,11 @@ def _proxies(frames: FrameReader, call: Call) -> list[tuple[str, str]]:
     return found
 
 
-def _schema(frames: FrameReader, call: Call) -> Schema:
+def read_schema(frames: FrameReader) -> Schema:
+    """The schema in the next frames. Raises ProtocolError, CallRefused."""
     fields = []
     frames.begin()
-    type_name = _text(frames, call)
+    type_name = _needed_text(frames)
     frames.begin()
     while not frames.at_end():
         frames.begin()
@@ -168,21 +177,21 @@ def _schema(frames: FrameReader, call: Call) -> Schema:
         if len(payload) < 4:
             raise ProtocolError("a field of a schema has no kind")
         kind = int.from_bytes(payload[:4], "little", signed=True)
-        fields.append((_text(frames, call), kind))
+        fields.append((_needed_text(frames), kind))
         frames.skip_to_end()
     frames.skip_to_end()
     return Schema(type_name, fields)
 
 
-def _one_schema(frames: FrameReader, call: Call) -> list[Schema]:
-    return [_schema(frames, call)]
+def _one_schema(frames: FrameReader, _: Call) -> list[Schema]:
+    return [read_schema(frames)]
 
 
-def _all_schemas(frames: FrameReader, call: Call) -> list[Schema]:
+def _all_schemas(frames: FrameReader, _: Call) -> list[Schema]:
     found = []
     frames.begin()
     while not frames.at_end():
-        found.append(_schema(frames, call))
+        found.append(read_schema(frames))
     return found
 
 
@@ -209,9 +218,10 @@ VARIABLE: dict[str, tuple[str, Reader]] = {
 class Layout:
     """The parameters of one kind of request."""
 
-    __slots__ = ("_fixed", "_fixed_names", "_variable")
+    __slots__ = ("_fixed", "_fixed_names", "_variable", "declaration")
 
     def __init__(self, declaration: str) -> None:
+        self.declaration = declaration
         fixed, _, variable = declaration.partition("|")
         codes = [FIXED[name] for name in fixed.split()]
         self._fixed = Struct("<" + "".join(codes))

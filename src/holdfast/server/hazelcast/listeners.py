@@ -29,8 +29,9 @@ def _add(talk: Conversation, call: Call) -> None:
         if call.flags & change.kind:
             talk.say(entry_event(call, change, talk.grid.partition_count))
 
+    told = talk.telling("an entry event", heard)
     registration = talk.register(
-        lambda: talk.grid.listen(call.name, key=key, local_only=call.local_only, heard=heard)
+        lambda: talk.grid.listen(call.name, key=key, local_only=call.local_only, heard=told)
     )
     talk.say(message([response(call.kind + 1, call.correlation, registration)]))
 

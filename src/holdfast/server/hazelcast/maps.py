@@ -6,8 +6,9 @@ from collections.abc import Callable
 from struct import Struct
 from typing import cast
 
+from holdfast.config import INTERNAL
 from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import Op, Request, Value
+from holdfast.core.store.operations import MAP_NAME_MAX, Op, Request, Value
 from holdfast.server.hazelcast.conversation import Conversation, Handler, Message
 from holdfast.server.hazelcast.frames import (
     BEGIN,
@@ -32,9 +33,6 @@ NO_END = (1 << 63) - 1
 """How the protocol writes "never" where it wants a time or duration in milliseconds."""
 NOT_KEPT = -1
 """For the statistics of an entry view that no entry here pays for."""
-
-RESERVED = frozenset({"__schemas", "__objects"})
-"""Maps that members keep for themselves; no client may name them."""
 
 Answer = Callable[[Call, Value], bytes]
 
@@ -222,9 +220,14 @@ def guarded(handler: Handler) -> Handler:
 
 
 def reject_reserved(name: str) -> None:
-    """Raises CallRefused for the name of a map that members keep for themselves."""
-    if name in RESERVED:
-        raise CallRefused(BAD_ARGUMENT, f"the map name {name!r} is reserved; choose another one")
+    """Raises CallRefused for the name of a map that members keep for themselves, and for one that no map can have."""
+    if name.startswith(INTERNAL):
+        raise CallRefused(
+            BAD_ARGUMENT,
+            f"the map name {name!r} is reserved: those that begin with {INTERNAL!r} are Holdfast's own",
+        )
+    if not 1 <= len(name) <= MAP_NAME_MAX:
+        raise CallRefused(BAD_ARGUMENT, f"a map's name has 1 to {MAP_NAME_MAX} characters")
 
 
 _ROWS: list[tuple[int, str, Handler]] = [

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import cast
 
+from holdfast.config import INTERNAL
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import EntryEvent, EventKind, Op, Outcome, Request, Status, Value
 from holdfast.server.hazelcast.conversation import Conversation, Message
 from holdfast.server.hazelcast.frames import BEGIN, END, event, message, response, text, uuid
 from holdfast.server.hazelcast.layouts import Call, Layout
-from holdfast.server.hazelcast.maps import RESERVED, nothing, reject_reserved, truth
+from holdfast.server.hazelcast.maps import nothing, reject_reserved, truth
 from holdfast.server.hazelcast.refusals import UNSUPPORTED, CallRefused, refusal
 
 OBJECTS_MAP = "__objects"
@@ -30,8 +31,15 @@ def _string(value: str) -> bytes:
     return _STRING_TYPE + len(encoded).to_bytes(4, "big") + encoded
 
 
-def _text_of(stored: bytes) -> str:
-    return stored[_STRING_HEADER_BYTES:].decode()
+def _name_of(stored: bytes) -> str | None:
+    """The name of a map in such a key; None when there is none: the map may hold what nobody looked at."""
+    encoded = stored[_STRING_HEADER_BYTES:]
+    if stored[:_STRING_HEADER_BYTES] != _STRING_TYPE + len(encoded).to_bytes(4, "big"):
+        return None
+    try:
+        return encoded.decode() or None
+    except UnicodeDecodeError:
+        return None
 
 
 def _on(talk: Conversation, op: Op, name: str) -> Request:
@@ -85,9 +93,9 @@ def _list(talk: Conversation, call: Call) -> None:
 
     def answer(value: Value) -> bytes:
         opened = cast("list[bytes]", value or [])[::2]
-        names = {_text_of(name) for name in opened}.union(talk.grid.map_names()) - RESERVED
+        names = {name for key in opened if (name := _name_of(key)) is not None}.union(talk.grid.map_names())
         frames = [response(call.kind + 1, call.correlation), BEGIN]
-        for name in sorted(names):
+        for name in sorted(name for name in names if not name.startswith(INTERNAL)):
             frames += (BEGIN, text(MAP_SERVICE), text(name), END)
         frames.append(END)
         return message(frames)
@@ -101,20 +109,22 @@ _EVENT_TYPES = {EventKind.ADDED: "CREATED", EventKind.REMOVED: "DESTROYED"}
 def _add_listener(talk: Conversation, call: Call) -> None:
     def heard(change: EntryEvent) -> None:
         kind = _EVENT_TYPES.get(change.kind)
-        if kind is not None and change.key is not None:
+        name = _name_of(change.key) if change.key is not None else None
+        if kind is not None and name is not None:
             talk.say(
                 message(
                     [
                         event(call.kind + 2, call.correlation, uuid(change.member)),
-                        text(_text_of(change.key)),
+                        text(name),
                         text(MAP_SERVICE),
                         text(kind),
                     ]
                 )
             )
 
+    told = talk.telling("an opened map", heard)
     registration = talk.register(
-        lambda: talk.grid.listen(OBJECTS_MAP, key=None, local_only=call.local_only, heard=heard)
+        lambda: talk.grid.listen(OBJECTS_MAP, key=None, local_only=call.local_only, heard=told)
     )
     talk.say(message([response(call.kind + 1, call.correlation, registration)]))
 

@@ -106,7 +106,7 @@ def migration_event(call: Call, news: News, began_ms: int) -> bytes:
 
 
 def _register(talk: Conversation, call: Call, heard: Callable[[News], None]) -> None:
-    registration = talk.register(lambda: talk.grid.on_news(heard))
+    registration = talk.register(lambda: talk.grid.on_news(talk.telling("news of a partition", heard)))
     talk.say(message([response(call.kind + 1, call.correlation, registration)]))
 
 

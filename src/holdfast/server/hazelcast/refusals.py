@@ -41,6 +41,7 @@ _BY_STATUS = {
     Status.CLOSING: (AGAIN, "the member is shutting down; the request was not applied"),
     Status.PASSIVE: (BAD_STATE, "the cluster is passive; the request was not applied"),
     Status.NO_DATA_MEMBER: (NO_DATA_MEMBER, "no data member is in the cluster; the request was not applied"),
+    Status.FAILED: (BAD_STATE, "an error inside the member; nothing was changed, and its log says more"),
     Status.NO_ROOM: (BAD_STATE, "a disk is full; the request was not applied"),
     Status.TOO_LARGE: (BAD_ARGUMENT, "key or value is larger than this cluster accepts"),
 }

@@ -8,26 +8,28 @@ promises.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
 from functools import cache
 from typing import cast
 
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import Op, Request, Value
+from holdfast.errors import ProtocolError
 from holdfast.server.hazelcast.conversation import Conversation, Message
 from holdfast.server.hazelcast.frames import (
     BEGIN,
     END,
-    HEADER_BYTES,
     INT,
     NULL,
+    FrameReader,
     frame,
     message,
     response,
     text,
     uuid,
 )
-from holdfast.server.hazelcast.layouts import Call, Layout, Schema
+from holdfast.server.hazelcast.layouts import Call, Layout, Schema, read_schema
+from holdfast.server.hazelcast.refusals import CallRefused
 
 SCHEMAS_MAP = "__schemas"
 
@@ -93,19 +95,19 @@ def schema_entry(schema: Schema) -> tuple[bytes, bytes]:
 
 
 def schema_of_entry(value: bytes) -> Schema:
-    """The schema in such a value."""
-    told = [content for content in _contents(value[_STORED_HEADER_BYTES:]) if content]
-    kinds = [INT.unpack(kind)[0] for kind in told[1::2]]
-    return Schema(told[0].decode(), list(zip((name.decode() for name in told[2::2]), kinds, strict=True)))
-
-
-def _contents(frames: bytes) -> Iterator[bytes]:
-    """What the frames hold; those that only mark a begin or an end hold nothing."""
-    at = 0
-    while at < len(frames):
-        (length,) = INT.unpack_from(frames, at)
-        yield frames[at + HEADER_BYTES : at + length]
-        at += length
+    """The schema in such a value. Raises ValueError when there is none: the map may hold what nobody looked at."""
+    content = value[_STORED_HEADER_BYTES:]
+    if value[:_STORED_HEADER_BYTES] != _BYTES_TYPE + len(content).to_bytes(4, "big"):
+        raise ValueError("the value is no array of bytes")
+    try:
+        schema = read_schema(FrameReader(content, 0, len(content)))
+        # A name that is empty, or a frame that is too short, may be read all the same; what is told is what was stored.
+        whole = _frames_of(schema) == content
+    except (CallRefused, ProtocolError, struct.error) as broken:
+        raise ValueError(f"the value is no schema: {broken}") from broken
+    if not whole:
+        raise ValueError("the value is more than a schema")
+    return schema
 
 
 def _store(talk: Conversation, schema: Schema) -> Request:
@@ -144,6 +146,17 @@ def _send_all_schemas(talk: Conversation, call: Call) -> None:
 def _fetch_schema(talk: Conversation, call: Call) -> None:
     def found(value: Value) -> bytes:
         stored = cast("bytes | None", value)
+        if stored is not None:
+            try:
+                schema_of_entry(stored)
+            except ValueError as broken:
+                talk.grid.knocked(
+                    f"entries of {SCHEMAS_MAP} that are no schemas",
+                    f"entry %s of {SCHEMAS_MAP} is passed over: %s",
+                    call.schema_id,
+                    broken,
+                )
+                stored = None
         schema = NULL if stored is None else stored[_STORED_HEADER_BYTES:]
         first = response(call.kind + 1, call.correlation)
         # The stored frames are several; only the last of them, which is an end, may be flagged final.

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from holdfast.config import LimitSettings
-from holdfast.errors import ProtocolError, TooLarge
+from holdfast.config import INTERNAL, LimitSettings
+from holdfast.core.store.operations import MAP_NAME_MAX
+from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast import authentication, listeners, maps, objects, partitions, schemas, views
 from holdfast.server.hazelcast.conversation import Conversation, Message
 from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, DATA_AT, GET, found_nothing, serve_entries
 from holdfast.server.hazelcast.frames import (
-    FIRST_REQUEST_FRAME_BYTES,
-    FRAME,
     REQUEST,
     RESPONSE,
     Scan,
+    Skip,
     backup_event,
     expecting,
     message,
@@ -58,7 +58,7 @@ def _backup_listener(talk: Conversation, call: Call) -> None:
         if not talk.client_acks:
             return _nothing_to_undo
         talk.collects = True
-        return talk.grid.collect(talk.client, heard)
+        return talk.grid.collect(talk.client, talk.telling("what a backup holds", heard))
 
     registration = talk.register(listen)
     talk.say(message([response(call.kind + 1, call.correlation, registration)]))
@@ -121,6 +121,8 @@ class HazelcastSession:
         self._held = bytearray()
         """The beginning of a message that has not arrived whole."""
         self._scan = Scan()
+        self._skip: Skip | None = None
+        """While a message that is too large is stepped over."""
         self._buffers = 0
         self._buffers_seen = -1
         self._heard_ns = 0
@@ -129,7 +131,7 @@ class HazelcastSession:
         """Take one read buffer. Never raises for what is in it."""
         talk = self._talk
         self._buffers += 1
-        if self._held or not talk.known or talk.gone:
+        if self._held or self._skip is not None or not talk.known or talk.gone:
             self._receive_piece(data)
             return
         at = serve_entries(data, 0, self._lane, self._names, talk.out, self._unsealed, self._longest)
@@ -148,6 +150,16 @@ class HazelcastSession:
         talk = self._talk
         if talk.gone:
             return
+        at = 0
+        if self._skip is not None:
+            try:
+                at = self._skip.over(data, 0)
+            except ProtocolError as broken:
+                talk.hang_up(f"the client broke the protocol: {broken}")
+                return
+            if at < 0:
+                return
+            self._skip = None
         if self._held:
             self._held += data
             if len(self._held) < self._scan.need:
@@ -155,7 +167,7 @@ class HazelcastSession:
             data = bytes(self._held)
         talk.busy = True
         try:
-            self._serve(data, 0)
+            self._serve(data, at)
         finally:
             talk.busy = False
         talk.flush()
@@ -236,8 +248,7 @@ class HazelcastSession:
                 at = self._serve_entries(data, end) if talk.known else end
                 scan.begin(at)
         except TooLarge as broken:
-            self._refuse_last(data, at, str(broken))
-            talk.hang_up(str(broken))
+            self._refuse_large(data, at, str(broken))
             return
         except ProtocolError as broken:
             talk.hang_up(f"the client broke the protocol: {broken}")
@@ -261,6 +272,7 @@ class HazelcastSession:
             talk.refuse(correlation, NOT_AUTHENTICATED, f"authenticate before {name_of(kind)}")
             talk.hang_up(f"{name_of(kind)} without authentication")
             return
+        talk.acts = False
         try:
             if known_kind is None:
                 raise CallRefused(UNSUPPORTED, f"{name_of(kind)} is not supported by Holdfast")
@@ -269,20 +281,47 @@ class HazelcastSession:
             known_kind.handler(talk, call)
         except CallRefused as refused:
             talk.refuse(correlation, refused.code, str(refused))
+        except ProtocolError as broken:
+            if talk.acts:
+                raise InvariantBroken(f"{name_of(kind)}: {broken}") from broken
+            raise
+        except Exception as error:  # noqa: BLE001  (see `Conversation.meet`)
+            talk.meet(name_of(kind), correlation, error)
 
     def _remember(self, call: Call) -> None:
         """Let the data lane serve this map from now on."""
-        if call.name and call.name not in maps.RESERVED and len(self._names) < _MOST_NAMES:
+        if (
+            0 < len(call.name) <= MAP_NAME_MAX
+            and not call.name.startswith(INTERNAL)
+            and len(self._names) < _MOST_NAMES
+        ):
             self._names[call.name.encode()] = call.name
 
-    def _refuse_last(self, data: bytes, at: int, reason: str) -> None:
-        """Answer a message that is too large, if enough of it has come to know its correlation id."""
-        if (
-            len(data) - at >= FIRST_REQUEST_FRAME_BYTES
-            and FRAME.unpack_from(data, at)[0] >= FIRST_REQUEST_FRAME_BYTES
-        ):
-            code = BAD_ARGUMENT if self._talk.known else NOT_AUTHENTICATED
-            self._talk.refuse(REQUEST.unpack_from(data, at)[3], code, reason)
+    def _refuse_large(self, data: bytes, at: int, reason: str) -> None:
+        """Answer a message that is too large, and step over the rest of it: others wait on this connection. A
+        stranger is hung up on.
+        """
+        talk = self._talk
+        _, _, kind, correlation, _ = REQUEST.unpack_from(data, at)
+        if not talk.known:
+            talk.refuse(correlation, NOT_AUTHENTICATED, reason)
+            talk.hang_up(reason)
+            return
+        limit = f"limits.frame_bytes = {self._limits.frame_bytes}"
+        talk.refuse(correlation, BAD_ARGUMENT, f"{name_of(kind)} was not applied: {reason} ({limit})")
+        talk.grid.knocked(
+            "requests refused, because they were too large",
+            "%s of a client was refused, because it is larger than %s",
+            name_of(kind),
+            limit,
+        )
+        self._held = bytearray()
+        skip = Skip()
+        end = skip.over(data, at)
+        if end < 0:
+            self._skip = skip
+        elif end < len(data):
+            self._serve(data, end)
 
 
 __all__ = ["MESSAGES", "HazelcastSession"]

@@ -104,7 +104,7 @@ class ViewListener:
 
 def _add_cluster_view_listener(talk: Conversation, call: Call) -> None:
     listener = ViewListener(talk, call.correlation)
-    talk.register(lambda: talk.grid.watch(listener.push))
+    talk.register(lambda: talk.grid.watch(talk.telling("members and owners", listener.push)))
     talk.say(message([response(call.kind + 1, call.correlation)]))
     listener.push()
 

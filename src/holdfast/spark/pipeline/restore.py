@@ -25,6 +25,7 @@ from holdfast.core.placement.key import partition_of
 from holdfast.core.store.digest import batch_digest
 from holdfast.core.store.operations import Op, Request
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.server.reserved import why_no_schema
 from holdfast.spark.jobs import TASKS_PER_SLOT, Counted, Show, nothing, run, slots
 from holdfast.spark.pipeline.columns import Columns
 from holdfast.spark.pipeline.export import COMPACT_SCHEMAS_MAP
@@ -217,7 +218,9 @@ def _store_schemas(
     client: Client, manifest: Manifest, chosen: Sequence[MapInfo], names: Mapping[str, str]
 ) -> None:
     """Make known how the entries are to be read, before the first is there."""
-    _store_entries(client, COMPACT_SCHEMAS_MAP, manifest.compact_schemas)
+    # An export may hold entries from when nobody looked at what was stored there; they help nobody to read anything.
+    compact = [entry for entry in manifest.compact_schemas if not why_no_schema(entry.key, entry.value)]
+    _store_entries(client, COMPACT_SCHEMAS_MAP, compact)
     for each in chosen:
         key = string_data(names[each.name])
         if each.schema is not None:

@@ -64,7 +64,7 @@ def load_schema(client: Client, map_name: str) -> StoredSchema | None:
         return None
     try:
         return msgspec.json.decode(found[8:], type=StoredSchema)
-    except msgspec.MsgspecError as broken:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as broken:
         raise ConfigError(
             f"the entry of map {map_name!r} in {SCHEMAS_MAP!r} is damaged ({broken}); "
             "write the map anew with mode 'overwrite', or read it with .schema(...) and the option valueFormat"

@@ -167,4 +167,7 @@ class CompactSchemas:
     def __call__(self, number: int) -> Schema | None:
         """The schema with this id; None when nobody has made it known."""
         found = self._client.get(SCHEMAS_MAP, schema_key(number))
-        return None if found is None else schema_of_entry(found)
+        try:
+            return None if found is None else schema_of_entry(found)
+        except ValueError:
+            return None  # Files may hold entries from when nobody looked at what was stored there.

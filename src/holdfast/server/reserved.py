@@ -1,0 +1,97 @@
+"""Maps that members keep for themselves: every one whose name begins with `__`.
+
+Clients of the Hazelcast protocol reach them only through what they are for: schemas, and the list of opened maps. Those
+of the own protocol may read them, for audits and exports read everything. They may write to three of them, and only
+entries that are what the map is for:
+
+    __schemas          schemas of compact classes: Spark writes such objects, and a restore brings them back
+    __schemas.spark    what the columns of a map are, as JSON; may also be removed
+    __streams.spark    how far streaming queries have come, as JSON; may also be removed
+
+Files may hold entries from when nobody looked: whoever reads these maps looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from holdfast.config import INTERNAL
+from holdfast.core.store.operations import READS, Op, Request
+from holdfast.server.hazelcast.schemas import SCHEMAS_MAP, schema_id, schema_key, schema_of_entry
+from holdfast.wire import own
+from holdfast.wire.values import JSON, STRING
+
+_HEAD_BYTES = 8
+"""Of a stored text: type id and length."""
+
+
+def is_reserved(name: str) -> bool:
+    """Whether members keep a map of this name for themselves."""
+    return name.startswith(INTERNAL)
+
+
+def why_no_schema(key: bytes, value: bytes) -> str:
+    """Why this is no entry of `__schemas`; empty when it is one."""
+    try:
+        schema = schema_of_entry(value)
+    except ValueError as broken:
+        return str(broken)
+    return "" if key == schema_key(schema_id(schema)) else "the key is not the id of the schema"
+
+
+def _text(stored: bytes, kind: int) -> bytes | None:
+    """The text in a stored value of this type; None when it is none."""
+    length = int.from_bytes(stored[4:_HEAD_BYTES], "big")
+    if stored[:4] != kind.to_bytes(4, "big", signed=True) or len(stored) != _HEAD_BYTES + length:
+        return None
+    return stored[_HEAD_BYTES:]
+
+
+def _why_no_description(key: bytes, value: bytes) -> str:
+    name, content = _text(key, STRING), _text(value, JSON)
+    if name is None or content is None:
+        return "the key is a text, the value JSON"
+    try:
+        name.decode()
+        msgspec.json.decode(content, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as broken:
+        return f"it is no JSON object: {broken}"
+    return ""
+
+
+_WRITABLE: dict[str, tuple[frozenset[Op], Callable[[bytes, bytes], str]]] = {
+    SCHEMAS_MAP: (frozenset({Op.SET}), why_no_schema),
+    "__schemas.spark": (frozenset({Op.SET, Op.DELETE}), _why_no_description),
+    "__streams.spark": (frozenset({Op.SET, Op.DELETE}), _why_no_description),
+}
+_NOT_MAPS = frozenset({Op.CALL, Op.ASK})
+
+
+def why_no_request(request: Request) -> str:
+    """Why a client of the own protocol may not do this to a map of this name; empty when it may."""
+    name = request.map
+    if not is_reserved(name) or request.op in READS or request.op in _NOT_MAPS:
+        return ""
+    operations, why_not = _WRITABLE.get(name, (frozenset[Op](), _why_no_description))
+    if request.op not in operations:
+        return f"the map name {name!r} is reserved: members keep that map for themselves"
+    if request.op is Op.SET:
+        why = why_not(request.key, request.value)
+        return why and f"the map {name!r} takes no such entry: {why}"
+    return ""
+
+
+def why_no_rows(put: own.PutColumns, entries: Iterable[tuple[bytes, bytes]]) -> str:
+    """Why these rows may not be stored in a map of this name; empty when they may."""
+    if not is_reserved(put.map):
+        return ""
+    if put.map not in _WRITABLE or any(kind != own.PutKind.SET for kind in put.kinds):
+        return f"the map name {put.map!r} is reserved: members keep that map for themselves"
+    why_not = _WRITABLE[put.map][1]
+    for key, value in entries:
+        why = why_not(key, value)
+        if why:
+            return f"the map {put.map!r} takes no such entry: {why}"
+    return ""

@@ -1,0 +1,370 @@
+"""What a message of another member must satisfy beyond the types of its fields.
+
+A field of the right type can still name a partition that does not exist, a member that nobody can be, or columns of
+different lengths. The protocols rely on none of these, so such a message is refused where it is read: it changes
+nothing, and its connection ends. What a member may *want* is another question: its peers are believed.
+
+Nothing that a member of any release can mean may be refused here, for it would be sent again and again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from holdfast.config.schema import BACKUPS_MAX
+from holdfast.core import messages as m
+from holdfast.core.migration.news import News
+from holdfast.core.placement.table import Row
+from holdfast.core.store.operations import REQUEST_ID_BYTES_MAX as ID_BYTES_MAX
+from holdfast.core.store.operations import EntryEvent, Request, why_malformed
+from holdfast.core.store.partition import Record
+
+NUMBER_MAX = 2**63 - 1
+"""Of counters, versions, terms, rounds and tickets."""
+VIEW_MAX = 2**31 - 1
+"""Of views and lives: clients count them in 32 bits."""
+PORT_MAX = 65_535
+HOST_MAX = 253
+NAME_MAX = 1024
+"""Characters of whatever else a member calls itself."""
+_UUID = re.compile(r"[0-9a-f][0-9a-f-]{0,35}")
+_HEX_DIGITS_MAX = 32
+
+
+def why_no_uuid(uuid: str) -> str:
+    """Why this is not who a member can be; empty when it is."""
+    if _UUID.fullmatch(uuid) and len(uuid.replace("-", "")) <= _HEX_DIGITS_MAX:
+        return ""
+    return f"{uuid[:40]!a} is no UUID"
+
+
+def why_no_address(host: str, port: int) -> str:
+    """Why no member can listen there; empty when one can."""
+    if not 0 <= port <= PORT_MAX:
+        return f"port {port} is not in 0 to {PORT_MAX}"
+    if not 1 <= len(host) <= HOST_MAX or not host.isprintable() or " " in host:
+        return f"{host[:40]!a} is no host"
+    return ""
+
+
+class _Wrong(Exception):
+    """Says what is wrong."""
+
+
+def _require(holds: object, what: str) -> None:
+    if not holds:
+        raise _Wrong(what)
+
+
+def _none(why: str) -> None:
+    if why:
+        raise _Wrong(why)
+
+
+def _numbers(*numbers: int, most: int = NUMBER_MAX) -> None:
+    for number in numbers:
+        if not 0 <= number <= most:
+            raise _Wrong(f"{number} is not in 0 to {most}")
+
+
+def _partitions(partitions: Iterable[int], count: int) -> None:
+    for partition in partitions:
+        if not 0 <= partition < count:
+            raise _Wrong(f"there is no partition {partition}: there are {count}")
+
+
+# -- what messages are made of
+
+
+def _row(row: Row) -> None:
+    _numbers(row.version, row.epoch)
+    holders = [uuid for uuid in row.replicas if uuid is not None]
+    _require(len(row.replicas) <= 1 + BACKUPS_MAX, f"a row of {len(row.replicas)} replicas")
+    _require(len(set(holders)) == len(holders), "a row names a member twice")
+    for uuid in holders:
+        _none(why_no_uuid(uuid))
+
+
+def _rows(rows: Sequence[tuple[int, Row]], count: int) -> None:
+    _partitions((partition for partition, _ in rows), count)
+    for _, row in rows:
+        _row(row)
+
+
+def _info(info: m.MemberInfo) -> None:
+    _none(why_no_uuid(info.uuid))
+    _none(why_no_address(info.host, info.port))
+    _none(why_no_address(info.client_host, info.client_port))
+    _numbers(info.life, most=VIEW_MAX)
+    _numbers(info.incarnation)
+    for text in (info.name, info.group, info.store):
+        _require(len(text) <= NAME_MAX, f"a name of {len(text)} characters")
+
+
+def _view(view: m.View) -> None:
+    _numbers(view.number, most=VIEW_MAX)
+    if view.cluster_id:
+        _none(why_no_uuid(view.cluster_id))
+    uuids = [info.uuid for info in view.members]
+    _require(len(set(uuids)) == len(uuids), "a view names a member twice")
+    for info in (*view.members, *view.missing):
+        _info(info)
+    for incarnation, _ in view.stores.values():
+        _numbers(incarnation)
+
+
+def _news(news: Iterable[News], count: int) -> None:
+    for one in news:
+        _numbers(*one.number, *one.process, one.planned, one.completed, one.failed, one.elapsed_ms)
+        _numbers(one.version, one.took_ms)
+        if one.migration is not None:
+            _partitions([one.migration.partition], count)
+            for uuid in (one.migration.source, one.migration.destination):
+                if uuid is not None:
+                    _none(why_no_uuid(uuid))
+            _require(one.migration.destination_new <= BACKUPS_MAX, "a replica index that cannot be")
+        if one.loss is not None:
+            _partitions([one.loss.partition], count)
+            _numbers(one.loss.lost_backups, most=BACKUPS_MAX)
+
+
+def _counters(counters: Iterable[tuple[str, int, int]]) -> None:
+    for _, counter, term in counters:
+        _numbers(counter, term)
+
+
+def _lineage(lineage: Iterable[tuple[int, int]]) -> None:
+    for term, start in lineage:
+        _numbers(term, start)
+
+
+def _records(records: Iterable[Record]) -> None:
+    """Hash words are not looked at: what was stored when nobody looked at them must go on to travel."""
+    for record in records:
+        if record.counter < 1 or record.ttl_ms < 0 or record.max_idle_ms < 0:
+            raise _Wrong("a record with a number below what it can be")
+        mark = record.request
+        if mark and not 0 < mark[0] <= min(ID_BYTES_MAX, len(mark) - 1):
+            raise _Wrong("the mark of a request is cut short")
+
+
+def _request(request: Request, count: int) -> None:
+    _none(why_malformed(request, count))
+
+
+def _event(event: EntryEvent) -> None:
+    _none(why_no_uuid(event.member))
+    _numbers(event.count, most=2**31 - 1)
+
+
+def _filled(fill: m.Fill) -> None:
+    for entries in fill.maps:
+        _numbers(entries.counter)
+        _lineage(entries.lineage)
+        rows = len(entries.keys)
+        _require(len(entries.values) == rows, "columns of different lengths")
+        for column in (entries.ttls_ms, entries.max_idles_ms, entries.key_hashes):
+            _require(len(column) in (0, rows), "columns of different lengths")
+        for lifetimes in (entries.ttls_ms, entries.max_idles_ms):
+            if lifetimes:
+                _numbers(min(lifetimes), max(lifetimes))
+    for share in fill.shares:
+        _numbers(share.counter)
+        _lineage(share.lineage)
+    for plan in fill.plans:
+        _numbers(plan.counter)
+    for told in (*fill.records, *fill.earlier):
+        _require(sum(count for _, count in told.runs) == len(told.records), "runs that are not the records")
+        _lineage(told.runs)
+        _records(told.records)
+
+
+# -- messages
+
+
+def _fill(fill: m.Fill, count: int) -> None:
+    _partitions([fill.partition], count)
+    _numbers(fill.version, fill.ticket, fill.sequence, fill.epoch)
+    _require(0 <= fill.index <= BACKUPS_MAX, "a replica index that cannot be")
+    _filled(fill)
+
+
+def _replicate(message: m.Replicate, count: int) -> None:
+    for section in message.sections:
+        if not 0 <= section.partition < count:
+            _partitions([section.partition], count)
+        _numbers(section.version, section.term)
+        _records(section.records)
+    for ack in message.acks:
+        _partitions(ack.partitions, count)
+        for correlation in ack.correlations:
+            _require(-(2**63) <= correlation <= NUMBER_MAX, "a correlation id is an int64")
+
+
+def _replicated(message: m.Replicated, count: int) -> None:
+    _partitions(message.partitions, count)
+    for partition, _, _, counter in message.unkept:
+        _partitions([partition], count)
+        _numbers(counter)
+
+
+def _enlist(message: m.Enlist, count: int) -> None:
+    for partition, version, counters in message.partitions:
+        _partitions([partition], count)
+        _numbers(version)
+        _counters(counters)
+
+
+def _enlisted(message: m.Enlisted, count: int) -> None:
+    for partition, version, _ in message.partitions:
+        _partitions([partition], count)
+        _numbers(version)
+
+
+def _demanded(message: m.Filled, count: int) -> None:
+    _one(message, count)
+    _numbers(message.ticket, message.sequence)
+    if message.demand is not None:
+        _numbers(message.demand.epoch)
+        for base in message.demand.maps:
+            _lineage(base.lineage)
+            _numbers(base.lwm, base.highest)
+            _require(len(base.digests) in (0, 64), f"{len(base.digests)} digests of key ranges")
+
+
+def _one(message: Any, count: int) -> None:
+    """About one partition at one version."""
+    _partitions([message.partition], count)
+    _numbers(message.version)
+
+
+def _summary(message: m.Summary, count: int) -> None:
+    _one(message, count)
+    for summed in (*message.maps, *message.services):
+        _numbers(summed.counter, summed.term)
+
+
+def _table(message: m.TableOffer, count: int) -> None:
+    _numbers(message.view, most=VIEW_MAX)
+    _numbers(message.round, message.committed)
+    _rows(message.rows, count)
+    _news(message.news, count)
+
+
+def _report(message: m.TableReport, count: int) -> None:
+    _rows(message.rows, count)
+    for migration, version in message.active:
+        _partitions([migration.partition], count)
+        _numbers(version)
+    _news(message.news, count)
+    _news(message.offered, count)
+
+
+def _holdings(message: m.Holdings, count: int) -> None:
+    if message.seen is not None:
+        _view(message.seen)
+    _rows(message.rows, count)
+    for kept in message.kept:
+        _partitions([kept.partition], count)
+        _numbers(kept.epoch)
+        _counters(kept.counters)
+
+
+def _request_of_migration(message: m.MigrationRequest, count: int) -> None:
+    migration = message.migration
+    _partitions([migration.partition], count)
+    _numbers(message.version)
+    for uuid in (migration.source, migration.destination):
+        if uuid is not None:
+            _none(why_no_uuid(uuid))
+    _require(migration.destination_new <= BACKUPS_MAX, "a replica index that cannot be")
+
+
+def _decided(message: m.ViewDecided, count: int) -> None:
+    _view(message.view)
+    _rows(message.rows, count)
+
+
+def _heartbeat(message: m.Heartbeat, _: int) -> None:
+    _none(why_no_uuid(message.uuid))
+    _numbers(message.life, message.view, most=VIEW_MAX)
+    _numbers(message.wish_number, message.applied, message.known)
+
+
+def _join(message: m.JoinRequest, _: int) -> None:
+    _info(message.info)
+
+
+def _joined(message: m.JoinAnswer, _: int) -> None:
+    _none(why_no_uuid(message.uuid))
+    if message.host:
+        _none(why_no_address(message.host, message.port))
+
+
+def _promise(message: m.Promise, _: int) -> None:
+    _numbers(message.view, most=VIEW_MAX)
+    if message.accepted is not None:
+        _view(message.accepted)
+    _require((message.accepted is None) == (message.accepted_ballot is None), "half of an accepted view")
+
+
+def _accept(message: m.Accept, _: int) -> None:
+    _view(message.value)
+
+
+def _accepted(message: m.Accepted, count: int) -> None:
+    _rows(message.rows, count)
+
+
+def _answer(message: m.Answer, count: int) -> None:
+    _partitions(message.missed, count)
+    _numbers(*message.outcome.position)
+
+
+def _events(message: m.Events, _: int) -> None:
+    for event in message.events:
+        _event(event)
+
+
+_CHECKS: dict[type, Callable[[Any, int], None]] = {
+    m.JoinRequest: _join,
+    m.JoinAnswer: _joined,
+    m.Heartbeat: _heartbeat,
+    m.ViewDecided: _decided,
+    m.Promise: _promise,
+    m.Accept: _accept,
+    m.Accepted: _accepted,
+    m.TableOffer: _table,
+    m.TableReport: _report,
+    m.Holdings: _holdings,
+    m.MigrationRequest: _request_of_migration,
+    m.MigrationReady: _one,
+    m.MigrationRefused: _one,
+    m.Replicate: _replicate,
+    m.Replicated: _replicated,
+    m.Enlist: _enlist,
+    m.Enlisted: _enlisted,
+    m.Fill: _fill,
+    m.Filled: _demanded,
+    m.FillRefused: _one,
+    m.Summary: _summary,
+    m.RepairWanted: _one,
+    m.Forward: lambda message, count: _request(message.request, count),
+    m.Answer: _answer,
+    m.Events: _events,
+}
+"""What is not named here holds numbers that are only compared, and names that are only looked up."""
+
+
+def why_nonsense(message: m.Message, partition_count: int) -> str:
+    """Why no member of a cluster with so many partitions can mean this; empty when one can."""
+    check = _CHECKS.get(type(message))
+    if check is None:
+        return ""
+    try:
+        check(message, partition_count)
+    except _Wrong as wrong:
+        return str(wrong)
+    return ""

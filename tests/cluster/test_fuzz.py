@@ -1,0 +1,34 @@
+"""Hostile strangers at the doors of real members, for some seconds: `make fuzz` does it for longer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.demo.fuzz import Plan, fuzz
+from holdfast.demo.hostile import DOORS, Facts, talk
+
+FACTS = Facts("dev", 271, ("aa-01", "bb-02"), "secret")
+
+
+@pytest.mark.parametrize("secret", [True, False])
+def test_nothing_that_strangers_say_harms(tmp_path: Path, secret: bool) -> None:
+    verdict = fuzz(Plan(messages=6000, seed=20, rest_s=0.2, secret=secret), tmp_path)
+    assert not verdict.wrong, "\n".join(verdict.wrong)
+    assert verdict.said >= 6000
+    assert verdict.operations
+    # It came deep enough to be refused.
+    assert verdict.doors["client connections closed by this member"] > 10
+    assert verdict.doors["member connections closed for what they said"] > 10
+
+
+def test_a_talk_can_be_had_again() -> None:
+    seen = set()
+    for number in range(50):
+        one, again = talk(7, number, FACTS), talk(7, number, FACTS)
+        assert (one.door, one.pieces, one.ends) == (again.door, again.pieces, again.ends)
+        if one.challenged is not None and again.challenged is not None:
+            assert one.challenged(bytes(16)) == again.challenged(bytes(16))
+        seen.add(one.door)
+    assert seen == set(DOORS)

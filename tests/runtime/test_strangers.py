@@ -1,0 +1,49 @@
+"""What strangers say reaches the log as one line, and not too often."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from holdfast.runtime.strangers import LINES, PERIOD_S, Strangers, quoted
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_what_is_said_is_one_line_with_an_end() -> None:
+    assert quoted("anna") == "anna"
+    assert quoted("a\nCRITICAL holdfast: all is lost\r\x1b[2J\u2028") == (
+        "a\\nCRITICAL holdfast: all is lost\\r\\x1b[2J\\u2028"
+    )
+    assert quoted("x" * 500, 10) == "x" * 10 + "... (500 characters)"
+    assert quoted("ü 漢") == "ü 漢"
+
+
+def test_the_log_hears_of_a_few_and_of_how_many_more(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    strangers = Strangers(clock)
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        for number in range(1000):
+            strangers.tell("knocks", "%s knocks", f"nobody\n{number}")
+        strangers.tell("calls", "%s calls", "somebody else")
+        assert len(caplog.messages) == LINES + 1
+        assert caplog.messages[0] == "nobody\\n0 knocks"
+        clock.now_s += PERIOD_S
+        strangers.tell("knocks", "%s knocks", "again")
+    assert caplog.messages[-2:] == [f"knocks: {1000 - LINES} more in the last 10 s", "again knocks"]
+    assert strangers.counts == {"knocks": 1001, "calls": 1}
+
+
+def test_an_error_of_ours_is_told_with_its_place(caplog: pytest.LogCaptureFixture) -> None:
+    strangers = Strangers()
+    try:
+        raise ZeroDivisionError("ours")
+    except ZeroDivisionError as error:
+        strangers.tell("faults", "a fault: %s", error, level=logging.ERROR, error=error)
+    assert "test_strangers.py" in caplog.text

@@ -1,0 +1,158 @@
+"""Messages of the right types that no member can mean are refused where they are read."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from holdfast.core import messages as m
+from holdfast.core.machine import MILLISECOND, MemberId
+from holdfast.core.migration.choice import Base, Demand
+from holdfast.core.migration.news import Kind, Loss, News
+from holdfast.core.placement.table import Row
+from holdfast.core.rules import Rules
+from holdfast.core.store.operations import EntryEvent, EventKind, Op, Outcome, Request, Status
+from holdfast.core.store.partition import Change, Record
+from holdfast.engine.link import Link
+from holdfast.errors import ProtocolError
+from holdfast.wire.codec import decode, encode
+
+COUNT = 7
+ANNA, BEN = MemberId("aa"), MemberId("bb")
+INFO = m.MemberInfo(ANNA, 1, "127.0.0.1", 5701, "127.0.0.1", 5801, "anna")
+VIEW = m.View(1, "cc", [INFO])
+RECORD = Record("m", 1, Change.SET, b"k", b"v")
+ENTRIES = m.FillEntries("m", 1, [b"k"], [b"v"])
+
+
+def replace(what: object, **changes: object) -> object:
+    return msgspec.structs.replace(what, **changes)  # type: ignore[type-var]
+
+
+def fill(**changes: object) -> m.Fill:
+    return replace(m.Fill(0, 1, 1, 0, False, 0, True, 1, [ENTRIES]), **changes)  # type: ignore[return-value]
+
+
+GOOD: list[m.Message] = [
+    m.JoinRequest(INFO, "dev", {}),
+    m.JoinAnswer(ANNA, True),
+    m.Heartbeat(ANNA, 1, 1),
+    m.ViewDecided(VIEW, [(0, Row(1, (ANNA, None, BEN), 0, (BEN,)))]),
+    m.TableOffer(1, 1, 0, [(6, Row(1, (ANNA,)))], [News((1, 1), Kind.LOST, loss=Loss(0, 0, False, []))]),
+    m.Replicate([1], [m.Section(6, 1, [RECORD], 1)]),
+    m.Forward(1, Request(Op.GET, "m", [6], b"k")),
+    m.Answer(1, Outcome(Status.OK, b"v"), [0]),
+    m.Events([EntryEvent(EventKind.ADDED, "m", "aa", b"k", key_hash=1 << 40)]),
+    fill(),
+    m.Filled(0, 1, 1, 0, Demand(0, [Base("m", [(1, 0)], 1, 1)])),
+]
+NONSENSE: list[m.Message] = [
+    *(
+        m.JoinRequest(replace(INFO, **change), "dev", {})  # type: ignore[arg-type]
+        for change in (
+            {"uuid": ""},
+            {"uuid": "hello\nworld"},
+            {"uuid": "f" * 33},
+            {"host": ""},
+            {"host": "x" * 300},
+            {"host": "a\nb"},
+            {"port": 70_000},
+            {"port": -1},
+            {"client_port": 1 << 40},
+            {"life": 1 << 31},
+            {"name": "n" * 5000},
+        )
+    ),
+    m.Heartbeat(ANNA, 1, -1),
+    m.Heartbeat(MemberId("nobody"), 1, 1),
+    m.ViewDecided(replace(VIEW, number=1 << 31)),  # type: ignore[arg-type]
+    m.ViewDecided(replace(VIEW, members=[INFO, INFO])),  # type: ignore[arg-type]
+    m.ViewDecided(VIEW, [(7, Row())]),
+    m.ViewDecided(VIEW, [(0, Row(1, (ANNA,) * 2))]),
+    m.ViewDecided(VIEW, [(0, Row(1, (None,) * 8))]),
+    m.TableOffer(1, 1, 0, [(-1, Row())]),
+    m.TableOffer(1, 1, 0, [], [News((1, 1), Kind.LOST, loss=Loss(7, 0, False, []))]),
+    m.TableReport(1, [(7, Row())], []),
+    m.Holdings(1, None, {}, [], [m.Kept(7, 0, [], True)]),
+    m.Accepted(1, (1, ANNA), [(7, Row())]),
+    m.Promise(1, (1, ANNA), None, VIEW),
+    m.MigrationReady(1, 7, 1),
+    m.Replicate([1], [m.Section(7, 1, [])]),
+    m.Replicate([1], [m.Section(-1, 1, [])]),
+    m.Replicate([1], [m.Section(0, -1, [])]),
+    m.Replicate([1], [m.Section(0, 1, [replace(RECORD, counter=0)])]),  # type: ignore[list-item]
+    m.Replicate([1], [m.Section(0, 1, [replace(RECORD, ttl_ms=-5)])]),  # type: ignore[list-item]
+    m.Replicate([1], [m.Section(0, 1, [replace(RECORD, request=b"\xff")])]),  # type: ignore[list-item]
+    m.Replicate([1], [], [m.Ack(b"c", [1 << 63], [0])]),
+    m.Replicated([1], [7]),
+    m.Enlist([(7, 1, [])]),
+    m.Enlisted([(0, -1, True)]),
+    fill(partition=7),
+    fill(sequence=-1),
+    fill(index=7),
+    fill(maps=[replace(ENTRIES, values=[])]),
+    fill(maps=[replace(ENTRIES, ttls_ms=[1, 2])]),
+    fill(records=[m.FillRecords("m", [(1, 2)], [RECORD])]),
+    m.Filled(0, 1, 1, 0, Demand(0, [Base("m", [], 1, 1, [1, 2, 3])])),
+    m.Summary(0, 1, [m.Summed("m", -1, 1, 0)]),
+    m.Forward(1, Request(Op.GET, "m", [7], b"k")),
+    m.Forward(1, Request(Op.GET, "m", [], b"k")),
+    m.Forward(1, Request(Op.GET, "m", [0, 1], b"k")),
+    m.Forward(1, Request(Op.SET, "m", [0], b"k", key_hash=1 << 31)),
+    m.Forward(1, Request(Op.PUT_ALL, "m", [0], items=[b"k"])),
+    m.Forward(1, Request(Op.SET, "m", [0], b"k", id=b"x" * 65)),
+    m.Answer(1, Outcome(Status.OK), [7]),
+    m.Events([EntryEvent(EventKind.ADDED, "m", "me", b"k")]),
+    m.Events([EntryEvent(EventKind.CLEAR_ALL, "m", "aa", count=1 << 40)]),
+]
+BYTES = {
+    "nothing": b"",
+    "no message": b"\x93\x01\x02\x03",
+    "broken text": encode(GOOD[0]).replace(b"anna", b"\xff\xfe\xff\xfe"),
+    "nested arrays": b"\x91" * 2000,
+    "a tag that nobody knows": msgspec.msgpack.encode([99, 1]),
+    "contradicting indices": msgspec.msgpack.encode([20, 1, [0, None, 3, 3, "aa", -1, -5], 1]),
+}
+
+
+@pytest.mark.parametrize("message", GOOD, ids=lambda message: type(message).__name__)
+def test_what_members_mean_is_read(message: m.Message) -> None:
+    assert decode(encode(message), COUNT) == message
+
+
+@pytest.mark.parametrize("message", NONSENSE, ids=lambda message: type(message).__name__)
+def test_what_no_member_can_mean_is_refused(message: m.Message) -> None:
+    with pytest.raises(ProtocolError, match=type(message).__name__):
+        decode(encode(message), COUNT)
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_whatever_is_wrong_with_the_bytes_is_one_error(name: str) -> None:
+    with pytest.raises(ProtocolError):
+        decode(BYTES[name], COUNT)
+
+
+def test_a_packet_that_cannot_be_read_has_not_come() -> None:
+    """Else the message that should have come in its place would be missing for ever."""
+    here, there = Link[m.Message](1, Rules()), Link[m.Message](1, Rules())
+    good = here.send(encode(GOOD[2]), 0)
+    bad = good[:24] + BYTES["broken text"]
+    with pytest.raises(ProtocolError):
+        there.receive(bad, 0, decode)
+    assert not there.due(1000 * MILLISECOND)
+    assert there.receive(good, 0, decode) == [GOOD[2]]
+    early = here.send(b"", 0), here.send(encode(GOOD[1]), 0)
+    with pytest.raises(ProtocolError):
+        there.receive(early[1][:24] + b"\xc1", 0, decode)
+    assert there.receive(early[1], 0, decode) == []
+    assert there.receive(early[0][:24] + encode(GOOD[0]), 0, decode) == [GOOD[0], GOOD[1]]
+
+
+def test_what_was_never_sent_is_not_acknowledged() -> None:
+    """A packet with such an acknowledgement would make the other side forget what it has to repeat."""
+    here, there = Link[bytes](1, Rules()), Link[bytes](1, Rules())
+    here.send(b"important", 0)
+    forged = there.send(b"x", 0)
+    with pytest.raises(ProtocolError, match="acknowledged"):
+        here.receive(forged[:16] + (99).to_bytes(8, "little") + b"x", 0, bytes)
+    assert here.unacknowledged == 1
