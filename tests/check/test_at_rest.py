@@ -12,6 +12,7 @@ from holdfast.core.machine import SECOND, MemberId
 from holdfast.core.member import Member
 from holdfast.core.messages import Enlist
 from holdfast.core.migration.destination import Shadow
+from holdfast.core.migration.services import Endpoint, MigrationEvent
 from holdfast.core.routing.router import Parked
 from holdfast.core.store.operations import EntryEvent, EventKind, Op, Request
 from holdfast.core.store.partition import PartitionCopy
@@ -83,6 +84,14 @@ def keep_an_early_message(member: Member) -> None:
     member.copies._keep(member.me, 0, Enlist([]))
 
 
+def keep_an_early_chunk(member: Member) -> None:
+    member.destination._early[0] = []
+
+
+def keep_a_beginning(member: Member) -> None:
+    member.copies.services.begin(MigrationEvent(0, Endpoint.DESTINATION, -1, 1))
+
+
 def keep_a_row(member: Member) -> None:
     member.ledger._stored[0] = member.table.rows[0]
 
@@ -141,6 +150,8 @@ KEPT = [
     (stay_in_office, "in office, and not the owner"),
     (keep_a_shadow, "1 left: shadows"),
     (keep_an_early_message, "1 left: early messages"),
+    (keep_an_early_chunk, "1 left: early chunks"),
+    (keep_a_beginning, "1 left: migrations whose end services have not heard of"),
     (keep_a_row, "1 left: rows stored and never applied"),
     (keep_a_request, "1 left: parked requests"),
     (keep_a_batch, "1 left: batches"),

@@ -40,6 +40,7 @@ FOUND_WITH_DISKS = {
     181: "the budget forgot a member that was removed by mistake, when it came back and left",
     335: "the judge looked for packets in step with the members that compare their replicas, and always saw some",
     339: "the same, with nine members",
+    70_117: "a migration was broken off, and its destination never heard of it: no row changes because of that",
     39: "a copy that was refused for want of room was never thrown away: no row changes because of that",
 }
 """The same with journals drawn ("mixed"), as campaigns have them. Directed tests tell each again (`test_copies`,

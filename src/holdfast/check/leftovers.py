@@ -28,6 +28,7 @@ def _unfinished(member: Member) -> list[str]:
         member.migrations,
         member.ledger,
         member.source,
+        member.destination,
         member.repair,
         member.lane,
         member.copies,

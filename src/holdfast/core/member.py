@@ -440,6 +440,7 @@ class Member:
             self._stop_serving()
         else:
             self.source.view_changed(gone | came)
+            self.destination.view_changed(gone | came)
             self.repair.members_changed(gone | came)
             for partition, row in enumerate(self.table.rows):
                 if row.owner == self.me and came.intersection(row.replicas) and self.ledger.current:
@@ -574,6 +575,7 @@ class Member:
             self.copies,
             self.lane,
             self.source,
+            self.destination,
             self.changes,
             self.repair,
             self.ledger,

@@ -427,6 +427,15 @@ class FillRefused(msgspec.Struct, frozen=True, array_like=True, tag=36):
     why: str
 
 
+class FillEnded(msgspec.Struct, frozen=True, array_like=True, tag=39):
+    """The primary gives the supply `ticket` up, and why; nothing more of it is to come, and no row need change."""
+
+    partition: int
+    version: int
+    ticket: int
+    why: str
+
+
 class Summed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a primary holds of one map or service, in short."""
 
@@ -522,6 +531,7 @@ Message = (
     | Fill
     | Filled
     | FillRefused
+    | FillEnded
     | Summary
     | RepairWanted
     | Forward

@@ -26,6 +26,8 @@ def deliver(member: Member, sender: MemberId, message: m.Message) -> None:
             member.router.on_answer(sender, message)
         case m.Fill():
             member.destination.on_fill(sender, message)
+        case m.FillEnded():
+            member.destination.on_fill_ended(sender, message)
         case m.Filled():
             member.source.on_filled(sender, message)
         case m.FillRefused():

@@ -263,6 +263,22 @@ def test_a_filled_copy_for_which_there_is_no_room_is_refused() -> None:
     assert [entry for append in appends(effects) for entry in append.entries] == [Dropped(0)]
 
 
+def test_a_whole_copy_that_is_not_durable_goes_with_its_primary() -> None:
+    """The primary has not heard of it, so no row can name it."""
+    side = Side((BEN,))
+    del side.copies.held[0]
+    fill(side, 0, last=False)
+    fill(side, 1, last=False, entries=3)
+    (checkpoint,) = [e for e in fill(side, 2, last=True, entries=3) if isinstance(e, Checkpoint)]
+    side.destination.view_changed({BEN})
+    assert not side.copies.shadows
+    side.log.on_checkpoint(checkpoint.ticket, well=True)
+    effects = side.end()
+    assert filled(effects) == []
+    assert [entry for append in appends(effects) for entry in append.entries] == [Dropped(0)]
+    assert set(side.copies.leftovers.values()) == {0}
+
+
 def test_a_disk_that_becomes_full_meanwhile_ends_what_was_half_filled() -> None:
     side = Side((BEN,))
     del side.copies.held[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import permutations
 
+import msgspec
 import pytest
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
@@ -13,6 +14,7 @@ from holdfast.core.machine import MemberId, Outbox, Send
 from holdfast.core.messages import (
     Fill,
     Filled,
+    FillEnded,
     FillEntries,
     FillPlan,
     FillRefused,
@@ -287,6 +289,68 @@ def test_what_waited_for_its_row_is_taken_with_it() -> None:
     side.destination.row_changed(0, old)
     side.destination.retry(0)
     assert side.answers() == [Filled(0, 6, 1, 0, Demand(0, []))]
+
+
+def off(ticket: int = 2, version: int = 5) -> FillEnded:
+    return FillEnded(0, version, ticket, "a backup does not acknowledge")
+
+
+@pytest.mark.parametrize("joining", [True, False])
+def test_what_its_primary_calls_off_goes_and_what_waited_for_it_too(joining: bool) -> None:
+    side = Side(OWNER, ME, holds=True)
+    for fill in (chunk(0, ticket=2), chunk(1, 1, (b"key", b"one"), ticket=2)):
+        side.tell(msgspec.structs.replace(fill, joining=joining))
+    side.tell(message(1, put(2, b"two"), put(1, b"x", name="other")))
+    side.answers()
+    assert set(side.copies.services.pending) == ({0} if joining else set())
+    side.destination.on_fill_ended(OWNER, off())
+    assert {**side.copies.leftovers, "early messages": 0} == dict.fromkeys(side.copies.leftovers, 0)
+    assert side.answers() == []
+    side.tell(message(2, put(1, b"one")))
+    assert [answer.batches for answer in side.answers() if isinstance(answer, Replicated)] == [[2], [1]]
+
+
+def test_only_the_supply_that_it_names_is_called_off() -> None:
+    for sender, ended in ((OWNER, off(ticket=1)), (OWNER, off(ticket=3)), (OTHER, off())):
+        side = Side(OWNER, OTHER)
+        filling(side)
+        side.destination.on_fill_ended(sender, ended)
+        assert 0 in side.destination.shadows
+
+
+def test_chunks_that_wait_for_their_row_are_called_off_too() -> None:
+    side = Side(OTHER)
+    side.tell(chunk(0, version=6, ticket=2))
+    side.tell(chunk(0, version=6, ticket=3))
+    side.destination.on_fill_ended(OWNER, off(version=6))
+    old, side.rows[0] = side.rows[0], Row(6, (OWNER,))
+    side.destination.row_changed(0, old)
+    side.destination.retry(0)
+    assert side.answers() == [Filled(0, 6, 3, 0, Demand(0, []))]
+    assert side.destination.leftovers == {"early chunks": 0}
+
+
+def test_a_chunk_that_is_refused_ends_what_came_of_its_supply() -> None:
+    """The decision on another row is outstanding: its primary hears the refusal, and sends nothing more of this."""
+    side = Side(OWNER, OTHER)
+    filling(side)
+    side.stored = Row(6, (OWNER, OTHER))
+    side.tell(chunk(2, 1, (b"other", b"x"), ticket=2))
+    assert isinstance(side.answers()[-1], FillRefused)
+    assert set(side.copies.leftovers.values()) == {0}
+
+
+def test_what_is_half_filled_goes_with_its_primary_and_what_is_whole_waits_for_the_row() -> None:
+    """A frozen table keeps its rows; and a partition whose only copy is gone does, too."""
+    for state, kept in ((filling, 0), (complete, 1)):
+        side = Side(OWNER, OTHER)
+        state(side)
+        side.tell(chunk(0, version=8, ticket=9))
+        side.destination.view_changed({OTHER})
+        assert len(side.destination.shadows) == 1
+        side.destination.view_changed({OWNER})
+        assert len(side.destination.shadows) == len(side.copies.services.pending) == kept
+        assert side.destination.leftovers == {"early chunks": 0}
 
 
 def test_what_is_half_filled_is_dropped_in_exile_and_what_is_whole_stays() -> None:

@@ -12,6 +12,7 @@ from holdfast.core.machine import HistoryRead, MemberId, Note, Outbox, ReadHisto
 from holdfast.core.messages import (
     Fill,
     Filled,
+    FillEnded,
     FillPlan,
     FillRecords,
     FillRefused,
@@ -20,7 +21,8 @@ from holdfast.core.messages import (
     MigrationRequest,
 )
 from holdfast.core.migration.choice import Base, Demand, How
-from holdfast.core.migration.source import Source
+from holdfast.core.migration.services import MigrationEvent
+from holdfast.core.migration.source import DRAIN_NS, Source
 from holdfast.core.placement.migration import Migration
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.copies import Copies
@@ -31,6 +33,22 @@ from holdfast.core.store.partition import Change, PartitionCopy, Record
 ME, OTHER, NEW = MemberId("me"), MemberId("other"), MemberId("new")
 MASTER, OLD_MASTER = MemberId("master"), MemberId("old master")
 VIEW = 3
+
+
+class Told:
+    """What a service hears of migrations."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, MigrationEvent]] = []
+
+    def before(self, event: MigrationEvent) -> None:
+        self.heard.append(("before", event))
+
+    def commit(self, event: MigrationEvent) -> None:
+        self.heard.append(("commit", event))
+
+    def rollback(self, event: MigrationEvent) -> None:
+        self.heard.append(("rollback", event))
 
 
 class Side:
@@ -219,6 +237,29 @@ def test_when_the_destination_refuses_all_is_as_before_and_the_master_knows(unti
     assert len(side.fills()) == 1, "and it can be asked for again"
 
 
+@pytest.mark.parametrize("until", ["before the last chunk", "while it drains"])
+def test_when_a_backup_does_not_acknowledge_the_destination_hears_that_it_is_off(until: str) -> None:
+    """No row changes then, so that nothing else would tell it."""
+    side = Side(ME, OTHER)
+    told = Told()
+    side.copies.services._aware.append(told)
+    fill = moving(side, "content")
+    side.write(b"b")
+    side.sent()
+    if until == "while it drains":
+        side.hold(fill)
+        assert side.lane.serving[0] is None
+    side.out.now_ns += DRAIN_NS + 1
+    side.source.on_draining() if until == "while it drains" else side.hold(fill)
+    assert [message for message in side.sent() if isinstance(message, FillEnded | MigrationRefused)] == [
+        FillEnded(0, 5, fill.ticket, "a backup does not acknowledge what was written"),
+        MigrationRefused(VIEW, 0, 5, "a backup does not acknowledge what was written"),
+    ]
+    assert side.lane.serving[0] is not None, "writes go on"
+    assert [what for what, _ in told.heard] == ["before", "rollback"]
+    assert set(side.source.leftovers.values()) == {0}
+
+
 def test_what_is_said_of_a_supply_that_has_ended_has_no_effect() -> None:
     side = Side()
     fill = moving(side, "content")
@@ -365,7 +406,10 @@ def test_a_repair_gives_way_to_a_migration() -> None:
     assert first.compare
     side.source.on_request(MASTER, request())
     assert told == ["the partition is moving"]
-    assert [fill.joining for fill in side.fills()] == [True]
+    ended, fill = side.sent()
+    assert ended == FillEnded(0, 5, first.ticket, "the partition is moving")
+    assert isinstance(fill, Fill)
+    assert fill.joining
     side.source.refill(0, OTHER, told.append)
     assert told[1:] == ["the partition is moving"]
     side.source.refill(0, NEW, told.append)

@@ -89,6 +89,35 @@ def test_holes_where_the_published_order_costs_a_copy(before: str, after: str) -
 
 
 @pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("28-6-74", "4-83-10"),
+        ("463-8--", "85-3210"),
+        ("3794810", "86-9402"),
+        ("26-1--4", "4-57360"),
+        ("872-3--", "2--5806"),
+    ],
+)
+def test_wide_rows_whose_target_has_holes(before: str, after: str) -> None:
+    """What a search through 20,000 rows gave up on, after seconds."""
+    result = plan(0, row(before), row(after))
+    check(result, row(after))
+    assert (result.target, result.cancelled) == (row(after), [])
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("A--", "-AB"), ("AB--", "--AB"), ("ABC-", "-CDB"), ("AB---", "--BAC")]
+)
+def test_the_hottest_slot_is_given_up_where_another_copy_stands_in(before: str, after: str) -> None:
+    """No migration empties the hottest slot: it is cleared, when a member more holds a copy, and its member returns."""
+    result = plan(0, row(before), row(after))
+    check(result, row(after))
+    same = set(before) == set(after)
+    assert (result.target == row(after)) == (not same)
+    assert len(result.cancelled) == (2 if same else 0)
+
+
+@pytest.mark.parametrize(
     ("before", "after", "cycles"),
     [
         ("ABC", "CAB", [[0, 1, 2]]),

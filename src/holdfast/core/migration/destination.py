@@ -15,6 +15,8 @@
       of an earlier supply than the shadow  refused
       a chunk that is held already          answered again, without effect
 
+  A chunk that is refused is the last of its supply: what came of that goes, unless it counts already (D-4). So it does
+  when the primary calls the supply off, and when the primary is gone.
 - D-4: The last chunk is answered when the copy is whole, up to where this chunk says, and its journalled maps are
   durable, as a checkpoint. What comes after it is written to the journal like that of every copy.
 - D-5: Of maps with change streams the updates that it remembers are written to the journal, too: those before it are in
@@ -31,7 +33,7 @@ from holdfast.core.journal.entries import Began, Dropped
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.snapshot import snapshot_of
 from holdfast.core.machine import SECOND, MemberId, Outbox
-from holdfast.core.messages import Fill, Filled, FillRefused
+from holdfast.core.messages import Fill, Filled, FillEnded, FillRefused
 from holdfast.core.migration.services import Endpoint, MigrationEvent
 from holdfast.core.migration.shadow import Shadow
 from holdfast.core.placement.table import Row
@@ -40,7 +42,7 @@ from holdfast.core.rules import Rules
 from holdfast.core.store.partition import PartitionCopy
 
 FULL = "its disk is full"
-"""Why a chunk is refused; no row need change then, so nothing else ends what was begun."""
+"""Why a chunk is refused."""
 CHANGES_BYTES = 32 << 20
 """At most so much of what is remembered of a map is written down at once (D-5)."""
 REFILL_NS = SECOND
@@ -90,8 +92,7 @@ class Destination:
             return
         why = self._why_not(sender, fill)
         if why:
-            if why == FULL:
-                self._give_up(partition, sender, fill.ticket)
+            self._give_up(partition, sender, fill.ticket)
             self._out.send(sender, FillRefused(partition, fill.version, fill.ticket, why))
             return
         shadow = self.shadows.get(partition)
@@ -106,6 +107,14 @@ class Destination:
         if not fill.last or shadow.durable:
             self._answer(sender, fill, shadow)
         self._copies.retry(partition)
+
+    def on_fill_ended(self, sender: MemberId, ended: FillEnded) -> None:
+        """The primary has called a supply off: what came of it goes, and what waits for its row is not taken then."""
+        early = self._early.pop(ended.partition, [])
+        rest = [one for one in early if (one[0], one[1].ticket) != (sender, ended.ticket)]
+        if rest:
+            self._early[ended.partition] = rest
+        self._give_up(ended.partition, sender, ended.ticket)
 
     def _completed(self, partition: int) -> None:
         """A shadow is whole, since a chunk or since a record."""
@@ -148,7 +157,7 @@ class Destination:
             self._out.timer("refill", REFILL_NS)
 
     def _give_up(self, partition: int, source: MemberId, ticket: int) -> None:
-        """A migration's supply is refused for want of room: what came of it goes. One that counts already stays."""
+        """A supply has ended while the row stays: what came of it goes. A copy that counts already stays."""
         shadow = self.shadows.get(partition)
         if shadow is None or shadow.source != source or shadow.ticket != ticket or shadow.durable:
             return
@@ -250,6 +259,27 @@ class Destination:
         """Look again at the chunks that came before their row."""
         for sender, fill in self._early.pop(partition, []):
             self.on_fill(sender, fill)
+
+    def view_changed(self, members: set[MemberId]) -> None:
+        """These members have gone, or have a new life: of what they have begun to supply nothing more comes.
+
+        Mostly a row ends it, too. But a frozen table keeps its rows, and so does a partition that waits for its copies.
+        What they know to be here stays, for a row may say so; and a replica of the row that is whole becomes its copy.
+        """
+        for partition, early in list(self._early.items()):
+            rest = [one for one in early if one[0] not in members]
+            if rest:
+                self._early[partition] = rest
+            else:
+                del self._early[partition]
+        for partition, shadow in list(self.shadows.items()):
+            if shadow.source in members and (shadow.joining or not shadow.complete):
+                self._give_up(partition, shadow.source, shadow.ticket)
+
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        return {"early chunks": len(self._early)}
 
     def removed(self) -> None:
         """This member was removed from the cluster, though alive: what was half filled is worth nothing.

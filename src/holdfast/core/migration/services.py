@@ -6,7 +6,8 @@ A service is told `before` a change of what this member holds of a partition, an
 
 - W-1: The source of a migration, if it is the primary, is told before it supplies; the destination before it takes
   the first chunk. Both are told the outcome when a committed row is newer than the one the migration began at: the
-  row is the decision. A source also rolls back when the destination refuses the supply.
+  row is the decision. Both roll back when there is nothing to decide: the destination refuses the supply, or the source
+  calls it off; the destination also when it is not whole yet and the source is gone.
 - W-2: A former backup owner takes no part in the copying. It is told before and commit together when it learns of the
   row; so is a member whose index a row changes without any migration (a promotion, a replica taken out of a row).
 - W-3: A member that was removed though alive is told to roll back what was under way. Whether it was committed after

@@ -18,6 +18,8 @@ The content always comes from the primary, also when a backup moves. Writes go o
       an answer to a supply that has ended      has no effect
       a refusal of the destination              ends the supply, and a migration is refused to the master
 
+  A supply that ends here while the row stays is called off: its receiver hears of it, and drops what it has of it.
+
 - S-5: One chunk is under way for each supply, and at most `parallel` supplies at once. A chunk has at most
   `partitions.chunk_bytes`, or one entry. Of all supplies together at most `partitions.flight_bytes` are not yet
   acknowledged, or one chunk; a chunk that would be too much waits, and those behind it.
@@ -41,6 +43,7 @@ from holdfast.core.machine import SECOND, HistoryRead, MemberId, Outbox, ReadHis
 from holdfast.core.messages import (
     Fill,
     Filled,
+    FillEnded,
     FillEntries,
     FillRefused,
     MigrationReady,
@@ -143,7 +146,7 @@ class Source:
             self._out.send(sender, MigrationRefused(request.view, partition, request.version, why))
             return
         for repair in [s for s in self._running.values() if s.partition == partition]:
-            self._end(repair, "the partition is moving")
+            self._call_off(repair, "the partition is moving")
         supply = self._new(partition, MemberId(migration.destination), migration.destination_new)
         supply.migration = migration
         supply.master = sender
@@ -435,7 +438,7 @@ class Source:
     def _break_off(self, supply: Supply) -> None:
         """S-7: somebody does not keep up, and the partition is not to stand still for that."""
         why = "a backup does not acknowledge what was written"
-        self._end(supply, why)
+        self._call_off(supply, why)
         self._give_up(supply, why)
         self._next_in_queue()
 
@@ -526,6 +529,11 @@ class Source:
             del self._reads[ticket]
         self._landed(supply)
         tell(supply, why)
+
+    def _call_off(self, supply: Supply, why: str) -> None:
+        """End it though the row stays as it is, so that nothing else would tell the receiver."""
+        self._end(supply, why)
+        self._out.send(supply.to, FillEnded(supply.partition, supply.version, supply.ticket, why))
 
     def _landed(self, supply: Supply) -> None:
         """What it had in flight is not any more."""

@@ -5,16 +5,15 @@ The promise (design rule 7): for every backup count b, at every intermediate sta
 at least i backups, so b is what a map sees.
 
 How: rotations among owners are cancelled, as published. Then the published ordering, if it keeps the promise: it does
-for rows without holes, and mostly for others. Where it does not, a search over the same kinds of migrations. What no
-order of them can reach is not made (`Plan.cancelled`). Every plan is replayed against the promise before it is given
-out.
+for rows without holes, and mostly for others. Where it does not, a construction from the same kinds of migrations, of
+which docs/placement.md proves that it always arrives. What no order of steps can reach is not made (`Plan.cancelled`).
+Every plan is replayed against the promise before it is given out.
 
 Slots that the target leaves empty are cleared as late as can be, which already repairs most of the published dips.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from itertools import accumulate
 
@@ -22,9 +21,6 @@ import msgspec
 
 from holdfast.core.placement.migration import NONE, Migration, Slots
 from holdfast.errors import InvariantBroken
-
-ROWS_MAX = 20_000
-"""How many rows a search looks at. Rows of up to 5 slots have fewer; wider ones with holes may have more."""
 
 
 class Clear(msgspec.Struct, frozen=True):
@@ -91,7 +87,7 @@ def plan(partition: int, current: Slots, target: Slots) -> Plan:
     if current == target:
         return Plan(partition, current, target, [], [], [])
     cycles = rotations(current, target)
-    wanted = cancel_cycles(current, target)
+    wanted = attainable(current, cancel_cycles(current, target))
     floor = promise(current, wanted)
     steps: list[Step] | None = None
     migrations = published(partition, current, wanted)
@@ -99,13 +95,9 @@ def plan(partition: int, current: Slots, target: Slots) -> Plan:
         steps = replay(current, prioritise(migrations), wanted, floor)
         steps = replay(current, migrations, wanted, floor) if steps is None else steps
     if steps is None:
-        steps = _search(partition, current, wanted, floor, wide=False)
-    if steps is None:
-        steps = _search(partition, current, wanted, floor, wide=True)
-    assert steps is not None
-    reached = _after(current, steps)
-    cancelled = [slot for slot, owner in enumerate(target) if owner != reached[slot]]
-    return Plan(partition, current, reached, steps, cycles, cancelled)
+        steps = _Route(partition, current, wanted).settle()
+    cancelled = [slot for slot, owner in enumerate(target) if owner != wanted[slot]]
+    return Plan(partition, current, wanted, steps, cycles, cancelled)
 
 
 def plan_carelessly(partition: int, current: Slots, target: Slots) -> Plan:
@@ -303,99 +295,228 @@ def _must_follow(step: Migration, earlier: Migration) -> bool:
 # -- where the published algorithm would cost a copy --------------------------------------------------------------
 
 
-def _search(
-    partition: int, current: Slots, target: Slots, floor: list[int], *, wide: bool
-) -> list[Step] | None:
-    """The shortest order of safe steps to the target.
+class _Route:
+    """Steps from a row to another, built one by one: none that does not fit, none that breaks the promise.
 
-    Breadth first. Each step settles a slot for good or fills an empty one from a colder slot, so it is short. A
-    `wide` search also lets owners make room for each other and clears slots before the end, and answers the way to the
-    best row that can be reached; the other one answers None when it does not arrive.
+    docs/placement.md has the proof that it always arrives. In short: a slot's owner, the slot where the target wants
+    it, that slot's owner, and so on, are a chain of slots. A chain that begins with a member that is not in the row
+    never costs a copy. One that only gives up its first slot, because its last owner is not wanted either, comes when
+    all that is gained has been gained. What is left are chains from a slot to be emptied to an empty slot, all of
+    whose members stay: `_shift` passes them on through these two slots.
     """
-    ways: dict[Slots, tuple[Slots, Step] | None] = {current: None}
-    waiting = deque([current])
-    best, best_score = current, _score(current, target, floor)
-    while waiting and best_score[0] < len(target) and len(ways) < ROWS_MAX:
-        row = waiting.popleft()
-        for step in _safe_steps(partition, row, target, floor, wide=wide):
-            after = step.apply_to(row)
-            if after in ways:
+
+    def __init__(self, partition: int, current: Slots, target: Slots) -> None:
+        self.steps: list[Step] = []
+        self._partition = partition
+        self._row = current
+        self._target = target
+        self._floor = promise(current, target)
+        # Those in the target first, hottest first.
+        self._members = list(dict.fromkeys(owner for owner in target + current if owner is not None))
+
+    def settle(self) -> list[Step]:
+        """All steps to the target, which has been made `attainable` and has no rotations with the row."""
+        if not self._settled():
+            self._lower()
+            self._settled()
+        if self._row != self._target:
+            raise InvariantBroken(
+                f"partition {self._partition}: the plan to {self._target} ends in {self._row}"
+            )
+        return self.steps
+
+    def _settled(self) -> bool:
+        """Settle chain by chain; False when one cannot be settled before the hottest slots are given up."""
+        for ring in rotations(self._row, self._target):
+            # Only after `_lower`, so somebody is outside, and can stand in.
+            outsider = self._outside()
+            self._carry(ring[:1], outsider)
+            first = self._target[ring[1]]
+            assert first is not None
+            self._carry([*ring[1:], ring[0]], first)
+        paths = _chains(self._row, self._target)
+        filling = [path for path in paths if self._row[path[-1]] is None]
+        for path in filling:
+            if (fresh := self._target[path[0]]) is not None:
+                self._carry(self._retreat(path), fresh)
+        for path in paths:
+            if path not in filling and (fresh := self._target[path[0]]) is not None:
+                self._carry(path, fresh)
+        # Replicas go hotter before others go colder: then no state has fewer copies than the row before or the target.
+        shifted = [path for path in filling if self._target[path[0]] is None]
+        for path in sorted(shifted, key=lambda path: (path[0] < path[-1], -path[0])):
+            if not self._shift(self._retreat(path)):
+                return False
+        emptied = [path for path in paths if path not in filling and self._target[path[0]] is None]
+        for path in sorted(emptied, key=lambda path: len(path) == 1):
+            self._give_up(path)
+        return True
+
+    # -- single steps
+
+    def _place(self, member: str, slot: int, down: int = NONE) -> None:
+        """Give `slot` to a member, wherever it is now; the present owner goes to `down`, or out."""
+        source = self._row[slot]
+        held = self._row.index(member) if member in self._row else NONE
+        place = NONE if source is None else slot
+        self._take(Migration(self._partition, source, place, down, member, held, slot))
+
+    def _take(self, step: Step) -> None:
+        self._row = step.apply_to(self._row)
+        if not keeps(self._row, self._floor):
+            raise InvariantBroken(f"partition {self._partition}: {step} leads to {self._row}")
+        self.steps.append(step)
+
+    def _owner(self, slot: int) -> str:
+        owner = self._row[slot]
+        assert owner is not None, (slot, self._row)
+        return owner
+
+    def _outside(self) -> str:
+        """The first member that holds nothing now."""
+        return next(member for member in self._members if member not in self._row)
+
+    def _spares(self, slot: int) -> bool:
+        """Whether the slot may be emptied now."""
+        return keeps(put(self._row, slot, None), self._floor)
+
+    # -- chains
+
+    def _carry(self, path: list[int], member: str) -> None:
+        """Put a member into the first slot of a path, whom it replaces into the next, and so on: no slot is emptied."""
+        for number, slot in enumerate(path):
+            replaced = self._row[slot]
+            rest = path[number + 1 :]
+            if replaced is not None and len(rest) == 1 and rest[0] > slot and self._row[rest[0]] is None:
+                self._place(member, slot, down=rest[0])
+                return
+            self._place(member, slot)
+            if replaced is None or not rest:
+                return
+            member = replaced
+
+    def _give_up(self, path: list[int]) -> None:
+        """Empty the first slot of a path; its member goes on to the next slot as in `_carry`, unless there is none."""
+        member = self._owner(path[0])
+        if len(path) == 1 or path[1] > path[0]:
+            self._take(Clear(path[0], member))
+        self._carry(path[1:], member)
+
+    def _retreat(self, path: list[int]) -> list[int]:
+        """Fill the empty slot at the end of a path from the slot before, while a migration can do it; what is left."""
+        while len(path) > 1:
+            last, hole = path[-2:]
+            far = path[-3] if len(path) > 2 else NONE
+            if last > hole:
+                self._place(self._owner(last), hole)
+                path = path[:-1]
+            elif far > last and keeps(put(put(self._row, hole, self._row[last]), far, None), self._floor):
+                self._place(self._owner(far), last, down=hole)
+                path = path[:-2]
+            else:
+                break
+        return path
+
+    def _shift(self, path: list[int]) -> bool:
+        """Empty the first slot of a path of which the last is empty, and settle all others; no member leaves.
+
+        If there is a copy to spare, the first member leaves and comes back. Else the first and the last slot hold, in
+        turn, the member that is to be settled next: `hot` is the hotter one of the two, `cold` the other.
+        False, if the first slot is the hottest with an owner: another member would have to go there.
+        """
+        if len(path) == 1:
+            return True
+        if self._spares(path[0]):
+            self._give_up(path)
+            return True
+        first, *others, last = path
+        hot, cold = min(first, last), max(first, last)
+        hotter = [slot for slot in range(hot) if self._row[slot] is not None]
+        if first == hot and not hotter:
+            return False
+        for slot in others:
+            self._exchange(slot, hot, cold)
+        if self._row[last] is not None:
+            return True
+        if last == hot:
+            self._place(self._owner(first), last)
+            return True
+        # The way down leads through a hotter slot, whose owner gets it back.
+        aside = hotter[-1]
+        self._place(self._owner(first), aside, down=last)
+        self._place(self._owner(last), first)
+        self._place(self._owner(first), aside, down=last)
+        return True
+
+    def _exchange(self, slot: int, hot: int, cold: int) -> None:
+        """Put the member in `hot` or `cold`, of which the other is empty, into `slot`, and that one's owner into one
+        of them. Meanwhile `hot` is the hottest slot that may be empty.
+        """
+        if slot < hot:
+            full, empty = (hot, cold) if self._row[cold] is None else (cold, hot)
+            self._place(self._owner(full), slot, down=empty)
+            return
+        if self._row[hot] is None and slot > cold:
+            self._place(self._owner(cold), hot)
+        if self._row[hot] is None:
+            self._place(self._owner(slot), hot)
+            self._place(self._owner(cold), slot)
+        elif slot < cold:
+            self._place(self._owner(slot), hot, down=cold)
+            self._place(self._owner(cold), slot)
+        else:
+            self._place(self._owner(slot), cold)
+            self._place(self._owner(cold), hot, down=slot)
+
+    def _lower(self) -> None:
+        """Give up the slots that are hotter than all of the target, though the members in them stay.
+
+        All move up together, so that the hottest slot can be spared. Only a target without an owner needs it.
+        """
+        wanted = _hottest(self._target)
+        while (top := _hottest(self._row)) < wanted:
+            if self._spares(top):
+                self._take(Clear(top, self._owner(top)))
                 continue
-            ways[after] = (row, step)
-            waiting.append(after)
-            score = _score(after, target, floor)
-            if score > best_score:
-                best, best_score = after, score
-    reached = _swept(best, target, floor)
-    if reached != target and not wide:
-        return None
-    order: list[Step] = []
-    row = best
-    while (way := ways[row]) is not None:
-        row, step = way
-        order.append(step)
-    order.reverse()
-    late = replay(current, [step for step in order if isinstance(step, Migration)], reached, floor)
-    if late is not None:
-        return late
-    return order + [
-        Clear(slot, owner) for slot, owner in enumerate(best) if owner is not None and reached[slot] is None
-    ]
+            hole = self._row.index(None, top)
+            if copies(self._row)[-1] <= self._floor[-1]:
+                self._place(self._outside(), hole)
+            else:
+                coldest = max(slot for slot, owner in enumerate(self._row) if owner is not None)
+                self._place(self._owner(coldest), hole)
 
 
-def _safe_steps(partition: int, row: Slots, target: Slots, floor: list[int], *, wide: bool) -> Iterator[Step]:
-    """Every step from `row` that keeps the promise and is worth trying."""
-    options: list[Step] = []
-    for slot, want in enumerate(target):
-        have = row[slot]
-        if want is not None and have != want:
-            options += _placements(partition, row, target, slot)
-        if have is None:
-            options += [
-                Migration(partition, None, NONE, NONE, owner, held, slot)
-                for held, owner in enumerate(row)
-                if owner is not None and held > slot and owner != want
-            ]
-        elif wide:
-            options += _exchanges(partition, row, slot)
-            if want is None:
-                options.append(Clear(slot, have))
-    for step in options:
-        if keeps(step.apply_to(row), floor):
-            yield step
+def _chains(row: Slots, target: Slots) -> list[list[int]]:
+    """Slots of which each one's owner is wanted in the next one. The first one is to be emptied, or its wanted owner is
+    not in the row; the last one is empty, or its owner is not in the target.
+    """
+    found: list[list[int]] = []
+    for start, (have, want) in enumerate(zip(row, target, strict=True)):
+        if have == want or (want is not None and want in row):
+            continue
+        path = [start]
+        while (owner := row[path[-1]]) is not None and owner in target:
+            path.append(target.index(owner))
+        found.append(path)
+    return found
 
 
-def _placements(partition: int, row: Slots, target: Slots, slot: int) -> list[Step]:
-    """The ways to settle a slot: its present owner goes down, or out."""
-    ways = [_placement(partition, row, target, slot)]
-    if row[slot] is not None:
-        ways.append(_placement(partition, row, target, slot, keep=False))
-    return [step for step in ways if step is not None]
+def _hottest(row: Slots) -> int:
+    """The hottest slot with an owner; the row's width if there is none."""
+    return next((slot for slot, owner in enumerate(row) if owner is not None), len(row))
 
 
-def _exchanges(partition: int, row: Slots, slot: int) -> list[Step]:
-    """Migrations in which a colder owner takes this slot, and the present one goes to any empty colder slot."""
-    empty = [other for other in range(slot + 1, len(row)) if row[other] is None]
-    return [
-        Migration(partition, row[slot], slot, down, owner, held, slot)
-        for down in empty
-        for held, owner in enumerate(row)
-        if owner is not None and held > slot
-    ]
+def attainable(current: Slots, target: Slots) -> Slots:
+    """The target as far as it can be reached: the hottest owner may have to stay.
 
-
-def _score(row: Slots, target: Slots, floor: list[int]) -> tuple[int, list[int]]:
-    """How good a row is to end in: slots as wanted first, then copies, hotter ones before colder ones."""
-    final = _swept(row, target, floor)
-    return sum(have == want for have, want in zip(final, target, strict=True)), copies(final)
-
-
-def _swept(row: Slots, target: Slots, floor: list[int]) -> Slots:
-    """The row after clearing what the target does not want, as far as the promise allows."""
-    for slot in reversed(range(len(row))):
-        if row[slot] is not None and target[slot] is None and keeps(put(row, slot, None), floor):
-            row = put(row, slot, None)
-    return row
+    No migration empties the hottest slot that has an owner: who leaves a slot goes to a hotter one, or is replaced.
+    It can only be cleared, and that costs a copy if the same members are in both rows.
+    """
+    slot = _hottest(current)
+    if slot >= _hottest(target) or set(current) - {None} != set(target) - {None}:
+        return target
+    stays = current[slot]
+    return put(put(target, target.index(stays), None), slot, stays)
 
 
 def check(result: Plan, wanted: Slots) -> None:

@@ -397,7 +397,11 @@ class Copies:
     @property
     def leftovers(self) -> dict[str, int]:
         """What should be empty when nothing is under way, by name."""
-        return {"shadows": len(self.shadows), "early messages": len(self._early)}
+        return {
+            "shadows": len(self.shadows),
+            "early messages": len(self._early),
+            "migrations whose end services have not heard of": len(self.services.pending),
+        }
 
     def removed(self) -> None:
         """This member was removed from the cluster, though alive: it keeps its copies, and hears of nothing more."""
