@@ -103,6 +103,9 @@ class Journal:
         """What a segment would have needed that could not be begun."""
         self._rolling = False
         """Whether a segment is being begun: the one before it is still to be synced."""
+        self._start_lsn = found.start_lsn
+        """Of the newest segment whose start is durable and can be read: a restart begins there, so it must not go, nor
+        anything after it."""
         self._full = False
         self._intake = Intake(self._checkpoints, lambda: self._chain.lsn - 1)
         self._pending = self._intake.pending
@@ -386,6 +389,8 @@ class Journal:
     def _written(self, lsn: int, number: int, *, synced: bool) -> None:
         """The blocks up to this one are written."""
         self._busy = self._rolling = False
+        assert self._current is not None
+        self._start_lsn = self._current.first_lsn
         self._reserve()
         told = synced and number > self._durable_number
         if synced:
@@ -446,7 +451,7 @@ class Journal:
         if self._histories.searching or self._closed or self._rolling:
             return False
         gone = self._segments.take_oldest(
-            self._checkpoints.needed_lsn(self._durable_lsn + 1),
+            min(self._start_lsn, self._checkpoints.needed_lsn(self._durable_lsn + 1)),
             history_bytes=self._settings.history_bytes if history else -1,
             history_age_ms=self._settings.history_age_s * 1000,
             now_ms=self._disk.wall_ms(),

@@ -26,6 +26,7 @@ from holdfast.wire.checkpoint import parse_name, read_checkpoint
 from holdfast.wire.journal import (
     HEAD_BYTES,
     HEADER_BYTES,
+    Header,
     head_at,
     read_block,
     read_header,
@@ -68,6 +69,8 @@ class Found:
     """The link of the last block."""
     last: str
     """The segment that was written last, to be synced before anything else; empty: there is none."""
+    start_lsn: int
+    """The first block of the newest segment whose start can be read: it stays until another one has begun."""
     void: list[str]
     """Files that are to be removed first."""
     segments: Segments
@@ -237,6 +240,9 @@ class _Opening:
         start = min([said_lsn, *self._needed()])
         firsts = [segment_lsn(name) or 0 for name in names]
         old = max(0, sum(1 for first in firsts if first <= start) - 1)
+        while old and self._header(names[old]) is None:
+            # It can be read only by what the segment before it says of its beginning.
+            old -= 1
         for name, first in zip(names[:old], firsts[:old], strict=True):
             self._history(name, first)
         reading = Reading(names[old:], self.load, self.identity.store)
@@ -296,22 +302,28 @@ class _Opening:
 
     def _history(self, name: str, first_lsn: int) -> None:
         """A segment that no restart needs."""
-        try:
-            header = read_header(self.disk.read(name, 0, HEADER_BYTES))
-        except DiskFailed:
-            header = None
+        header = self._header(name)
         seed, wall_ms = b"", 0
-        if header is not None and header.store == self.identity.store:
+        if header is not None:
             seed, wall_ms = seed_of(header.store, first_lsn, header.previous), header.wall_ms
         segment = Segment(name, first_lsn, seed, self.disk.size(name), wall_ms)
         segment.indexed = False
         self.segments.all.append(segment)
+
+    def _header(self, name: str) -> Header | None:
+        """The header of a segment of this store; None when it is damaged."""
+        try:
+            header = read_header(self.disk.read(name, 0, HEADER_BYTES))
+        except DiskFailed:
+            return None
+        return header if header is not None and header.store == self.identity.store else None
 
     def _segment(self, reading: Reading, name: str) -> Segment:
         """The segment of the block that is being read."""
         if not self.segments.all or self.segments.all[-1].name != name:
             read = reading.segments[-1]
             fresh = Segment(name, read.first_lsn, read.seed, read.size, read.wall_ms)
+            fresh.leans = read.leans
             self.segments.all.append(fresh)
         return self.segments.all[-1]
 
@@ -352,6 +364,7 @@ def restore(
         lsn,
         checksum,
         last,
+        said_lsn,
         list(dict.fromkeys(opening.void)),
         opening.segments,
         opening.checkpoints,
