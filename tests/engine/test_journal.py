@@ -17,6 +17,7 @@ from holdfast.core.machine import (
     CheckpointDone,
     CheckpointWanted,
     DiskRoom,
+    Durable,
     Event,
     HistoryRead,
     MemberId,
@@ -45,7 +46,6 @@ def test_what_is_urgent_is_durable_when_it_is_told_and_not_before() -> None:
     assert content(found.copies[3]) == content(life.copies[3])
     assert found.uncertain == {}
     assert found.whole
-    assert found.incarnation == 2
 
 
 def test_what_comes_while_a_write_is_under_way_is_one_group() -> None:
@@ -615,23 +615,60 @@ def test_files_without_an_identity_are_refused() -> None:
         Life(platter)
 
 
-def test_the_incarnation_is_durable_before_the_journal_is_ready() -> None:
+def test_the_token_of_a_life_is_durable_before_the_journal_is_ready_and_stays_until_that_life_is_admitted() -> (
+    None
+):
     platter = Platter()
+    before = ""
     for incarnation in range(1, 5):
-        life = Life(platter)
-        ready: list[int] = []
-        life.journal.when_ready(lambda ready=ready: ready.append(1))
-        assert not ready
-        life.disk.until(lambda ready=ready: bool(ready))
+        proofs = []
+        for _ in range(3):
+            life = Life(platter)
+            ready: list[int] = []
+            life.journal.when_ready(lambda ready=ready: ready.append(1))
+            assert not ready
+            life.disk.until(lambda ready=ready: bool(ready))
+            life.begin(0)
+            life.settle()
+            assert all(event.reached == 0 for event in life.events if isinstance(event, Durable))
+            platter.crash(random.Random(incarnation))
+            assert life.recovered.incarnation == incarnation
+            proofs.append(life.recovered.proof)
+        assert proofs[0] == proofs[1] == proofs[2]
+        assert proofs[0].before == before
+        life = Life(platter).settle()
+        life.journal.admitted("c-1", behind=False)
+        life.begin(0)
+        life.settle()
+        assert max(event.reached for event in life.events if isinstance(event, Durable)) > proofs[0].reached
         platter.crash(random.Random(incarnation))
-        assert life.recovered.incarnation == incarnation
+        before = proofs[0].token
+
+
+def test_files_that_a_cluster_has_found_behind_say_so_until_it_is_forgiven() -> None:
+    platter = Platter()
+    life = Life(platter).settle()
+    life.journal.admitted("c-1", behind=True)
+    life.settle()
+    platter.crash(random.Random(1))
+    life = Life(platter).settle()
+    assert life.recovered.behind
+    life.journal.admitted("c-1", behind=False)
+    life.settle()
+    platter.crash(random.Random(1))
+    life = Life(platter).settle()
+    assert life.recovered.behind
+    life.journal.forgive()
+    life.settle()
+    platter.crash(random.Random(1))
+    assert not reopened(platter).behind
 
 
 def test_the_cluster_is_remembered() -> None:
     platter = Platter()
     life = Life(platter).settle()
     assert life.recovered.cluster_id == ""
-    life.journal.set_cluster("c-1")
+    life.journal.admitted("c-1", behind=False)
     life.begin(0)
     life.durably(life.put(0, "a", b"1"))
     platter.crash(random.Random(1))

@@ -187,6 +187,7 @@ class Member:
         self.ledger.when_durable = self.log.when_durable
         self.destination.full = lambda: self.me in self.membership.wishes.full
         self.membership.assigned = lambda: self.table.assigned
+        self.membership.write_down = lambda view: self.log.note(Seen(view))
         self.changes = Changes(settings, self.out, rules, self.lane, self.copies, journal=self.log.on)
         self.safety = Safety(
             settings, self.out, self.membership, self.ledger, self.migrations, self.activation, self.lane
@@ -245,8 +246,9 @@ class Member:
 
     def _disk(self, event: Durable | CheckpointDone | CheckpointWanted | HistoryRead | DiskRoom) -> None:
         match event:
-            case Durable(number):
+            case Durable(number, reached):
                 self.log.on_durable(number)
+                self.membership.durable(reached)
             case CheckpointDone(ticket, well):
                 self.log.on_checkpoint(ticket, well=well)
             case CheckpointWanted(partitions):

@@ -15,7 +15,7 @@ from holdfast.config.schema import PersistenceSettings
 from holdfast.core.journal.entries import Checkpointed, Entry, Snapshot
 from holdfast.core.journal.recovery import Recovered, Recovery
 from holdfast.core.machine import MemberId
-from holdfast.core.messages import View
+from holdfast.core.messages import FilesProof, View
 from holdfast.core.placement.table import Row
 from holdfast.core.rules import Rules
 from holdfast.engine.checkpoints import KEPT, Checkpoints, Kept
@@ -52,10 +52,15 @@ class IdentityFile(msgspec.Struct, frozen=True):
     format: int
     store: str
     incarnation: int
+    """The newest life of these files that a cluster has admitted, as far as they know."""
     member: str
     cluster_id: str = ""
     whole: bool = True
     """Whether nothing was lost that the cluster has not made up for."""
+    proof: FilesProof = FilesProof()
+    """Of the life after it, as it was when that first began; without a token it has not yet."""
+    behind: bool = False
+    """Whether a cluster has found that they lack what they once held, and not made up for it."""
 
 
 @dataclass(slots=True)
@@ -82,7 +87,7 @@ class Found:
 
 
 def identity_of(disk: Disk, name: str, new_id: Callable[[], str]) -> IdentityFile:
-    """Whose files these are, with the incarnation that begins now."""
+    """Whose files these are."""
     names = disk.names()
     if IDENTITY not in names:
         ours = [each for each in names if segments([each]) or parse_name(each)]
@@ -90,7 +95,7 @@ def identity_of(disk: Disk, name: str, new_id: Callable[[], str]) -> IdentityFil
             raise ConfigError(
                 f"persistence.directory has {ours[0]}, but no {IDENTITY}: nobody can say whose files these are"
             )
-        return IdentityFile(FORMAT, new_id(), 1, name)
+        return IdentityFile(FORMAT, new_id(), 0, name)
     try:
         data = disk.read(IDENTITY)
         version = msgspec.json.decode(data, type=dict[str, object]).get("format")
@@ -105,7 +110,7 @@ def identity_of(disk: Disk, name: str, new_id: Callable[[], str]) -> IdentityFil
         raise ConfigError(
             f"persistence.directory belongs to the member {found.member!r}, and this one is {name!r} (member.name)"
         )
-    return msgspec.structs.replace(found, incarnation=found.incarnation + 1)
+    return found
 
 
 @dataclass(slots=True)
@@ -137,6 +142,8 @@ class _Opening:
     """The names of all files."""
     doubtful: bool = False
     """Whether something was damaged."""
+    torn: bool = False
+    """Whether the end of the journal was cut."""
 
     # -- reading
 
@@ -264,6 +271,7 @@ class _Opening:
             self._damaged(damage.lost, next_lsn, str(damage))
         if reading.torn is not None:
             self.recovered.damage.append(str(reading.torn))
+            self.torn = True
         if self.newest_lsn >= next_lsn:
             why = (
                 f"the journal ends before block {next_lsn}, and a checkpoint knows of block {self.newest_lsn}"
@@ -340,12 +348,13 @@ def restore(
     rules: Rules,
     *,
     name: str,
+    uuid: str,
     new_id: Callable[[], str],
     now_ns: int,
 ) -> tuple[Found, Recovered]:
     """Read a directory. Raises ConfigError and JournalBroken as `Journal.open` says; changes nothing on the disk."""
     identity = identity_of(disk, name, new_id)
-    recovered = Recovered(identity.store, identity.incarnation, identity.cluster_id)
+    recovered = Recovered(identity.store, identity.incarnation + 1, identity.cluster_id)
     recovery = Recovery(now_ns, damage_ends=rules.holds("damage-ends"))
     opening = _Opening(disk, identity, recovered, recovery, Checkpoints(settings.checkpoint_bytes))
     names = disk.names()
@@ -356,7 +365,13 @@ def restore(
     opening.recovery.finish(recovered)
     baseless = any(partition not in recovered.copies for partition in recovered.uncertain)
     recovered.whole = recovered.whole and not baseless and identity.whole
-    identity = msgspec.structs.replace(identity, whole=recovered.whole)
+    proof = identity.proof
+    if not proof.token:
+        # Later starts find the same, until a cluster has admitted this life: a refusal makes these files no newer.
+        cut = opening.doubtful or opening.torn
+        proof = FilesProof(uuid, proof.before, lsn - 1, cut)
+    recovered.proof, recovered.behind = proof, identity.behind
+    identity = msgspec.structs.replace(identity, whole=recovered.whole, proof=proof)
     if opening.doubtful:
         opening.checkpoints.want_all()
     found = Found(

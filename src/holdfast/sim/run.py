@@ -220,7 +220,10 @@ def _over(cluster: Cluster, clients: list[Client], faults: Faults) -> bool:
 
 
 def _at_rest(cluster: Cluster, clients: list[Client]) -> bool:
-    return not any(client.waiting for client in clients) and cluster.settled()
+    if any(client.waiting for client in clients) or not cluster.settled():
+        return False
+    # What a client has given up goes on until it is answered: a map that is cleared, for one.
+    return not any(member.router.leftovers["parked requests"] for member in cluster.members())
 
 
 def _judge_data(world: World, cluster: Cluster, clients: list[Client]) -> list[str]:

@@ -29,7 +29,7 @@ from holdfast.core.journal.entries import (
     Wrote,
 )
 from holdfast.core.machine import MemberId
-from holdfast.core.messages import View
+from holdfast.core.messages import FilesProof, View
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.counter import UpdateCounter
 from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record
@@ -42,9 +42,13 @@ class Recovered:
 
     store: str
     incarnation: int
-    """Of the life that begins now; durable before the journal is ready."""
+    """Of the life that begins now."""
     cluster_id: str
     """Empty: this store was never in a cluster."""
+    proof: FilesProof = field(default_factory=FilesProof)
+    """What these files prove of themselves; durable before the journal is ready."""
+    behind: bool = False
+    """Whether these files lacked what they once held, and the cluster has not made up for it."""
     view: View | None = None
     stores: dict[MemberId, str] = field(default_factory=dict)
     """Which files the members had that the views and rows name."""
