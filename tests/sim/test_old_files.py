@@ -181,3 +181,34 @@ def test_files_whose_end_was_lost_are_let_in_and_prove_nothing() -> None:
     values = shelf.read()
     assert any(value is not None and value.startswith("old") for value in values)
     assert all(value is not None for value in values)
+
+
+def test_a_copy_that_was_refused_does_not_take_the_place_of_the_member_that_ends_just_then() -> None:
+    shelf = Shelf()
+    shelf.write("new")
+    shelf.stage.wait(3)
+    image = shelf.image(2)
+    for data in (image["identity.json"].seen, image["identity.json"].durable):
+        data[:] = data.replace(b'"host2"', b'""')
+    # The copy runs on the host of another member, which has ended meanwhile.
+    newest_of_1 = shelf.image(1)
+    shelf.crash(1)
+    shelf.stage.wait(8)
+    shelf.put(1, image)
+    twin = shelf.start(1)
+    deadline = shelf.stage.world.now_ns + 5 * SECOND
+    membership = twin.driver.member.membership
+    shelf.stage.world.run_until(deadline, stop=lambda: bool(membership.refusal))
+    assert "is running with the same files" in membership.refusal
+    # Both end at once: a member with status 2, the other one for some other reason.
+    shelf.crash(1)
+    shelf.crash(2)
+    # Its port is closed: it is missed at once.
+    master, gone = shelf.stage.processes[0], shelf.stage.processes[2].driver.member.me
+    master.step(lambda: master.driver.peer_silent(gone))
+    shelf.stage.wait(8)
+    shelf.put(1, newest_of_1)
+    shelf.start(1)
+    shelf.start(2)
+    shelf.stage.rest()
+    assert shelf.read() == [f"new {key}" for key in KEYS]

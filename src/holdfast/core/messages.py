@@ -110,6 +110,8 @@ class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """The cluster is being shut down: who belonged to it may end."""
     cluster_id: str = ""
     """If idle: the cluster whose data it has found in its files."""
+    asker: MemberId = MemberId("")
+    """Whom this answers: another process may have its address by now."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):

@@ -418,6 +418,8 @@ class Journal:
         self._start_lsn = self._current.first_lsn
         self._reserve()
         told = synced and number > self._durable_number
+        # What is written from here on is not durable yet.
+        reached = self._content_lsn if self._admitted else 0
         if synced:
             self._durable_lsn = max(self._durable_lsn, lsn)
             self._durable_number = max(self._durable_number, number)
@@ -428,7 +430,7 @@ class Journal:
         self._histories.written(lsn)
         self._forget_dropped()
         if told:
-            self.tell(Durable(number, self._content_lsn if self._admitted else 0))
+            self.tell(Durable(number, reached))
 
     # -- segments
 

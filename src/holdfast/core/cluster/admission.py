@@ -169,7 +169,6 @@ class Candidates:
             if asked_ns < now_ns - CANDIDATE_NS or home(info) in taken or uuid in here:
                 continue
             if info.store and info.store in files:
-                # The process that had these files before is not missed yet, or runs.
                 continue
             files.add(info.store)
             if (not view.state.frozen or home(info) in homes) and len(chosen) < len(staying):

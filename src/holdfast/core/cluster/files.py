@@ -34,9 +34,13 @@ def newest(known: Mapping[str, FilesSeen], more: Mapping[str, FilesSeen]) -> dic
     merged = dict(known)
     for store, seen in more.items():
         before = merged.get(store)
-        if before is None or (before.incarnation, before.reached) < (seen.incarnation, seen.reached):
+        if before is None or _later(seen, before):
             merged[store] = seen
     return merged
+
+
+def _later(one: FilesSeen, other: FilesSeen) -> bool:
+    return (one.incarnation, one.reached) > (other.incarnation, other.reached)
 
 
 def seen_of(info: MemberInfo) -> FilesSeen:
@@ -90,9 +94,10 @@ class KnownFiles:
 
     def heard(self, info: MemberInfo, reached: int) -> None:
         """This member's journal is durable up to this block."""
+        seen = FilesSeen(info.incarnation, info.proof.token, reached)
         before = self._heard.get(info.store)
-        if info.store and reached and (before is None or before.reached < reached):
-            self._heard[info.store] = FilesSeen(info.incarnation, info.proof.token, reached)
+        if info.store and reached and (before is None or _later(seen, before)):
+            self._heard[info.store] = seen
             self._news = True
 
     def learn(self, stores: Mapping[str, FilesSeen]) -> None:
@@ -103,8 +108,9 @@ class KnownFiles:
         """What is known of these files."""
         known: FilesSeen | None = None
         for source in (view.stores if view is not None else self._before, self._learned, self._heard):
-            if store in source:
-                known = newest({store: known}, {store: source[store]})[store] if known else source[store]
+            seen = source.get(store)
+            if seen is not None and (known is None or _later(seen, known)):
+                known = seen
         return known
 
     def stores(self, view: View | None, members: Iterable[MemberInfo]) -> dict[str, FilesSeen]:

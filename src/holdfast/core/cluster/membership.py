@@ -387,7 +387,9 @@ class Membership:
         )
         if why:
             self._candidates.refused(info.uuid)
-            answer = JoinAnswer(self.me, False, why, self.info.host, self.info.port, self.ending)
+            answer = JoinAnswer(
+                self.me, False, why, self.info.host, self.info.port, self.ending, asker=info.uuid
+            )
             self._out.whisper(home, answer)
             return
         if self._learns_of_its_own_files(request):
@@ -413,7 +415,9 @@ class Membership:
                 since = self._out.now_ns - self._timing.heartbeat_ns * 3 // 2
                 if not self.detector.heard_since(other.uuid, since):
                     self.detector.silent(other.uuid)
-        self._candidates.ask(info, self._out.now_ns)
+        if not info.store or all(other.store != info.store for other in self.view.members):
+            # Whoever shows the files of a member asks again when that one is gone; a copy has been refused by then.
+            self._candidates.ask(info, self._out.now_ns)
         self.consider()
 
     def on_join_answer(self, sender: Address, answer: JoinAnswer) -> None:
@@ -421,6 +425,8 @@ class Membership:
             return
         if answer.idle:
             self._formation.idle(Address(answer.host, answer.port), answer.cluster_id)
+        if answer.refusal and answer.asker != self.me:
+            return
         if answer.ending and self.state == "exiled":
             self.state = "gone"
             self._out.effects.append(Stop("the cluster was shut down while this member was away"))
