@@ -72,6 +72,7 @@ class Life:
             uuid=f"member-{next(UUIDS)}",
             new_id=lambda: "store-1",
             now_ns=1000,
+            wall_ms=self.disk.wall_ms(),
         )
         self.journal.tell = self.hear
         self.journal.failed = self.broken.append

@@ -363,7 +363,7 @@ class Member:
             # What is on the disk is the newer copy, once it is whole.
             whole = shadow is not None and shadow.complete
             copy = shadow.copy if shadow is not None and whole else self.copies.held.get(partition)
-            taken = snapshot_of(copy, self.out.now_ns) if copy is not None else None
+            taken = snapshot_of(copy, self.out) if copy is not None else None
             if taken is not None:
                 self.log.checkpoint(taken, lambda well: None)
             elif copy is not None:

@@ -44,6 +44,7 @@ def driver_with_files(
         uuid=identity.info.uuid,
         new_id=new_id,
         now_ns=world.now_ns(),
+        wall_ms=world.wall_ms(),
     )
     info = msgspec.structs.replace(
         identity.info,

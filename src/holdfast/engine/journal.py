@@ -155,16 +155,19 @@ class Journal:
         uuid: str,
         new_id: Callable[[], str],
         now_ns: int,
+        wall_ms: int,
     ) -> tuple[Journal, Recovered]:
         """Read what is there, and begin to write.
 
         name: of the member whose files these must be. uuid: of the one that opens them now. new_id: makes a UUID as
         text, for a new store.
-        now_ns: the member's monotonic time, from which what is left of times to live is counted.
+        now_ns: the member's monotonic time; wall_ms: the same moment by its calendar, as its core will be told.
         Raises ConfigError when these are not this member's files, JournalBroken when they cannot be believed.
         """
         rules = rules or Rules()
-        found, recovered = restore(disk, settings, rules, name=name, uuid=uuid, new_id=new_id, now_ns=now_ns)
+        found, recovered = restore(
+            disk, settings, rules, name=name, uuid=uuid, new_id=new_id, now_ns=now_ns, wall_ms=wall_ms
+        )
         return Journal(disk, settings, found, rules), recovered
 
     # -- what the member wants

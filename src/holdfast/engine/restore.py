@@ -351,11 +351,12 @@ def restore(
     uuid: str,
     new_id: Callable[[], str],
     now_ns: int,
+    wall_ms: int,
 ) -> tuple[Found, Recovered]:
     """Read a directory. Raises ConfigError and JournalBroken as `Journal.open` says; changes nothing on the disk."""
     identity = identity_of(disk, name, new_id)
     recovered = Recovered(identity.store, identity.incarnation + 1, identity.cluster_id)
-    recovery = Recovery(now_ns, damage_ends=rules.holds("damage-ends"))
+    recovery = Recovery(now_ns, wall_ms, damage_ends=rules.holds("damage-ends"))
     opening = _Opening(disk, identity, recovered, recovery, Checkpoints(settings.checkpoint_bytes))
     names = disk.names()
     journal = segments(names)

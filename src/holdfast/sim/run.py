@@ -242,7 +242,7 @@ def _judge_data(world: World, cluster: Cluster, clients: list[Client]) -> list[s
     writes = [write for client in clients for write in client.writes]
     touches = [touch for client in clients for touch in client.touches]
     reads = [read for client in clients for read in client.reads]
-    problems = judge_final(writes, final, touches, world.now_ns) + judge_reads(writes, reads)
+    problems = judge_final(writes, final, touches, world.now_ns) + judge_reads(writes, reads, touches)
     left = cluster.leftovers()
     for _ in range(LOOKS):
         # Something is often just on its way, such as a comparison of replicas: only what is always there is left over.

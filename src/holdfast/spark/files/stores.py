@@ -64,7 +64,7 @@ def read_store(folder: str | Path, wanted: Wanted = lambda partition: True) -> S
         )
     try:
         found, recovered = restore(
-            disk, PersistenceSettings(), Rules(), name="", uuid="", new_id=_nobody, now_ns=0
+            disk, PersistenceSettings(), Rules(), name="", uuid="", new_id=_nobody, now_ns=0, wall_ms=0
         )
     except (ConfigError, JournalBroken) as error:
         raise type(error)(f"{folder}: {error}") from error
