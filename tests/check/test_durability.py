@@ -93,6 +93,27 @@ def test_a_value_that_outlives_its_time_is_found() -> None:
     assert judge_final([ok("k", "a", 0, 1)], {"k": "a"}, now=LONG) == []
 
 
+def test_a_value_that_outlives_a_new_time_to_live_is_found() -> None:
+    history = [short("k", "a", 0, 1, ttl=100)]
+    touched = [Touch("k", 1000, 2, 3, "ok")]
+    assert judge_final(history, {"k": "a"}, touched, now=1003 + OUTLIVES) == []
+    assert judge_final(history, {"k": "a"}, touched, now=1004 + OUTLIVES)
+    assert judge_final(history, {"k": "a"}, [Touch("k", 1000, 2)], now=LONG) == [], (
+        "that may come at any time"
+    )
+    before = [Touch("k", 1000, -9, -8, "ok")]
+    assert judge_final(history, {"k": "a"}, before, now=102 + OUTLIVES)
+
+
+def test_a_read_of_a_value_that_outlives_its_time_is_found() -> None:
+    history = [short("k", "a", 0, 1, ttl=100)]
+    assert judge_reads(history, [Read("k", "a", 101 + OUTLIVES, LONG)]) == []
+    late = [Read("k", "a", 102 + OUTLIVES, LONG)]
+    assert judge_reads(history, late)
+    assert judge_reads(history, late, [Touch("k", 100, 2, 3, "refused")])
+    assert judge_reads(history, late, [Touch("k", 1000, 2, 3, "ok")]) == []
+
+
 def test_a_new_time_to_live_excuses_the_value_that_it_found() -> None:
     history = [ok("k", "a", 0, 1)]
     assert judge_final(history, {"k": None}, [Touch("k", 100, 2, 3, "ok")], now=102) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Self
 
@@ -24,6 +25,7 @@ from holdfast.core.store.partition import Change, PartitionCopy, Record
 from holdfast.engine.journal import Journal
 from holdfast.errors import JournalBroken
 
+UUIDS = itertools.count()
 SMALL = PersistenceSettings(
     directory="x", segment_bytes=65_536, checkpoint_bytes=262_144, history_bytes=0, sync_interval_ms=50
 )
@@ -63,7 +65,14 @@ class Life:
         self.events: list[Event] = []
         self.broken: list[JournalBroken] = []
         self.journal, self.recovered = Journal.open(
-            self.disk, chosen, rules, name=name, new_id=lambda: "store-1", now_ns=1000
+            self.disk,
+            chosen,
+            rules,
+            name=name,
+            uuid=f"member-{next(UUIDS)}",
+            new_id=lambda: "store-1",
+            now_ns=1000,
+            wall_ms=self.disk.wall_ms(),
         )
         self.journal.tell = self.hear
         self.journal.failed = self.broken.append

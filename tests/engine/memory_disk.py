@@ -57,7 +57,7 @@ class MemoryDisk:
         self.unreadable: set[str] = set()
         self.log: list[Deed] = []
         self._draw = draw or random.Random(0)
-        self._lines: dict[str, deque[tuple[deque[Deed], Done]]] = {"journal": deque(), "checkpoint": deque()}
+        self.lines: dict[str, deque[tuple[deque[Deed], Done]]] = {"journal": deque(), "checkpoint": deque()}
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
         self._answers: deque[Callable[[], None]] = deque()
         self._count = 0
@@ -80,7 +80,7 @@ class MemoryDisk:
         return bytes(data[offset:] if size < 0 else data[offset : offset + size])
 
     def submit(self, deeds: Sequence[Deed], done: Done, *, line: str = "journal") -> None:
-        self._lines[line].append((deque(deeds), done))
+        self.lines[line].append((deque(deeds), done))
 
     def wall_ms(self) -> int:
         return 1_700_000_000_000 + self.now_ns // 1_000_000
@@ -101,7 +101,7 @@ class MemoryDisk:
         choices: list[Callable[[], object]] = []
         if self._answers:
             choices.append(self._tell)
-        choices += [lambda groups=groups: self._deed_of(groups) for groups in self._lines.values() if groups]
+        choices += [lambda groups=groups: self._deed_of(groups) for groups in self.lines.values() if groups]
         if self._timers and (self._timers[0][0] <= self.now_ns or not choices):
             choices.append(self._time)
         if not choices or self.dead:
@@ -133,7 +133,7 @@ class MemoryDisk:
         deed()
 
     def _deed(self) -> bool:
-        groups = next((groups for groups in self._lines.values() if groups), None)
+        groups = next((groups for groups in self.lines.values() if groups), None)
         if groups is None:
             return False
         self._deed_of(groups)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import copy
 import random
 from itertools import pairwise
 
+import msgspec
 import pytest
 from tests.engine.lives import SMALL, TERM, Life, content, reopened, taken_of
 from tests.engine.memory_disk import Platter
@@ -15,6 +17,7 @@ from holdfast.core.machine import (
     CheckpointDone,
     CheckpointWanted,
     DiskRoom,
+    Durable,
     Event,
     HistoryRead,
     MemberId,
@@ -24,9 +27,10 @@ from holdfast.core.messages import View
 from holdfast.core.placement.table import Row
 from holdfast.core.rules import Rules
 from holdfast.core.store.partition import Change, PartitionCopy, Record
-from holdfast.engine.doors import Create, Deed, Put, Remove, Sync, Write
+from holdfast.engine.doors import Create, Deed, Put, Remove, Rename, Sync, Write
 from holdfast.errors import ConfigError
 from holdfast.wire.checkpoint import parse_name
+from holdfast.wire.journal import HEADER_BYTES
 
 # -- group commit
 
@@ -42,7 +46,6 @@ def test_what_is_urgent_is_durable_when_it_is_told_and_not_before() -> None:
     assert content(found.copies[3]) == content(life.copies[3])
     assert found.uncertain == {}
     assert found.whole
-    assert found.incarnation == 2
 
 
 def test_what_comes_while_a_write_is_under_way_is_one_group() -> None:
@@ -126,6 +129,48 @@ def test_old_segments_go_and_a_restart_needs_none_of_them() -> None:
         assert content(found.copies[partition]) == content(life.copies[partition])
     checkpoints = [parse_name(name) for name in platter.files if name.endswith(".parquet")]
     assert len(checkpoints) <= 8
+
+
+@pytest.mark.parametrize("damaged", [[0], [0, HEADER_BYTES]], ids=["header", "header and first block"])
+def test_the_last_start_that_can_be_read_stays_until_there_is_another_one(damaged: list[int]) -> None:
+    platter = Platter()
+    keeping = msgspec.structs.replace(SMALL, history_bytes=1 << 20)
+    life = Life(platter, keeping).settle()
+    life.begin(0)
+    while sum(name.startswith("j") for name in platter.files) < 2:
+        life.durably(life.put(0, "k", b"v" * 1000))
+    life.settle()
+    life.checkpoint(0)
+    life.settle()
+    newest = max(name for name in platter.files if name.startswith("j"))
+    for place in damaged:
+        platter.files[newest][place] ^= 1
+    removed = 0
+    for seed in range(60):
+        draw = random.Random(seed)
+        again = copy.deepcopy(platter)
+        again.crash(draw)
+        second = Life(again, draw=draw)
+        second.answers_wanted = bool(seed % 2)
+        synced = [deed.name for deed in first_deeds(second) if isinstance(deed, Sync)]
+        for _ in range(draw.randrange(100)):
+            second.disk.step()
+        gone = [deed for deed in second.disk.log if isinstance(deed, Remove) and deed.name.startswith("j")]
+        removed += len(gone)
+        begun = [deed for deed in second.disk.log if isinstance(deed, Rename)]
+        assert begun or not gone, "no other segment has begun"
+        assert all(Sync(name) in second.disk.log for name in synced) or not gone
+        again.crash(draw)
+        found = reopened(again)
+        assert content(found.copies[0]) == content(life.copies[0])
+        assert bool(found.uncertain) <= (len(damaged) > 1)
+    assert removed
+
+
+def first_deeds(life: Life) -> list[Deed]:
+    """What the journal has submitted when it was opened."""
+    deeds, _ = life.disk.lines["journal"][0]
+    return list(deeds)
 
 
 def test_a_group_larger_than_a_segment_gets_one_of_its_own() -> None:
@@ -570,23 +615,60 @@ def test_files_without_an_identity_are_refused() -> None:
         Life(platter)
 
 
-def test_the_incarnation_is_durable_before_the_journal_is_ready() -> None:
+def test_the_token_of_a_life_is_durable_before_the_journal_is_ready_and_stays_until_that_life_is_admitted() -> (
+    None
+):
     platter = Platter()
+    before = ""
     for incarnation in range(1, 5):
-        life = Life(platter)
-        ready: list[int] = []
-        life.journal.when_ready(lambda ready=ready: ready.append(1))
-        assert not ready
-        life.disk.until(lambda ready=ready: bool(ready))
+        proofs = []
+        for _ in range(3):
+            life = Life(platter)
+            ready: list[int] = []
+            life.journal.when_ready(lambda ready=ready: ready.append(1))
+            assert not ready
+            life.disk.until(lambda ready=ready: bool(ready))
+            life.begin(0)
+            life.settle()
+            assert all(event.reached == 0 for event in life.events if isinstance(event, Durable))
+            platter.crash(random.Random(incarnation))
+            assert life.recovered.incarnation == incarnation
+            proofs.append(life.recovered.proof)
+        assert proofs[0] == proofs[1] == proofs[2]
+        assert proofs[0].before == before
+        life = Life(platter).settle()
+        life.journal.admitted("c-1", behind=False)
+        life.begin(0)
+        life.settle()
+        assert max(event.reached for event in life.events if isinstance(event, Durable)) > proofs[0].reached
         platter.crash(random.Random(incarnation))
-        assert life.recovered.incarnation == incarnation
+        before = proofs[0].token
+
+
+def test_files_that_a_cluster_has_found_behind_say_so_until_it_is_forgiven() -> None:
+    platter = Platter()
+    life = Life(platter).settle()
+    life.journal.admitted("c-1", behind=True)
+    life.settle()
+    platter.crash(random.Random(1))
+    life = Life(platter).settle()
+    assert life.recovered.behind
+    life.journal.admitted("c-1", behind=False)
+    life.settle()
+    platter.crash(random.Random(1))
+    life = Life(platter).settle()
+    assert life.recovered.behind
+    life.journal.forgive()
+    life.settle()
+    platter.crash(random.Random(1))
+    assert not reopened(platter).behind
 
 
 def test_the_cluster_is_remembered() -> None:
     platter = Platter()
     life = Life(platter).settle()
     assert life.recovered.cluster_id == ""
-    life.journal.set_cluster("c-1")
+    life.journal.admitted("c-1", behind=False)
     life.begin(0)
     life.durably(life.put(0, "a", b"1"))
     platter.crash(random.Random(1))

@@ -48,6 +48,12 @@ FOUND_WITH_DISKS = {
 """
 
 
+FOUND_WITH_POWER_CUTS = {
+    532439: "the segment that was written last was removed before it was synced: the newest one's header was damaged",
+}
+"""The same with power cuts. Directed tests tell each again (`tests/engine/test_journal.py`)."""
+
+
 @pytest.mark.parametrize("seed", sorted(FOUND))
 def test_seeds_that_once_failed(seed: int) -> None:
     verdict = simulate(seed)
@@ -57,6 +63,12 @@ def test_seeds_that_once_failed(seed: int) -> None:
 @pytest.mark.parametrize("seed", sorted(FOUND_WITH_DISKS))
 def test_seeds_that_once_failed_with_disks(seed: int) -> None:
     verdict = simulate(seed, journal="mixed")
+    assert verdict.ok, verdict.problems
+
+
+@pytest.mark.parametrize("seed", sorted(FOUND_WITH_POWER_CUTS))
+def test_seeds_that_once_failed_with_power_cuts(seed: int) -> None:
+    verdict = simulate(seed, power_cuts=True)
     assert verdict.ok, verdict.problems
 
 

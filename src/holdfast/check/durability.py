@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 FOREVER = 1 << 62
-OUTLIVES = 40_000_000_000
-"""How long after its time to live an entry may still be found. Each change of its primary lengthens the time a little,
-by what the record or the chunk was under way."""
+OUTLIVES = 15_000_000_000
+"""How long after its time to live an entry may still be found, however often its members have started again. Each
+change of its primary lengthens the time a little, by what the record or the chunk was under way: as long as it may take
+until a backup that nobody reaches is left out."""
 
 
 @dataclass(slots=True)
@@ -86,10 +87,18 @@ def _judge_key(
             f"key {key}: acknowledged {lost.value} (at {lost.start}..{lost.end}) is lost; the key {found}"
             + (f", written {makers[0].start}..{makers[0].end} {makers[0].outcome}" if makers else "")
         ]
-    over = makers[0].end + makers[0].ttl if value is not None and makers[0].outcome == "ok" else FOREVER
-    if not touched and over + OUTLIVES < now:
+    over = _over(makers[0], touched) if value is not None else FOREVER
+    if over + OUTLIVES < now:
         return [f"key {key}: {value} should have ended at {over}, and is there at {now}"]
     return []
+
+
+def _over(write: Write, touched: Iterable[Touch]) -> int:
+    """When the value of this write has ended for sure; FOREVER when nobody can say."""
+    if write.ttl >= FOREVER or write.outcome != "ok":
+        return FOREVER
+    later = [_end(touch) + touch.ttl for touch in touched if _end(touch) >= write.start]
+    return min(FOREVER, max([write.end + write.ttl, *later]))
 
 
 def _may_be_over(history: list[Write], touched: list[Touch], newest_start: int, now: int) -> bool:
@@ -115,8 +124,14 @@ class Read:
     end: int
 
 
-def judge_reads(writes: Iterable[Write], reads: Iterable[Read]) -> list[str]:
-    """Reads that saw a value which nobody wrote, which was refused, or which was written only later."""
+def judge_reads(writes: Iterable[Write], reads: Iterable[Read], touches: Iterable[Touch] = ()) -> list[str]:
+    """Reads that saw a value which nobody wrote, which was refused, which was written only later, or whose time was
+    over long before.
+    """
+    touched: dict[str, list[Touch]] = {}
+    for touch in touches:
+        if touch.outcome != "refused":
+            touched.setdefault(touch.key, []).append(touch)
     made = {write.value: write for write in writes if write.value is not None}
     problems = []
     for read in reads:
@@ -129,4 +144,8 @@ def judge_reads(writes: Iterable[Write], reads: Iterable[Read]) -> list[str]:
             problems.append(f"key {read.key}: read {read.value}, whose write was refused")
         elif write.start > read.end:
             problems.append(f"key {read.key}: read {read.value} before it was written")
+        elif (over := _over(write, touched.get(read.key, []))) + OUTLIVES < read.start:
+            problems.append(
+                f"key {read.key}: read {read.value} at {read.start}; it should have ended at {over}"
+            )
     return problems

@@ -211,6 +211,8 @@ class Durable:
     """Every append up to this number is durable."""
 
     number: int
+    reached: int = 0
+    """The last block of the journal that is durable and tells of a partition; 0: not to be told to anybody."""
 
 
 @dataclass(frozen=True, slots=True)

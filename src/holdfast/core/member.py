@@ -187,6 +187,7 @@ class Member:
         self.ledger.when_durable = self.log.when_durable
         self.destination.full = lambda: self.me in self.membership.wishes.full
         self.membership.assigned = lambda: self.table.assigned
+        self.membership.write_down = lambda view: self.log.note(Seen(view))
         self.changes = Changes(settings, self.out, rules, self.lane, self.copies, journal=self.log.on)
         self.safety = Safety(
             settings, self.out, self.membership, self.ledger, self.migrations, self.activation, self.lane
@@ -245,8 +246,9 @@ class Member:
 
     def _disk(self, event: Durable | CheckpointDone | CheckpointWanted | HistoryRead | DiskRoom) -> None:
         match event:
-            case Durable(number):
+            case Durable(number, reached):
                 self.log.on_durable(number)
+                self.membership.durable(reached)
             case CheckpointDone(ticket, well):
                 self.log.on_checkpoint(ticket, well=well)
             case CheckpointWanted(partitions):
@@ -361,7 +363,7 @@ class Member:
             # What is on the disk is the newer copy, once it is whole.
             whole = shadow is not None and shadow.complete
             copy = shadow.copy if shadow is not None and whole else self.copies.held.get(partition)
-            taken = snapshot_of(copy, self.out.now_ns) if copy is not None else None
+            taken = snapshot_of(copy, self.out) if copy is not None else None
             if taken is not None:
                 self.log.checkpoint(taken, lambda well: None)
             elif copy is not None:

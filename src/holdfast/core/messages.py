@@ -14,6 +14,29 @@ from holdfast.core.store.operations import EntryEvent, Outcome, Request
 from holdfast.core.store.partition import Record
 
 
+class FilesProof(msgspec.Struct, frozen=True):
+    """What files prove of themselves when they are opened (`core.cluster.files`)."""
+
+    token: str = ""
+    """Of the life that begins now: the UUID of the first member that opened them for it."""
+    before: str = ""
+    """Of the life before it; empty: there was none, or it had no token."""
+    reached: int = 0
+    """The last block of their journal when that life first began."""
+    cut: bool = False
+    """Whether something at or before its end could not be read then."""
+
+
+class FilesSeen(msgspec.Struct, frozen=True, array_like=True):
+    """How a cluster has seen some files last."""
+
+    incarnation: int
+    """In which of their lives."""
+    token: str
+    reached: int = 0
+    """Up to which block their journal was durable."""
+
+
 class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
     """One member as the view lists it."""
 
@@ -31,9 +54,12 @@ class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
     store: str = ""
     """The UUID of its files; empty: it keeps none."""
     incarnation: int = 0
-    """How often its files were opened: of two processes that show the same files only the later one has them."""
+    """Which life of its files this is: lives that no cluster has admitted do not count."""
     returns: bool = False
     """Whether it has found data in its files, and will say what."""
+    proof: FilesProof = FilesProof()
+    behind: bool = False
+    """Whether its files lack what they once held, so that nothing in them is proven whole."""
 
 
 class View(msgspec.Struct, frozen=True, array_like=True):
@@ -49,8 +75,8 @@ class View(msgspec.Struct, frozen=True, array_like=True):
     """Whether everybody is to leave: the cluster is being shut down."""
     missing: list[MemberInfo] = []
     """Who has gone while the table was frozen, and has not come back."""
-    stores: dict[str, tuple[int, MemberId]] = {}
-    """Of all files that were ever in the cluster the highest incarnation, and whose it was."""
+    stores: dict[str, FilesSeen] = {}
+    """Of all files that were ever in the cluster how they were seen last."""
     recovering: bool = False
     """Whether the cluster was stopped as a whole, and its table is still to be found in the files of its members."""
 
@@ -68,6 +94,8 @@ class JoinRequest(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """The settings that all members must share."""
     cluster_id: str = ""
     """The cluster it belonged to before, if it still holds data of it."""
+    stores: dict[str, FilesSeen] = {}
+    """What its own files know of those of all members of that cluster."""
 
 
 class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -82,6 +110,8 @@ class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """The cluster is being shut down: who belonged to it may end."""
     cluster_id: str = ""
     """If idle: the cluster whose data it has found in its files."""
+    asker: MemberId = MemberId("")
+    """Whom this answers: another process may have its address by now."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -103,6 +133,8 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """Of the master: every member has applied the rounds up to this one."""
     full: bool = False
     """Whether the sender's disk is full: writes that it would have to keep are refused."""
+    reached: int = 0
+    """Up to which block the sender's journal is durable."""
 
 
 class ViewDecided(msgspec.Struct, frozen=True, array_like=True, tag=4):

@@ -37,13 +37,22 @@ def driver_with_files(
     any more. Raises ConfigError when these are not the member's files, JournalBroken when they cannot be believed.
     """
     journal, recovered = Journal.open(
-        disk, settings.persistence, rules, name=name, new_id=new_id, now_ns=world.now_ns()
+        disk,
+        settings.persistence,
+        rules,
+        name=name,
+        uuid=identity.info.uuid,
+        new_id=new_id,
+        now_ns=world.now_ns(),
+        wall_ms=world.wall_ms(),
     )
     info = msgspec.structs.replace(
         identity.info,
         store=recovered.store,
         incarnation=recovered.incarnation,
         returns=bool(recovered.cluster_id),
+        proof=recovered.proof,
+        behind=recovered.behind,
     )
     known = dataclasses.replace(identity, info=info, cluster_id=recovered.cluster_id, seen=recovered.view)
     member = Member(known, settings, rules, services, recovered)
@@ -54,8 +63,8 @@ def driver_with_files(
 
     def changed() -> None:
         view = member.membership.view
-        if view is not None:
-            journal.set_cluster(view.cluster_id)
+        if view is not None and (member.table.assigned or not view.recovering):
+            journal.admitted(view.cluster_id, behind=member.membership.info.behind)
             if member.table.assigned and not member.copies.stale and not member.why_unsafe():
                 # What these files have lost the cluster has made up for.
                 journal.forgive()

@@ -34,6 +34,7 @@ from holdfast.core.machine import (
     HistoryRead,
     ReadHistory,
 )
+from holdfast.core.messages import FilesProof
 from holdfast.core.rules import Rules
 from holdfast.engine.checkpoints import Cut
 from holdfast.engine.doors import Create, Deed, Disk, DiskFull, Put, Remove, Rename, Sync, Write
@@ -75,7 +76,12 @@ class Journal:
         """Called once, when nothing can be written any more: the member must stop."""
         self.identity = found.identity
         self.ready = False
-        """Whether the incarnation is durable: before that the member must not act under it."""
+        """Whether the token of this life is durable: before that the member must not act under it."""
+        self._incarnation = found.identity.incarnation + 1
+        self._admitted = False
+        """Whether it is durable that a cluster has admitted this life."""
+        self._content_lsn = 0
+        """The last block of this life that tells of a partition."""
         self._when_ready: list[Callable[[], None]] = []
         self._disk = disk
         self._settings = settings
@@ -103,6 +109,9 @@ class Journal:
         """What a segment would have needed that could not be begun."""
         self._rolling = False
         """Whether a segment is being begun: the one before it is still to be synced."""
+        self._start_lsn = found.start_lsn
+        """Of the newest segment whose start is durable and can be read: a restart begins there, so it must not go, nor
+        anything after it."""
         self._full = False
         self._intake = Intake(self._checkpoints, lambda: self._chain.lsn - 1)
         self._pending = self._intake.pending
@@ -143,17 +152,22 @@ class Journal:
         rules: Rules | None = None,
         *,
         name: str,
+        uuid: str,
         new_id: Callable[[], str],
         now_ns: int,
+        wall_ms: int,
     ) -> tuple[Journal, Recovered]:
         """Read what is there, and begin to write.
 
-        name: of the member whose files these must be. new_id: makes a UUID as text, for a new store.
-        now_ns: the member's monotonic time, from which what is left of times to live is counted.
+        name: of the member whose files these must be. uuid: of the one that opens them now. new_id: makes a UUID as
+        text, for a new store.
+        now_ns: the member's monotonic time; wall_ms: the same moment by its calendar, as its core will be told.
         Raises ConfigError when these are not this member's files, JournalBroken when they cannot be believed.
         """
         rules = rules or Rules()
-        found, recovered = restore(disk, settings, rules, name=name, new_id=new_id, now_ns=now_ns)
+        found, recovered = restore(
+            disk, settings, rules, name=name, uuid=uuid, new_id=new_id, now_ns=now_ns, wall_ms=wall_ms
+        )
         return Journal(disk, settings, found, rules), recovered
 
     # -- what the member wants
@@ -165,20 +179,35 @@ class Journal:
         self._intake.take(effect)
         self._turn()
 
-    def set_cluster(self, cluster_id: str) -> None:
-        """The store belongs to this cluster from now on: what is written later is durable only after that."""
-        if cluster_id != self.identity.cluster_id:
-            self.identity = msgspec.structs.replace(self.identity, cluster_id=cluster_id)
-            self._submit([self._put_identity()], lambda: None)
+    def admitted(self, cluster_id: str, *, behind: bool) -> None:
+        """This cluster has admitted this life of the store: what is written later is durable only after that.
+
+        behind: it has found that the files lack what they once held.
+        """
+        if cluster_id == self.identity.cluster_id and self.identity.incarnation == self._incarnation:
+            return
+        proof = self.identity.proof
+        self.identity = msgspec.structs.replace(
+            self.identity,
+            incarnation=self._incarnation,
+            cluster_id=cluster_id,
+            proof=FilesProof(before=proof.token or proof.before),
+            behind=self.identity.behind or behind,
+        )
+
+        def durable() -> None:
+            self._admitted = True
+
+        self._submit([self._put_identity()], durable)
 
     def forgive(self) -> None:
         """The cluster has made up for whatever was lost here: the next restart need not speak of it any more."""
-        if not self.identity.whole:
-            self.identity = msgspec.structs.replace(self.identity, whole=True)
+        if not self.identity.whole or self.identity.behind:
+            self.identity = msgspec.structs.replace(self.identity, whole=True, behind=False)
             self._submit([self._put_identity()], lambda: None)
 
     def when_ready(self, told: Callable[[], None]) -> None:
-        """Call this when the incarnation is durable; never before this call returns."""
+        """Call this when the member may act; never before this call returns."""
         if self.ready:
             self._disk.after(0, told)
         else:
@@ -215,7 +244,7 @@ class Journal:
         count, last_ms = self._checkpointed
         return {
             "store": self.identity.store,
-            "opened": self.identity.incarnation,
+            "opened": self._incarnation,
             "segments": len(self._segments.all),
             "journal_bytes": sum(segment.size for segment in self._segments.all) + self._spare_bytes,
             "checkpoints": sum(len(kept.files) for kept in self._checkpoints.kept.values()),
@@ -325,6 +354,8 @@ class Journal:
         for group in groups:
             for question in group.questions:
                 self._histories.ask(question, lsn)
+        if partitions_of(entries):
+            self._content_lsn = lsn
         self._sealed = not entries
         self._ripe = self._sync_due = False
         number = max(self._written_number, *(group.number for group in groups))
@@ -386,8 +417,12 @@ class Journal:
     def _written(self, lsn: int, number: int, *, synced: bool) -> None:
         """The blocks up to this one are written."""
         self._busy = self._rolling = False
+        assert self._current is not None
+        self._start_lsn = self._current.first_lsn
         self._reserve()
         told = synced and number > self._durable_number
+        # What is written from here on is not durable yet.
+        reached = self._content_lsn if self._admitted else 0
         if synced:
             self._durable_lsn = max(self._durable_lsn, lsn)
             self._durable_number = max(self._durable_number, number)
@@ -398,7 +433,7 @@ class Journal:
         self._histories.written(lsn)
         self._forget_dropped()
         if told:
-            self.tell(Durable(number))
+            self.tell(Durable(number, reached))
 
     # -- segments
 
@@ -446,7 +481,7 @@ class Journal:
         if self._histories.searching or self._closed or self._rolling:
             return False
         gone = self._segments.take_oldest(
-            self._checkpoints.needed_lsn(self._durable_lsn + 1),
+            min(self._start_lsn, self._checkpoints.needed_lsn(self._durable_lsn + 1)),
             history_bytes=self._settings.history_bytes if history else -1,
             history_age_ms=self._settings.history_age_s * 1000,
             now_ms=self._disk.wall_ms(),

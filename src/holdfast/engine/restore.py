@@ -15,7 +15,7 @@ from holdfast.config.schema import PersistenceSettings
 from holdfast.core.journal.entries import Checkpointed, Entry, Snapshot
 from holdfast.core.journal.recovery import Recovered, Recovery
 from holdfast.core.machine import MemberId
-from holdfast.core.messages import View
+from holdfast.core.messages import FilesProof, View
 from holdfast.core.placement.table import Row
 from holdfast.core.rules import Rules
 from holdfast.engine.checkpoints import KEPT, Checkpoints, Kept
@@ -26,6 +26,7 @@ from holdfast.wire.checkpoint import parse_name, read_checkpoint
 from holdfast.wire.journal import (
     HEAD_BYTES,
     HEADER_BYTES,
+    Header,
     head_at,
     read_block,
     read_header,
@@ -51,10 +52,15 @@ class IdentityFile(msgspec.Struct, frozen=True):
     format: int
     store: str
     incarnation: int
+    """The newest life of these files that a cluster has admitted, as far as they know."""
     member: str
     cluster_id: str = ""
     whole: bool = True
     """Whether nothing was lost that the cluster has not made up for."""
+    proof: FilesProof = FilesProof()
+    """Of the life after it, as it was when that first began; without a token it has not yet."""
+    behind: bool = False
+    """Whether a cluster has found that they lack what they once held, and not made up for it."""
 
 
 @dataclass(slots=True)
@@ -68,6 +74,8 @@ class Found:
     """The link of the last block."""
     last: str
     """The segment that was written last, to be synced before anything else; empty: there is none."""
+    start_lsn: int
+    """The first block of the newest segment whose start can be read: it stays until another one has begun."""
     void: list[str]
     """Files that are to be removed first."""
     segments: Segments
@@ -79,7 +87,7 @@ class Found:
 
 
 def identity_of(disk: Disk, name: str, new_id: Callable[[], str]) -> IdentityFile:
-    """Whose files these are, with the incarnation that begins now."""
+    """Whose files these are."""
     names = disk.names()
     if IDENTITY not in names:
         ours = [each for each in names if segments([each]) or parse_name(each)]
@@ -87,7 +95,7 @@ def identity_of(disk: Disk, name: str, new_id: Callable[[], str]) -> IdentityFil
             raise ConfigError(
                 f"persistence.directory has {ours[0]}, but no {IDENTITY}: nobody can say whose files these are"
             )
-        return IdentityFile(FORMAT, new_id(), 1, name)
+        return IdentityFile(FORMAT, new_id(), 0, name)
     try:
         data = disk.read(IDENTITY)
         version = msgspec.json.decode(data, type=dict[str, object]).get("format")
@@ -102,7 +110,7 @@ def identity_of(disk: Disk, name: str, new_id: Callable[[], str]) -> IdentityFil
         raise ConfigError(
             f"persistence.directory belongs to the member {found.member!r}, and this one is {name!r} (member.name)"
         )
-    return msgspec.structs.replace(found, incarnation=found.incarnation + 1)
+    return found
 
 
 @dataclass(slots=True)
@@ -134,6 +142,8 @@ class _Opening:
     """The names of all files."""
     doubtful: bool = False
     """Whether something was damaged."""
+    torn: bool = False
+    """Whether the end of the journal was cut."""
 
     # -- reading
 
@@ -237,6 +247,9 @@ class _Opening:
         start = min([said_lsn, *self._needed()])
         firsts = [segment_lsn(name) or 0 for name in names]
         old = max(0, sum(1 for first in firsts if first <= start) - 1)
+        while old and self._header(names[old]) is None:
+            # It can be read only by what the segment before it says of its beginning.
+            old -= 1
         for name, first in zip(names[:old], firsts[:old], strict=True):
             self._history(name, first)
         reading = Reading(names[old:], self.load, self.identity.store)
@@ -258,6 +271,7 @@ class _Opening:
             self._damaged(damage.lost, next_lsn, str(damage))
         if reading.torn is not None:
             self.recovered.damage.append(str(reading.torn))
+            self.torn = True
         if self.newest_lsn >= next_lsn:
             why = (
                 f"the journal ends before block {next_lsn}, and a checkpoint knows of block {self.newest_lsn}"
@@ -296,22 +310,28 @@ class _Opening:
 
     def _history(self, name: str, first_lsn: int) -> None:
         """A segment that no restart needs."""
-        try:
-            header = read_header(self.disk.read(name, 0, HEADER_BYTES))
-        except DiskFailed:
-            header = None
+        header = self._header(name)
         seed, wall_ms = b"", 0
-        if header is not None and header.store == self.identity.store:
+        if header is not None:
             seed, wall_ms = seed_of(header.store, first_lsn, header.previous), header.wall_ms
         segment = Segment(name, first_lsn, seed, self.disk.size(name), wall_ms)
         segment.indexed = False
         self.segments.all.append(segment)
+
+    def _header(self, name: str) -> Header | None:
+        """The header of a segment of this store; None when it is damaged."""
+        try:
+            header = read_header(self.disk.read(name, 0, HEADER_BYTES))
+        except DiskFailed:
+            return None
+        return header if header is not None and header.store == self.identity.store else None
 
     def _segment(self, reading: Reading, name: str) -> Segment:
         """The segment of the block that is being read."""
         if not self.segments.all or self.segments.all[-1].name != name:
             read = reading.segments[-1]
             fresh = Segment(name, read.first_lsn, read.seed, read.size, read.wall_ms)
+            fresh.leans = read.leans
             self.segments.all.append(fresh)
         return self.segments.all[-1]
 
@@ -328,13 +348,15 @@ def restore(
     rules: Rules,
     *,
     name: str,
+    uuid: str,
     new_id: Callable[[], str],
     now_ns: int,
+    wall_ms: int,
 ) -> tuple[Found, Recovered]:
     """Read a directory. Raises ConfigError and JournalBroken as `Journal.open` says; changes nothing on the disk."""
     identity = identity_of(disk, name, new_id)
-    recovered = Recovered(identity.store, identity.incarnation, identity.cluster_id)
-    recovery = Recovery(now_ns, damage_ends=rules.holds("damage-ends"))
+    recovered = Recovered(identity.store, identity.incarnation + 1, identity.cluster_id)
+    recovery = Recovery(now_ns, wall_ms, damage_ends=rules.holds("damage-ends"))
     opening = _Opening(disk, identity, recovered, recovery, Checkpoints(settings.checkpoint_bytes))
     names = disk.names()
     journal = segments(names)
@@ -344,7 +366,13 @@ def restore(
     opening.recovery.finish(recovered)
     baseless = any(partition not in recovered.copies for partition in recovered.uncertain)
     recovered.whole = recovered.whole and not baseless and identity.whole
-    identity = msgspec.structs.replace(identity, whole=recovered.whole)
+    proof = identity.proof
+    if not proof.token:
+        # Later starts find the same, until a cluster has admitted this life: a refusal makes these files no newer.
+        cut = opening.doubtful or opening.torn
+        proof = FilesProof(uuid, proof.before, lsn - 1, cut)
+    recovered.proof, recovered.behind = proof, identity.behind
+    identity = msgspec.structs.replace(identity, whole=recovered.whole, proof=proof)
     if opening.doubtful:
         opening.checkpoints.want_all()
     found = Found(
@@ -352,6 +380,7 @@ def restore(
         lsn,
         checksum,
         last,
+        said_lsn,
         list(dict.fromkeys(opening.void)),
         opening.segments,
         opening.checkpoints,

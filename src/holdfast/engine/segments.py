@@ -17,7 +17,18 @@ def partitions_of(entries: Iterable[Entry]) -> list[int]:
 class Segment:
     """One file of the journal, with the places of its blocks."""
 
-    __slots__ = ("first_lsn", "index", "indexed", "name", "offsets", "seed", "size", "used", "wall_ms")
+    __slots__ = (
+        "first_lsn",
+        "index",
+        "indexed",
+        "leans",
+        "name",
+        "offsets",
+        "seed",
+        "size",
+        "used",
+        "wall_ms",
+    )
 
     def __init__(self, name: str, first_lsn: int, seed: bytes, size: int, wall_ms: int) -> None:
         self.name = name
@@ -35,6 +46,8 @@ class Segment:
         """Partition to the blocks that tell of its content, counted from 0, ascending."""
         self.indexed = True
         """Whether the places are known. Segments that a restart did not need are looked at when history is wanted."""
+        self.leans = False
+        """Whether its header is damaged, so that a restart can read it only together with the segment before it."""
 
     @property
     def next_lsn(self) -> int:
@@ -77,6 +90,8 @@ class Segments:
         count = 0
         while count + 1 < len(self.all) and self.all[count + 1].first_lsn <= needed_lsn:
             count += 1
+        while count and self.all[count].leans:
+            count -= 1
         return count
 
     def take_oldest(

@@ -16,13 +16,11 @@ from typing import assert_never
 
 from holdfast.core.machine import MILLISECOND
 from holdfast.engine.doors import Create, Deed, DiskFailed, DiskFull, Done, Put, Remove, Rename, Sync, Write
-from holdfast.sim.world import WALL_MS, Process, World
+from holdfast.sim.world import SKEW_MS, WALL_MS, Process, World
 
 SECTOR = 512
 """Bytes that are written wholly or not at all."""
 LINES = ("journal", "checkpoint")
-SKEW_MS = 60_000
-"""How far the calendar of a host may be off."""
 MICROSECOND = 1000
 LATENCY_NS: dict[type[Deed], tuple[int, int]] = {
     Create: (200 * MICROSECOND, 8 * MILLISECOND),

@@ -220,7 +220,10 @@ def _over(cluster: Cluster, clients: list[Client], faults: Faults) -> bool:
 
 
 def _at_rest(cluster: Cluster, clients: list[Client]) -> bool:
-    return not any(client.waiting for client in clients) and cluster.settled()
+    if any(client.waiting for client in clients) or not cluster.settled():
+        return False
+    # What a client has given up goes on until it is answered: a map that is cleared, for one.
+    return not any(member.router.leftovers["parked requests"] for member in cluster.members())
 
 
 def _judge_data(world: World, cluster: Cluster, clients: list[Client]) -> list[str]:
@@ -239,7 +242,7 @@ def _judge_data(world: World, cluster: Cluster, clients: list[Client]) -> list[s
     writes = [write for client in clients for write in client.writes]
     touches = [touch for client in clients for touch in client.touches]
     reads = [read for client in clients for read in client.reads]
-    problems = judge_final(writes, final, touches, world.now_ns) + judge_reads(writes, reads)
+    problems = judge_final(writes, final, touches, world.now_ns) + judge_reads(writes, reads, touches)
     left = cluster.leftovers()
     for _ in range(LOOKS):
         # Something is often just on its way, such as a comparison of replicas: only what is always there is left over.

@@ -21,6 +21,8 @@ Story = Callable[[str], None]
 Overhear = Callable[["Process", MemberId, bytes], None]
 WALL_MS = 1_700_000_000_000
 """When a simulated world begins, in milliseconds since 1970."""
+SKEW_MS = 60_000
+"""How far the calendar of a host may be off."""
 ECHO_NS = (1000 * MILLISECOND, 12_000 * MILLISECOND)
 """How much later a packet may arrive once more: in another life of its receiver, but before the run is judged."""
 Tap = Callable[["Process", Address, bytes, bool], Sequence[int]]
@@ -172,7 +174,10 @@ class Process:
         return self.world.now_ns
 
     def wall_ms(self) -> int:
-        return WALL_MS + self.world.now_ns // MILLISECOND
+        """By the calendar of its host, which is right or wrong by up to a minute."""
+        return (
+            WALL_MS + crc32(self.host.encode()) % (2 * SKEW_MS) - SKEW_MS + self.world.now_ns // MILLISECOND
+        )
 
     def jitter(self, limit_ns: int) -> int:
         return self._random.randint(0, limit_ns)

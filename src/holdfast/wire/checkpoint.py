@@ -57,6 +57,9 @@ class CheckpointHeader(msgspec.Struct, frozen=True):
     """Every record of the blocks up to this one is in the content."""
     maps: list[MapHeader]
     requests: bytes = b""
+    wall_ms: int = 0
+    """When the content was so, in milliseconds since 1970 by the member's clock: `ttl_ms` is what was left then. 0: not
+    known, as in older files."""
 
     @property
     def entries(self) -> int:
@@ -105,6 +108,7 @@ def encode_checkpoint(snapshot: Snapshot, lsn: int, store: str) -> tuple[str, by
         lsn,
         [_map_header(each) for each in snapshot.maps],
         snapshot.requests,
+        snapshot.wall_ms,
     )
     kinds: list[tuple[str, pa.DataType]] = [
         ("map", pa.string()),
@@ -207,7 +211,7 @@ def read_checkpoint(name: str, data: bytes, store: str | None = None) -> tuple[C
             reached += each.entries
     else:
         maps = [_map(header.maps[0], columns)]
-    return header, Snapshot(header.partition, header.epoch, maps, header.requests)
+    return header, Snapshot(header.partition, header.epoch, maps, header.requests, header.wall_ms)
 
 
 def _map(header: MapHeader, columns: list[list[Any]]) -> MapSnapshot:

@@ -88,6 +88,8 @@ class SegmentRead:
     """Bytes up to the end of the last block."""
     size: int = 0
     seed: bytes = b""
+    leans: bool = False
+    """Whether its header is damaged: it can be read only because those before it can."""
 
 
 class _Segment:
@@ -187,6 +189,7 @@ class Reading:
             if self._enter(index, segment):
                 read.seed = segment.seed
                 read.wall_ms = segment.header.wall_ms if segment.header else 0
+                read.leans = segment.header is None
                 for head in self._walk(index, segment):
                     read.last_lsn = head.lsn
                     read.blocks += 1

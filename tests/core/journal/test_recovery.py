@@ -16,7 +16,8 @@ from holdfast.core.journal.entries import (
     Wrote,
 )
 from holdfast.core.journal.recovery import Recovered, Recovery
-from holdfast.core.machine import MILLISECOND, MemberId
+from holdfast.core.journal.snapshot import snapshot_of
+from holdfast.core.machine import MILLISECOND, MemberId, Outbox
 from holdfast.core.messages import View
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.counter import UpdateCounter
@@ -32,9 +33,10 @@ def recovered(
     base: tuple[Snapshot, int] | None = None,
     lost: tuple[int, int] = (0, 0),
     now_ns: int = 0,
+    wall_ms: int = 0,
 ) -> Recovered:
     """lost: before the first block from `lost[0]` on, the blocks up to `lost[1]` are lost."""
-    recovery = Recovery(now_ns)
+    recovery = Recovery(now_ns, wall_ms)
     if base is not None:
         recovery.base(base[0], base[1], "file")
     for lsn, entries in blocks:
@@ -151,7 +153,7 @@ def test_times_to_live_go_on_from_now() -> None:
 
 def test_lost_blocks_end_the_copies_that_need_them() -> None:
     whole = Snapshot(1, 0, [MapSnapshot("m", [(7, 0)], UpdateCounter(9).encode(), [b"a"], [b"1"])])
-    recovery = Recovery(0)
+    recovery = Recovery(0, 0)
     recovery.base(whole, 6, "p1")
     recovery.block(4, [Began(0, 0), Began(2, 0), Wrote(0, 7, [put(1)]), Wrote(2, 7, [put(1)])])
     recovery.lost(7, "damaged")
@@ -170,7 +172,7 @@ def test_lost_blocks_end_the_copies_that_need_them() -> None:
 
 
 def test_without_that_rule_a_copy_that_misses_something_counts_as_whole() -> None:
-    recovery = Recovery(0, damage_ends=False)
+    recovery = Recovery(0, 0, damage_ends=False)
     recovery.block(4, [Began(0, 0), Wrote(0, 7, [put(1)])])
     recovery.lost(7, "damaged")
     recovery.block(7, [Wrote(0, 7, [put(1, name="n")])])
@@ -273,3 +275,65 @@ def test_a_restart_holds_what_the_copy_held(
     assert {k: e.deadline_ns() for k, e in held.expiries.items()} == {
         k: e.deadline_ns() for k, e in live.expiries.items()
     }
+
+
+# -- times to live
+
+NOON = 1_700_000_000_000
+"""A moment, in milliseconds since 1970."""
+
+
+def ending(counter: int, key: bytes, ttl_ms: int, max_idle_ms: int = 0) -> Record:
+    return Record("m", counter, Change.SET, key, b"v", ttl_ms, max_idle_ms)
+
+
+def left(found: Recovered, key: bytes, now_ns: int) -> int:
+    """What is left of an entry's time, in ms."""
+    return (found.copies[0].maps["m"].expiries[key].deadline_ns() - now_ns) // MILLISECOND
+
+
+def test_a_time_to_live_goes_on_from_when_it_was_written_down() -> None:
+    blocks: tuple[int, list[Entry]] = (
+        1,
+        [
+            Began(0, 4),
+            Wrote(0, 7, [ending(1, b"a", 4000), put(2, b"b")], NOON),
+            Wrote(0, 7, [Record("m", 3, Change.EXPIRY, b"b", b"", 9000)], NOON + 1000),
+        ],
+    )
+    # A member that has just been switched on: what was written is from before its time began.
+    for now_ns in (5 * MILLISECOND, 10**15):
+        for away_ms in (0, 1500, 3999, 4000, 50_000):
+            found = recovered(blocks, now_ns=now_ns, wall_ms=NOON + 1000 + away_ms)
+            held = found.copies[0].maps["m"]
+            assert left(found, b"a", now_ns) == 3000 - away_ms
+            assert held.expired(b"a", now_ns) == (away_ms >= 3000)
+            assert left(found, b"b", now_ns) == 9000 - away_ms
+            assert (b"a" in held.due(now_ns, 9)) == (away_ms >= 3000)
+
+
+def test_any_number_of_restarts_lengthens_nothing() -> None:
+    blocks: tuple[int, list[Entry]] = (1, [Began(0, 4), Wrote(0, 7, [ending(1, b"a", 4000)], NOON)])
+    found = recovered(blocks, wall_ms=NOON + 1000)
+    for restart in range(1, 4):
+        out = Outbox()
+        out.now_ns, out.epoch_ms = 0, NOON + 1000 * restart
+        found.copies[0].maps["m"].journal = "sync"
+        taken = snapshot_of(found.copies[0], out)
+        assert taken is not None
+        found = recovered(base=(taken, 1), wall_ms=NOON + 1000 * restart + 1000)
+        assert left(found, b"a", 0) == 4000 - 1000 * (restart + 1)
+
+
+def test_a_calendar_that_was_set_back_lets_a_time_begin_again_at_most() -> None:
+    blocks: tuple[int, list[Entry]] = (1, [Began(0, 4), Wrote(0, 7, [ending(1, b"a", 4000)], NOON)])
+    assert left(recovered(blocks, wall_ms=NOON - 10**9), b"a", 0) == 4000
+    of_an_older_holdfast: tuple[int, list[Entry]] = (1, [Began(0, 4), Wrote(0, 7, [ending(1, b"a", 4000)])])
+    assert left(recovered(of_an_older_holdfast, wall_ms=NOON), b"a", 0) == 4000
+
+
+def test_how_long_an_entry_was_not_used_begins_again() -> None:
+    record = ending(1, b"a", 9000, 4000)
+    blocks: tuple[int, list[Entry]] = (1, [Began(0, 4), Wrote(0, 7, [record], NOON)])
+    assert left(recovered(blocks, wall_ms=NOON + 3000), b"a", 0) == 4000
+    assert left(recovered(blocks, wall_ms=NOON + 7000), b"a", 0) == 2000

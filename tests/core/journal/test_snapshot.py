@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.journal.snapshot import snapshot_of
+from holdfast.core.machine import Outbox
 from holdfast.core.replication.requests import Remembered, mark_of
 from holdfast.core.store.partition import Change, PartitionCopy, Record
 
@@ -18,7 +19,7 @@ def copy_with(*modes: str) -> PartitionCopy:
 
 
 def test_the_requests_of_journalled_maps_are_kept() -> None:
-    taken = snapshot_of(copy_with("sync", "lazy"), 0)
+    taken = snapshot_of(copy_with("sync", "lazy"), Outbox())
     assert taken is not None
     kept = Remembered()
     kept.merge(taken.requests)
@@ -28,11 +29,11 @@ def test_the_requests_of_journalled_maps_are_kept() -> None:
 
 def test_a_request_is_not_known_when_what_it_did_may_be_gone() -> None:
     """It may have been of the map that is not written down: it would be answered as done, and nobody would hold it."""
-    taken = snapshot_of(copy_with("sync", "off"), 0)
+    taken = snapshot_of(copy_with("sync", "off"), Outbox())
     assert taken is not None
     assert taken.requests == b""
     assert [one.name for one in taken.maps] == ["map0"]
 
 
 def test_a_copy_without_journalled_maps_has_no_checkpoint() -> None:
-    assert snapshot_of(copy_with("off"), 0) is None
+    assert snapshot_of(copy_with("off"), Outbox()) is None

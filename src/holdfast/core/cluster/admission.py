@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import msgspec
 
 from holdfast.config import INTERNAL
 from holdfast.core.cluster.detector import Detector
+from holdfast.core.cluster.files import is_behind
 from holdfast.core.cluster.identity import Timing
 from holdfast.core.machine import MILLISECOND, Address, MemberId
-from holdfast.core.messages import JoinRequest, MemberInfo, View
+from holdfast.core.messages import FilesSeen, JoinRequest, MemberInfo, View
 
 NOT_SET = "not set"
 SERVICE = re.compile(rf"maps\.{INTERNAL}service:(.+)\.\w+$")
@@ -51,15 +53,6 @@ def refusal(
                 return _other_service(service[1], shared, request.shared)
             return f"{key} is {ours} in this cluster, yours is {theirs}"
     return ""
-
-
-def stores(view: View, members: list[MemberInfo]) -> dict[str, tuple[int, MemberId]]:
-    """Of all files that were ever in the cluster the highest incarnation, and whose it was."""
-    known = dict(view.stores)
-    for info in members:
-        if info.store and info.incarnation > known.get(info.store, (0, ""))[0]:
-            known[info.store] = (info.incarnation, info.uuid)
-    return known
 
 
 def awaited(view: View, members: list[MemberInfo]) -> list[MemberInfo]:
@@ -108,30 +101,32 @@ class Candidates:
         self._asked.pop(uuid, None)
 
     def same_files(
-        self, info: MemberInfo, view: View | None, detector: Detector, now_ns: int, timing: Timing
+        self,
+        info: MemberInfo,
+        view: View | None,
+        me: MemberId,
+        detector: Detector,
+        now_ns: int,
+        timing: Timing,
+        old: str,
     ) -> str:
-        """Why a stranger's files cannot be its own alone; empty when they may be.
+        """Why a stranger's files cannot be its own alone, or its newest; empty when they may be.
 
         A process that was started again shows the files of the one before it, which is dead but may not be missed yet.
-        If that one is heard after the other has asked, there are two.
+        If that one is heard after the other has asked, there are two; and if it is the one who is asked, `me`, at once.
+        old: why they cannot be its newest, if they cannot.
         """
         if not info.store or view is None:
-            return ""
+            return old
         other = next((m for m in view.members if m.store == info.store and m.uuid != info.uuid), None)
-        seen, whose = view.stores.get(info.store, (0, info.uuid))
-        if info.incarnation < seen or (info.incarnation == seen and whose != info.uuid):
-            return (
-                f"these files are an old copy: opened {info.incarnation} times, and this cluster has seen them opened "
-                f"{seen} times. Start this member with an empty persistence.directory, or with its newest files"
-            )
         if other is None:
             self._twins.pop(info.store, None)
-            return ""
+            return old
         first_ns = self._twins.setdefault(info.store, now_ns)
-        if detector.heard_since(other.uuid, first_ns + 2 * timing.heartbeat_ns):
+        if old or other.uuid == me or detector.heard_since(other.uuid, first_ns + 2 * timing.heartbeat_ns):
             return (
-                f"member {other.name} is running with the same files: one of the two directories is a copy. Start this "
-                "member with an empty persistence.directory"
+                f"member {other.name} is running with the same files, or was just now: one of the two directories is a "
+                "copy. Start this member with an empty persistence.directory"
             )
         return ""
 
@@ -149,11 +144,18 @@ class Candidates:
         """How many have not asked for so long that they should not be remembered."""
         return sum(1 for _, asked_ns in self._asked.values() if asked_ns < now_ns - 2 * CANDIDATE_NS)
 
-    def admissible(self, view: View, staying: list[MemberInfo], now_ns: int) -> list[MemberInfo]:
+    def admissible(
+        self,
+        view: View,
+        staying: list[MemberInfo],
+        now_ns: int,
+        seen: Callable[[str], FilesSeen | None],
+    ) -> list[MemberInfo]:
         """Who is let in: those who still ask, and no more than those who stay, who thus can decide without them.
 
         Their life is the number of the view that admits them: no two admissions share one. While the table is frozen
-        only those come in who have gone since, or processes that were started in their place.
+        only those come in who have gone since, or processes that were started in their place. `seen`: how files were
+        seen last.
         """
         if view.ending:
             return []
@@ -167,9 +169,9 @@ class Candidates:
             if asked_ns < now_ns - CANDIDATE_NS or home(info) in taken or uuid in here:
                 continue
             if info.store and info.store in files:
-                # The process that had these files before is not missed yet, or runs.
                 continue
             files.add(info.store)
             if (not view.state.frozen or home(info) in homes) and len(chosen) < len(staying):
-                chosen.append(msgspec.structs.replace(info, life=view.number + 1))
+                behind = info.behind or is_behind(info, seen(info.store))
+                chosen.append(msgspec.structs.replace(info, life=view.number + 1, behind=behind))
         return chosen

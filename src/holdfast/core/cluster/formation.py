@@ -11,7 +11,7 @@ from __future__ import annotations
 from holdfast.core.cluster.admission import awaited
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.machine import Address
-from holdfast.core.messages import View
+from holdfast.core.messages import FilesSeen, View
 
 PATIENCE = 4
 
@@ -54,15 +54,16 @@ class Formation:
             return False
         return first == own
 
-    def first_view(self) -> View:
-        """The view of one member: of a new cluster, or of the one that was stopped as a whole."""
+    def first_view(self, stores: dict[str, FilesSeen]) -> View:
+        """The view of one member: of a new cluster, or of the one that was stopped as a whole.
+
+        stores: what is known of all files.
+        """
         identity = self._identity
         info = identity.info
-        stores = {info.store: (info.incarnation, info.uuid)} if info.store else {}
         if not identity.cluster_id:
             return View(1, identity.new_cluster_id, [info], stores=stores)
         seen = identity.seen
         number = seen.number + 1 if seen is not None else 1
-        known = {**(seen.stores if seen is not None else {}), **stores}
         missing = awaited(seen, [info]) if seen is not None else []
-        return View(number, identity.cluster_id, [info], missing=missing, stores=known, recovering=True)
+        return View(number, identity.cluster_id, [info], missing=missing, stores=stores, recovering=True)

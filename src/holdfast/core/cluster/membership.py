@@ -21,6 +21,7 @@ from holdfast.core.cluster import admission
 from holdfast.core.cluster.admission import Candidates
 from holdfast.core.cluster.agreement import Agreement, is_quorum
 from holdfast.core.cluster.detector import Detector
+from holdfast.core.cluster.files import KnownFiles, why_old
 from holdfast.core.cluster.formation import Formation
 from holdfast.core.cluster.identity import Identity, Timing
 from holdfast.core.cluster.state import ClusterState, Wish
@@ -86,6 +87,9 @@ class Membership:
         self.wishes = Wishes(self.me, out)
         self._sealed_since: dict[MemberId, int] = {}
         self._formation = Formation(identity)
+        self._files = KnownFiles(identity.seen)
+        self.write_down: Callable[[View], None] = lambda view: None
+        """Takes the view with what is known of everybody's files, for the journal; set by the member."""
         self.numbers_from = 0
         """As master: the highest number that a view of an earlier time is known to have had."""
         self.assigned: Callable[[], bool] = lambda: True
@@ -266,6 +270,7 @@ class Membership:
             if self.view is not None:
                 self._beat()
                 self.consider()
+            self._write_down_files()
         elif name == "propose":
             self.agreement.retry()
         elif name == "part" and self.state == "parting":
@@ -277,7 +282,8 @@ class Membership:
         own = admission.home(self.info)
         if self.state == "joining" and self._formation.may_form(own):
             self._out.note("cluster formed", cluster=self.identity.cluster, by=self.me)
-            self.install(self._formation.first_view())
+            admitted = [] if self.identity.cluster_id else [self.info]
+            self.install(self._formation.first_view(self._files.stores(None, admitted)))
             return
         self._out.timer("join", JOIN_INTERVAL_NS, JOIN_INTERVAL_NS // 4)
         targets = [seed for seed in self.identity.seeds if seed != own]
@@ -287,7 +293,16 @@ class Membership:
             ]
             targets += [address for address in known if address not in targets]
         cluster_id = self._last_view.cluster_id if self._last_view else self.identity.cluster_id
-        request = JoinRequest(self.info, self.identity.cluster, self.identity.shared, cluster_id)
+        proof = self.info.proof
+        # Who was removed though alive has gone on writing meanwhile.
+        proof = msgspec.structs.replace(proof, reached=max(proof.reached, self._files.position))
+        request = JoinRequest(
+            msgspec.structs.replace(self.info, proof=proof),
+            self.identity.cluster,
+            self.identity.shared,
+            cluster_id,
+            self._files.stores(self._last_view, ()) if cluster_id else {},
+        )
         for address in targets:
             self._out.whisper(address, request)
 
@@ -310,6 +325,7 @@ class Membership:
             self._safe(),
             *self._rounds(),
             self.me in self.wishes.full,
+            self._files.position,
         )
         self.wishes.note_safe(self.me, safe=beat.safe)
         for info in self.view.members:
@@ -330,6 +346,7 @@ class Membership:
             self._dead.discard(beat.uuid)
             self.detector.accuse(beat.uuid, beat.suspects)
             self.wishes.heard(beat, view.number)
+            self._files.heard(info, beat.reached)
             if beat.sealed and beat.view == view.number:
                 self._sealed_since.setdefault(beat.uuid, self._out.now_ns)
             else:
@@ -364,13 +381,18 @@ class Membership:
         home = admission.home(info)
         here = self._last_view.cluster_id if self._last_view is not None else self.identity.cluster_id
         why = admission.refusal(request, self.identity.cluster, self.identity.shared, here, self.view)
+        old = why_old(info, self._files.seen(info.store, self.view)) if info.store else ""
         why = why or self._candidates.same_files(
-            info, self.view, self.detector, self._out.now_ns, self._timing
+            info, self.view, self.me, self.detector, self._out.now_ns, self._timing, old
         )
         if why:
             self._candidates.refused(info.uuid)
-            answer = JoinAnswer(self.me, False, why, self.info.host, self.info.port, self.ending)
+            answer = JoinAnswer(
+                self.me, False, why, self.info.host, self.info.port, self.ending, asker=info.uuid
+            )
             self._out.whisper(home, answer)
+            return
+        if self._learns_of_its_own_files(request):
             return
         if self.view is None or self.state != "member":
             idle = self.state == "joining"
@@ -393,7 +415,9 @@ class Membership:
                 since = self._out.now_ns - self._timing.heartbeat_ns * 3 // 2
                 if not self.detector.heard_since(other.uuid, since):
                     self.detector.silent(other.uuid)
-        self._candidates.ask(info, self._out.now_ns)
+        if not info.store or all(other.store != info.store for other in self.view.members):
+            # Whoever shows the files of a member asks again when that one is gone; a copy has been refused by then.
+            self._candidates.ask(info, self._out.now_ns)
         self.consider()
 
     def on_join_answer(self, sender: Address, answer: JoinAnswer) -> None:
@@ -401,6 +425,8 @@ class Membership:
             return
         if answer.idle:
             self._formation.idle(Address(answer.host, answer.port), answer.cluster_id)
+        if answer.refusal and answer.asker != self.me:
+            return
         if answer.ending and self.state == "exiled":
             self.state = "gone"
             self._out.effects.append(Stop("the cluster was shut down while this member was away"))
@@ -408,6 +434,40 @@ class Membership:
         if answer.refusal and answer.refusal != self.refusal:
             self.refusal = answer.refusal
             self._out.note("join refused", level="error", by=str(sender), why=answer.refusal)
+
+    # -- files (`core.cluster.files`)
+
+    def durable(self, reached: int) -> None:
+        """This member's journal is durable up to this block."""
+        if reached:
+            self._files.position = max(self._files.position, reached)
+            self._files.heard(self.info, self._files.position)
+
+    def _write_down_files(self) -> None:
+        """Let the journal say how far the journals of the others are."""
+        if self.view is not None and self.state == "member":
+            view = self._files.to_write_down(self.view, self._out.now_ns)
+            if view is not None:
+                self.write_down(view)
+
+    def _learns_of_its_own_files(self, request: JoinRequest) -> bool:
+        """F-3: while the table of a stopped cluster is not made, hear what others have found in their files. Answers
+        whether this member's own are an old copy: then it is no member of this cluster.
+        """
+        waiting = self.state == "joining" if self.view is None else self.view.recovering
+        here = self.view.cluster_id if self.view is not None else self.identity.cluster_id
+        if not waiting or not here or request.cluster_id != here:
+            return False
+        self._files.learn(request.stores)
+        why = why_old(self.info, self._files.seen(self.info.store, None)) if self.info.store else ""
+        if not why:
+            return False
+        self._out.note("join refused", level="error", by=request.info.name, why=why)
+        if self.view is not None:
+            self._go_into_exile(self.view, self.view)
+        self.state = "gone"
+        self.refusal = why
+        return True
 
     # -- wanting and agreeing on the next view
 
@@ -431,6 +491,8 @@ class Membership:
         if view is None or self.state != "member" or not self._is_next(self.me):
             return None
         suspects = self.detector.unwanted(self.me, view.members, self._out.now_ns)
+        if view.recovering:
+            suspects = suspects | self._files.outdated(view.members)
         left: list[MemberId] = []
         if not suspects:
             # Never both at once: who goes must know that those who stay are there.
@@ -443,7 +505,9 @@ class Membership:
         self._minority_told = False
         members = [
             self.wishes.granted(info, self._may_demote) for info in members
-        ] + self._candidates.admissible(view, members, self._out.now_ns)
+        ] + self._candidates.admissible(
+            view, members, self._out.now_ns, lambda store: self._files.seen(store, view)
+        )
         state, ending = self.wishes.wanted(view)
         recovering = view.recovering and not self.assigned()
         now = (view.members, view.state, view.ending, view.recovering)
@@ -454,7 +518,7 @@ class Membership:
         if recovering or not members:
             missing = admission.awaited(view, members)
         number = max(view.number, self.numbers_from) + 1
-        stores = admission.stores(view, members)
+        stores = self._files.stores(view, () if recovering else members)
         return View(number, view.cluster_id, members, left, state, ending, missing, stores, recovering)
 
     def _tell_minority(self, suspects: set[MemberId]) -> None:

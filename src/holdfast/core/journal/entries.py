@@ -20,6 +20,9 @@ class Wrote(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
     partition: int
     term: int
     records: list[Record]
+    wall_ms: int = 0
+    """When that was, in milliseconds since 1970 by this member's clock: times to live are counted from then on. 0: not
+    known."""
 
 
 class Rows(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -92,3 +95,5 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     maps: list[MapSnapshot]
     requests: bytes = b""
     """The requests that were applied not long ago, as the copy keeps them."""
+    wall_ms: int = 0
+    """When that was, in milliseconds since 1970 by this member's clock; 0: not known."""

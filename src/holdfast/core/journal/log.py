@@ -33,7 +33,7 @@ class Log:
 
     def wrote(self, partition: int, term: int, records: list[Record], *, urgent: bool) -> None:
         """A copy that is held here has applied these records. `urgent`: somebody waits for them to be durable."""
-        self._entries.append(Wrote(partition, term, records))
+        self._entries.append(Wrote(partition, term, records, self._out.wall_ms()))
         self._urgent = self._urgent or urgent
 
     def row(self, partition: int, row: Row) -> None:

@@ -9,6 +9,8 @@
   cannot be had, the one before and the journal make a copy, but an uncertain one.
 - R-5: Nothing is invented: each map of an uncertain copy is as it was at some moment before the loss, or as what is
   left of its history makes it.
+- R-6: A time to live goes on from when it was written down, by this host's calendar; one that was set back meanwhile
+  makes it begin again at most. How long an entry was not used is known to nobody: that begins again.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ from holdfast.core.journal.entries import (
     Snapshot,
     Wrote,
 )
-from holdfast.core.machine import MemberId
-from holdfast.core.messages import View
+from holdfast.core.machine import MILLISECOND, MemberId
+from holdfast.core.messages import FilesProof, View
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.counter import UpdateCounter
 from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record
@@ -42,9 +44,13 @@ class Recovered:
 
     store: str
     incarnation: int
-    """Of the life that begins now; durable before the journal is ready."""
+    """Of the life that begins now."""
     cluster_id: str
     """Empty: this store was never in a cluster."""
+    proof: FilesProof = field(default_factory=FilesProof)
+    """What these files prove of themselves; durable before the journal is ready."""
+    behind: bool = False
+    """Whether these files lacked what they once held, and the cluster has not made up for it."""
     view: View | None = None
     stores: dict[MemberId, str] = field(default_factory=dict)
     """Which files the members had that the views and rows name."""
@@ -80,11 +86,14 @@ class _Held:
 class Recovery:
     """Takes checkpoints first, then blocks, and says what a member holds."""
 
-    def __init__(self, now_ns: int, *, damage_ends: bool = True) -> None:
-        """now_ns: this member's monotonic time, from which what is left of times to live is counted.
+    def __init__(self, now_ns: int, wall_ms: int, *, damage_ends: bool = True) -> None:
+        """now_ns: this member's monotonic time. wall_ms: the same moment in milliseconds since 1970, by its clock.
         damage_ends: R-3.
         """
         self._now_ns = now_ns
+        self._wall_ms = wall_ms
+        self._at_ns = now_ns
+        """When what is just being read was written down, in this member's monotonic time: perhaps before its zero."""
         self._damage_ends = damage_ends
         self._held: dict[int, _Held] = {}
         self._baseless: dict[int, str] = {}
@@ -105,11 +114,17 @@ class Recovery:
 
     def base(self, snapshot: Snapshot, lsn: int, file: str) -> None:
         """This is what a copy holds of the blocks up to `lsn`, says this file."""
+        self._at_ns = self._moment(snapshot.wall_ms)
         copy = PartitionCopy(snapshot.partition, snapshot.epoch)
         for taken in snapshot.maps:
             copy.maps[taken.name] = self._map(taken)
         copy.requests.merge(snapshot.requests)
         self._held[snapshot.partition] = _Held(copy, lsn, file)
+
+    def _moment(self, wall_ms: int) -> int:
+        """When it was so, in this member's monotonic time (R-6); now, when nobody has said."""
+        age_ms = max(0, self._wall_ms - wall_ms) if wall_ms else 0
+        return self._now_ns - age_ms * MILLISECOND
 
     def _map(self, taken: MapSnapshot) -> MapPartition:
         held = MapPartition(taken.name)
@@ -121,7 +136,7 @@ class Recovery:
             columns = zip(taken.keys, taken.ttls_ms or zeros, taken.max_idles_ms or zeros, strict=True)
             for key, ttl_ms, max_idle_ms in columns:
                 if ttl_ms or max_idle_ms:
-                    held.schedule(key, ttl_ms, max_idle_ms, self._now_ns)
+                    held.schedule(key, ttl_ms, max_idle_ms, self._at_ns)
         if taken.key_hashes:
             pairs = zip(taken.keys, taken.key_hashes, strict=True)
             held.hashes = {key: word for key, word in pairs if word}
@@ -225,6 +240,7 @@ class Recovery:
     def _wrote(self, found: _Held, entry: Wrote) -> None:
         """Apply the records that continue what is held. Most are plain: the next of its map, of the same term."""
         term = entry.term
+        self._at_ns = self._moment(entry.wall_ms)
         name: str | None = None
         for record in entry.records:
             if record.map != name:
@@ -243,7 +259,7 @@ class Recovery:
                         record.ttl_ms,
                         record.max_idle_ms,
                         record.key_hash,
-                        self._now_ns,
+                        self._at_ns,
                     )
                     plain = not held.expiries
             elif name not in found.stopped and record.change is not Change.CALL:
@@ -270,7 +286,7 @@ class Recovery:
             return f"map {held.name!r}: updates {updates.lwm + 1} to {counter - 1} are missing"
         held.enter(term)
         try:
-            held.apply(record, self._now_ns)
+            held.apply(record, self._at_ns)
         except CounterBroken as error:
             return f"map {held.name!r}: {error}"
         return ""
@@ -286,6 +302,9 @@ class Recovery:
         recovered.whole = recovered.whole and self._whole
         for partition, found in sorted(self._held.items()):
             recovered.copies[partition] = found.copy
+            for held in found.copy.maps.values():
+                for expiry in held.expiries.values():
+                    expiry.accessed_ns = self._now_ns
             reasons = [self._doubts.get(partition, (0, ""))[1], found.ended, *found.stopped.values()]
             if any(reasons):
                 recovered.uncertain[partition] = "; ".join(reason for reason in reasons if reason)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from holdfast.core.journal.entries import MapSnapshot, Snapshot
+from holdfast.core.machine import Outbox
 from holdfast.core.store.partition import MapPartition, PartitionCopy
 
 
-def snapshot_of(copy: PartitionCopy, now_ns: int) -> Snapshot | None:
-    """The content of the copy's journalled maps; None when there is none. Costs two lists a map, no copy of bytes."""
+def snapshot_of(copy: PartitionCopy, out: Outbox) -> Snapshot | None:
+    """The content of the copy's journalled maps at the time of the step; None when there is none.
+
+    Costs two lists a map, no copy of bytes.
+    """
     maps = [
-        _map(held, now_ns)
+        _map(held, out.now_ns)
         for held in copy.maps.values()
         if held.journal != "off" and held.updates.highest_applied
     ]
     # A request of a map that is not written down must not be known when what it did is gone.
     whole = all(held.journal != "off" for held in copy.maps.values())
     requests = copy.requests.encode() if whole else b""
-    return Snapshot(copy.partition, copy.epoch, maps, requests) if maps else None
+    return Snapshot(copy.partition, copy.epoch, maps, requests, out.wall_ms()) if maps else None
 
 
 def _map(held: MapPartition, now_ns: int) -> MapSnapshot:

@@ -119,7 +119,7 @@ class Destination:
     def _completed(self, partition: int) -> None:
         """A shadow is whole, since a chunk or since a record."""
         shadow = self.shadows[partition]
-        taken = snapshot_of(shadow.copy, self._out.now_ns) if self._log.on else None
+        taken = snapshot_of(shadow.copy, self._out) if self._log.on else None
         if taken is None:
             self._log.note(Began(partition, shadow.copy.epoch))
             self._held(partition, shadow)
@@ -247,7 +247,7 @@ class Destination:
         if not self._log.on:
             return
         held = self._copies.held.get(partition)
-        taken = snapshot_of(held, self._out.now_ns) if held is not None else None
+        taken = snapshot_of(held, self._out) if held is not None else None
         if taken is not None:
             self._log.checkpoint(taken, lambda well: None)
         elif held is not None:

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from holdfast.config import Settings
 from holdfast.core.cluster.admission import awaited
 from holdfast.core.cluster.membership import Membership
@@ -202,7 +204,7 @@ class Returns:
             if store:
                 slot_of[store] = slot
         return [
-            Claim(info.uuid, slot_of[info.store], kept)
+            Claim(info.uuid, slot_of[info.store], replace(kept, whole=kept.whole and not info.behind))
             for info in self._membership.members()
             if info.store in slot_of and (kept := self._kept.get(info.uuid, {}).get(partition)) is not None
         ]

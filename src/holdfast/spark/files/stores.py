@@ -63,7 +63,9 @@ def read_store(folder: str | Path, wanted: Wanted = lambda partition: True) -> S
             f"{folder} has no {IDENTITY}: give the directory that persistence.directory names, or a copy of all of it"
         )
     try:
-        found, recovered = restore(disk, PersistenceSettings(), Rules(), name="", new_id=_nobody, now_ns=0)
+        found, recovered = restore(
+            disk, PersistenceSettings(), Rules(), name="", uuid="", new_id=_nobody, now_ns=0, wall_ms=0
+        )
     except (ConfigError, JournalBroken) as error:
         raise type(error)(f"{folder}: {error}") from error
     return StoreState(
