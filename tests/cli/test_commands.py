@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -512,6 +513,70 @@ def test_spark_that_is_missing_is_named_before_anything_starts(
     told = run("audit", environ={"JAVA_HOME": str(tmp_path), "PATH": str(tmp_path)})
     assert told.exit_code == 2
     assert "Spark needs Java 17 or newer" in told.output
+
+
+JOBS = (
+    "load pyproject.toml --map m --key id", "read m", "audit", "export --to x", "export verify x", "restore x",
+    "changes m", "analyse .", "whatif --members 3", "campaign --seeds 0..1", "demo",
+)  # fmt: skip
+
+WITHOUT_PYSPARK = """
+import sys
+from importlib.machinery import PathFinder
+from click.testing import CliRunner
+find = PathFinder.find_spec
+PathFinder.find_spec = classmethod(
+    lambda cls, name, path=None, target=None: None if name.split(".")[0] == "pyspark" else find(name, path, target)
+)
+"""
+TELL = """
+from holdfast.cli.main import holdfast
+for command in sys.argv[1:]:
+    told = CliRunner().invoke(holdfast, command.split())
+    print(told.exit_code, " | ".join(told.output.splitlines()), type(told.exception).__name__)
+"""
+
+
+def tell_jobs(before: str, path: list[Path]) -> list[str]:
+    told = subprocess.run(
+        [sys.executable, "-c", before + TELL, *JOBS], capture_output=True, text=True, check=False, timeout=120,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [*path, *sys.path]))},
+    )  # fmt: skip
+    assert told.returncode == 0, told.stderr
+    return told.stdout.splitlines()
+
+
+def test_without_pyspark_every_job_says_so_in_one_line() -> None:
+    for command, line in zip(JOBS, tell_jobs(WITHOUT_PYSPARK, []), strict=True):
+        extra = "spark,demo" if command == "demo" else "spark"
+        expected = f"2 Error: pyspark is not installed: pip install 'holdfast[{extra}]' SystemExit"
+        assert line == expected, command
+
+
+def test_with_another_pyspark_every_job_names_its_version(tmp_path: Path) -> None:
+    (tmp_path / "pyspark").mkdir()
+    (tmp_path / "pyspark" / "__init__.py").touch()
+    (tmp_path / "pyspark" / "version.py").write_text("__version__: str = '4.0.1'\n", encoding="utf-8")
+    needed = (
+        "PySpark 4.0.1 is installed, and Holdfast needs 4.1 or newer, below 5: pip install 'holdfast[spark]'"
+    )
+    for command, line in zip(
+        JOBS, tell_jobs("import sys\nfrom click.testing import CliRunner\n", [tmp_path]), strict=True
+    ):
+        assert line == f"2 Error: {needed} SystemExit", command
+    imported = subprocess.run(
+        [sys.executable, "-c", "import pyspark_holdfast"], capture_output=True, text=True, check=False, timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [tmp_path, *sys.path]))},
+    )  # fmt: skip
+    assert imported.stderr.splitlines()[-1] == f"ImportError: {needed}"
+
+
+def test_the_versions_of_pyspark_that_will_do_are_those_of_the_package() -> None:
+    from holdfast.spark import OLDEST, TOO_NEW
+
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    wanted = f"pyspark>={'.'.join(map(str, OLDEST))},<{'.'.join(map(str, TOO_NEW))}"
+    assert wanted in project["project"]["optional-dependencies"]["spark"]
 
 
 def test_what_is_wrong_with_an_export_is_said_before_spark_starts(tmp_path: Path) -> None:

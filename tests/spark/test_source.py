@@ -18,6 +18,7 @@ pytest.importorskip("pyspark")
 
 from holdfast.spark import jobs
 from holdfast.spark.failures import JobFailed
+from holdfast.spark.source.overwriting import OVERWRITES_MAP
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,6 +100,36 @@ def test_overwriting_clears_the_map_first(spark: SparkSession, cluster: MemoryCl
     write(cluster, numbers(spark, 50))
     write(cluster, numbers(spark, 5), "overwrite")
     assert read(spark, cluster).count() == 5
+
+
+def kept(cluster: MemoryCluster) -> int:
+    """How many cuts the members keep."""
+    return cluster.do(lambda: sum(len(member.cuts) for member in cluster.members))
+
+
+def test_a_map_is_overwritten_by_its_own_rows(spark: SparkSession, cluster: MemoryCluster) -> None:
+    """Spark has the map cleared before it reads it, and does not tell a data source where rows come from."""
+    write(cluster, numbers(spark, 500))
+    own = read(spark, cluster).selectExpr("id", "word", "twice + 1 as twice")
+    write(cluster, own, "overwrite")
+    rows = {row.id: row.twice for row in read(spark, cluster).collect()}
+    assert rows == {number: 2 * number + 1 for number in range(500)}
+    # Through a shuffle, and a filter; the frame made before reads what there is now.
+    write(cluster, own.where("id < 100").repartition(3), "overwrite")
+    assert {row.id: row.twice for row in own.collect()} == {at: 2 * at + 3 for at in range(100)}
+    with Client(cluster.addresses()) as client:
+        assert client.size(OVERWRITES_MAP) == 0
+    assert kept(cluster) == 0, "what it held before is let go"
+
+
+def test_after_a_failure_what_was_overwritten_is_let_go(spark: SparkSession, cluster: MemoryCluster) -> None:
+    write(cluster, numbers(spark, 50))
+    bad = read(spark, cluster).selectExpr("if(id = 7, null, id) as id", "word", "twice")
+    with pytest.raises(Exception, match="cannot be stored"):
+        write(cluster, bad, "overwrite")
+    with Client(cluster.addresses()) as client:
+        assert client.size(OVERWRITES_MAP) == 0
+    assert kept(cluster) == 0
 
 
 def test_what_is_wrong_is_said_before_anything_is_written(

@@ -11,6 +11,7 @@ def export(..., master: str, memory: str, credentials: Credentials) -> None:
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import tempfile
@@ -48,7 +49,14 @@ logger.shell.level = off
 
 
 def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `master` and `memory`: where its Spark job runs."""
+    """Give a command `master` and `memory`: where its Spark job runs. It is not begun where there is no Spark."""
+
+    @functools.wraps(command)
+    def with_spark(*arguments: Any, **named: Any) -> Any:
+        need_packages()
+        return command(*arguments, **named)
+
+    made: Callable[..., Any] = with_spark
     for option in (
         click.option(
             "--memory", default="1g", show_default=True, metavar="SIZE", help="Memory of Spark's driver."
@@ -57,18 +65,27 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--master", default="local[2]", show_default=True, help="The Spark master that runs the job."
         ),
     ):
-        command = option(command)
-    return command
+        made = option(made)
+    return made
 
 
-def need_spark(extras: str = "spark") -> None:
-    """Say what is missing before anything starts, rather than by a stack of import errors. Raises ConfigError.
+def need_packages(extras: str = "spark") -> None:
+    """Say what is missing, or too old, before anything starts, rather than by a stack of import errors.
 
-    `extras`: those of the package that bring it.
+    `extras`: those of the package that bring it. Raises ConfigError.
     """
     for package in NEEDED:
         if find_spec(package) is None:
             raise ConfigError(f"{package} is not installed: pip install 'holdfast[{extras}]'")
+    try:
+        import holdfast.spark  # noqa: F401 - it looks at the version
+    except ImportError as unfit:
+        raise ConfigError(str(unfit)) from unfit
+
+
+def need_spark(extras: str = "spark") -> None:
+    """The same, and Java. Raises ConfigError."""
+    need_packages(extras)
     from holdfast.spark.java import java_home
 
     java_home()

@@ -338,9 +338,9 @@ class OneMemberGrid:
             case Op.ENTRY_VIEW:
                 expiry = held.expiries.get(key)
                 if old is None or expiry is None:
-                    return None if old is None else [old, 0, 0, -1]
+                    return None if old is None else [old, 0, 0, -1, held.counter]
                 left_ms = (expiry.deadline_ns() - self.now) // MILLISECOND
-                return [old, expiry.ttl_ms, expiry.max_idle_ms, left_ms]
+                return [old, expiry.ttl_ms, expiry.max_idle_ms, left_ms, held.counter]
             case Op.PUT | Op.SET | Op.TRY_PUT:
                 put()
                 return {Op.PUT: old, Op.SET: None, Op.TRY_PUT: True}[request.op]

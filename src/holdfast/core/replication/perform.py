@@ -95,7 +95,11 @@ def _change_present(lane: Lane, copy: PartitionCopy, request: Request, now_ns: i
 
 
 def _entry_view(lane: Lane, copy: PartitionCopy, request: Request, now_ns: int) -> Value:
-    """Value, ttl_ms, max_idle_ms, milliseconds until it ends (-1: never)."""
+    """Value, ttl_ms, max_idle_ms, milliseconds until it ends (-1: never), and its version.
+
+    The version is the update counter of the map in this partition, which costs no entry a byte: it has grown when this
+    entry has changed, and also when another one there has. Equal ones mean that nothing has changed in between.
+    """
     value = lane.read(copy, request.map, request.key)
     if value is None:
         return None
@@ -105,8 +109,9 @@ def _entry_view(lane: Lane, copy: PartitionCopy, request: Request, now_ns: int) 
 def _view(held: MapPartition, key: bytes, value: bytes, now_ns: int) -> Value:
     expiry = held.expiries.get(key)
     if expiry is None:
-        return [value, 0, 0, NEVER]
-    return [value, expiry.ttl_ms, expiry.max_idle_ms, max(0, expiry.deadline_ns() - now_ns) // MILLISECOND]
+        return [value, 0, 0, NEVER, held.counter]
+    left_ms = max(0, expiry.deadline_ns() - now_ns) // MILLISECOND
+    return [value, expiry.ttl_ms, expiry.max_idle_ms, left_ms, held.counter]
 
 
 def _get_all(lane: Lane, copy: PartitionCopy, request: Request) -> Value:

@@ -79,7 +79,7 @@ def entry_view(call: Call, value: Value, wall_ms: int) -> bytes:
     """An entry with what is known about it; `value` is as `Op.ENTRY_VIEW` says."""
     if value is None:
         return message([response(call.kind + 1, call.correlation, LONG.pack(NO_END)), NULL])
-    content, ttl_ms, max_idle_ms, remaining_ms = cast("list[int]", value)
+    content, ttl_ms, max_idle_ms, remaining_ms, version = cast("list[int]", value)
     stored = cast("bytes", content)
     ttl = ttl_ms or NO_END
     max_idle = max_idle_ms or NO_END
@@ -91,7 +91,7 @@ def entry_view(call: Call, value: Value, wall_ms: int) -> bytes:
         NOT_KEPT,  # last access
         NOT_KEPT,  # last store
         NOT_KEPT,  # last update
-        0,  # version
+        version,
         ttl,
         max_idle,
     )

@@ -25,6 +25,7 @@ from holdfast.spark.pipeline.parquet import ParquetFiles, ParquetShare
 from holdfast.spark.rows.entries import Limits
 from holdfast.spark.rows.schemas import arrow_schema, load_schema
 from holdfast.spark.source.options import Options
+from holdfast.spark.source.overwriting import end_overwriting
 from holdfast.spark.source.rejects import clear_away
 from holdfast.spark.source.writer import Work, check_map, prepare_map, write_rows
 from holdfast.spark.task import check_release, leave_garbage, task_number
@@ -163,11 +164,14 @@ def load(
         seen = _look_through(spark, made, work, limits, progress)
         check_seconds = time.monotonic() - check_began
     with settings.client() as client:
-        prepare_map(client, work, made.struct, overwrite=mode == "overwrite")
+        before = prepare_map(client, work, made.struct, overwrite=mode == "overwrite")
     try:
         counted = Counted(spark)
         told = made.write(spark, work, progress, counted)
     finally:
+        if before is not None:
+            with suppress(HoldfastError), settings.client() as client:
+                end_overwriting(client, map_name, before)
         if settings.write.rejects is not None:
             with suppress(HoldfastError):
                 clear_away(settings.write.rejects, work.job)

@@ -14,6 +14,7 @@ from holdfast.errors import ConfigError
 from holdfast.spark.rows.batches import PARTITION, BatchMaker, Layout
 from holdfast.spark.rows.schemas import BINARY, StoredSchema, arrow_schema, load_schema
 from holdfast.spark.source.options import Options
+from holdfast.spark.source.overwriting import overwriting
 from holdfast.spark.source.pushdown import KeyColumns, key_columns, narrow, stored_keys
 from holdfast.spark.source.sampling import CompactSchemas, guess, sample
 
@@ -53,6 +54,8 @@ class Share(InputPartition):
     """Partition -> the only keys that are wanted of it."""
     cut: Cut | None = None
     """The part of the cut that is about these partitions."""
+    overwriting: bytes = b""
+    """Which job had overwritten the map when this was planned, as `source.overwriting` tells them apart."""
 
 
 def known_columns(options: Options) -> Reading:
@@ -173,6 +176,7 @@ def plan_shares(
             wanted = [partition for partition in wanted if partition in keys]
         if cut is None and options.read.cut and wanted:
             cut = take_cut(client, [options.map, *also], lease_s=options.read.lease_s, partitions=wanted)
+        under_way = b"" if cut is not None else overwriting(client, options.map)
     addresses = tuple(member.address for member in table.members.values())
     count = options.tasks or tasks or min(TASKS_MAX, max(TASKS, len(table.data_members)))
     return [
@@ -181,6 +185,7 @@ def plan_shares(
             addresses,
             None if keys is None else {partition: keys[partition] for partition in share},
             None if cut is None else _part_of(cut, [options.map, *also], share),
+            under_way,
         )
         for share in table.shares(1 if options.read.limit is not None else count, wanted)
     ]

@@ -17,6 +17,7 @@ from holdfast.spark.rows.batches import BatchMaker
 from holdfast.spark.rows.schemas import arrow_schema
 from holdfast.spark.source.keeping import Keeper
 from holdfast.spark.source.options import Options
+from holdfast.spark.source.overwriting import cut_before
 from holdfast.spark.source.plan import Reading, Share, plan_shares
 from holdfast.spark.source.sampling import CompactSchemas
 from holdfast.spark.task import check_release, leave_garbage
@@ -75,7 +76,7 @@ def share_batches(options: Options, known: Reading, share: Share) -> Iterator[pa
             fields=known.fields if maker.needs_values else (),
             keys=share.keys,
             limit=limit or 0,
-            cut=share.cut,
+            cut=share.cut or cut_before(client, options.map, share.overwriting, share.partitions),
             spread=options.read.spread,
         )
         with advised(options):

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from holdfast.client.blocking import Client, PutCount
+from holdfast.client.cuts import Cut
 from holdfast.client.putting import Sender
 from holdfast.core.store.operations import DEFAULT_TTL
 from holdfast.errors import ConfigError, HoldfastError
@@ -26,6 +27,7 @@ from holdfast.spark.rows.entries import Encoder, Entries, Limits, Shape, Wrong
 from holdfast.spark.rows.schemas import StoredSchema, arrow_schema, load_schema, store_schema
 from holdfast.spark.rows.stored import BadRow
 from holdfast.spark.source.options import Options
+from holdfast.spark.source.overwriting import clear_for_overwriting, end_overwriting
 from holdfast.spark.source.parcels import EntryRows
 from holdfast.spark.source.rate import Bucket
 from holdfast.spark.source.rejects import DeadLetters, clear_away, prepare_folder
@@ -171,6 +173,8 @@ class HoldfastWriter(DataSourceArrowWriter):
                 "the option columns is for reading; select the columns of the DataFrame instead"
             )
         self._work = Work(options, arrow_schema(schema))
+        self._before: Cut | None = None
+        """What the map held before it was overwritten."""
         self._work.encoder()
 
     def prepare(self, *, overwrite: bool) -> None:
@@ -179,7 +183,7 @@ class HoldfastWriter(DataSourceArrowWriter):
         Raises ConfigError, and changes nothing, when the map has other columns, another key or another format already.
         """
         with self._options.client() as client:
-            prepare_map(client, self._work, self._struct, overwrite=overwrite)
+            self._before = prepare_map(client, self._work, self._struct, overwrite=overwrite)
             members = client.table().members.values()
         self._work = replace(self._work, addresses=tuple(member.address for member in members))
 
@@ -192,6 +196,7 @@ class HoldfastWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Every row is stored, on its sync backups too, when its task has ended: only say what was rejected or kept."""
         self._clear_away()
+        self._end_overwriting()
         finished = [message for message in messages if isinstance(message, Written)]
         rejected, kept = sum(one.rejected for one in finished), sum(one.kept for one in finished)
         said = [
@@ -206,11 +211,18 @@ class HoldfastWriter(DataSourceArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Say what stays written."""
         self._clear_away()
+        self._end_overwriting()
         print(self.account(messages), file=sys.stderr, flush=True)  # noqa: T201 - Spark shows it on the driver
 
     def _clear_away(self) -> None:
         if self._options.write.rejects is not None:
             clear_away(self._options.write.rejects, self._work.job)
+
+    def _end_overwriting(self) -> None:
+        if self._before is not None:
+            # Who is not reached now lets go when the lease ends.
+            with suppress(HoldfastError), self._options.client(self._work.addresses) as client:
+                end_overwriting(client, self._options.map, self._before)
 
     def account(self, messages: Sequence[WriterCommitMessage | None]) -> str:
         """What the finished tasks of a failed job have written, in words."""
@@ -241,10 +253,11 @@ def check_map(client: Client, work: Work, struct: StructType) -> None:
         raise ConfigError(_difference(work.options.map, present, wanted))
 
 
-def prepare_map(client: Client, work: Work, struct: StructType, *, overwrite: bool) -> None:
+def prepare_map(client: Client, work: Work, struct: StructType, *, overwrite: bool) -> Cut | None:
     """Make ready what the tasks need: the map's columns, the Compact schema, the folder for rejects.
 
-    With `overwrite` the map is cleared, as the last of what may fail. Raises ConfigError.
+    With `overwrite` the map is cleared, as the last of what may fail. Answers what is to be given to `end_overwriting`
+    when the job is over. Raises ConfigError.
     """
     if not overwrite:
         check_map(client, work, struct)
@@ -254,9 +267,15 @@ def prepare_map(client: Client, work: Work, struct: StructType, *, overwrite: bo
     if compact is not None:
         key, value = schema_entry(compact.schema)
         client.set(COMPACT_SCHEMAS_MAP, key, value, ttl_ms=0)
+    before = None
     if overwrite:
-        client.clear(work.options.map)
-    store_schema(client, work.options.map, stored_schema(work, struct))
+        before = clear_for_overwriting(client, work.options.map, work.options.read.lease_s)
+    try:
+        store_schema(client, work.options.map, stored_schema(work, struct))
+    except HoldfastError:
+        end_overwriting(client, work.options.map, before)
+        raise
+    return before
 
 
 def _difference(name: str, present: StoredSchema, wanted: StoredSchema) -> str:
