@@ -160,7 +160,11 @@ def resize(
 @click.option("--seed", type=int, help="What is said; random if left out.")
 @click.option("--only", type=click.IntRange(0), metavar="NUMBER", help="Only this talk of the seed.")
 @click.option(
-    "--rate", default=0.0, type=click.FloatRange(0), help="Messages a second at most.  [default: no limit]"
+    "--rate",
+    default=2500.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Messages a second at most; 0: as many as there are, which also takes the processor from everybody.",
 )
 @click.option(
     "--megabytes",

@@ -98,9 +98,15 @@ def _info(info: m.MemberInfo) -> None:
     _none(why_no_address(info.host, info.port))
     _none(why_no_address(info.client_host, info.client_port))
     _numbers(info.life, most=VIEW_MAX)
-    _numbers(info.incarnation)
-    for text in (info.name, info.group, info.store):
+    _numbers(info.incarnation, info.proof.reached)
+    for text in (info.name, info.group, info.store, info.proof.token, info.proof.before):
         _require(len(text) <= NAME_MAX, f"a name of {len(text)} characters")
+
+
+def _stores(stores: dict[str, m.FilesSeen]) -> None:
+    for seen in stores.values():
+        _numbers(seen.incarnation, seen.reached)
+        _require(len(seen.token) <= NAME_MAX, f"a token of {len(seen.token)} characters")
 
 
 def _view(view: m.View) -> None:
@@ -111,8 +117,7 @@ def _view(view: m.View) -> None:
     _require(len(set(uuids)) == len(uuids), "a view names a member twice")
     for info in (*view.members, *view.missing):
         _info(info)
-    for incarnation, _ in view.stores.values():
-        _numbers(incarnation)
+    _stores(view.stores)
 
 
 def _news(news: Iterable[News], count: int) -> None:
@@ -290,11 +295,12 @@ def _decided(message: m.ViewDecided, count: int) -> None:
 def _heartbeat(message: m.Heartbeat, _: int) -> None:
     _none(why_no_uuid(message.uuid))
     _numbers(message.life, message.view, most=VIEW_MAX)
-    _numbers(message.wish_number, message.applied, message.known)
+    _numbers(message.wish_number, message.applied, message.known, message.reached)
 
 
 def _join(message: m.JoinRequest, _: int) -> None:
     _info(message.info)
+    _stores(message.stores)
 
 
 def _joined(message: m.JoinAnswer, _: int) -> None:

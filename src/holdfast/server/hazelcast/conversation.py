@@ -15,15 +15,13 @@ from holdfast.server.hazelcast.names import name_of
 from holdfast.server.hazelcast.refusals import (
     AGAIN,
     BAD_ARGUMENT,
+    BAD_STATE,
     INDETERMINATE,
     UNKNOWN_OUTCOME,
     CallRefused,
     ErrorCode,
     error,
     refusal,
-)
-from holdfast.server.hazelcast.refusals import (
-    BAD_STATE as FAULT,
 )
 
 LISTENERS_MAX = 1000
@@ -98,7 +96,9 @@ class Conversation:
         if self.acts:
             raise error
         self.grid.faulty(what, error)
-        self.refuse(correlation, FAULT, f"{what}: an error inside the member; nothing was changed: {error}")
+        self.refuse(
+            correlation, BAD_STATE, f"{what}: an error inside the member; nothing was changed: {error}"
+        )
 
     def telling(
         self, what: str, tell: Callable[..., None], correlation: int | None = None
