@@ -4,7 +4,8 @@
     ├── ConfigError              a setting is wrong; nothing was started
     ├── RequestError             one request failed
     │   ├── Refused              certainly not applied; safe to try again
-    │   │   └── Moved, NotReady, Denied, TooLarge, Closing, Passive, NoRoom, Unsupported
+    │   │   └── Moved, NotReady, Denied, TooLarge, Closing, Passive, NoRoom, NoMemory,
+    │   │       Unsupported
     │   ├── Unknown              it may or may not have been applied
     │   └── Standing             an order that was taken, and is not carried out yet
     ├── CutLost                  what was to be read at a cut is kept by nobody any more
@@ -60,6 +61,12 @@ class Passive(Refused):
 
 class NoRoom(Refused):
     """A disk that would have to keep the write is full: entries can be read, not changed, until there is room again."""
+
+
+class NoMemory(Refused):
+    """The memory of a member that would have to keep the write is nearly full (`limits.memory_bytes`): entries can be
+    read and removed, not stored, until there is room again.
+    """
 
 
 class Unsupported(Refused):

@@ -178,6 +178,7 @@ _FAULTS: dict[own.FaultKind, type[errors.HoldfastError]] = {
     own.FaultKind.UNKNOWN: errors.Unknown,
     own.FaultKind.PASSIVE: errors.Passive,
     own.FaultKind.NO_ROOM: errors.NoRoom,
+    own.FaultKind.NO_MEMORY: errors.NoMemory,
 }
 
 _STATUSES: dict[Status, type[errors.RequestError]] = {
@@ -188,6 +189,7 @@ _STATUSES: dict[Status, type[errors.RequestError]] = {
     Status.TOO_LARGE: errors.TooLarge,
     Status.PASSIVE: errors.Passive,
     Status.NO_ROOM: errors.NoRoom,
+    Status.NO_MEMORY: errors.NoMemory,
 }
 
 PASSING = (errors.Moved, errors.NotReady, errors.Closing)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.core.cluster.state import ClusterState, Wish
-from holdfast.core.machine import MemberId
+from holdfast.core.machine import MemberId, Room
 from holdfast.core.migration.choice import Demand, How
 from holdfast.core.migration.news import News
 from holdfast.core.placement.migration import Migration
@@ -103,6 +103,8 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """Of the master: every member has applied the rounds up to this one."""
     full: bool = False
     """Whether the sender's disk is full: writes that it would have to keep are refused."""
+    room: Room = Room.PLENTY
+    """How much room the sender has left in its memory."""
 
 
 class ViewDecided(msgspec.Struct, frozen=True, array_like=True, tag=4):

@@ -35,6 +35,7 @@ from holdfast.core.store.operations import (
 from holdfast.errors import (
     Closing,
     Moved,
+    NoMemory,
     NoRoom,
     NotReady,
     Passive,
@@ -59,6 +60,7 @@ REFUSALS: dict[Status, type[RequestError]] = {
     Status.TOO_LARGE: TooLarge,
     Status.PASSIVE: Passive,
     Status.NO_ROOM: NoRoom,
+    Status.NO_MEMORY: NoMemory,
 }
 
 

@@ -28,6 +28,8 @@ class FaultKind(IntEnum):
     """The operator has made the cluster passive: nothing may be changed."""
     NO_ROOM = 10
     """A disk that would have to keep the write is full."""
+    NO_MEMORY = 11
+    """The memory of a member that would have to keep the write is nearly full."""
 
 
 class Fault(msgspec.Struct, frozen=True, array_like=True, tag=64):

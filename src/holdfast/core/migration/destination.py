@@ -39,7 +39,8 @@ from holdfast.core.replication.copies import Copies
 from holdfast.core.rules import Rules
 from holdfast.core.store.partition import PartitionCopy
 
-FULL = "its disk is full"
+DISK_FULL = "its disk is full"
+MEMORY_FULL = "its memory is full"
 """Why a chunk is refused; no row need change then, so nothing else ends what was begun."""
 CHANGES_BYTES = 32 << 20
 """At most so much of what is remembered of a map is written down at once (D-5)."""
@@ -76,8 +77,9 @@ class Destination:
         self._stored_row = stored_row
         self.shadows = copies.shadows
         self._early: dict[int, list[tuple[MemberId, Fill]]] = {}
-        self.full: Callable[[], bool] = lambda: False
-        """Whether this member's disk is full; set by the member."""
+        self.why_no_room: Callable[[], str] = lambda: ""
+        """Why this member cannot take another partition: `DISK_FULL` or `MEMORY_FULL`; empty when it can. Set by the
+        member."""
         copies.completed = self._completed
 
     # -- chunks
@@ -90,7 +92,7 @@ class Destination:
             return
         why = self._why_not(sender, fill)
         if why:
-            if why == FULL:
+            if why in (DISK_FULL, MEMORY_FULL):
                 self._give_up(partition, sender, fill.ticket)
             self._out.send(sender, FillRefused(partition, fill.version, fill.ticket, why))
             return
@@ -142,7 +144,7 @@ class Destination:
             self._held(partition, shadow)
         elif shadow.joining:
             self._give_up(partition, shadow.source, shadow.ticket)
-            self._out.send(shadow.source, FillRefused(partition, shadow.version, shadow.ticket, FULL))
+            self._out.send(shadow.source, FillRefused(partition, shadow.version, shadow.ticket, DISK_FULL))
         else:
             # Its primary waits for it, to take office: there may be room in a moment.
             self._out.timer("refill", REFILL_NS)
@@ -209,8 +211,8 @@ class Destination:
         if row.owner != sender:
             return f"the primary is {row.owner}"
         stored = self._stored_row(fill.partition)
-        if fill.joining and self.full():
-            return FULL
+        if fill.joining and (no_room := self.why_no_room()):
+            return no_room
         if fill.joining and stored is not None and stored.version > row.version:
             return f"the decision on version {stored.version} is outstanding"
         shadow = self.shadows.get(fill.partition)
