@@ -16,7 +16,7 @@ ARGS ?=
 # One meaning of text everywhere.
 export PYTHONUTF8 := 1
 
-.PHONY: help demo test check sim cuts matrix bench pipeline chaos powercut pauses resize fuzz example slow lock clean java node java-client java-clients install
+.PHONY: help demo test check sim cuts matrix memory bench pipeline chaos powercut pauses resize fuzz example slow lock clean java node java-client java-clients install
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ cuts: install ## The same, and everybody loses power at once, twice at least in 
 
 matrix: install ## Every single fault of a migration at every packet (ARGS="--pairs --sample 100" for pairs)
 	@$(BIN)/holdfast matrix --kinds all --workers $(WORKERS) $(ARGS)
+
+memory: install ## Fill members until they refuse, under RLIMIT_AS; and simulated ones with little room (SEEDS=100)
+	@$(BIN)/python -m pytest -q -m "slow or not slow" tests/cluster/test_memory.py tests/runtime/test_memory.py
+	@$(BIN)/holdfast simulate --memory --seeds $(or $(SEEDS),100) --workers $(WORKERS) $(ARGS)
 
 bench: install ## Measure, against redis-server where it is installed; writes docs/performance.md
 	@$(BIN)/python -m bench $(ARGS)

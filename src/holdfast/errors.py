@@ -4,7 +4,8 @@
     ├── ConfigError              a setting is wrong; nothing was started
     ├── RequestError             one request failed
     │   ├── Refused              certainly not applied; safe to try again
-    │   │   └── Moved, NotReady, Denied, TooLarge, Closing, Passive, NoRoom, NoDataMember, Unsupported
+    │   │   └── Moved, NotReady, Denied, TooLarge, Closing, Passive, NoRoom, NoMemory, NoDataMember,
+    │   │       Unsupported
     │   ├── Unknown              it may or may not have been applied
     │   └── Standing             an order that was taken, and is not carried out yet
     ├── CutLost                  what was to be read at a cut is kept by nobody any more
@@ -64,6 +65,12 @@ class NoRoom(Refused):
 
 class NoDataMember(Refused):
     """The cluster has lite members alone: nobody can hold an entry, until a data member joins."""
+
+
+class NoMemory(Refused):
+    """The memory of a member that would have to keep the write is nearly full (`limits.memory_bytes`): entries can be
+    read and removed, not stored, until there is room again.
+    """
 
 
 class Unsupported(Refused):

@@ -10,6 +10,7 @@ import click
 
 from holdfast.cli.settings import settings_from
 from holdfast.config.describe import schema
+from holdfast.runtime.memory import limit_of
 
 
 @click.command(short_help="Print every setting, or check a file.")
@@ -39,4 +40,7 @@ def as_toml() -> str:
         for key in keys:
             value = "{}" if key.default == {} else json.dumps(key.default)
             lines += [f"# {key.meaning}", f"# {key.allowed}; {key.variable}", f"# {key.name} = {value}"]
+            if (section, key.name) == ("limits", "memory_bytes"):
+                found = limit_of(0)
+                lines.append(f"# Here that is {found.size}: {found.because}.")
     return "\n".join(lines)

@@ -40,11 +40,13 @@ class Terms(NamedTuple):
     """Rules that are switched off."""
     journal: Journalling = DEFAULT_JOURNAL
     power_cuts: bool = False
+    memory: bool = False
 
     def flags(self) -> str:
         """The same as options of the command; how maps are journalled is always said, for it decides the run."""
         rules = "".join(f" --without {rule}" for rule in sorted(self.without))
-        return rules + (" --power-cuts" if self.power_cuts else f" --journal {self.journal}")
+        memory = " --memory" if self.memory else ""
+        return rules + (" --power-cuts" if self.power_cuts else f" --journal {self.journal}") + memory
 
 
 def parse_seeds(text: str) -> range:
@@ -69,7 +71,12 @@ def simulate_seed(seed: int, terms: Terms, *, story: Callable[[str], None] | Non
     from holdfast.sim.run import simulate
 
     return simulate(
-        seed, without=terms.without, story=story, journal=terms.journal, power_cuts=terms.power_cuts
+        seed,
+        without=terms.without,
+        story=story,
+        journal=terms.journal,
+        power_cuts=terms.power_cuts,
+        memory=terms.memory,
     )
 
 
@@ -101,6 +108,9 @@ def judged(seed: int, terms: Terms) -> Verdict:
 @click.option(
     "--power-cuts", is_flag=True, help="All members lose power at once, at least twice a seed; journal sync."
 )
+@click.option(
+    "--memory", is_flag=True, help="Members have little or no room in their memories now and again."
+)
 @click.option("--rules", is_flag=True, help="List the rules.")
 @click.option("--quiet", is_flag=True, help="No story with --seed, no progress bar.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each verdict.")
@@ -113,6 +123,7 @@ def simulate(
     alarm: bool,
     journal: Journalling | None,
     power_cuts: bool,
+    memory: bool,
     rules: bool,
     quiet: bool,
     as_json: bool,
@@ -135,7 +146,9 @@ def simulate(
             f"--power-cuts is not allowed with --journal {journal}: only 'sync' survives them whole"
         )
     workers = workers or os.cpu_count() or 1
-    terms = Terms(frozenset(without), journal or ("sync" if power_cuts else DEFAULT_JOURNAL), power_cuts)
+    terms = Terms(
+        frozenset(without), journal or ("sync" if power_cuts else DEFAULT_JOURNAL), power_cuts, memory
+    )
     if alarm:
         sys.exit(_alarm(parse_seeds(seeds), terms, workers, console))
     if seed is not None:

@@ -125,7 +125,7 @@ def picture(report: Report) -> Group:
     table = Table(header_style="bold")
     for title in ("member", "clients at", "role"):
         table.add_column(title, no_wrap=True)
-    for title in ("primaries", "backups", "entries", "moving", "queued", "moved", "failed"):
+    for title in ("primaries", "backups", "entries", "memory", "moving", "queued", "moved", "failed"):
         table.add_column(title, justify="right")
     total = 0
     for member in seen["members"]:
@@ -153,6 +153,7 @@ def picture(report: Report) -> Group:
             str(member["primaries"]),
             str(member["backups"]),
             f"{own['entries']['primary']:,}",
+            _memory(own),
             *(
                 f"{moves[key]:,}" if key in moves else ""
                 for key in ("active", "queued", "completed", "failed")
@@ -166,6 +167,12 @@ def _state(seen: Status) -> tuple[str, str]:
     if seen["ending"]:
         return "ending", "bold red"
     return seen["cluster_state"], "" if seen["cluster_state"] == "active" else "bold yellow"
+
+
+def _memory(own: Status) -> str:
+    """How much of the memory that the member may take is used."""
+    memory = own.get("memory")
+    return f"{memory['used_bytes'] / memory['limit_bytes']:.0%}" if memory else ""
 
 
 def _under_way(report: Report) -> Iterator[str]:
@@ -194,6 +201,9 @@ def _under_way(report: Report) -> Iterator[str]:
     if seen.get("full_disks"):
         names = ", ".join(seen["full_disks"])
         yield f"disk full: {names}; writes to journalled maps in their partitions are refused"
+    for name, room in seen.get("short_of_memory", {}).items():
+        more = "; no partition is moved to it" if room == "none" else ""
+        yield f"memory nearly full: {name}; writes that store entries in its partitions are refused{more}"
     yield from _files(report)
     yield from _shipped(report)
     for member in seen["members"]:

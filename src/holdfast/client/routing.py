@@ -179,6 +179,7 @@ _FAULTS: dict[own.FaultKind, type[errors.HoldfastError]] = {
     own.FaultKind.PASSIVE: errors.Passive,
     own.FaultKind.NO_ROOM: errors.NoRoom,
     own.FaultKind.FAILED: errors.Refused,
+    own.FaultKind.NO_MEMORY: errors.NoMemory,
 }
 
 _STATUSES: dict[Status, type[errors.RequestError]] = {
@@ -191,6 +192,7 @@ _STATUSES: dict[Status, type[errors.RequestError]] = {
     Status.NO_ROOM: errors.NoRoom,
     Status.NO_DATA_MEMBER: errors.NoDataMember,
     Status.FAILED: errors.Refused,
+    Status.NO_MEMORY: errors.NoMemory,
 }
 
 PASSING = (errors.Moved, errors.NotReady, errors.Closing)

@@ -385,7 +385,18 @@ class SecuritySettings(Section, frozen=True, kw_only=True):
 
 
 class LimitSettings(Section, frozen=True, kw_only=True):
-    """What one key, entry, frame or connection may take of this member."""
+    """What one key, entry, frame or connection may take of this member, and all of them together."""
+
+    memory_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=2**50,
+            description="Memory that this member's process may take. From 80 % of it on, writes that store entries are "
+            "refused in the partitions that the member holds; from 90 % on no partition is moved to it. 0: three "
+            "quarters of the container's memory or of RLIMIT_AS, or half of the host's, whichever is least.",
+        ),
+    ] = 0
 
     key_bytes: Annotated[int, Meta(ge=16, le=1_048_576, description="Largest serialised key.")] = 65_536
     value_bytes: Annotated[int, Meta(ge=16, le=2**30, description="Largest serialised value.")] = 4_194_304
@@ -440,6 +451,10 @@ class LimitSettings(Section, frozen=True, kw_only=True):
     waiting_bytes: Annotated[
         int, Meta(ge=65_536, le=2**40, description="Bytes of these requests; more are refused.")
     ] = 67_108_864
+
+    def bounded(self, size: int) -> int:
+        """At most a sixteenth of `memory_bytes`, where that is known: of what is only on its way."""
+        return min(size, self.memory_bytes // 16) if self.memory_bytes else size
 
 
 SECTIONS: Final[dict[str, type[Section]]] = {

@@ -12,6 +12,7 @@ Rules
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import IntEnum, unique
 from typing import TYPE_CHECKING, NewType
 
 if TYPE_CHECKING:
@@ -248,6 +249,24 @@ class DiskRoom:
     full: bool
 
 
+@unique
+class Room(IntEnum):
+    """How much room a member has left in its memory."""
+
+    PLENTY = 0
+    LITTLE = 1
+    """What clients would make it keep more of is refused; the rest is the reserve of backups and migrations."""
+    NONE = 2
+    """No migration is begun towards it either: what is left is for records of its primaries, which it cannot refuse."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRoom:
+    """How much room there is left in this member's memory (`limits.memory_bytes`)."""
+
+    room: Room
+
+
 Event = (
     Received
     | Heard
@@ -263,6 +282,7 @@ Event = (
     | CheckpointWanted
     | HistoryRead
     | DiskRoom
+    | MemoryRoom
 )
 
 

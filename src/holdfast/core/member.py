@@ -36,12 +36,14 @@ from holdfast.core.machine import (
     LeaveRequested,
     LossAccepted,
     MemberId,
+    MemoryRoom,
     Outbox,
     PeerSilent,
     Received,
+    Room,
     TimerFired,
 )
-from holdfast.core.migration.destination import Destination
+from holdfast.core.migration.destination import DISK_FULL, MEMORY_FULL, Destination
 from holdfast.core.migration.master import Migrations
 from holdfast.core.migration.services import Service
 from holdfast.core.migration.source import Source
@@ -61,6 +63,11 @@ from holdfast.core.store.operations import Done, Outcome, Request, Status
 
 SWEEP_NS = 500 * MILLISECOND
 SWEEP_LIMIT = 100
+MEMORY_SHORT = (
+    "memory is nearly full: writes that store entries are refused until entries are removed, a member "
+    "joins, or limits.memory_bytes is raised"
+)
+MEMORY_TIGHT = "memory is full: writes that store entries are refused, and no partition is moved here"
 
 
 class Member:
@@ -185,7 +192,7 @@ class Member:
         )
         self.migrations.ledger = self.ledger
         self.ledger.when_durable = self.log.when_durable
-        self.destination.full = lambda: self.me in self.membership.wishes.full
+        self.destination.why_no_room = self._why_no_room
         self.membership.assigned = lambda: self.table.assigned
         self.membership.write_down = lambda view: self.log.note(Seen(view))
         self.changes = Changes(settings, self.out, rules, self.lane, self.copies, journal=self.log.on)
@@ -240,9 +247,30 @@ class Member:
             case LossAccepted():
                 if self.membership.view is not None and self.membership.master is not None:
                     self.out.send(self.membership.master, m.AcceptLoss(self.membership.view.number))
+            case MemoryRoom(room):
+                self._room_changed(room)
             case _:
                 self._disk(event)
         return self._end_of_step()
+
+    def _room_changed(self, room: Room) -> None:
+        before = self.membership.wishes.short.get(self.me, Room.PLENTY)
+        if room is before:
+            return
+        self.membership.note_room(room)
+        if room > before:
+            what = MEMORY_SHORT if room is Room.LITTLE else MEMORY_TIGHT
+            self.out.note(what, level="warning", limit=self.settings.limits.memory_bytes)
+        elif room is Room.PLENTY:
+            self.out.note("there is room in memory again: writes that store entries are taken")
+        else:
+            self.out.note("there is room in memory for migrations again")
+        self._short_changed()
+
+    def _short_changed(self) -> None:
+        """Somebody's memory has more or less room than before."""
+        self._restrict()
+        self.migrations.control()
 
     def _disk(self, event: Durable | CheckpointDone | CheckpointWanted | HistoryRead | DiskRoom) -> None:
         match event:
@@ -315,6 +343,8 @@ class Member:
                     self.ledger.heard(sender.uuid, message.view, message.applied, message.known)
                 if self.router.full.keys() != self.membership.wishes.full:
                     self._restrict()
+                if self.router.short != self.membership.wishes.short:
+                    self._short_changed()
                 self._wishes_changed()
             case m.JoinRequest():
                 self.membership.on_join_request(address, message)
@@ -345,7 +375,7 @@ class Member:
         elif name == "repair":
             self.repair.on_timer()
         elif name == "sweep":
-            self.lane.sweep(SWEEP_LIMIT)
+            self._sweep()
             self.copies.sweep()
             self.changes.sweep()
             if self.copies.stale and self.table.assigned and not self.safety.why_cluster_unsafe():
@@ -482,20 +512,38 @@ class Member:
     def _restrict(self) -> None:
         """While not every write may be taken, sessions find no copy to work on, and take the way through the router."""
         full = self.membership.wishes.full
-        self.router.full = {info.uuid: info.name for info in self.membership.members() if info.uuid in full}
+        members = self.membership.members()
+        self.router.full = {info.uuid: info.name for info in members if info.uuid in full}
+        self.router.short = dict(self.membership.wishes.short)
+        self.router.names = {info.uuid: info.name for info in members}
         if self.router.restricted:
             self.router.restrict()
         self._show()
 
     def _show(self) -> None:
-        hidden = self._hides
         for partition, copy in enumerate(self.lane.in_office):
-            self.lane.serving[partition] = None if hidden else copy
+            self.lane.serving[partition] = None if self._hides(partition) else copy
 
-    @property
-    def _hides(self) -> bool:
-        """Whether sessions may not write through the data lane, because some writes must not be taken now."""
-        return self.router.restricted or self.lane.backlog.refusing
+    def _hides(self, partition: int) -> bool:
+        """Whether sessions may not write to it through the data lane, because some writes must not be taken now."""
+        router = self.router
+        if router.passive or self.lane.backlog.refusing:
+            return True
+        if not router.full and not router.short:
+            return False
+        return any(one in router.full or one in router.short for one in self.table.rows[partition].replicas)
+
+    def _sweep(self) -> None:
+        """Remove what is over; also where memory is short, for there it is waited for."""
+        held_up = self.router.passive or self.router.full or self.lane.backlog.refusing
+        self.lane.sweep(SWEEP_LIMIT, self.lane.serving if held_up else self.lane.in_office)
+
+    def _why_no_room(self) -> str:
+        """Why this member cannot take another partition; empty when it can."""
+        wishes = self.membership.wishes
+        if self.me in wishes.full:
+            return DISK_FULL
+        return MEMORY_FULL if wishes.short.get(self.me) is Room.NONE else ""
 
     def _close(self, partition: int) -> None:
         copy = self.lane.in_office[partition]
@@ -561,7 +609,7 @@ class Member:
     def _serve(self, partition: int) -> None:
         copy = self.copies.held[partition]
         self.lane.in_office[partition] = copy
-        self.lane.serving[partition] = None if self._hides else copy
+        self.lane.serving[partition] = None if self._hides(partition) else copy
         self.lane.retarget(copy)
         self.router.served(partition)
         self.source.took_office()

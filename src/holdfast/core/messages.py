@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.core.cluster.state import ClusterState, Wish
-from holdfast.core.machine import MemberId
+from holdfast.core.machine import MemberId, Room
 from holdfast.core.migration.choice import Demand, How
 from holdfast.core.migration.news import News
 from holdfast.core.placement.migration import Migration
@@ -135,6 +135,8 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """Whether the sender's disk is full: writes that it would have to keep are refused."""
     reached: int = 0
     """Up to which block the sender's journal is durable."""
+    room: Room = Room.PLENTY
+    """How much room the sender has left in its memory."""
 
 
 class ViewDecided(msgspec.Struct, frozen=True, array_like=True, tag=4):

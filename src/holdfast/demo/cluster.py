@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import random
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -120,12 +121,14 @@ class LocalCluster:
         lite_members: int = 0,
         ready_timeout: float = 30.0,
         grace: float = 2.0,
+        address_space: int = 0,
     ) -> None:
         """`config` is the text of a TOML file for every member; seeds and ports are chosen here.
 
         `log_dir` keeps the logs (a temporary folder otherwise). `data_dir`: each member's `persistence.directory` is
         the folder of its name in there. `grace` is how many seconds the members are given to end by themselves when
-        the block ends, before they are killed.
+        the block ends, before they are killed. `address_space`: so many bytes each member may map (`RLIMIT_AS`); 0: as
+        many as it likes.
         """
         self.members: list[ManagedMember] = []
         """Every process ever started here, in order; see `alive`."""
@@ -134,6 +137,7 @@ class LocalCluster:
         self.config = config
         self.ready_timeout = ready_timeout
         self.grace = grace
+        self.address_space = address_space
         self._temporary = tempfile.TemporaryDirectory(prefix="holdfast-") if log_dir is None else None
         self.log_dir = Path(self._temporary.name if self._temporary else str(log_dir))
         self.data_dir = Path(data_dir) if data_dir is not None else None
@@ -251,6 +255,9 @@ class LocalCluster:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        if self.address_space:
+            # From outside, for code between fork and exec is not safe in a process with threads.
+            resource.prlimit(process.pid, resource.RLIMIT_AS, (self.address_space, self.address_space))
         member = ManagedMember(name, process, doors[1], doors[0], log, lite, starts=starts)
         self.members.append(member)
         return member

@@ -27,10 +27,13 @@ def _waits(member: Member) -> bool:
     return view is not None and view.recovering and not member.table.assigned
 
 
-def status_of(member: Member, files: dict[str, object] | None = None) -> dict[str, object]:
+def status_of(
+    member: Member, files: dict[str, object] | None = None, memory: dict[str, object] | None = None
+) -> dict[str, object]:
     """What this member knows of itself and its cluster. Counts are of this moment; `safe` is this member's own view.
 
-    files: what its journal says of itself; None when it keeps none.
+    files: what its journal says of itself; None when it keeps none. memory: what was measured of it, and may be taken;
+    None when nobody measures.
     """
     membership = member.membership
     rows = member.table.rows
@@ -116,6 +119,12 @@ def status_of(member: Member, files: dict[str, object] | None = None) -> dict[st
         "files": files,
         "waits_for": [info.name for info in member.migrations.returns.missing] if _waits(member) else [],
         "full_disks": sorted(member.router.full.values()),
+        "memory": memory,
+        "short_of_memory": {
+            info.name: room.name.lower()
+            for info in membership.members()
+            if (room := membership.wishes.short.get(info.uuid)) is not None
+        },
         "batches_waiting": member.lane.waiting,
         "backlog": {
             "bytes": member.lane.backlog.bytes,

@@ -41,6 +41,10 @@ class Session(Protocol):
     def silent_ns(self) -> int:
         """For how long nothing has come."""
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of a message that has not come whole."""
+
 
 Make = Callable[[Callable[[bytes], None], Callable[[str], None]], Session]
 
@@ -60,11 +64,12 @@ class Door:
         request_ids: int = 0,
         client_acks: bool = False,
         strangers: Strangers | None = None,
+        came: Callable[[int], None] = lambda size: None,
     ) -> None:
         """`failed` hears of errors that leave the member's own state in doubt: whatever a client sends causes none.
         `backlog`: what is kept for backups; while that is too much, clients are not read. `request_ids`: how many
         requests a partition remembers. `client_acks`: clients that can may wait for backups themselves. `strangers`
-        hears of what happens at the door.
+        hears of what happens at the door, `came` how many bytes have come.
         """
         self.limits = limits
         self.strangers = strangers or Strangers()
@@ -74,6 +79,7 @@ class Door:
         self.enter = enter
         self.leave = leave
         self.failed = failed
+        self.came = came
         self.connections: set[Connection] = set()
         self._unwritten: list[Connection] = []
         self.sessions: dict[bytes, Make] = {
@@ -96,6 +102,21 @@ class Door:
             held, self._held = self._held, []
             for connection in held:
                 connection.hold(False)
+
+    def relieve(self, allowed: int) -> None:
+        """There is no room in memory: at most so many bytes are kept of messages that have not come whole.
+
+        The largest go first, with their connections; what they asked for was not done.
+        """
+        held = sorted(self.connections, key=lambda each: each.held_bytes)
+        size = sum(each.held_bytes for each in held)
+        closed = 0
+        while size > allowed:
+            size -= held[-1].held_bytes
+            closed += 1
+            held.pop().close("memory is full, and a message of it had not come whole")
+        if closed:
+            log.warning("memory is full: %d clients whose messages had not come whole were closed", closed)
 
     def write_soon(self, connection: Connection) -> None:
         """Let the connection write its answers when all that has arrived by now has been looked at.
@@ -130,6 +151,7 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_answers",
         "_backlog",
+        "_came",
         "_door",
         "_enter",
         "_first",
@@ -152,6 +174,7 @@ class Connection(asyncio.Protocol):
         self._backlog = door.backlog
         self._enter = door.enter
         self._leave = door.leave
+        self._came = door.came
         self._receive: Callable[[bytes], None] = self._begin
         self._transport: asyncio.Transport | None = None
         self._timeout: asyncio.TimerHandle | None = None
@@ -191,6 +214,7 @@ class Connection(asyncio.Protocol):
             self._enter()
             self._receive(data)
             self._leave()
+            self._came(len(data))
         except Exception as error:  # noqa: BLE001  (the member stops, whatever it is)
             self._door.failed(error)
         backlog = self._backlog
@@ -259,6 +283,11 @@ class Connection(asyncio.Protocol):
             transport.pause_reading()
         else:
             transport.resume_reading()
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of a message of its client that has not come whole."""
+        return self._session.held_bytes if self._session is not None and not self._why else 0
 
     def close(self, why: str) -> None:
         """End this connection, after what was sent is written."""

@@ -39,6 +39,7 @@ from holdfast.errors import (
     ConfigError,
     Moved,
     NoDataMember,
+    NoMemory,
     NoRoom,
     NotReady,
     Passive,
@@ -65,6 +66,7 @@ REFUSALS: dict[Status, type[RequestError]] = {
     Status.NO_ROOM: NoRoom,
     Status.NO_DATA_MEMBER: NoDataMember,
     Status.FAILED: Refused,
+    Status.NO_MEMORY: NoMemory,
 }
 
 

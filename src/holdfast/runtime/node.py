@@ -11,9 +11,11 @@ import uuid as uuids
 from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 
+import msgspec
+
 from holdfast.config import Settings
 from holdfast.core.cluster.identity import Identity
-from holdfast.core.machine import Address, MemberId, Note
+from holdfast.core.machine import Address, MemberId, MemoryRoom, Note, Room
 from holdfast.core.member import Member
 from holdfast.core.messages import MemberInfo
 from holdfast.core.migration.news import News, Number
@@ -22,7 +24,7 @@ from holdfast.core.placement.table import Row
 from holdfast.core.replication.changes import Changes
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.rules import Rules
-from holdfast.core.store.operations import Done, EntryEvent, Outcome, Request
+from holdfast.core.store.operations import GROWING, Done, EntryEvent, Outcome, Request, Status
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.engine.driver import Driver
 from holdfast.engine.files import driver_with_files
@@ -32,6 +34,7 @@ from holdfast.observe.status import status_of
 from holdfast.runtime.clients import Connection, Door
 from holdfast.runtime.control import Control
 from holdfast.runtime.disk import RealDisk, uncollected
+from holdfast.runtime.memory import Gauge, limit_of
 from holdfast.runtime.peers import Incoming, Network
 from holdfast.runtime.strangers import FAULTY, Strangers, quoted
 from holdfast.server.grid import ClusterCard, MemberCard
@@ -44,6 +47,17 @@ NOTED_MAX = 2000
 """Characters of one field of a note in the log: others have a say in many."""
 KNOCKS = frozenset({"message out of place", "a packet was dropped", "join refused", "a read failed"})
 """Notes that others can cause as often as they like."""
+MEASURE_S = 0.1
+"""How often memory is measured at least."""
+MEASURE_PART, MEASURE_BYTES_MIN = 256, 262_144
+"""And each time that so small a part of it has come, if it is not less than this. Stored, a small entry takes several
+times what its message took: with its share of the backlog, and of the last updates."""
+HELD_PART = 32
+"""Where there is no room in memory, messages that have not come whole may have this part of it."""
+TOO_MUCH = (
+    "this member has no room in its memory for a request of {} bytes: send less at a time, remove entries, add a "
+    "member, or raise limits.memory_bytes"
+)
 TELL_S = 0.02
 """Clients are told of changes of members and owners at most this often. They decode the whole table each time, and who
 goes by an old one for so long is forwarded."""
@@ -101,7 +115,15 @@ class Node:
 
     def __init__(self, settings: Settings, services: Sequence[Service] = ()) -> None:
         """Raises ConfigError when the services cannot be told apart, or want what cannot be."""
-        self.settings = settings = with_services(settings, services)
+        settings = with_services(settings, services)
+        found = limit_of(settings.limits.memory_bytes)
+        limits = msgspec.structs.replace(settings.limits, memory_bytes=found.size)
+        self.settings = settings = msgspec.structs.replace(settings, limits=limits)
+        self.gauge = Gauge(found)
+        self._unmeasured = 0
+        """Bytes that have come since memory was measured."""
+        self._measure_after = max(MEASURE_BYTES_MIN, found.size // MEASURE_PART)
+        self._room = Room.PLENTY
         self.services = tuple(services)
         self.member_uuid = str(uuids.uuid4())
         self.cluster_name = settings.cluster.name
@@ -127,6 +149,7 @@ class Node:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ns = 0
         self.loop: asyncio.AbstractEventLoop
+        self._measuring: asyncio.TimerHandle | None = None
         self._watchers: set[Sparing] = set()
         self._owners_told = (0, 0)
         """The version of the table that clients were told last, and the number that it has for them."""
@@ -174,6 +197,7 @@ class Node:
         self.lane = self.member.lane
         self.control = Control(self)
         network.failed = self.failed
+        network.came = self.came
         network.begin(self.driver)
         self._door = Door(
             self,
@@ -185,12 +209,20 @@ class Node:
             request_ids=settings.replication.request_ids,
             client_acks=settings.replication.backup_acks == "client",
             strangers=self.strangers,
+            came=self.came,
         )
         self.member.backlog_changed = self._door.backlog_changed
         self.started = True
         await member_server.start_serving()
         await self._client_server.start_serving()
         self.driver.start()
+        log.info(
+            "memory: %d MB may be taken (%s), %d MB are",
+            self.gauge.limit.size // 1_000_000,
+            self.gauge.limit.because,
+            self.gauge.used // 1_000_000,
+        )
+        self._measure_again()
 
     async def _open(self, identity: Identity) -> Driver:
         """The member, with what its files hold; returns when it may act."""
@@ -289,8 +321,9 @@ class Node:
     async def stop(self) -> None:
         """Close every door, at once: to the cluster this is a crash unless the member has left before."""
         self.driver.stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._measuring):
+            if timer is not None:
+                timer.cancel()
         if self._client_server is not None:
             self._client_server.close()
         for watcher in list(self._watchers):
@@ -341,6 +374,33 @@ class Node:
     def leave(self) -> None:
         """Drain: `ended` is set when every partition is safe elsewhere."""
         self.guard(self.driver.leave)
+
+    # -- memory
+
+    def came(self, size: int) -> None:
+        """So many bytes have come from clients or members. Memory is measured often enough that what comes in between
+        stays well within the reserve.
+        """
+        self._unmeasured += size
+        if self._unmeasured >= self._measure_after:
+            self._measure()
+
+    def _measure_later(self) -> None:
+        self._measuring = self.loop.call_later(MEASURE_S, self._measure_again)
+
+    def _measure_again(self) -> None:
+        self._measure()
+        if not self.ended.is_set():
+            self._measure_later()
+
+    def _measure(self) -> None:
+        self._unmeasured = 0
+        room = self.gauge.look()
+        if room is not self._room:
+            self._room = room
+            self.guard(lambda: self.driver.handle(MemoryRoom(room)))
+        if room is Room.NONE:
+            self._door.relieve(self.gauge.limit.size // HELD_PART)
 
     # -- the engine's doors
 
@@ -408,6 +468,17 @@ class Node:
 
     def execute(self, request: Request, done: Done) -> None:
         self.driver.execute(request, done)
+
+    def why_refused(self, request: Request, size: int = 0) -> Outcome | None:
+        refused = self.member.router.why_not_now(request)
+        if (
+            refused is None
+            and size > self._measure_after
+            and request.op in GROWING
+            and not self.gauge.fits(size)
+        ):
+            return Outcome(Status.NO_MEMORY, None, TOO_MUCH.format(size))
+        return refused
 
     def cluster(self) -> ClusterCard:
         membership = self.member.membership
@@ -547,7 +618,8 @@ class Node:
         if self._journal is not None:
             files = {"directory": str(Path(self.settings.persistence.directory).absolute())}
             files |= self._journal.figures()
-        return status_of(self.member, files) | {"doors": dict(sorted(self.strangers.counts.items()))}
+        told = status_of(self.member, files, self.gauge.figures())
+        return told | {"doors": dict(sorted(self.strangers.counts.items()))}
 
     @property
     def joined(self) -> bool:

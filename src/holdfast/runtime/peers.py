@@ -121,6 +121,7 @@ class Incoming(asyncio.BufferedProtocol):
             self.close()
         finally:
             self._network.send_gathered()
+        self._network.came(nbytes)
 
     def _frame(self) -> bool:
         """Handle the next frame if all of it is here."""
@@ -346,6 +347,8 @@ class Network:
         self.driver: Driver
         self.failed: Callable[[Exception], None]
         """Hears of errors inside the member, which stop it; what is wrong with a peer's bytes ends the connection."""
+        self.came: Callable[[int], None] = lambda size: None
+        """Hears how many bytes have come."""
         self.incoming: set[Incoming] = set()
         self.troubles: dict[Address, str] = {}
         """Why there is no connection to an address at which somebody listens, in words."""

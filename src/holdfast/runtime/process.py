@@ -25,6 +25,7 @@ import uvloop
 
 from holdfast.config import Settings
 from holdfast.errors import ConfigError, InvariantBroken, JournalBroken
+from holdfast.runtime.memory import prepare
 from holdfast.runtime.node import Node
 
 log = logging.getLogger("holdfast")
@@ -36,6 +37,7 @@ LOOK_S = 0.1
 
 def main(settings: Settings) -> int:
     """Run one member until it has left; answers the exit status. Raises ConfigError when it cannot start."""
+    prepare(files=bool(settings.persistence.directory) and not settings.member.lite)
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(settings))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.core.replication.cuts import CUTS_MAX, LEASE_MS_MAX, Taken
+from holdfast.core.store.operations import Op, Request
 from holdfast.server.grid import Grid
 from holdfast.wire import own
 
@@ -60,9 +61,10 @@ def make(grid: Grid, question: own.Cut, say: Callable[[own.Answer], None]) -> No
         marks += [own.Mark(partition, name, 0, 0, 0, []) for partition, name in taken.unwritten]
         say(own.CutMade(question.id, marks, taken.moved, taken.known, taken.why, taken.left))
 
-    grid.cuts.take(
-        question.cut, question.maps, question.partitions, question.lease_ms, done, passive=grid.passive
-    )
+    # While nothing may be written only this member keeps it. So a map can be read where there is no room for more.
+    writes = [Request(Op.SET, name, question.partitions) for name in question.maps]
+    passive = grid.passive or any(grid.why_refused(write) is not None for write in writes)
+    grid.cuts.take(question.cut, question.maps, question.partitions, question.lease_ms, done, passive=passive)
 
 
 def hold(grid: Grid, question: own.HoldCut) -> own.CutHeld:

@@ -13,7 +13,7 @@ from holdfast.core.migration.news import News, Number
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.changes import Changes
 from holdfast.core.replication.cuts import Cuts
-from holdfast.core.store.operations import Done, EntryEvent, Request
+from holdfast.core.store.operations import Done, EntryEvent, Outcome, Request
 from holdfast.core.store.partition import MapPartition, PartitionCopy
 from holdfast.wire import own
 
@@ -55,7 +55,7 @@ class Lane(Protocol):
 
     serving: list[PartitionCopy | None]
     in_office: list[PartitionCopy | None]
-    """The same, also while the cluster is passive, when nothing may be written: for reading alone."""
+    """The same, also while some writes are refused: for reading, and for what `Grid.why_refused` lets pass."""
     listening: dict[str, int]
     """Map name -> how many entry listeners want its events. Absent when none: then no event is built."""
 
@@ -130,6 +130,11 @@ class Grid(Protocol):
         """Carry out a request wherever its partition lives: here, forwarded, or after waiting for it to arrive.
 
         For `WHOLE` operations `partitions` may be any list; the answers of all owners are merged.
+        """
+
+    def why_refused(self, request: Request, size: int = 0) -> Outcome | None:
+        """The answer to a request that must not be taken now, whatever its keys: nothing of it was done. `size`: the
+        bytes that it brings, if these are many.
         """
 
     def cluster(self) -> ClusterCard:

@@ -23,6 +23,7 @@ from holdfast.core.store.operations import (
     Op,
     Outcome,
     Request,
+    Status,
     why_malformed,
 )
 from holdfast.core.store.partition import MapPartition, PartitionCopy
@@ -31,7 +32,7 @@ from holdfast.server import changes, cuts
 from holdfast.server.grid import Grid
 from holdfast.server.reserved import why_no_request, why_no_rows
 from holdfast.server.scanning import FIELDS_MAX, Scanned
-from holdfast.server.storing import Stored
+from holdfast.server.storing import Stored, as_request
 from holdfast.wire import own
 
 WAITING_MAX = 1024
@@ -39,6 +40,13 @@ WAITING_MAX = 1024
 
 DIGEST_ENTRIES_MAX = 10_000
 """An answer to `AskDigests` ends with the partition that reaches so many entries: some 10 ms of work."""
+
+_FAULTS = {
+    Status.PASSIVE: own.FaultKind.PASSIVE,
+    Status.NO_ROOM: own.FaultKind.NO_ROOM,
+    Status.NO_MEMORY: own.FaultKind.NO_MEMORY,
+}
+"""Why rows are not stored, as a fault of the own protocol."""
 
 
 class OwnSession:
@@ -157,6 +165,11 @@ class OwnSession:
     def silent_ns(self) -> int:
         """Always 0: a client of this protocol may be silent as long as it likes, its work is between two requests."""
         return 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of a message that has not come whole."""
+        return self._frames.held_bytes
 
     # -- the door
 
@@ -488,10 +501,9 @@ class OwnSession:
             return
         if not self._in_range(put.id, put.partitions) or not self._may_wait(put.id, count=False):
             return
-        if self._grid.passive:
-            self._fault(
-                put.id, own.FaultKind.PASSIVE, "the cluster is passive: entries can be read, not changed"
-            )
+        unfit = self._grid.why_refused(as_request(put), put.columns.size_bytes)
+        if unfit is not None:
+            self._fault(put.id, _FAULTS.get(unfit.status, own.FaultKind.NOT_READY), unfit.detail)
             return
         rows = Stored.read(put, self._grid.partition_count)
         wrong = rows.why_wrong(LIFETIME_MS_MAX) or self._why_too_large(rows.keys, rows.values)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import repeat
 
 from holdfast.core.placement.key import partition_of, partitions_of
-from holdfast.core.store.operations import DEFAULT_TTL
+from holdfast.core.store.operations import DEFAULT_TTL, Op, Request
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.errors import ProtocolError
 from holdfast.server.grid import Grid
@@ -15,6 +15,12 @@ from holdfast.wire import own
 
 _KIND_MAX = max(own.PutKind)
 _SET, _REMOVE = int(own.PutKind.SET), int(own.PutKind.REMOVE)
+
+
+def as_request(put: own.PutColumns) -> Request:
+    """What it amounts to, without keys: does it store entries, or only remove some?"""
+    removes = len(put.kinds) > 0 and min(put.kinds) == max(put.kinds) == _REMOVE
+    return Request(Op.REMOVE if removes else Op.PUT_ALL, put.map, put.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +72,16 @@ class Stored:
         return None
 
     def store(self, grid: Grid, say: Callable[[own.PutDone], None]) -> None:
-        """Store what is served here; `say` is called once, when the backups hold it or when that cannot be known."""
+        """Store what is served here; `Grid.why_refused` has let it pass.
+
+        `say` is called once, when the backups hold it or when that cannot be known.
+        """
         put, lane = self.put, grid.lane
         plain = not (put.kinds or put.ttls_ms or put.max_idles_ms or put.key_hashes)
         moved: list[int] = []
         at = stored = kept = 0
         for partition, rows in zip(put.partitions, put.counts, strict=True):
-            copy = lane.serving[partition]
+            copy = lane.in_office[partition]
             if copy is None:
                 moved.append(partition)
             elif plain:

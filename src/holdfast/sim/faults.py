@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from functools import partial
 
-from holdfast.core.machine import MILLISECOND, SECOND
+from holdfast.core.machine import MILLISECOND, SECOND, MemoryRoom, Room
 from holdfast.core.messages import Filled, Message, MigrationRequest, TableOffer
 from holdfast.sim.ambush import (
     OCCASIONS,
@@ -57,10 +58,13 @@ class Faults(DiskFaults):
         surge: Callable[[Process, int], None] = lambda process, partition: None,
         *,
         power_cuts: int = 0,
+        memory: bool = False,
     ) -> None:
         """`surge` lets clients write to one partition, all at once, through a process. `power_cuts` is how often at
-        least the power of all hosts fails at once.
+        least the power of all hosts fails at once. `memory`: whether memories are short, again and again.
         """
+        self._memory_random = random.Random(f"{seed}/memory") if memory else None
+        """Of its own, so that runs in which memories are never short stay what they were."""
         super().__init__(seed, world, cluster, until_ns, power_cuts)
         self.surge = surge
         count = self.random.randint(2, len(self.KINDS))
@@ -80,6 +84,8 @@ class Faults(DiskFaults):
         """Begin to do harm."""
         self.cluster.watch()
         self.start_power_cuts()
+        if self._memory_random is not None:
+            self._squeeze(self._memory_random)
         self.world.after(self.random.randint(SECOND, 3 * SECOND), self._next)
 
     def _next(self) -> None:
@@ -168,6 +174,38 @@ class Faults(DiskFaults):
                 self.world.after(SECOND, look)
 
         self.world.after(SECOND, look)
+
+    # -- memory
+
+    def _squeeze(self, draw: random.Random) -> None:
+        """Now and again one member, or each, has little room in its memory for a while, or none at all."""
+        if self.world.now_ns >= self.until_ns:
+            return
+        living = self.cluster.living()
+        if living:
+            tight = (
+                living
+                if draw.random() < 0.2
+                else draw.sample(living, min(len(living), draw.choice([1, 1, 2])))
+            )
+            for process in tight:
+                self._set_room(process, draw.choice([Room.LITTLE, Room.NONE]))
+            self._did("memory", ", ".join(process.name for process in tight))
+            self._for_a_while(
+                partial(self._ease, tight, draw), draw.choice([50 * MILLISECOND, SECOND, 4 * SECOND])
+            )
+        self.world.after(draw.randint(200 * MILLISECOND, 4 * SECOND), partial(self._squeeze, draw))
+
+    def _ease(self, tight: list[Process], draw: random.Random) -> None:
+        """They have room again; some a little first."""
+        for process in tight:
+            self._set_room(process, draw.choice([Room.PLENTY, Room.PLENTY, Room.LITTLE]))
+            self._for_a_while(partial(self._set_room, process, Room.PLENTY), SECOND)
+
+    @staticmethod
+    def _set_room(process: Process, room: Room) -> None:
+        if not process.dead:
+            process.step(partial(process.driver.handle, MemoryRoom(room)))
 
     # -- at a moment of a protocol
 
@@ -341,4 +379,6 @@ class Faults(DiskFaults):
         weather.delay_ns = (200_000, 2 * MILLISECOND)
         for process in self.cluster.living():
             process.crash_armed(0, lambda: None)
+            if self._memory_random is not None:
+                self._set_room(process, Room.PLENTY)
         self.world.tell("ALL FAULTS END")

@@ -55,10 +55,12 @@ def simulate(
     story: Callable[[str], None] | None = None,
     journal: Journalling = "off",
     power_cuts: bool = False,
+    memory: bool = False,
     rules: Rules | None = None,
 ) -> Verdict:
     """Run one seed. `without` switches rules off by name; `story` is told every step worth telling. With `power_cuts`
-    everybody loses power at once, at least twice; maps are journalled synchronously then. `rules` are those that hold,
+    everybody loses power at once, at least twice; maps are journalled synchronously then. With `memory` members have
+    little or no room in their memories, again and again. `rules` are those that hold,
     if the caller wants to see how they are used, instead of all but those `without`.
     """
     world = World(seed, story)
@@ -89,7 +91,9 @@ def simulate(
         client.start()
     crowd = Client("crowd", world, cluster, Habits.drawn(draw))
     crowd.running = False
-    faults = Faults(seed, world, cluster, end_ns, crowd.surge, power_cuts=POWER_CUTS if power_cuts else 0)
+    faults = Faults(
+        seed, world, cluster, end_ns, crowd.surge, power_cuts=POWER_CUTS if power_cuts else 0, memory=memory
+    )
     ear = Ear(world, cluster)
     ear.start()
     reader = Reader(world, cluster, MAP)
@@ -197,6 +201,7 @@ def _figures(world: World, cluster: Cluster, clients: list[Client], faults: Faul
     masters = [process.driver.member.migrations for process in cluster.everyone]
     return {
         "writes_acknowledged": sum(1 for write in writes if write.outcome == "ok"),
+        "writes_refused": sum(1 for write in writes if write.outcome == "refused"),
         "writes_unknown": sum(1 for write in writes if write.outcome == "unknown"),
         "reads": sum(len(client.reads) for client in clients),
         "migrations": sum(master.completed for master in masters),

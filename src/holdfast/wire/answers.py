@@ -30,6 +30,8 @@ class FaultKind(IntEnum):
     """A disk that would have to keep the write is full."""
     FAILED = 12
     """An error inside the member, which has changed nothing and goes on; its log says more."""
+    NO_MEMORY = 11
+    """The memory of a member that would have to keep the write is nearly full."""
 
 
 class Fault(msgspec.Struct, frozen=True, array_like=True, tag=64):

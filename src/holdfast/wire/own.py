@@ -247,6 +247,11 @@ class Frames:
         """Take what has arrived."""
         self._held += data
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that wait for the rest of their frame."""
+        return len(self._held)
+
     def take(self) -> bytes | None:
         """The next whole frame without its length, or None until more has arrived. Raises TooLarge."""
         held = self._held

@@ -19,7 +19,7 @@ from holdfast.core.messages import (
     Section,
 )
 from holdfast.core.migration.choice import How
-from holdfast.core.migration.destination import Destination
+from holdfast.core.migration.destination import DISK_FULL, Destination
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
@@ -284,7 +284,7 @@ def test_a_disk_that_becomes_full_meanwhile_ends_what_was_half_filled() -> None:
     del side.copies.held[0]
     fill(side, 0, last=False)
     assert 0 in side.copies.shadows
-    side.destination.full = lambda: True
+    side.destination.why_no_room = lambda: DISK_FULL
     (answer,) = filled(fill(side, 1, last=False, entries=3))
     assert isinstance(answer, FillRefused)
     assert not side.copies.shadows
@@ -296,7 +296,7 @@ def test_a_whole_copy_outlives_a_full_disk() -> None:
     del side.copies.held[0]
     fill(side, 0, last=False)
     fill(side, 1, last=True)
-    side.destination.full = lambda: True
+    side.destination.why_no_room = lambda: DISK_FULL
     (answer,) = filled(fill(side, 1, last=True))
     assert isinstance(answer, FillRefused)
     assert side.copies.shadows[0].durable

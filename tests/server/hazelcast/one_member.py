@@ -119,6 +119,7 @@ class OneMemberGrid:
         self.now = 0
         self.verdict: bool | None = True
         self.answer_with: Outcome | None = None
+        self.refuse_with: Outcome | None = None
         self.requests: list[Request] = []
         self.logins: list[tuple[str | None, str | None, bytes | None]] = []
         self.user: tuple[str | None, str | None, bytes | None] | None = None
@@ -169,7 +170,7 @@ class OneMemberGrid:
         self.passive = True
         self.lane.in_office = list(self.lane.serving)
         self.lane.serving = [None] * self.partition_count
-        self.answer_with = Outcome(Status.PASSIVE, None, "the cluster is passive")
+        self.answer_with = self.refuse_with = Outcome(Status.PASSIVE, None, "the cluster is passive")
 
     def away(self, partition: int) -> None:
         """Let the data lane not serve this partition any more."""
@@ -194,6 +195,9 @@ class OneMemberGrid:
 
     def wall_ms(self) -> int:
         return 1_700_000_000_000
+
+    def why_refused(self, request: Request, size: int = 0) -> Outcome | None:
+        return self.refuse_with
 
     def cluster(self) -> ClusterCard:
         return self.card

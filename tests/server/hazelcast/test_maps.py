@@ -101,6 +101,20 @@ def test_one_key_conditions(one_key: Callable[..., Any]) -> None:
     assert one_key("evict", THREAD) is True
 
 
+def test_reads_stay_in_the_lane_while_writes_are_refused(wire: Wire, grid: OneMemberGrid) -> None:
+    wire.ask(map_set_codec, "m", data(KEY), data(ONE), THREAD, -1, partition=PARTITION)
+    grid.be_passive()
+    before = len(grid.requests)
+    found = wire.ask(map_get_codec, "m", data(KEY), THREAD, partition=PARTITION)
+    assert stored(found) == ONE
+    assert len(grid.requests) == before
+    with pytest.raises(AnsweredError, match="passive"):
+        wire.ask(codec("remove"), "m", data(KEY), THREAD, partition=PARTITION)
+    with pytest.raises(AnsweredError, match="passive"):
+        wire.ask(map_set_codec, "m", data(KEY), data(ONE), THREAD, -1, partition=PARTITION)
+    assert len(grid.requests) == before + 2
+
+
 def test_time_to_live_in_the_lane(wire: Wire, grid: OneMemberGrid) -> None:
     wire.ask(map_set_codec, "m", data(KEY), data(ONE), THREAD, -1, partition=PARTITION)
     requests = len(grid.requests)

@@ -486,6 +486,8 @@ def test_a_verdict_after_the_end_is_dropped(wire: Wire, grid: OneMemberGrid) -> 
         (Status.NOT_READY, 46, "not applied"),
         (Status.CLOSING, 46, "shutting down"),
         (Status.TOO_LARGE, 23, "larger"),
+        (Status.NO_ROOM, 27, "disk is full"),
+        (Status.NO_MEMORY, 43, "memory is full"),
     ],
 )
 def test_each_status_has_its_error(

@@ -26,7 +26,7 @@ from holdfast.core.cluster.formation import Formation
 from holdfast.core.cluster.identity import Identity, Timing
 from holdfast.core.cluster.state import ClusterState, Wish
 from holdfast.core.cluster.wishes import Wishes
-from holdfast.core.machine import MILLISECOND, Address, CloseLink, MemberId, OpenLink, Outbox, Stop
+from holdfast.core.machine import MILLISECOND, Address, CloseLink, MemberId, OpenLink, Outbox, Room, Stop
 from holdfast.core.messages import (
     DeclareDead,
     Heartbeat,
@@ -228,6 +228,12 @@ class Membership:
         if self.state == "member":
             self._beat()
 
+    def note_room(self, room: Room) -> None:
+        """How much room is left in this member's memory: the others are to know at once."""
+        self.wishes.note_room(self.me, room)
+        if self.state == "member":
+            self._beat()
+
     def declare_dead(self, dead: set[MemberId]) -> set[MemberId]:
         """The operator vouches that these members have ended. Answers those who were heard of not long ago, for which
         that is refused; all others are left out of the next view, whatever remains.
@@ -326,6 +332,7 @@ class Membership:
             *self._rounds(),
             self.me in self.wishes.full,
             self._files.position,
+            self.wishes.short.get(self.me, Room.PLENTY),
         )
         self.wishes.note_safe(self.me, safe=beat.safe)
         for info in self.view.members:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.core.cluster.state import ClusterState, Wish
-from holdfast.core.machine import MemberId, Outbox
+from holdfast.core.machine import MemberId, Outbox, Room
 from holdfast.core.messages import Heartbeat, MemberInfo, StateWanted, View
 
 
@@ -29,6 +29,8 @@ class Wishes:
         """Who has said in this view that it sees nothing unsafe, and not taken it back."""
         self.full: set[MemberId] = set()
         """Whose disk is full."""
+        self.short: dict[MemberId, Room] = {}
+        """Who has not plenty of room in its memory, and how much."""
         self.heard_from: set[MemberId] = {me}
         """Who has said that it has this view."""
         self._order: StateWanted | None = None
@@ -53,6 +55,7 @@ class Wishes:
             self.heard_from.add(beat.uuid)
             self.note_safe(beat.uuid, safe=beat.safe)
         self.note_full(beat.uuid, full=beat.full)
+        self.note_room(beat.uuid, beat.room)
 
     def note_full(self, member: MemberId, *, full: bool) -> None:
         """Remember whether the member's disk is full."""
@@ -60,6 +63,13 @@ class Wishes:
             self.full.add(member)
         else:
             self.full.discard(member)
+
+    def note_room(self, member: MemberId, room: Room) -> None:
+        """Remember how much room the member has left in its memory."""
+        if room is Room.PLENTY:
+            self.short.pop(member, None)
+        else:
+            self.short[member] = room
 
     def note_safe(self, member: MemberId, *, safe: bool) -> None:
         """Remember whether the member sees nothing unsafe."""
@@ -79,7 +89,7 @@ class Wishes:
     @property
     def noted(self) -> set[MemberId]:
         """Members of whom something is remembered here."""
-        return {*self._of, *self.safe, *self.full}
+        return {*self._of, *self.safe, *self.full, *self.short}
 
     def departing(self, members: list[MemberInfo]) -> set[MemberId]:
         """Who shall hold no partition any more: leavers, and data members that want to be lite.
@@ -132,6 +142,7 @@ class Wishes:
         self._of = {uuid: wish for uuid, wish in self._of.items() if uuid in here}
         self.safe = set()
         self.full &= here
+        self.short = {uuid: room for uuid, room in self.short.items() if uuid in here}
         self.heard_from = {self._me}
         if view.ending:
             self.become(Wish.LEAVE)

@@ -41,8 +41,9 @@ from holdfast.core.replication.copies import Copies
 from holdfast.core.rules import Rules
 from holdfast.core.store.partition import PartitionCopy
 
-FULL = "its disk is full"
-"""Why a chunk is refused."""
+DISK_FULL = "its disk is full"
+MEMORY_FULL = "its memory is full"
+"""Why a chunk is refused; no row need change then, so nothing else ends what was begun."""
 CHANGES_BYTES = 32 << 20
 """At most so much of what is remembered of a map is written down at once (D-5)."""
 REFILL_NS = SECOND
@@ -78,8 +79,9 @@ class Destination:
         self._stored_row = stored_row
         self.shadows = copies.shadows
         self._early: dict[int, list[tuple[MemberId, Fill]]] = {}
-        self.full: Callable[[], bool] = lambda: False
-        """Whether this member's disk is full; set by the member."""
+        self.why_no_room: Callable[[], str] = lambda: ""
+        """Why this member cannot take another partition: `DISK_FULL` or `MEMORY_FULL`; empty when it can. Set by the
+        member."""
         copies.completed = self._completed
 
     # -- chunks
@@ -151,7 +153,7 @@ class Destination:
             self._held(partition, shadow)
         elif shadow.joining:
             self._give_up(partition, shadow.source, shadow.ticket)
-            self._out.send(shadow.source, FillRefused(partition, shadow.version, shadow.ticket, FULL))
+            self._out.send(shadow.source, FillRefused(partition, shadow.version, shadow.ticket, DISK_FULL))
         else:
             # Its primary waits for it, to take office: there may be room in a moment.
             self._out.timer("refill", REFILL_NS)
@@ -218,8 +220,8 @@ class Destination:
         if row.owner != sender:
             return f"the primary is {row.owner}"
         stored = self._stored_row(fill.partition)
-        if fill.joining and self.full():
-            return FULL
+        if fill.joining and (no_room := self.why_no_room()):
+            return no_room
         if fill.joining and stored is not None and stored.version > row.version:
             return f"the decision on version {stored.version} is outstanding"
         shadow = self.shadows.get(fill.partition)

@@ -24,7 +24,7 @@ from collections.abc import Callable, Generator, Sequence
 
 from holdfast.config import Settings
 from holdfast.core.cluster.membership import Membership
-from holdfast.core.machine import MILLISECOND, SECOND, MemberId, Outbox
+from holdfast.core.machine import MILLISECOND, SECOND, MemberId, Outbox, Room
 from holdfast.core.messages import Holdings, MigrationReady, MigrationRefused, MigrationRequest, View
 from holdfast.core.migration.news import Loss, tell_losses
 from holdfast.core.migration.parting import why_kept
@@ -427,9 +427,16 @@ class Migrations:
             self._line_up(partition)
 
     def _free_way(self) -> Way | None:
-        """The way that is to be gone next, of those whose ends have room."""
+        """The way that is to be gone next, of those whose ends have room; none to a member whose memory is full."""
         load, limit = self._load, self._limit
-        free = (way for way in self._waiting if load[way.owner] < limit and load[way.destination] < limit)
+        short = self._membership.wishes.short
+        free = (
+            way
+            for way in self._waiting
+            if load[way.owner] < limit
+            and load[way.destination] < limit
+            and short.get(way.destination) is not Room.NONE
+        )
         return min(
             free, key=lambda way: (way.balances, load[way.owner] + load[way.destination]), default=None
         )

@@ -26,8 +26,8 @@ class Backlog:
     __slots__ = ("_async_bytes", "_late", "bytes", "changed", "crowded", "most", "refusing", "slow")
 
     def __init__(self, limits: LimitSettings) -> None:
-        self.most = limits.backlog_bytes
-        self._async_bytes = limits.async_bytes
+        self.most = limits.bounded(limits.backlog_bytes)
+        self._async_bytes = limits.bounded(limits.async_bytes)
         self.bytes = 0
         """The lane counts, and says so when it is more than `most`, or less than before while it is crowded."""
         self.crowded = False

@@ -286,9 +286,12 @@ class Lane:
         pair = self._defaults[name] = (chosen.ttl_ms, chosen.max_idle_ms)
         return pair
 
-    def sweep(self, limit: int) -> None:
-        """Remove entries whose time is over, up to `limit` in each map and partition; seals its own batch."""
-        for copy in self.serving:
+    def sweep(self, limit: int, copies: Iterable[PartitionCopy | None] | None = None) -> None:
+        """Remove entries whose time is over, up to `limit` in each map and partition; seals its own batch.
+
+        `copies`: those that are looked at, instead of all that sessions may write to.
+        """
+        for copy in self.serving if copies is None else copies:
             if copy is None:
                 continue
             for held in copy:

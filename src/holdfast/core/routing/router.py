@@ -8,7 +8,9 @@
 - R-4: A request that may have been applied once already is never refused, only unknown.
 - R-5: A member that holds a backup reads it only for maps that want that, and never shows less than it has shown.
 - R-6: What waits here for others is bounded (`limits.waiting_requests`, `limits.waiting_bytes`): more is refused.
-- R-7: A read that meets an error in this member is refused. Only an error that leaves its own state in doubt stops it.
+- R-7: While the memory of a member is nearly full, nothing is stored that it would have to keep: refused before it is
+  applied anywhere. Reads and removes go on.
+- R-8: A read that meets an error in this member is refused. Only an error that leaves its own state in doubt stops it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import msgspec
 
 from holdfast.config import Settings
 from holdfast.config.schema import INTERNAL
-from holdfast.core.machine import MILLISECOND, SECOND, MemberId, Outbox
+from holdfast.core.machine import MILLISECOND, SECOND, MemberId, Outbox, Room
 from holdfast.core.messages import Answer, Forward
 from holdfast.core.migration.services import part_name
 from holdfast.core.placement.table import Row
@@ -37,7 +39,18 @@ from holdfast.core.replication.perform import (
 from holdfast.core.routing.clearing import Cleared, Clearings
 from holdfast.core.routing.positions import Positions
 from holdfast.core.rules import Rules
-from holdfast.core.store.operations import READS, WHOLE, Done, EventKind, Op, Outcome, Request, Status, Value
+from holdfast.core.store.operations import (
+    GROWING,
+    READS,
+    WHOLE,
+    Done,
+    EventKind,
+    Op,
+    Outcome,
+    Request,
+    Status,
+    Value,
+)
 from holdfast.core.store.partition import PartitionCopy
 
 RETRY_NS = 50 * MILLISECOND
@@ -61,6 +74,9 @@ FULL = Outcome(
     Status.NOT_READY,
     None,
     "more requests wait here than limits.waiting_requests and limits.waiting_bytes allow; nothing was done",
+)
+NO_MEMORY = (
+    "the memory of member {} is nearly full; remove entries, add a member, or raise limits.memory_bytes there"
 )
 PARTLY = "it was done in some partitions; others had no serving primary in time"
 
@@ -145,6 +161,7 @@ class Router:
         self._retries = replication.on_unknown == "retry" and replication.request_ids > 0
         self._waiting = 0
         self._waiting_bytes = 0
+        self._waiting_most = settings.limits.bounded(settings.limits.waiting_bytes)
         self._timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
         self._clearings = Clearings(out, lane, self._timeout_ns, refused=self.why_refused)
         self.passive = False
@@ -153,6 +170,10 @@ class Router:
         """Whether there are lite members alone, and nobody is awaited: then nothing can be read or changed."""
         self.full: dict[MemberId, str] = {}
         """Members whose disk is full, by name: nothing may be written to journalled maps in their partitions."""
+        self.short: dict[MemberId, Room] = {}
+        """Members that have not plenty of room in their memory: nothing more may be stored in what they hold."""
+        self.names: dict[MemberId, str] = {}
+        """The names of all members."""
         self._coming = coming
         self._parked: dict[int, list[Parked]] = {}
         self._sent: dict[int, tuple[MemberId, Parked]] = {}
@@ -165,7 +186,7 @@ class Router:
     @property
     def restricted(self) -> bool:
         """Whether there are requests that must be refused."""
-        return self.dataless or self.passive or bool(self.full)
+        return self.dataless or self.passive or bool(self.full) or bool(self.short)
 
     def why_refused(self, request: Request) -> Outcome | None:
         """The answer to a request that must not be taken now."""
@@ -181,6 +202,29 @@ class Router:
                     return Outcome(
                         Status.NO_ROOM, None, f"the disk of member {names} is full; make room there"
                     )
+        if self.short and request.op in GROWING:
+            return self._why_no_memory(request)
+        return None
+
+    def why_not_now(self, request: Request) -> Outcome | None:
+        """The same, also of a write that this member would not take as primary: it keeps too much for backups."""
+        crowded = self._lane.backlog.refusing and _changes(request)
+        return self.why_refused(request) or (CROWDED if crowded else None)
+
+    def _why_no_memory(self, request: Request) -> Outcome | None:
+        """R-7. What Holdfast keeps for itself may take the reserve: it is little, and no client can begin without."""
+        short = self.short
+        if request.map.startswith(INTERNAL):
+            short = {uuid: room for uuid, room in short.items() if room is Room.NONE}
+        copies = self._settings.map(_target(request)).copies
+        for partition in request.partitions:
+            holders = set(filter(None, self._rows[partition].holding[:copies]))
+            joining = self._lane.joining.get(partition)
+            if joining is not None:
+                holders.add(joining[0])
+            if lacking := short.keys() & holders:
+                names = ", ".join(sorted(self.names.get(uuid, uuid) for uuid in lacking))
+                return Outcome(Status.NO_MEMORY, None, NO_MEMORY.format(names))
         return None
 
     # -- requests of sessions
@@ -263,7 +307,7 @@ class Router:
         if not parked.size:
             limits = self._settings.limits
             size = _size(parked.request)
-            if self._waiting >= limits.waiting_requests or self._waiting_bytes + size > limits.waiting_bytes:
+            if self._waiting >= limits.waiting_requests or self._waiting_bytes + size > self._waiting_most:
                 self._answer(parked, FULL)
                 return False
             parked.size = size
@@ -326,7 +370,7 @@ class Router:
     ) -> Outcome:
         """What a read answers; an error in it is an answer, too.
 
-        Nothing was changed by a read, so this member's state is not in doubt and it goes on (R-7). But a read may find
+        Nothing was changed by a read, so this member's state is not in doubt and it goes on (R-8). But a read may find
         that an entry is over and begin to take it out: after an error in that nobody knows what is half done. As of any
         error in a write, the member stops of it.
         """

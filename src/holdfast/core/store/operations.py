@@ -66,6 +66,21 @@ READS = frozenset(
 )
 """Operations that change nothing, so that they may be sent again without asking."""
 
+GROWING = frozenset(
+    {
+        Op.PUT,
+        Op.SET,
+        Op.PUT_IF_ABSENT,
+        Op.REPLACE,
+        Op.REPLACE_IF_SAME,
+        Op.SET_TTL,
+        Op.TRY_PUT,
+        Op.PUT_ALL,
+        Op.CALL,
+    }
+)
+"""Operations after which there may be more to keep: also one that replaces a value, for the new one may be longer."""
+
 WHOLE = frozenset(
     {Op.SIZE, Op.CONTAINS_VALUE, Op.KEYS, Op.VALUES, Op.ENTRIES, Op.CLEAR, Op.EVICT_ALL, Op.IS_EMPTY}
 )
@@ -149,6 +164,8 @@ class Status(IntEnum):
     """Refused: the cluster has lite members alone."""
     FAILED = 9
     """Refused: an error inside the member, which has changed nothing."""
+    NO_MEMORY = 10
+    """Refused: the memory of a member that would have to keep the write is nearly full."""
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):

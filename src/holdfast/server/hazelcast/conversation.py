@@ -185,11 +185,13 @@ class Conversation:
         requests: list[Request],
         answer: Callable[[list[Value]], bytes],
         *,
-        pardon: Status | None = None,
+        pardon: frozenset[Status] = frozenset(),
+        size: int = 0,
     ) -> None:
         """The same with several requests and one answer, which is an error if one of them fails.
 
-        pardon: a failure that does not matter; the answer is made without it.
+        pardon: failures that do not matter; the answer is made without them. Without any, nothing is begun of what must
+        not be done as a whole. size: the bytes that all requests bring, if these may be many.
         """
         if self._waiting + len(requests) > WAITING_MAX:
             raise CallRefused(
@@ -199,6 +201,11 @@ class Conversation:
         if not requests:
             self.say(answer([]))
             return
+        if (len(requests) > 1 or size) and not pardon and requests[0].op not in READS:
+            for request in requests:
+                if (refused := self.grid.why_refused(request, size)) is not None:
+                    raise CallRefused(*refusal(refused))
+                size = 0
         self._waiting += len(requests)
         outcomes: list[Outcome | None] = [None] * len(requests)
         missing = len(requests)
@@ -209,7 +216,7 @@ class Conversation:
             missing -= 1
             self._waiting -= 1
             if missing == 0 and not self.gone:
-                complete = [each for each in outcomes if each is not None and each.status is not pardon]
+                complete = [each for each in outcomes if each is not None and each.status not in pardon]
                 failed = worst(complete, may_repeat=all(request.op in READS for request in requests))
                 if failed is None:
                     self.say(answer([each.value for each in complete]))

@@ -182,7 +182,7 @@ def _put_all(talk: Conversation, call: Call) -> None:
         )
         for partition, places in _by_partition(talk, call, entries[::2]).items()
     ]
-    talk.execute_all(call, requests, lambda _: nothing(call, None))
+    talk.execute_all(call, requests, lambda _: nothing(call, None), size=sum(map(len, entries)))
 
 
 def _by_partition(talk: Conversation, call: Call, keys: list[bytes]) -> dict[int, list[int]]:

@@ -75,9 +75,9 @@ def _create_all(talk: Conversation, call: Call) -> None:
 
 
 def _open(talk: Conversation, call: Call, names: list[str]) -> None:
-    """Note the names, which is for lists alone: with a full disk a client must still be able to begin to read."""
+    """Note the names, which is for lists alone: where there is no room a client must still be able to begin to read."""
     requests = [_on(talk, Op.PUT_IF_ABSENT, name) for name in names]
-    talk.execute_all(call, requests, lambda _: nothing(call, None), pardon=Status.NO_ROOM)
+    talk.execute_all(call, requests, lambda _: nothing(call, None), pardon=NO_ROOM_FOR_NAMES)
 
 
 def _destroy(talk: Conversation, call: Call) -> None:
@@ -103,6 +103,7 @@ def _list(talk: Conversation, call: Call) -> None:
     talk.execute(call, Request(Op.ENTRIES, OBJECTS_MAP, talk.every_partition), answer)
 
 
+NO_ROOM_FOR_NAMES = frozenset({Status.NO_ROOM, Status.NO_MEMORY})
 _EVENT_TYPES = {EventKind.ADDED: "CREATED", EventKind.REMOVED: "DESTROYED"}
 
 

@@ -25,6 +25,7 @@ class ErrorCode:
 NOT_AUTHENTICATED = ErrorCode(3, "com.hazelcast.client.AuthenticationException")
 BAD_ARGUMENT = ErrorCode(23, "java.lang.IllegalArgumentException")
 BAD_STATE = ErrorCode(27, "java.lang.IllegalStateException")
+MAX_SIZE = ErrorCode(43, "com.hazelcast.map.ReachedMaxSizeException")
 AGAIN = ErrorCode(46, "com.hazelcast.spi.exception.RetryableHazelcastException")
 UNSUPPORTED = ErrorCode(61, "java.lang.UnsupportedOperationException")
 NO_DATA_MEMBER = ErrorCode(67, "com.hazelcast.partition.NoDataMemberInClusterException")
@@ -42,6 +43,7 @@ _BY_STATUS = {
     Status.PASSIVE: (BAD_STATE, "the cluster is passive; the request was not applied"),
     Status.NO_DATA_MEMBER: (NO_DATA_MEMBER, "no data member is in the cluster; the request was not applied"),
     Status.FAILED: (BAD_STATE, "an error inside the member; nothing was changed, and its log says more"),
+    Status.NO_MEMORY: (MAX_SIZE, "memory is full; the request was not applied"),
     Status.NO_ROOM: (BAD_STATE, "a disk is full; the request was not applied"),
     Status.TOO_LARGE: (BAD_ARGUMENT, "key or value is larger than this cluster accepts"),
 }

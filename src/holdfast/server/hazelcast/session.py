@@ -194,6 +194,11 @@ class HazelcastSession:
             self._heard_ns = now_ns
         return now_ns - self._heard_ns
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of a message that has not come whole."""
+        return len(self._held)
+
     # -- the data lane
 
     def _serve_entries(self, data: bytes, at: int) -> int:
