@@ -409,9 +409,28 @@ class LimitSettings(Section, frozen=True, kw_only=True):
         Meta(
             ge=65_536,
             le=2**31,
-            description="Answers that a client has not read yet; above this its requests are not read either.",
+            description="Answers that a client has not read yet, or that wait for others; above this its requests are "
+            "not carried out.",
         ),
     ] = 4_194_304
+    all_unread_bytes: Annotated[
+        int,
+        Meta(
+            ge=65_536,
+            le=2**40,
+            description="The same of all clients together, and what has come in of messages that are not whole. Above "
+            "it only clients that have read all their answers are served; above twice as much the one with the most "
+            "is disconnected.",
+        ),
+    ] = 268_435_456
+    answer_bytes: Annotated[
+        int,
+        Meta(
+            ge=65_536,
+            le=201_326_592,
+            description="Keys and values in one answer, for requests that are answered with many; more is refused.",
+        ),
+    ] = 134_217_728
     backlog_bytes: Annotated[
         int,
         Meta(

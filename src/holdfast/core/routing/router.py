@@ -34,12 +34,29 @@ from holdfast.core.replication.perform import (
 from holdfast.core.routing.clearing import Cleared, Clearings
 from holdfast.core.routing.positions import Positions
 from holdfast.core.rules import Rules
-from holdfast.core.store.operations import READS, WHOLE, Done, EventKind, Op, Outcome, Request, Status, Value
+from holdfast.core.store.operations import (
+    READS,
+    WHOLE,
+    Done,
+    EventKind,
+    Op,
+    Outcome,
+    Request,
+    Status,
+    Value,
+    too_long,
+)
 from holdfast.core.store.partition import PartitionCopy
 
 RETRY_NS = 50 * MILLISECOND
 LATE_NS = SECOND
 """How often it is looked whether what was sent has waited too long for its answer."""
+SLICE_ENTRIES = 50_000
+SLICE_BYTES = 8 << 20
+"""An operation on whole partitions goes on to the next one until it has looked at so many entries, or answers so many
+bytes of them: some 20 ms of work. The others follow in slices of their own."""
+PAUSE_NS = 1 * MILLISECOND
+"""Between two slices the members do something else."""
 REQUEST_BYTES = 500
 """What a request takes here besides its keys and values, at about."""
 
@@ -79,7 +96,7 @@ class Parked:
 class Gathering:
     """An operation on whole partitions, and what has been answered so far."""
 
-    __slots__ = ("_done", "deadline_ns", "finished", "missing", "request", "started", "value")
+    __slots__ = ("_done", "deadline_ns", "finished", "missing", "request", "size", "started", "value")
 
     def __init__(self, request: Request, done: Done, deadline_ns: int) -> None:
         self.request = request
@@ -87,6 +104,8 @@ class Gathering:
         self.deadline_ns = deadline_ns
         self.missing = set(request.partitions)
         self.value: Value = None
+        self.size = 0
+        """Bytes of the entries that it lists."""
         self.started = False
         """Whether some share of it was sent or done."""
         self.finished = False
@@ -138,6 +157,7 @@ class Router:
         self._waiting = 0
         self._waiting_bytes = 0
         self._timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
+        self._answer_bytes = settings.limits.answer_bytes
         self._clearings = Clearings(out, lane, self._timeout_ns, refused=self.why_refused)
         self.passive = False
         """Whether the cluster is passive: then nothing may be changed."""
@@ -148,6 +168,8 @@ class Router:
         self._sent: dict[int, tuple[MemberId, Parked]] = {}
         self._gathered: dict[int, tuple[MemberId, Gathering, list[int]]] = {}
         self._again: list[Gathering] = []
+        self._next: list[Gathering] = []
+        """Of which a slice was done, and the next one is to follow."""
         self._ticket = 0
         self._timer_ns = 0
         """In how long the timer is due, by the last word; 0: it is not set."""
@@ -273,7 +295,10 @@ class Router:
         lane = self._lane
         if request.op in READS:
             value = perform(lane, copy, request, self._out.now_ns)
-            done(Outcome(Status.OK, value, position=self._position(copy, request.map)))
+            if request.op is Op.GET_ALL and _size_of(value) > self._answer_bytes:
+                done(Outcome(Status.TOO_LARGE, None, too_long(self._answer_bytes)))
+            else:
+                done(Outcome(Status.OK, value, position=self._position(copy, request.map)))
             lane.seal(lambda known: None)
             return
         partition = copy.partition
@@ -380,22 +405,57 @@ class Router:
         if request.op not in READS and self._settings.map(request.map).changes_bytes:
             self._clearings.begin(request, done)
             return
-        copies = [copy for p in request.partitions if (copy := self._lane.in_office[p]) is not None]
-        value = perform_whole(self._lane, copies, request, self._out.now_ns)
-        self._lane.seal(lambda known: done(self._told(known, value), []))
+        value, left = self._slice(request)
+        if _size_of(value) > self._answer_bytes:
+            done(Outcome(Status.TOO_LARGE, None, too_long(self._answer_bytes)), [])
+            return
+        self._lane.seal(lambda known: done(self._told(known, value), left))
+
+    def _slice(self, request: Request) -> tuple[Value, list[int]]:
+        """Do it in so many of the partitions as take some ms; answers what that gave, and the partitions that are left,
+        for which who asked will ask again.
+        """
+        value: Value = None
+        entries = size = 0
+        for at, partition in enumerate(request.partitions):
+            if entries >= SLICE_ENTRIES or size >= SLICE_BYTES:
+                return value, request.partitions[at:]
+            copy = self._lane.in_office[partition]
+            held = copy.maps.get(request.map) if copy is not None else None
+            if copy is not None and held is not None:
+                entries += len(held.entries)
+                share = perform_whole(self._lane, [copy], request, self._out.now_ns)
+                size += _size_of(share)
+                value = merge(request.op, value, share)
+        return perform_whole(self._lane, [], request, self._out.now_ns) if value is None else value, []
 
     def _collect(self, gathering: Gathering, asked: list[int], outcome: Outcome, missed: list[int]) -> None:
         if gathering.finished:
             return
+        if outcome.status is Status.TOO_LARGE:
+            gathering.finish(outcome)
+            return
         if outcome.status is Status.OK:
+            gathering.size += _size_of(outcome.value)
+            if gathering.size > self._answer_bytes:
+                gathering.value = None
+                gathering.finish(Outcome(Status.TOO_LARGE, None, too_long(self._answer_bytes)))
+                return
             gathering.value = merge(gathering.request.op, gathering.value, outcome.value)
         else:
             missed = asked
         if missed:
             gathering.missing.update(missed)
-            if gathering not in self._again:
-                self._again.append(gathering)
-            self._wake(RETRY_NS)
+            if len(missed) < len(asked):
+                # A slice of it was done: the next one soon, but not before others have had their turn.
+                if not self._next:
+                    self._out.timer("gather", PAUSE_NS)
+                if gathering not in self._next:
+                    self._next.append(gathering)
+            else:
+                if gathering not in self._again:
+                    self._again.append(gathering)
+                self._wake(RETRY_NS)
         elif not gathering.missing and not self._under_way(gathering):
             if gathering.request.op in (Op.CLEAR, Op.EVICT_ALL):
                 self._tell_cleared(gathering)
@@ -477,7 +537,9 @@ class Router:
     def leftovers(self) -> dict[str, int]:
         """What should be empty when nothing is under way, by name."""
         return {
-            "parked requests": sum(len(parked) for parked in self._parked.values()) + len(self._again),
+            "parked requests": sum(len(parked) for parked in self._parked.values())
+            + len(self._again)
+            + len(self._next),
             "forwarded requests": len(self._sent) + len(self._gathered),
             "clearings": self._clearings.running,
         }
@@ -525,6 +587,14 @@ class Router:
         """Try again what could not be sent, and refuse what has waited too long; or go on with clearing."""
         if name == "clear":
             self._clearings.on_timer()
+            return
+        if name == "gather":
+            following, self._next = self._next, []
+            for gathering in following:
+                if gathering.deadline_ns <= self._out.now_ns:
+                    gathering.finish(self._gathered_too_late(gathering))
+                elif not gathering.finished:
+                    self._gather(gathering)
             return
         self._timer_ns = 0
         again, self._again = self._again, []
@@ -584,6 +654,11 @@ def _changes(request: Request) -> bool:
     Without that no client could begin to read while the cluster is passive.
     """
     return request.op not in READS and not request.map.startswith(INTERNAL)
+
+
+def _size_of(value: Value) -> int:
+    """Bytes of the keys and values that an answer lists."""
+    return sum(map(len, value)) if isinstance(value, list) else 0  # type: ignore[arg-type]
 
 
 def _size(request: Request) -> int:
