@@ -1,16 +1,26 @@
-"""The client door: one TCP port for two protocols, told apart by the first three bytes."""
+"""The client door: one TCP port for two protocols, told apart by the first three bytes.
+
+- D-1: A connection with more than `limits.unread_bytes` of unread answers is served again when they have left.
+- D-2: While all connections together have more than `limits.all_unread_bytes`, only those are served that have read all
+  their answers. Above twice as much the connection with the most ends.
+- D-3: In one turn of the loop clients are served for some ms. What came of others waits for the next turns, in which
+  each connection has its slice: what members send, and timers, have theirs in between.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
+from time import monotonic_ns
 from typing import Protocol, cast
 
 from holdfast import __version__
 from holdfast.config import LimitSettings
 from holdfast.core.machine import MILLISECOND
 from holdfast.core.replication.backlog import Backlog
+from holdfast.server.flow import Flow
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast.session import HazelcastSession
 from holdfast.server.session import OwnSession
@@ -19,8 +29,18 @@ log = logging.getLogger("holdfast")
 
 PREAMBLE_BYTES = 3
 LAST_WORDS_S, LAST_WORDS_LOOK_S = 0.5, 0.01
+REST_S = 5.0
+"""How long a connection that is closed may take to read what was answered before."""
 LOOKS = 10
 """How often within `limits.silent_ms` a connection is looked at."""
+TURN_NS = 25 * MILLISECOND
+"""How long clients are served in one turn of the loop,"""
+SLICES_NS = 25 * MILLISECOND
+"""and how long those whose work was left over from turns before."""
+COUNTED_BYTES = 64 * 1024
+"""Answers of more bytes are counted at once, others when they are written."""
+STUCK_S = 0.05
+"""How often it is looked whether connections that wait for room have some."""
 
 
 class Session(Protocol):
@@ -29,8 +49,15 @@ class Session(Protocol):
     def receive(self, data: bytes) -> None:
         """A read buffer has come."""
 
+    def go_on(self) -> None:
+        """Do some more of what was left when the session stopped, as its flow says."""
+
     def closed(self) -> None:
         """The connection is gone."""
+
+    @property
+    def coming(self) -> int:
+        """Bytes that have come in and cannot be worked on yet."""
 
     @property
     def admitted(self) -> bool:
@@ -40,7 +67,7 @@ class Session(Protocol):
         """For how long nothing has come."""
 
 
-Make = Callable[[Callable[[bytes], None], Callable[[str], None]], Session]
+Make = Callable[[Callable[[bytes], None], Callable[[str], None], Flow], Session]
 
 
 class Door:
@@ -72,13 +99,22 @@ class Door:
         self.connections: set[Connection] = set()
         self._unwritten: list[Connection] = []
         self.sessions: dict[bytes, Make] = {
-            b"CP2": lambda send, close: HazelcastSession(
-                grid, send, close, limits=limits, client_acks=client_acks
+            b"CP2": lambda send, close, flow: HazelcastSession(
+                grid, send, close, limits=limits, client_acks=client_acks, flow=flow
             ),
-            b"HF1": lambda send, close: OwnSession(
-                grid, send, close, limits=limits, request_ids=request_ids, release=__version__
+            b"HF1": lambda send, close, flow: OwnSession(
+                grid, send, close, limits=limits, request_ids=request_ids, release=__version__, flow=flow
             ),
         }
+        self.turn_ends_ns = 0
+        """When clients have been served for long enough in this turn of the loop; 0: none has been."""
+        self._waiting: deque[Connection] = deque()
+        """Connections with something to do that nothing new has to come for."""
+        self._woken = False
+        self._stuck: list[Connection] = []
+        """Connections that wait for room for their answers."""
+        self._unread = 0
+        """Bytes of answers that clients have not read, and of messages that are not whole, when last counted."""
 
     def hold(self, connection: Connection) -> None:
         """Read nothing more from this client for now."""
@@ -107,6 +143,80 @@ class Door:
         for connection in connections:
             connection.write()
 
+    # -- turns
+
+    def begin_turn(self, now_ns: int) -> None:
+        """Clients are served for some ms from now on."""
+        self.turn_ends_ns = now_ns + TURN_NS
+        asyncio.get_running_loop().call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self.turn_ends_ns = 0
+
+    def queue(self, connection: Connection) -> None:
+        """The connection is to go on in one of the next turns."""
+        self._waiting.append(connection)
+        if not self._woken:
+            self._woken = True
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Let each connection make one slice, for some ms; who had none is the first in the next turn."""
+        self._woken = False
+        waiting = self._waiting
+        ends_ns = monotonic_ns() + SLICES_NS
+        for _ in range(len(waiting)):
+            waiting.popleft().go_on()
+            if monotonic_ns() >= ends_ns:
+                break
+        if waiting and not self._woken:
+            self._woken = True
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    # -- room for answers
+
+    @property
+    def crowded(self) -> bool:
+        """Whether clients have left too many answers unread, all together."""
+        most = self.limits.all_unread_bytes
+        if self._unread > most:
+            self._unread = 0
+            for connection in self.connections:
+                self._unread += connection.count()
+        return self._unread > most
+
+    def counted(self, more: int) -> None:
+        """A connection has so many unread bytes more than it had when it was counted before."""
+        self._unread += more
+        if self._unread > 2 * self.limits.all_unread_bytes and self.crowded:
+            self._drop_greediest()
+
+    def _drop_greediest(self) -> None:
+        while self._unread > 2 * self.limits.all_unread_bytes:
+            greediest = max(self.connections, key=lambda connection: connection.unread, default=None)
+            if greediest is None or not greediest.unread:
+                return
+            log.warning(
+                "client %s disconnected: it has %d bytes of answers and requests under way, and all clients together "
+                "have more than twice limits.all_unread_bytes = %d",
+                greediest.peer,
+                greediest.unread,
+                self.limits.all_unread_bytes,
+            )
+            self._unread -= greediest.unread
+            greediest.abort()
+
+    def stuck(self, connection: Connection) -> None:
+        """The connection is to go on when it has room for answers."""
+        if not self._stuck:
+            asyncio.get_running_loop().call_later(STUCK_S, self._look_at_stuck)
+        self._stuck.append(connection)
+
+    def _look_at_stuck(self) -> None:
+        stuck, self._stuck = self._stuck, []
+        for connection in stuck:
+            connection.look()
+
     async def close_all(self) -> None:
         """End every connection, and give what was answered a moment to leave."""
         for connection in list(self.connections):
@@ -126,24 +236,36 @@ class Connection(asyncio.Protocol):
         "_answers",
         "_backlog",
         "_door",
+        "_early",
         "_enter",
         "_first",
+        "_flow",
+        "_gathered",
         "_held",
         "_leave",
+        "_queued",
         "_receive",
         "_session",
+        "_stuck",
         "_timeout",
         "_transport",
         "_unread",
         "_why",
+        "peer",
+        "unread",
     )
 
     def __init__(self, door: Door) -> None:
         self._door = door
         self._answers: list[bytes] = []
+        self._gathered = 0
+        """Bytes of these answers."""
         self._first = b""
         self._session: Session | None = None
-        self._held = self._unread = False
+        self._flow = Flow(self._room, self._wake, door.limits.unread_bytes)
+        self._early: deque[bytes] = deque()
+        """What has come and was not given to the session."""
+        self._held = self._unread = self._queued = self._stuck = False
         self._backlog = door.backlog
         self._enter = door.enter
         self._leave = door.leave
@@ -151,10 +273,15 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timeout: asyncio.TimerHandle | None = None
         self._why = ""
+        self.peer = ""
+        """The client's address, for the log."""
+        self.unread = 0
+        """Bytes of unread answers and unfinished requests, when last counted."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)
         self._transport = transport
+        self.peer = str((transport.get_extra_info("peername") or ("an unknown address",))[0])
         limits = self._door.limits
         if len(self._door.connections) >= limits.connections:
             log.warning("client refused: limits.connections = %d are open", limits.connections)
@@ -177,13 +304,31 @@ class Connection(asyncio.Protocol):
             return
         self._timeout = asyncio.get_running_loop().call_later(silent_ms / LOOKS / 1000, self._look)
 
+    # -- what comes
+
     def data_received(self, data: bytes) -> None:
+        door = self._door
+        now_ns = monotonic_ns()
+        if not door.turn_ends_ns:
+            door.begin_turn(now_ns)
+        if self._queued or self._stuck or self._early or now_ns > door.turn_ends_ns:
+            self._early.append(data)
+            self._wake()
+        else:
+            self._serve(self._receive, data)
+
+    def _serve(self, deed: Callable[..., None], *data: bytes) -> None:
+        """Let the session work."""
         try:
             self._enter()
-            self._receive(data)
+            deed(*data)
             self._leave()
         except Exception as error:  # noqa: BLE001  (the member stops, whatever it is)
             self._door.failed(error)
+        if self._flow.halted or self._early:
+            self._wake()
+        if self._gathered > COUNTED_BYTES or (self._session is not None and self._session.coming):
+            self._door.counted(-self.unread + self.count())
         backlog = self._backlog
         if backlog.crowded and not backlog.refusing and not self._held:
             self._door.hold(self)
@@ -196,18 +341,71 @@ class Connection(asyncio.Protocol):
         if make is None or self._transport is None:
             self.close("unknown protocol: a client begins with CP2 (Hazelcast) or HF1 (Holdfast)")
             return
-        self._session = make(self.send, self.close)
+        self._session = make(self.send, self.close, self._flow)
         self._receive = self._session.receive
         rest = self._first[PREAMBLE_BYTES:]
         self._first = b""
         if rest:
             self._receive(rest)
 
+    # -- going on later
+
+    def _wake(self) -> None:
+        """There is something to do without anything more coming: in one of the next turns."""
+        if not self._queued and not self._stuck:
+            self._queued = True
+            self._door.queue(self)
+            self._read_or_not()
+
+    def go_on(self) -> None:
+        """Do a slice of what is left, if there is room for answers and what is kept for backups allows it."""
+        self._queued = False
+        session, flow = self._session, self._flow
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._held or (session is not None and not flow.working and flow.must_halt):
+            self._stuck = True
+            self._door.stuck(self)
+            self._read_or_not()
+        elif session is not None and flow.halted:
+            self._serve(session.go_on)
+        elif self._early:
+            self._serve(self._receive, self._early.popleft())
+        if not self._queued:
+            self._read_or_not()
+
+    def look(self) -> None:
+        """Is there room again?"""
+        if self._stuck:
+            self._stuck = False
+            self._wake()
+
+    def _room(self) -> int:
+        """How many bytes of answers there is room for."""
+        unread = self._gathered
+        if self._transport is not None:
+            unread += self._transport.get_write_buffer_size()
+        if self._door.crowded:
+            return -1 if unread else 0
+        return self._door.limits.unread_bytes - unread
+
+    def count(self) -> int:
+        """Count what this connection keeps here; answers `unread`."""
+        self.unread = self._gathered + self._flow.held
+        if self._transport is not None:
+            self.unread += self._transport.get_write_buffer_size()
+        if self._session is not None:
+            self.unread += self._session.coming
+        return self.unread
+
+    # -- what leaves
+
     def send(self, answer: bytes) -> None:
         """Write this soon."""
         if not self._answers:
             self._door.write_soon(self)
         self._answers.append(answer)
+        self._gathered += len(answer)
 
     def write(self) -> None:
         """Write what has gathered."""
@@ -215,7 +413,11 @@ class Connection(asyncio.Protocol):
         if answers and self._transport is not None:
             whole = answers[0] if len(answers) == 1 else b"".join(answers)
             answers.clear()
+            self._gathered = 0
             self._transport.write(whole)
+            self._door.counted(-self.unread + self.count())
+            if self._stuck:
+                self.look()
 
     def pause_writing(self) -> None:
         """The client does not read its answers: take no more of its requests."""
@@ -224,18 +426,20 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._unread = False
+        self.look()
         self._read_or_not()
 
     def hold(self, held: bool) -> None:
         """Take no more of its requests, or take them again."""
         self._held = held
+        self.look()
         self._read_or_not()
 
     def _read_or_not(self) -> None:
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if self._held or self._unread:
+        if self._held or self._unread or self._queued or self._stuck or self._early:
             transport.pause_reading()
         else:
             transport.resume_reading()
@@ -248,15 +452,24 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self.write()
             self._transport.close()
+            if self._timeout is not None:
+                self._timeout.cancel()
+            self._timeout = asyncio.get_running_loop().call_later(REST_S, self.abort)
 
     def abort(self) -> None:
-        """End this connection now."""
+        """End this connection now, and keep nothing for it."""
+        self._answers.clear()
+        self._early.clear()
+        self._gathered = self.unread = 0
         if self._transport is not None:
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._door.connections.discard(self)
+        self._door.counted(-self.unread)
+        self.unread = 0
         self._answers.clear()
+        self._early.clear()
         if self._timeout is not None:
             self._timeout.cancel()
         if self._session is not None:

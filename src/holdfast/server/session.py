@@ -7,8 +7,10 @@ member no more than the references of one scan.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import assert_never
+
+import msgspec
 
 from holdfast.config import LimitSettings
 from holdfast.core.cluster.state import ClusterState
@@ -16,11 +18,12 @@ from holdfast.core.machine import MemberId
 from holdfast.core.migration.news import News
 from holdfast.core.placement.key import partition_of
 from holdfast.core.replication.requests import ID_BYTES_MAX
-from holdfast.core.store.digest import RangeDigests
+from holdfast.core.store.digest import RangeDigests, batch_digest, whole
 from holdfast.core.store.operations import DEFAULT_TTL, WHOLE, Op, Outcome, Request
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.store.partition import MapPartition, PartitionCopy, ServicePartition
 from holdfast.errors import ProtocolError, TooLarge
 from holdfast.server import changes, cuts
+from holdfast.server.flow import EXPECTED_SHARE, Flow, Work, slices
 from holdfast.server.grid import Grid
 from holdfast.server.scanning import FIELDS_MAX, Scanned
 from holdfast.server.storing import Stored
@@ -47,10 +50,13 @@ class OwnSession:
         limits: LimitSettings | None = None,
         request_ids: int = 0,
         release: str = "",
+        flow: Flow | None = None,
     ) -> None:
         """`close` ends the connection once what was sent is written, and takes the reason for the log. `request_ids`:
-        how many requests a partition remembers. `release`: the version of Holdfast that clients are told.
+        how many requests a partition remembers. `release`: the version of Holdfast that clients are told. `flow`: how
+        much may be under way.
         """
+        self._flow = flow or Flow()
         self._grid = grid
         self._lane = grid.lane
         self._send = send
@@ -71,9 +77,27 @@ class OwnSession:
         if self._gone:
             return
         self._frames.feed(data)
+        if not self._flow.halted:
+            self._take()
+
+    def go_on(self) -> None:
+        """Do what was left to do when the session stopped: one slice of work, or what has arrived and waits."""
+        if self._gone:
+            return
+        if self._flow.working:
+            self._flow.step()
+        elif self._flow.rest:
+            self._take()
+
+    def _take(self) -> None:
+        flow = self._flow
+        flow.rest = False
         try:
-            while (body := self._frames.take()) is not None:
+            while not self._gone and (body := self._frames.take()) is not None:
                 self._answer(own.read_question(body))
+                if flow.must_halt and not self._gone:
+                    flow.rest = True
+                    return
         except TooLarge as large:
             self._end(own.FaultKind.TOO_LARGE, str(large))
         except ProtocolError as broken:
@@ -82,6 +106,7 @@ class OwnSession:
     def closed(self) -> None:
         """The connection is gone; answers that come later are dropped."""
         self._gone = True
+        self._flow.end()
         self._scan = None
         self._watching = None
         self._end_watch()
@@ -91,6 +116,11 @@ class OwnSession:
     def admitted(self) -> bool:
         """Whether the client has said hello and was let in."""
         return self._admitted
+
+    @property
+    def coming(self) -> int:
+        """Bytes that have come in and were not looked at."""
+        return self._frames.held
 
     def silent_ns(self) -> int:
         """Always 0: a client of this protocol may be silent as long as it likes, its work is between two requests."""
@@ -190,6 +220,9 @@ class OwnSession:
     def _digests(self, question: own.AskDigests) -> None:
         if not self._in_range(question.id, question.partitions):
             return
+        self._flow.begin(self._summing(question))
+
+    def _summing(self, question: own.AskDigests) -> Work:
         held: list[own.PartitionDigest] = []
         answered = entries = 0
         for partition in question.partitions:
@@ -199,8 +232,10 @@ class OwnSession:
             copy = self._grid.local_copy(partition)
             if copy is None:
                 continue
-            digests = [_digest(one) for one in copy if question.map is None or one.name == question.map]
-            entries += sum(digest.entries for digest in digests)
+            parts = [_Snapshot(one) for one in copy if question.map is None or one.name == question.map]
+            digests: list[own.MapDigest] = []
+            add = digests.append
+            entries += sum(part.told.entries for part in parts)
             row = self._grid.row(partition)
             held.append(
                 own.PartitionDigest(
@@ -214,6 +249,9 @@ class OwnSession:
                     self._grid.unfinished(partition),
                 )
             )
+            # The sums of what was held at that moment, however long adding up takes.
+            for part in parts:
+                add((yield from part.sum_up()))
         self._say(own.Digests(question.id, self._grid.table_version(), answered, held))
 
     def _ranges(self, question: own.AskRanges) -> None:
@@ -225,8 +263,17 @@ class OwnSession:
             self._say(own.Ranges(question.id, version, 0, [], []))
             return
         held = copy.maps.get(question.map) or MapPartition(question.map)
-        digests = RangeDigests.digests(held.entries)
-        self._say(own.Ranges(question.id, version, held.counter, held.proven_lineage(), digests))
+        answer = own.Ranges(question.id, version, held.counter, held.proven_lineage(), [])
+        self._flow.begin(self._ranging(answer, list(held.entries), list(held.entries.values())))
+
+    def _ranging(self, answer: own.Ranges, keys: list[bytes], values: list[bytes]) -> Work:
+        sums = RangeDigests.digests({})
+        for begin, end in slices([len(value) for value in values]):
+            if begin:
+                yield
+            some = RangeDigests.digests(dict(zip(keys[begin:end], values[begin:end], strict=True)))
+            sums = [whole(pair) for pair in zip(sums, some, strict=True)]
+        self._say(msgspec.structs.replace(answer, digests=sums))
 
     # -- change streams
 
@@ -316,8 +363,12 @@ class OwnSession:
         if not self._may_wait(question.id):
             return
 
+        expected = self._flow.most // EXPECTED_SHARE
+        self._flow.expected += expected
+
         def done(outcome: Outcome) -> None:
             self._waiting -= 1
+            self._flow.expected -= expected
             self._say(own.Executed(question.id, outcome))
 
         self._grid.execute(request, done)
@@ -329,8 +380,9 @@ class OwnSession:
             refused = _why_malformed(request.map, lifetime_ms)
             if refused is not None:
                 return malformed, refused
-        if not request.partitions or not all(0 <= partition < count for partition in request.partitions):
-            return malformed, f"partitions are 0 to {count - 1}"
+        wrong = self._why_no_partitions(request.partitions)
+        if wrong or not request.partitions:
+            return malformed, wrong or f"partitions are 0 to {count - 1}"
         if len(request.id) > ID_BYTES_MAX:
             return malformed, f"the id of a request has at most {ID_BYTES_MAX} bytes"
         keys: list[bytes] = []
@@ -422,7 +474,8 @@ class OwnSession:
         if refused is not None:
             self._fault(put.id, own.FaultKind.MALFORMED, refused)
             return
-        if not self._in_range(put.id, put.partitions) or not self._may_wait(put.id, count=False):
+        # A partition may have several groups: their rows are bounded.
+        if not self._in_range(put.id, put.partitions, once=False) or not self._may_wait(put.id, count=False):
             return
         if self._grid.passive:
             self._fault(
@@ -440,18 +493,24 @@ class OwnSession:
             self._waiting -= 1
             self._say(answer)
 
-        rows.store(self._grid, say)
+        self._flow.begin(rows.storing(self._grid, say))
 
     # -- answering
 
-    def _in_range(self, number: int, partitions: list[int]) -> bool:
-        """Whether these are partitions; no more of them than there are, whatever a frame may hold."""
+    def _in_range(self, number: int, partitions: list[int], *, once: bool = True) -> bool:
+        """Whether these are partitions, each of them `once`."""
+        wrong = self._why_no_partitions(partitions, once=once)
+        if wrong:
+            self._fault(number, own.FaultKind.MALFORMED, wrong)
+        return not wrong
+
+    def _why_no_partitions(self, partitions: list[int], *, once: bool = True) -> str:
         count = self._grid.partition_count
-        if len(partitions) <= count and all(0 <= partition < count for partition in partitions):
-            return True
-        detail = f"partitions are 0 to {count - 1}, at most {count} in a question"
-        self._fault(number, own.FaultKind.MALFORMED, detail)
-        return False
+        if len(partitions) > count or not all(0 <= partition < count for partition in partitions):
+            return f"partitions are 0 to {count - 1}, at most {count} in a question"
+        if once and len(set(partitions)) != len(partitions):
+            return "a partition is named once in a question"
+        return ""
 
     def _may_wait(self, number: int, *, count: bool = True) -> bool:
         if self._waiting >= WAITING_MAX:
@@ -487,12 +546,25 @@ def _why_malformed(name: str, lifetime_ms: int) -> str | None:
     return None
 
 
-def _digest(held: MapPartition) -> own.MapDigest:
-    return own.MapDigest(
-        held.name,
-        held.counter,
-        len(held.entries),
-        held.digest(),
-        list(held.targets),
-        held.proven_lineage(),
-    )
+class _Snapshot:
+    """What a copy holds of a map at one moment, to be summed up."""
+
+    __slots__ = ("_keys", "_values", "told")
+
+    def __init__(self, held: MapPartition) -> None:
+        digest = held.digest() if isinstance(held, ServicePartition) else 0
+        self.told = own.MapDigest(
+            held.name, held.counter, len(held.entries), digest, list(held.targets), held.proven_lineage()
+        )
+        """What is told of it; the digest of a map is still to come."""
+        self._keys = list(held.entries)
+        self._values = list(held.entries.values())
+
+    def sum_up(self) -> Generator[None, None, own.MapDigest]:
+        """Slice by slice."""
+        digest = self.told.digest
+        for begin, end in slices([len(value) for value in self._values]):
+            if begin:
+                yield
+            digest = whole((digest, batch_digest(self._keys[begin:end], self._values[begin:end])))
+        return msgspec.structs.replace(self.told, digest=digest)

@@ -43,6 +43,7 @@ from holdfast.wire.answers import (
 )
 from holdfast.wire.columns import ColumnBatch
 from holdfast.wire.questions import (
+    ROWS_MAX,
     AskChanges,
     AskDigests,
     AskHeads,
@@ -74,6 +75,7 @@ __all__ = [
     "PAGE_BYTES_MAX",
     "PAGE_ROWS_MAX",
     "PREAMBLE",
+    "ROWS_MAX",
     "VERSION",
     "Answer",
     "AskChanges",
@@ -238,6 +240,11 @@ class Frames:
         """The largest frame, in bytes; may be raised at any time."""
         self._held = bytearray()
         self._need = LENGTH_BYTES
+
+    @property
+    def held(self) -> int:
+        """Bytes that were not taken yet."""
+        return len(self._held)
 
     def feed(self, data: bytes) -> None:
         """Take what has arrived."""

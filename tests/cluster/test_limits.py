@@ -1,0 +1,165 @@
+"""Members under clients that read nothing, or ask for very much: real processes, plain sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+from hazelcast.protocol.codec import (
+    map_get_all_codec,
+    map_get_codec,
+    map_key_set_codec,
+    map_put_all_codec,
+    map_put_codec,
+    map_set_codec,
+    map_values_codec,
+)
+from tests.cluster.rude import Rude, data, partition, peak_bytes, stored
+
+from holdfast.client.blocking import Client
+from holdfast.demo.cluster import LocalCluster, ManagedMember
+
+THREAD = 1
+VALUE = stored(bytes(4_000_000))
+KEY = stored(b"large")
+LARGE_BYTES = 64 << 20
+"""What one greedy connection may cost at most: some unread answers, and room to work in."""
+
+
+@pytest.fixture(scope="module")
+def alone() -> Iterator[ManagedMember]:
+    """One member that is a cluster."""
+    with LocalCluster(1) as cluster:
+        yield cluster.members[0]
+
+
+def test_a_client_that_reads_nothing_is_answered_a_bounded_amount(alone: ManagedMember) -> None:
+    with Rude(alone) as rude, Client(alone.client_address) as client:
+        rude.send(map_set_codec.encode_request("m", data(KEY), data(VALUE), THREAD, -1), partition(KEY))
+        rude.read()
+        before = peak_bytes(alone)
+        gets = [
+            rude.bytes_of(map_get_codec.encode_request("m", data(KEY), THREAD), partition(KEY))
+            for _ in range(1000)
+        ]
+        rude.socket.sendall(b"".join(gets))
+        for _ in range(20):
+            assert client.get("m", KEY) == VALUE, "others are served"
+        assert peak_bytes(alone) - before < LARGE_BYTES
+        for answer in rude.read(50):
+            assert len(answer) > len(VALUE), "what was not answered is, when the client reads"
+        rude.socket.sendall(gets[0])
+    with Client(alone.client_address) as client:
+        assert client.size("m") == 1
+
+
+@pytest.mark.parametrize("kind", ["put", "get_all", "values"])
+def test_so_are_other_requests_with_large_answers(alone: ManagedMember, kind: str) -> None:
+    with Rude(alone) as rude, Client(alone.client_address) as client:
+        key = data(KEY)
+        rude.send(map_set_codec.encode_request("m", key, data(VALUE), THREAD, -1), partition(KEY))
+        rude.read()
+        before = peak_bytes(alone)
+        if kind == "put":
+            requests = [map_put_codec.encode_request("m", key, data(VALUE), THREAD, -1) for _ in range(12)]
+        elif kind == "get_all":
+            requests = [map_get_all_codec.encode_request("m", [key] * 10_000) for _ in range(4)]
+        else:
+            requests = [map_values_codec.encode_request("m") for _ in range(300)]
+        at = partition(KEY) if kind != "values" else -1
+        rude.socket.settimeout(1)
+        try:
+            rude.socket.sendall(b"".join(rude.bytes_of(request, at) for request in requests))
+        except TimeoutError:
+            assert kind == "put", "only these are more than a socket takes"
+        for _ in range(20):
+            assert client.get("m", KEY) == VALUE
+        assert peak_bytes(alone) - before < LARGE_BYTES
+
+
+def test_a_key_that_is_named_often_is_answered_once(alone: ManagedMember) -> None:
+    key = stored(b"often")
+    with Rude(alone) as rude:
+        rude.send(map_set_codec.encode_request("often", data(key), data(stored(b"v")), THREAD, -1))
+        rude.send(map_get_all_codec.encode_request("often", [data(key)] * 3))
+        answer = rude.read(2)[1]
+        assert answer.count(key) == 1
+
+
+def test_an_answer_above_its_limit_is_refused_and_nothing_ends() -> None:
+    config = "[limits]\nanswer_bytes = 1000000\n[maps.m]\nbackups = 0\n"
+    with LocalCluster(2, config) as cluster:
+        cluster.wait_settled()
+        with Client(cluster.client_addresses()) as client, Rude(cluster.members[0]) as rude:
+            keys = [stored(b"%d" % number) for number in range(200)]
+            client.put_columns("m", keys, [stored(bytes(10_000))] * 200)
+            rude.send(map_values_codec.encode_request("m"))
+            rude.send(map_get_all_codec.encode_request("m", [data(key) for key in keys]))
+            for answer in rude.read(2):
+                assert b"limits.answer_bytes" in answer
+            rude.send(map_get_all_codec.encode_request("m", [data(key) for key in keys[:20]]))
+            assert len(rude.read()[0]) > 200_000
+            rude.send(map_key_set_codec.encode_request("m"))
+            (answer,) = rude.read()
+            assert all(key in answer for key in keys)
+
+
+def test_who_keeps_most_unread_ends_when_all_together_have_too_much() -> None:
+    """Many that read nothing, each within its own limit."""
+    config = "[limits]\nall_unread_bytes = 8388608\n"
+    with LocalCluster(1, config) as cluster:
+        member = cluster.members[0]
+        greedy = [Rude(member) for _ in range(24)]
+        greedy[0].send(map_set_codec.encode_request("m", data(KEY), data(VALUE), THREAD, -1))
+        greedy[0].read()
+        before = peak_bytes(member)
+        for rude in greedy:
+            get = map_get_codec.encode_request("m", data(KEY), THREAD)
+            rude.socket.sendall(b"".join(rude.bytes_of(get, partition(KEY)) for _ in range(20)))
+        with Client(member.client_address) as client:
+            for _ in range(20):
+                assert client.get("m", KEY) == VALUE
+        assert peak_bytes(member) - before < LARGE_BYTES
+        for rude in greedy:
+            rude.socket.close()
+        with Client(member.client_address) as client:
+            assert client.size("m") == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "connections", "entries"),
+    [
+        ("[cluster]\nheartbeat_ms = 200\nsuspect_after_ms = 2000\n", 2, 70_000),
+        pytest.param("", 3, 440_000, marks=pytest.mark.slow),
+    ],
+    ids=["patience of 2 s", "default settings"],
+)
+def test_long_messages_cost_no_member_its_place(config: str, connections: int, entries: int) -> None:
+    """Large messages without a pause, from several connections."""
+    with LocalCluster(2, config) as cluster:
+        cluster.wait_settled()
+        with Client(cluster.client_addresses()) as client, ExitStack() as stack:
+            view = client.status()["view"]
+            pairs = [(data(stored(b"%08d" % number)), data(stored(b"v"))) for number in range(entries)]
+            rude = [stack.enter_context(Rude(cluster.members[0])) for _ in range(connections)]
+            message = map_put_all_codec.encode_request("m", pairs, False)
+            assert len(message.buf) < 16_777_216
+            senders = ThreadPoolExecutor(2 * connections)
+            for one in rude:
+                one.socket.settimeout(240)
+                requests = [one.bytes_of(message) for _ in range(4)]
+                requests.append(one.bytes_of(map_key_set_codec.encode_request("m")))
+                senders.submit(one.socket.sendall, b"".join(requests))
+            asked = 0
+            answered = [senders.submit(one.read, 5) for one in rude]
+            while not all(one.done() for one in answered):
+                assert client.get("m", stored(b"none")) is None
+                asked += 1
+            assert asked > 20, "others are served in between"
+            for one in answered:
+                assert all(b"Exception" not in answer for answer in one.result())
+            assert client.size("m") == entries
+            assert client.status()["view"] == view, "nobody was removed"
+            assert len(cluster.alive) == 2
