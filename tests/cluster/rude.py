@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
+import msgspec
 from hazelcast.protocol.client_message import OutboundMessage
 from hazelcast.protocol.codec import client_authentication_codec
 from hazelcast.serialization.data import Data
 
+from holdfast.config import Settings
 from holdfast.core.placement.key import partition_of
 from holdfast.demo.cluster import ManagedMember
+from holdfast.runtime.peers import CHALLENGE_BYTES, MAGIC, Greeting, proof_of
 
 FRAME = struct.Struct("<iH")
 PARTITIONS = 271
@@ -35,6 +40,38 @@ def connect(member: ManagedMember) -> socket.socket:
     """A plain connection to the client door."""
     host, _, port = member.client_address.rpartition(":")
     return socket.create_connection((host, int(port)), 20)
+
+
+def connect_as_member(member: ManagedMember, greet: str = "") -> socket.socket:
+    """A connection to the door of the members; `greet`: as the one with this UUID."""
+    host, _, port = member.member_address.rpartition(":")
+    opened = socket.create_connection((host, int(port)), 20)
+    if greet:
+        challenge = b""
+        with suppress(OSError):
+            while len(challenge) < len(MAGIC) + CHALLENGE_BYTES:
+                challenge += opened.recv(100)
+            proof = proof_of(Settings().security.member_secret, challenge[len(MAGIC) :], greet)
+            body = msgspec.msgpack.encode(Greeting(greet, host, 1, proof))
+            opened.sendall(len(body).to_bytes(4, "little") + body)
+            time.sleep(0.02)
+    return opened
+
+
+def open_ones(sockets: Iterable[socket.socket]) -> int:
+    """How many of these the member has not closed, after a while in which it could."""
+    time.sleep(0.3)
+    found = 0
+    for one in sockets:
+        one.setblocking(False)
+        try:
+            while one.recv(4096):
+                pass
+        except BlockingIOError:
+            found += 1
+        except OSError:
+            pass
+    return found
 
 
 class Rude:

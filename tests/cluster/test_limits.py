@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 from hazelcast.protocol.codec import (
@@ -16,10 +17,27 @@ from hazelcast.protocol.codec import (
     map_set_codec,
     map_values_codec,
 )
-from tests.cluster.rude import Rude, data, partition, peak_bytes, stored
+from tests.cluster.rude import (
+    Rude,
+    close_all,
+    connect,
+    connect_as_member,
+    data,
+    open_ones,
+    partition,
+    peak_bytes,
+    stored,
+)
 
+from holdfast.cli.credentials import Credentials
+from holdfast.cli.status import ask
 from holdfast.client.blocking import Client
+from holdfast.client.connection import Connection
+from holdfast.client.connection import Credentials as ClientCredentials
+from holdfast.client.routing import parse_addresses
 from holdfast.demo.cluster import LocalCluster, ManagedMember
+from holdfast.errors import Denied, NotReady
+from holdfast.wire import own
 
 THREAD = 1
 VALUE = stored(bytes(4_000_000))
@@ -131,7 +149,7 @@ def test_who_keeps_most_unread_ends_when_all_together_have_too_much() -> None:
 @pytest.mark.parametrize(
     ("config", "connections", "entries"),
     [
-        ("[cluster]\nheartbeat_ms = 200\nsuspect_after_ms = 2000\n", 2, 70_000),
+        ("[cluster]\nheartbeat_ms = 200\nsuspect_after_ms = 2000\n", 2, 50_000),
         pytest.param("", 3, 440_000, marks=pytest.mark.slow),
     ],
     ids=["patience of 2 s", "default settings"],
@@ -163,3 +181,106 @@ def test_long_messages_cost_no_member_its_place(config: str, connections: int, e
             assert client.size("m") == entries
             assert client.status()["view"] == view, "nobody was removed"
             assert len(cluster.alive) == 2
+
+
+SMALL = """
+[limits]
+connections = 12
+connections_per_address = 10
+operator_connections = 2
+half_open_connections = 8
+greeting_timeout_ms = 60000
+silent_ms = 1500
+"""
+
+
+@pytest.fixture
+def small() -> Iterator[ManagedMember]:
+    """A member with room for few connections."""
+    with LocalCluster(1, SMALL) as cluster:
+        yield cluster.members[0]
+
+
+def test_silent_strangers_keep_nobody_out(small: ManagedMember) -> None:
+    strangers = [connect(small) for _ in range(100)]
+    peers = [connect_as_member(small) for _ in range(100)]
+    try:
+        for _ in range(5):
+            with Client(small.client_address) as client, Rude(small) as rude:
+                client.set("m", KEY, stored(b"v"))
+                rude.send(map_get_codec.encode_request("m", data(KEY), THREAD))
+                assert stored(b"v") in rude.read()[0]
+        assert open_ones(strangers) <= 8
+        assert open_ones(peers) <= 8
+    finally:
+        close_all(strangers + peers)
+
+
+def test_who_is_logged_in_is_counted_and_the_operator_comes_in_nevertheless(small: ManagedMember) -> None:
+    with ExitStack() as stack:
+        clients = [stack.enter_context(Rude(small)) for _ in range(10)]
+        late = connect(small)
+        stack.callback(late.close)
+        late.sendall(own.PREAMBLE + own.frame(own.Hello(1, own.VERSION)))
+        assert b"limits.connections_per_address" in late.recv(4096)
+        with (
+            pytest.raises(NotReady, match="connections_per_address"),
+            Client(small.client_address, timeout_s=0.5) as client,
+        ):
+            client.get("m", KEY)
+        for _ in range(4):
+            # Also when those before have not gone: the longest there makes room.
+            operator = stack.enter_context(Client(small.client_address, operates=True))
+            assert operator.status()["state"] == "member"
+        with pytest.raises(Denied, match="operator"):
+            operator.get("m", KEY)
+        assert ask(small.client_address, Credentials())["state"] == "member", "`holdfast status`"
+        clients[0].socket.close()
+        for _ in range(100):
+            with suppress(NotReady), Client(small.client_address, timeout_s=0.5) as client:
+                assert client.get("m", KEY) is None
+                break
+        else:
+            raise AssertionError("the place of one that has gone is free")
+
+
+def test_a_silent_client_is_closed_and_one_that_comes_back_does_not_notice(small: ManagedMember) -> None:
+    address = parse_addresses(small.client_address)[0]
+    with Client(small.client_address) as client:
+        client.set("m", KEY, stored(b"v"))
+        watching = Connection(address, ClientCredentials(), 5)
+        after = watching.ask(own.Watch(1), own.Heard).last
+        watching.post(own.Watch(2, after))
+        silent = connect(small)
+        silent.sendall(own.PREAMBLE + own.frame(own.Hello(1, own.VERSION)))
+        assert silent.recv(4096)
+        silent.settimeout(20)
+        assert silent.recv(4096) == b"", "closed"
+        silent.close()
+        (held,) = client._connections.values()
+        deadline = time.monotonic() + 20
+        while not held.ended and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert held.ended
+        client.set("m", KEY, stored(b"w"))
+        assert client.get("m", KEY) == stored(b"w")
+        assert not watching.wait(2, 0.1), "who waits for an answer is not silent"
+        assert watching.ask(own.AskStatus(3), own.StatusIs).status["state"] == "member"
+        watching.close()
+
+
+def test_connections_of_one_member_are_few() -> None:
+    with LocalCluster(2) as cluster:
+        cluster.wait_settled()
+        first, second = cluster.members
+        view = cluster.status()["view"]
+        sockets = [connect_as_member(first, greet=second.uuid) for _ in range(20)]
+        try:
+            assert open_ones(sockets) <= 4
+            with Client(cluster.client_addresses()) as client:
+                for number in range(100):
+                    client.set("m", stored(b"%d" % number), stored(b"v"))
+            cluster.wait_settled()
+            assert cluster.status()["view"] == view, "the member itself has connected again"
+        finally:
+            close_all(sockets)

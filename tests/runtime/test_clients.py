@@ -23,8 +23,8 @@ class Wire:
     def get_write_buffer_size(self) -> int:
         return 0
 
-    def get_extra_info(self, name: str) -> tuple[str, int]:
-        return "127.0.0.1", 40_000
+    def get_extra_info(self, name: str) -> tuple[str, int] | None:
+        return ("127.0.0.1", 40_000) if name == "peername" else None
 
     def is_closing(self) -> bool:
         return False
@@ -77,7 +77,7 @@ def run(story: Callable[[list[str], Door], Coroutine[Any, Any, None]]) -> list[s
 
     async def whole() -> None:
         door = Door(cast("Any", None), LimitSettings(), lambda: None, lambda: None, ours)
-        door.sessions = {b"ECH": lambda send, close, flow: Echo(happened, send, close)}
+        door.sessions = {b"ECH": lambda send, close, flow, let_in: Echo(happened, send, close)}
         await story(happened, door)
 
     asyncio.run(whole())

@@ -391,7 +391,39 @@ class LimitSettings(Section, frozen=True, kw_only=True):
     greeting_timeout_ms: Annotated[
         Milliseconds, Meta(description="Time to prove who one is, else disconnected.")
     ] = 5000
-    connections: Annotated[int, Meta(ge=1, le=65_536, description="Client connections at a time.")] = 1024
+    connections: Annotated[
+        int, Meta(ge=1, le=65_536, description="Clients that are logged in, at a time.")
+    ] = 1024
+    connections_per_address: Annotated[
+        int, Meta(ge=1, le=65_536, description="Of these, so many from one address.")
+    ] = 768
+    operator_connections: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1024,
+            description="Further places for `holdfast status`, `holdfast member` and `holdfast cluster`, for when "
+            "clients have taken all others.",
+        ),
+    ] = 8
+    half_open_connections: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=65_536,
+            description="Connections that have not proved who they are, for clients and for members each. One more, "
+            "and the oldest of the address with the most is closed.",
+        ),
+    ] = 128
+    member_connections: Annotated[
+        int,
+        Meta(
+            ge=8,
+            le=65_536,
+            description="Connections of other members. One more, and the oldest of the address with the most is "
+            "closed.",
+        ),
+    ] = 1024
     call_timeout_ms: Annotated[
         Milliseconds,
         Meta(
@@ -401,7 +433,8 @@ class LimitSettings(Section, frozen=True, kw_only=True):
     silent_ms: Annotated[
         Milliseconds,
         Meta(
-            description="A Hazelcast client that was silent for so long is closed; living ones send a ping."
+            description="A client that was silent for so long, and waits for no answer, is closed. Hazelcast's send a "
+            "ping, Holdfast's connect again when they have something to ask."
         ),
     ] = 300_000
     unread_bytes: Annotated[

@@ -5,12 +5,16 @@
   their answers. Above twice as much the connection with the most ends.
 - D-3: In one turn of the loop clients are served for some ms. What came of others waits for the next turns, in which
   each connection has its slice: what members send, and timers, have theirs in between.
+- D-4: Who has not proved who it is has a place only while there are few such connections: for one more the oldest of
+  the address with the most is closed. So strangers cannot keep out who logs in at once. Clients that are logged in are
+  counted apart, in all and for each address; the operator has places of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections import deque
 from collections.abc import Callable
 from time import monotonic_ns
@@ -20,6 +24,7 @@ from holdfast import __version__
 from holdfast.config import LimitSettings
 from holdfast.core.machine import MILLISECOND
 from holdfast.core.replication.backlog import Backlog
+from holdfast.runtime.quota import Quota
 from holdfast.server.flow import Flow
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast.session import HazelcastSession
@@ -33,10 +38,14 @@ REST_S = 5.0
 """How long a connection that is closed may take to read what was answered before."""
 LOOKS = 10
 """How often within `limits.silent_ms` a connection is looked at."""
+KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+"""A host of which nothing comes for two minutes, not even an acknowledgement, is gone."""
 TURN_NS = 25 * MILLISECOND
 """How long clients are served in one turn of the loop,"""
 SLICES_NS = 25 * MILLISECOND
 """and how long those whose work was left over from turns before."""
+FULL_TOLD_S = 10.0
+"""Between two warnings that clients are refused."""
 COUNTED_BYTES = 64 * 1024
 """Answers of more bytes are counted at once, others when they are written."""
 STUCK_S = 0.05
@@ -67,7 +76,9 @@ class Session(Protocol):
         """For how long nothing has come."""
 
 
-Make = Callable[[Callable[[bytes], None], Callable[[str], None], Flow], Session]
+LetIn = Callable[[bool], str]
+"""Why a client that has proved who it is may not come in all the same; empty: it may. Takes whether it operates."""
+Make = Callable[[Callable[[bytes], None], Callable[[str], None], Flow, LetIn], Session]
 
 
 class Door:
@@ -99,13 +110,24 @@ class Door:
         self.connections: set[Connection] = set()
         self._unwritten: list[Connection] = []
         self.sessions: dict[bytes, Make] = {
-            b"CP2": lambda send, close, flow: HazelcastSession(
-                grid, send, close, limits=limits, client_acks=client_acks, flow=flow
+            b"CP2": lambda send, close, flow, let_in: HazelcastSession(
+                grid, send, close, limits=limits, client_acks=client_acks, flow=flow, let_in=let_in
             ),
-            b"HF1": lambda send, close, flow: OwnSession(
-                grid, send, close, limits=limits, request_ids=request_ids, release=__version__, flow=flow
+            b"HF1": lambda send, close, flow, let_in: OwnSession(
+                grid,
+                send,
+                close,
+                limits=limits,
+                request_ids=request_ids,
+                release=__version__,
+                flow=flow,
+                let_in=let_in,
             ),
         }
+        self._strangers: Quota[Connection] = Quota(limits.half_open_connections)
+        self._clients: Quota[Connection] = Quota(limits.connections)
+        self._operators: Quota[Connection] = Quota(limits.operator_connections)
+        self._full_told_s = 0.0
         self.turn_ends_ns = 0
         """When clients have been served for long enough in this turn of the loop; 0: none has been."""
         self._waiting: deque[Connection] = deque()
@@ -142,6 +164,50 @@ class Door:
         connections, self._unwritten = self._unwritten, []
         for connection in connections:
             connection.write()
+
+    # -- who comes in
+
+    def came(self, connection: Connection) -> None:
+        """A stranger has connected."""
+        self.connections.add(connection)
+        oldest = self._strangers.add(connection, connection.peer)
+        if oldest is not None:
+            log.debug("client %s disconnected: limits.half_open_connections have not logged in", oldest.peer)
+            oldest.abort()
+
+    def let_in(self, connection: Connection, *, operates: bool) -> str:
+        """Give it a place; answers why there is none."""
+        limits, peer = self.limits, connection.peer
+        if connection not in self._strangers:
+            return ""
+        why = ""
+        if len(self._clients) >= limits.connections:
+            why = f"{limits.connections} clients are connected, which is the limit (limits.connections)"
+        elif self._clients.of(peer) >= limits.connections_per_address:
+            why = (
+                f"{limits.connections_per_address} clients of this address are connected, which is the limit "
+                "(limits.connections_per_address)"
+            )
+        if not why:
+            self._clients.add(connection, peer)
+        elif operates:
+            oldest = self._operators.add(connection, "")
+            if oldest is not None:
+                oldest.close("another operator has come, and all places are taken")
+            why = ""
+        elif (now_s := asyncio.get_running_loop().time()) > self._full_told_s:
+            self._full_told_s = now_s + FULL_TOLD_S
+            log.warning("client %s refused: %s", peer, why)
+        if not why:
+            self._strangers.remove(connection)
+            connection.look_later()
+        return why
+
+    def gone(self, connection: Connection) -> None:
+        """The connection has ended."""
+        self.connections.discard(connection)
+        for kind in (self._strangers, self._clients, self._operators):
+            kind.remove(connection)
 
     # -- turns
 
@@ -229,6 +295,16 @@ class Door:
             connection.abort()
 
 
+def keep_alive(transport: asyncio.Transport) -> None:
+    """Let the system find out when the other host is gone."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in KEEP_ALIVE.items():
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
 class Connection(asyncio.Protocol):
     """One client."""
 
@@ -283,11 +359,8 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         self.peer = str((transport.get_extra_info("peername") or ("an unknown address",))[0])
         limits = self._door.limits
-        if len(self._door.connections) >= limits.connections:
-            log.warning("client refused: limits.connections = %d are open", limits.connections)
-            transport.abort()
-            return
-        self._door.connections.add(self)
+        self._door.came(self)
+        keep_alive(transport)
         transport.set_write_buffer_limits(high=limits.unread_bytes)
         loop = asyncio.get_running_loop()
         self._timeout = loop.call_later(limits.greeting_timeout_ms / 1000, self._look)
@@ -302,7 +375,14 @@ class Connection(asyncio.Protocol):
         if session.silent_ns() > silent_ms * MILLISECOND:
             self.close(f"nothing came from it for {silent_ms} ms")
             return
-        self._timeout = asyncio.get_running_loop().call_later(silent_ms / LOOKS / 1000, self._look)
+        self.look_later()
+
+    def look_later(self) -> None:
+        """The client is let in: look now and again whether it is there."""
+        if self._timeout is not None:
+            self._timeout.cancel()
+        pause_s = self._door.limits.silent_ms / LOOKS / 1000
+        self._timeout = asyncio.get_running_loop().call_later(pause_s, self._look)
 
     # -- what comes
 
@@ -341,7 +421,9 @@ class Connection(asyncio.Protocol):
         if make is None or self._transport is None:
             self.close("unknown protocol: a client begins with CP2 (Hazelcast) or HF1 (Holdfast)")
             return
-        self._session = make(self.send, self.close, self._flow)
+        self._session = make(
+            self.send, self.close, self._flow, lambda operates: self._door.let_in(self, operates=operates)
+        )
         self._receive = self._session.receive
         rest = self._first[PREAMBLE_BYTES:]
         self._first = b""
@@ -465,7 +547,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._door.connections.discard(self)
+        self._door.gone(self)
         self._door.counted(-self.unread)
         self.unread = 0
         self._answers.clear()

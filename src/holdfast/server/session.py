@@ -37,6 +37,9 @@ DIGEST_ENTRIES_MAX = 10_000
 
 LIFETIME_MS_MAX = 2**53
 
+OPERATING = own.AskStatus | own.AskTable | own.Order | own.Watch
+"""What an operator asks."""
+
 
 class OwnSession:
     """One client's connection, from the bytes after the preamble on."""
@@ -51,11 +54,18 @@ class OwnSession:
         request_ids: int = 0,
         release: str = "",
         flow: Flow | None = None,
+        let_in: Callable[[bool], str] = lambda operates: "",
     ) -> None:
         """`close` ends the connection once what was sent is written, and takes the reason for the log. `request_ids`:
         how many requests a partition remembers. `release`: the version of Holdfast that clients are told. `flow`: how
-        much may be under way.
+        much may be under way. `let_in` says why there is no place for a client that has said hello.
         """
+        self._let_in = let_in
+        self._operates = False
+        """Whether the client is there only to look and to give orders."""
+        self._buffers = 0
+        self._buffers_seen = -1
+        self._heard_ns = 0
         self._flow = flow or Flow()
         self._grid = grid
         self._lane = grid.lane
@@ -76,6 +86,7 @@ class OwnSession:
         """Take one read buffer. Never raises for what is in it."""
         if self._gone:
             return
+        self._buffers += 1
         self._frames.feed(data)
         if not self._flow.halted:
             self._take()
@@ -123,8 +134,14 @@ class OwnSession:
         return self._frames.held
 
     def silent_ns(self) -> int:
-        """Always 0: a client of this protocol may be silent as long as it likes, its work is between two requests."""
-        return 0
+        """For how long nothing has come from the client, as far as is known: to be asked again and again. Who waits for
+        an answer is not silent.
+        """
+        now_ns = self._grid.now_ns()
+        if self._buffers != self._buffers_seen or self._waiting or self._watching or self._flow.working:
+            self._buffers_seen = self._buffers
+            self._heard_ns = now_ns
+        return now_ns - self._heard_ns
 
     # -- the door
 
@@ -134,6 +151,10 @@ class OwnSession:
             return
         if not self._admitted:
             self._end(own.FaultKind.DENIED, "say hello first")
+            return
+        if self._operates and not isinstance(question, OPERATING):
+            detail = "this connection is an operator's: it may look and give orders, and not work with data"
+            self._fault(question.id, own.FaultKind.DENIED, detail)
             return
         match question:
             case own.AskStatus():
@@ -180,7 +201,12 @@ class OwnSession:
             detail = f"this member belongs to cluster {grid.cluster_name!r}, not {hello.cluster!r}"
             self._end(own.FaultKind.DENIED, detail, hello.id)
             return
+        full = "" if self._admitted else self._let_in(hello.operates)
+        if full:
+            self._end(own.FaultKind.NOT_READY, full, hello.id)
+            return
         self._admitted = True
+        self._operates = hello.operates
         self._frames.limit = self._limits.frame_bytes
         self._say(
             own.HelloOk(

@@ -31,6 +31,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
     username: str | None = None
     password: str | None = None
     token: bytes | None = None
+    operates: bool = False
+    """Whether I only look and give orders: for that there are places when clients have taken all others."""
 
     def __repr__(self) -> str:
         return f"Hello(id={self.id}, cluster={self.cluster!r}, username={self.username!r})"

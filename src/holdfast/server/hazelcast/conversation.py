@@ -42,8 +42,10 @@ class Conversation:
         client_acks: bool = False,
         flow: Flow,
         answer_bytes: int,
+        let_in: Callable[[], str],
     ) -> None:
-        """`answer_bytes`: the most that one answer may have."""
+        """`answer_bytes`: the most that one answer may have. `let_in` says why there is no place for this client."""
+        self.let_in = let_in
         self.grid = grid
         self.flow = flow
         self.answer_bytes = answer_bytes

@@ -114,8 +114,11 @@ class HazelcastSession:
         limits: LimitSettings | None = None,
         client_acks: bool = False,
         flow: Flow | None = None,
+        let_in: Callable[[bool], str] = lambda operates: "",
     ) -> None:
-        """`client_acks`: clients that can may wait for backups themselves. `flow`: how much may be under way."""
+        """`client_acks`: clients that can may wait for backups themselves. `flow`: how much may be under way. `let_in`
+        says why there is no place for a client that has authenticated.
+        """
         self._grid = grid
         self._lane = grid.lane
         self._limits = limits or LimitSettings()
@@ -131,6 +134,7 @@ class HazelcastSession:
             client_acks=client_acks,
             flow=self._flow,
             answer_bytes=self._limits.answer_bytes,
+            let_in=lambda: let_in(False),
         )
         self._names: dict[bytes, str] = {}
         self._unsealed: list[bytes] = []
