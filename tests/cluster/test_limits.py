@@ -167,11 +167,11 @@ def test_long_messages_cost_no_member_its_place(config: str, connections: int, e
             senders = ThreadPoolExecutor(2 * connections)
             for one in rude:
                 one.socket.settimeout(240)
-                requests = [one.bytes_of(message) for _ in range(4)]
+                requests = [one.bytes_of(message) for _ in range(3)]
                 requests.append(one.bytes_of(map_key_set_codec.encode_request("m")))
                 senders.submit(one.socket.sendall, b"".join(requests))
             asked = 0
-            answered = [senders.submit(one.read, 5) for one in rude]
+            answered = [senders.submit(one.read, 4) for one in rude]
             while not all(one.done() for one in answered):
                 assert client.get("m", stored(b"none")) is None
                 asked += 1

@@ -47,7 +47,7 @@ SLICES_NS = 25 * MILLISECOND
 FULL_TOLD_S = 10.0
 """Between two warnings that clients are refused."""
 COUNTED_BYTES = 64 * 1024
-"""Answers of more bytes are counted at once, others when they are written."""
+"""Answers of more bytes are counted at once, others when there are as many as that."""
 STUCK_S = 0.05
 """How often it is looked whether connections that wait for room have some."""
 
@@ -129,7 +129,9 @@ class Door:
         self._operators: Quota[Connection] = Quota(limits.operator_connections)
         self._full_told_s = 0.0
         self.turn_ends_ns = 0
-        """When clients have been served for long enough in this turn of the loop; 0: none has been."""
+        """When clients have been served for long enough in this turn of the loop; 0: none has been. A turn in which
+        nothing was answered may seem to last longer: then who comes next waits for the turn after, which is all.
+        """
         self._waiting: deque[Connection] = deque()
         """Connections with something to do that nothing new has to come for."""
         self._woken = False
@@ -161,6 +163,7 @@ class Door:
         self._unwritten.append(connection)
 
     def _write(self) -> None:
+        self.turn_ends_ns = 0
         connections, self._unwritten = self._unwritten, []
         for connection in connections:
             connection.write()
@@ -211,14 +214,6 @@ class Door:
 
     # -- turns
 
-    def begin_turn(self, now_ns: int) -> None:
-        """Clients are served for some ms from now on."""
-        self.turn_ends_ns = now_ns + TURN_NS
-        asyncio.get_running_loop().call_soon(self._end_turn)
-
-    def _end_turn(self) -> None:
-        self.turn_ends_ns = 0
-
     def queue(self, connection: Connection) -> None:
         """The connection is to go on in one of the next turns."""
         self._waiting.append(connection)
@@ -229,6 +224,7 @@ class Door:
     def _go_on(self) -> None:
         """Let each connection make one slice, for some ms; who had none is the first in the next turn."""
         self._woken = False
+        self.turn_ends_ns = 0
         waiting = self._waiting
         ends_ns = monotonic_ns() + SLICES_NS
         for _ in range(len(waiting)):
@@ -390,7 +386,7 @@ class Connection(asyncio.Protocol):
         door = self._door
         now_ns = monotonic_ns()
         if not door.turn_ends_ns:
-            door.begin_turn(now_ns)
+            door.turn_ends_ns = now_ns + TURN_NS
         if self._queued or self._stuck or self._early or now_ns > door.turn_ends_ns:
             self._early.append(data)
             self._wake()
@@ -467,6 +463,8 @@ class Connection(asyncio.Protocol):
         unread = self._gathered
         if self._transport is not None:
             unread += self._transport.get_write_buffer_size()
+        if unread > COUNTED_BYTES:
+            self._door.counted(-self.unread + self.count())
         if self._door.crowded:
             return -1 if unread else 0
         return self._door.limits.unread_bytes - unread
@@ -497,7 +495,8 @@ class Connection(asyncio.Protocol):
             answers.clear()
             self._gathered = 0
             self._transport.write(whole)
-            self._door.counted(-self.unread + self.count())
+            if self.unread or len(whole) > COUNTED_BYTES:
+                self._door.counted(-self.unread + self.count())
             if self._stuck:
                 self.look()
 

@@ -15,7 +15,7 @@ SLICE_ITEMS = 2000
 """Keys, entries or frames in a slice of work: some ms."""
 SLICE_BYTES = 1 << 20
 """And so many bytes of them, at about."""
-EXPECTED_SHARE = 64
+EXPECTED_SHARE = 128
 """An answer whose size is not known yet is taken for this part of `limits.unread_bytes`,"""
 EXPECTED_LIST_SHARE = 8
 """and one that lists entries for this part."""
