@@ -457,3 +457,17 @@ def test_an_answer_with_digests_ends_when_it_was_enough_work(
 def test_the_session_needs_nothing_but_the_grid(wire: Wire) -> None:
     single = Wire.to(OneMemberGrid(COUNT))
     assert isinstance(single.hello(), own.HelloOk)
+
+
+def test_lists_of_ids_are_short_and_name_each_once(wire: Wire) -> None:
+    for partitions in ([0, 0], [1] * 100):
+        refused = wire.ask(own.Execute, Request(Op.SIZE, "m", partitions))
+        assert (refused.kind, "once" in refused.detail or "at most" in refused.detail) == (
+            own.FaultKind.MALFORMED,
+            True,
+        )
+        assert wire.ask(own.AskDigests, partitions).kind is own.FaultKind.MALFORMED
+    items = [b"k"] * 8193
+    assert wire.ask(own.Execute, Request(Op.GET_ALL, "m", [0], items=items)).kind is own.FaultKind.MALFORMED
+    wire.session.receive(own.frame(own.AskDigests(1, [0] * 3_000_000)))
+    assert wire.closed_with, "so many are not even decoded"

@@ -542,8 +542,9 @@ class Connection(asyncio.Protocol):
         self._answers.clear()
         self._early.clear()
         self._gathered = self.unread = 0
-        if self._transport is not None:
-            self._transport.abort()
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._door.gone(self)

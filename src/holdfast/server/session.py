@@ -35,6 +35,9 @@ WAITING_MAX = 1024
 DIGEST_ENTRIES_MAX = 10_000
 """An answer to `AskDigests` ends with the partition that reaches so many entries: some 10 ms of work."""
 
+ITEMS_MAX = 8192
+"""Keys and values of one `Execute`, which is carried out at once: some 20 ms of work."""
+
 LIFETIME_MS_MAX = 2**53
 
 OPERATING = own.AskStatus | own.AskTable | own.Order | own.Watch
@@ -411,6 +414,11 @@ class OwnSession:
             return malformed, wrong or f"partitions are 0 to {count - 1}"
         if len(request.id) > ID_BYTES_MAX:
             return malformed, f"the id of a request has at most {ID_BYTES_MAX} bytes"
+        if len(request.items) > ITEMS_MAX:
+            return (
+                malformed,
+                f"a request carries at most {ITEMS_MAX} keys and values; send several, or columns",
+            )
         keys: list[bytes] = []
         values = [request.value, request.expected]
         if request.op is Op.PUT_ALL:
