@@ -20,6 +20,21 @@ class Wire:
     def set_write_buffer_limits(self, high: int) -> None:
         pass
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def get_extra_info(self, name: str) -> tuple[str, int] | None:
+        return ("127.0.0.1", 40_000) if name == "peername" else None
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
     def write(self, data: bytes) -> None:
         self.story.append(f"{self.name} writes {data.decode()}")
 
@@ -31,6 +46,7 @@ class Echo:
     """A session that answers with what it is sent, in capitals; `q` ends it."""
 
     admitted = True
+    coming = 0
 
     def __init__(self, story: list[str], send: Callable[[bytes], None], close: Callable[[str], None]) -> None:
         self.story = story
@@ -61,7 +77,7 @@ def run(story: Callable[[list[str], Door], Coroutine[Any, Any, None]]) -> list[s
 
     async def whole() -> None:
         door = Door(cast("Any", None), LimitSettings(), lambda: None, lambda: None, ours)
-        door.sessions = {b"ECH": lambda send, close: Echo(happened, send, close)}
+        door.sessions = {b"ECH": lambda send, close, flow, let_in: Echo(happened, send, close)}
         await story(happened, door)
 
     asyncio.run(whole())

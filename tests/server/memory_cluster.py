@@ -222,6 +222,8 @@ class Wire:
         """Ask one question; its answer, which must be the only one."""
         self.number += 1
         self.session.receive(own.frame(kind(self.number, *fields, **more)))
+        while self.session._flow.halted:
+            self.session.go_on()
         (answer,) = self.answers()
         assert answer.id == self.number, answer
         return answer
@@ -368,6 +370,8 @@ class MemoryCluster:
             assert await reader.readexactly(3) == own.PREAMBLE
             while data := await reader.read(1 << 18):
                 session.receive(data)
+                while session._flow.halted:
+                    session.go_on()
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass

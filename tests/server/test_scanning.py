@@ -276,7 +276,8 @@ def test_a_member_tells_what_it_keeps_of_a_cut(wire: Wire, member: MemoryMember)
     fill(member, partition)
     take(wire, partition)
     assert wire.ask(own.HoldCut, CUT, 1000).kept == []
-    assert wire.ask(own.HoldCut, CUT, 1000, [partition, partition, other]).kept == [(partition, "m", 7, 1)]
+    assert wire.ask(own.HoldCut, CUT, 1000, [partition, other]).kept == [(partition, "m", 7, 1)]
+    assert wire.ask(own.HoldCut, CUT, 1000, [other, other]).kind is own.FaultKind.MALFORMED
     assert wire.ask(own.HoldCut, CUT, 1000, [COUNT]).kind is own.FaultKind.MALFORMED
     assert wire.ask(own.HoldCut, CUT, 1000, [0] * 257).kind is own.FaultKind.MALFORMED
 

@@ -623,3 +623,17 @@ def test_an_answer_that_cannot_be_made_is_answered_so(member: MemoryMember, wire
     assert answer.kind is own.FaultKind.UNKNOWN
     assert not wire.closed_with
     assert [kind for kind, _ in member.faults] == ["Execute"]
+
+
+def test_lists_of_ids_are_short_and_name_each_once(wire: Wire) -> None:
+    for partitions in ([0, 0], [1] * 100):
+        refused = wire.ask(own.Execute, Request(Op.SIZE, "m", partitions))
+        assert (refused.kind, "once" in refused.detail or "at most" in refused.detail) == (
+            own.FaultKind.MALFORMED,
+            True,
+        )
+        assert wire.ask(own.AskDigests, partitions).kind is own.FaultKind.MALFORMED
+    items = [b"k"] * 8193
+    assert wire.ask(own.Execute, Request(Op.GET_ALL, "m", [0], items=items)).kind is own.FaultKind.MALFORMED
+    wire.session.receive(own.frame(own.AskDigests(1, [0] * 3_000_000)))
+    assert wire.closed_with, "so many are not even decoded"

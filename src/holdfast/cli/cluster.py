@@ -49,6 +49,7 @@ def _client(address: str, credentials: Credentials) -> Client:
         password=credentials.password,
         token=credentials.token,
         timeout_s=ANSWER_S,
+        operates=True,
     )
 
 

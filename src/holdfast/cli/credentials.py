@@ -24,7 +24,7 @@ class Credentials:
     def for_client(self) -> connection.Credentials:
         """The same for `holdfast.client`."""
         token = self.token.encode() if self.token else None
-        return connection.Credentials(None, self.username, self.password, token)
+        return connection.Credentials(None, self.username, self.password, token, operates=True)
 
     def options(self) -> dict[str, Any]:
         """Those that are there, by the names of the Spark options."""

@@ -103,6 +103,7 @@ def ask(address: str, credentials: Credentials) -> Status:
         password=credentials.password,
         token=credentials.token,
         timeout_s=ANSWER_S,
+        operates=True,
     ) as client:
         return client.status()
 

@@ -120,16 +120,18 @@ class Client:
         timeout_s: float = 30.0,
         retry_unknown: bool = True,
         release: str | None = None,
+        operates: bool = False,
     ) -> None:
         """Nothing is sent yet. `timeout_s`: how long a call goes on trying. `retry_unknown`: whether a write of which
         nobody knows whether it was applied is sent again, with the same id: it is applied once, as long as its
         partition remembers the id (`replication.request_ids`). `release`: the version of Holdfast that members must
-        have (`Unsupported` says which one has another); any if left out. Raises ConfigError.
+        have (`Unsupported` says which one has another); any if left out. `operates`: the client only asks for the
+        status and the table; for that members have places when other clients have taken all. Raises ConfigError.
         """
         self._seeds = parse_addresses(address)
         if isinstance(token, str):
             token = token.encode()
-        self._credentials = Credentials(cluster, username, password, token)
+        self._credentials = Credentials(cluster, username, password, token, operates)
         self._timeout_s = timeout_s
         self._retry_unknown = retry_unknown
         self._release = release
@@ -469,7 +471,7 @@ class Client:
 
     def _connect(self, address: Address) -> Connection:
         connection = self._connections.get(address)
-        if connection is None or connection.closed:
+        if connection is None or connection.ended:
             connection = Connection(address, self._credentials, self._timeout_s)
             self._check_cluster(connection)
             self._connections[address] = connection

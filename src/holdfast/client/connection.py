@@ -17,6 +17,8 @@ from holdfast.wire import doors, own
 CONNECT_S_MAX = 5.0
 ANSWER_S_MIN = 5.0
 """A member is given at least so long for an answer, if the caller has so much time."""
+IDLE_S = 1.0
+"""A connection that was not used for so long is looked at before it is used again."""
 HELLO_ANSWER_BYTES_MAX = 65_536
 ANSWER_BYTES_MAX = 2**31 - 1
 
@@ -35,6 +37,8 @@ class Credentials:
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     token: bytes | None = field(default=None, repr=False)
+    operates: bool = False
+    """Whether the client only looks and gives orders (`wire.own.Hello`)."""
 
 
 class Connection:
@@ -44,6 +48,7 @@ class Connection:
         """Connect and say hello. Raises Broken, Denied, Unsupported or ProtocolError."""
         self.address = address
         self.closed = False
+        self._used_s = 0.0
         self._number = 0
         self._answers: dict[int, own.Answer] = {}
         self._limit = HELLO_ANSWER_BYTES_MAX
@@ -66,6 +71,7 @@ class Connection:
                     credentials.username,
                     credentials.password,
                     credentials.token,
+                    credentials.operates,
                 ),
                 own.HelloOk,
             )
@@ -73,6 +79,18 @@ class Connection:
             self.close()
             raise
         self._limit = ANSWER_BYTES_MAX
+
+    @property
+    def ended(self) -> bool:
+        """Whether the member has closed the connection, as it does when nothing was asked for long."""
+        if self.closed or time.monotonic() - self._used_s < IDLE_S:
+            return self.closed
+        try:
+            if select.select([self._socket], [], [], 0)[0] and not self._socket.recv(1, socket.MSG_PEEK):
+                self.close()
+        except OSError:
+            self.close()
+        return self.closed
 
     def check_release(self, release: str | None) -> None:
         """Raises Unsupported when the member has another version of Holdfast than this one; None: any will do."""
@@ -139,6 +157,7 @@ class Connection:
             self._socket.close()
 
     def _write(self, data: bytes) -> None:
+        self._used_s = time.monotonic()
         try:
             self._socket.sendall(data)
         except OSError as failed:

@@ -410,7 +410,39 @@ class LimitSettings(Section, frozen=True, kw_only=True):
     greeting_timeout_ms: Annotated[
         Milliseconds, Meta(description="Time to prove who one is, else disconnected.")
     ] = 5000
-    connections: Annotated[int, Meta(ge=1, le=65_536, description="Client connections at a time.")] = 1024
+    connections: Annotated[
+        int, Meta(ge=1, le=65_536, description="Clients that are logged in, at a time.")
+    ] = 1024
+    connections_per_address: Annotated[
+        int, Meta(ge=1, le=65_536, description="Of these, so many from one address.")
+    ] = 768
+    operator_connections: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1024,
+            description="Further places for `holdfast status`, `holdfast member` and `holdfast cluster`, for when "
+            "clients have taken all others.",
+        ),
+    ] = 8
+    half_open_connections: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=65_536,
+            description="Connections that have not proved who they are, for clients and for members each. One more, "
+            "and the oldest of the address with the most is closed.",
+        ),
+    ] = 128
+    member_connections: Annotated[
+        int,
+        Meta(
+            ge=8,
+            le=65_536,
+            description="Connections of other members. One more, and the oldest of the address with the most is "
+            "closed.",
+        ),
+    ] = 1024
     call_timeout_ms: Annotated[
         Milliseconds,
         Meta(
@@ -420,7 +452,8 @@ class LimitSettings(Section, frozen=True, kw_only=True):
     silent_ms: Annotated[
         Milliseconds,
         Meta(
-            description="A Hazelcast client that was silent for so long is closed; living ones send a ping."
+            description="A client that was silent for so long, and waits for no answer, is closed. Hazelcast's send a "
+            "ping, Holdfast's connect again when they have something to ask."
         ),
     ] = 300_000
     unread_bytes: Annotated[
@@ -428,9 +461,28 @@ class LimitSettings(Section, frozen=True, kw_only=True):
         Meta(
             ge=65_536,
             le=2**31,
-            description="Answers that a client has not read yet; above this its requests are not read either.",
+            description="Answers that a client has not read yet, or that wait for others; above this its requests are "
+            "not carried out.",
         ),
     ] = 4_194_304
+    all_unread_bytes: Annotated[
+        int,
+        Meta(
+            ge=65_536,
+            le=2**40,
+            description="The same of all clients together, and what has come in of messages that are not whole. Above "
+            "it only clients that have read all their answers are served; above twice as much the one with the most "
+            "is disconnected.",
+        ),
+    ] = 268_435_456
+    answer_bytes: Annotated[
+        int,
+        Meta(
+            ge=65_536,
+            le=201_326_592,
+            description="Keys and values in one answer, for requests that are answered with many; more is refused.",
+        ),
+    ] = 134_217_728
     backlog_bytes: Annotated[
         int,
         Meta(

@@ -356,7 +356,7 @@ class Member:
                 self.out.note("message out of place", level="warning", message=type(message).__name__)
 
     def _timer(self, name: str) -> None:
-        if name in ("route", "clear"):
+        if name in ("route", "gather", "clear"):
             self.router.on_timer(name)
         elif name == "backups":
             self.lane.on_timer()
@@ -447,8 +447,7 @@ class Member:
 
     def _hears(self, member: MemberId) -> bool:
         """Whether this member is in the cluster, and has heard of that one not long ago."""
-        detector = self.membership.detector
-        return self.membership.state == "member" and member not in detector.suspects(self.out.now_ns)
+        return self.membership.state == "member" and self.membership.detector.hears(member, self.out.now_ns)
 
     def _backlog_changed(self) -> None:
         self._show()

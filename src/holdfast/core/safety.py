@@ -83,7 +83,8 @@ class Safety:
     def why_silent(self) -> str:
         """Whom this member does not hear, and what that means for what is to be decided; empty when it hears all."""
         membership = self._membership
-        suspects = membership.detector.suspects(self._out.now_ns)
+        hears, now_ns = membership.detector.hears, self._out.now_ns
+        suspects = [info.uuid for info in membership.members() if not hears(info.uuid, now_ns)]
         if not suspects:
             return ""
         here = {info.uuid for info in membership.members()} - set(suspects)

@@ -1,17 +1,32 @@
-"""The client door: one TCP port for two protocols, told apart by the first three bytes."""
+"""The client door: one TCP port for two protocols, told apart by the first three bytes.
+
+- D-1: A connection with more than `limits.unread_bytes` of unread answers is served again when they have left.
+- D-2: While all connections together have more than `limits.all_unread_bytes`, only those are served that have read all
+  their answers. Above twice as much the connection with the most ends.
+- D-3: In one turn of the loop clients are served for some ms. What came of others waits for the next turns, in which
+  each connection has its slice: what members send, and timers, have theirs in between.
+- D-4: Who has not proved who it is has a place only while there are few such connections: for one more the oldest of
+  the address with the most is closed. So strangers cannot keep out who logs in at once. Clients that are logged in are
+  counted apart, in all and for each address; the operator has places of its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+from collections import deque
 from collections.abc import Callable
+from time import monotonic_ns
 from typing import Protocol, cast
 
 from holdfast import __version__
 from holdfast.config import LimitSettings
 from holdfast.core.machine import MILLISECOND
 from holdfast.core.replication.backlog import Backlog
+from holdfast.runtime.quota import Quota
 from holdfast.runtime.strangers import Strangers, quoted
+from holdfast.server.flow import Flow
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast.session import HazelcastSession
 from holdfast.server.session import OwnSession
@@ -21,8 +36,21 @@ log = logging.getLogger("holdfast")
 
 PREAMBLE_BYTES = 3
 LAST_WORDS_S, LAST_WORDS_LOOK_S = 0.5, 0.01
+REST_S = 5.0
+"""How long a connection that is closed may take to read what was answered before."""
 LOOKS = 10
 """How often within `limits.silent_ms` a connection is looked at."""
+KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+"""A host of which nothing comes for two minutes, not even an acknowledgement, is gone."""
+TURN_NS = 25 * MILLISECOND
+"""How long clients are served in one turn of the loop,"""
+SLICES_NS = 25 * MILLISECOND
+"""and how long those whose work was left over from turns before."""
+"""Between two warnings that clients are refused."""
+COUNTED_BYTES = 64 * 1024
+"""Answers of more bytes are counted at once, others when there are as many as that."""
+STUCK_S = 0.05
+"""How often it is looked whether connections that wait for room have some."""
 
 
 class Session(Protocol):
@@ -31,8 +59,15 @@ class Session(Protocol):
     def receive(self, data: bytes) -> None:
         """A read buffer has come."""
 
+    def go_on(self) -> None:
+        """Do some more of what was left when the session stopped, as its flow says."""
+
     def closed(self) -> None:
         """The connection is gone."""
+
+    @property
+    def coming(self) -> int:
+        """Bytes that have come in and cannot be worked on yet."""
 
     @property
     def admitted(self) -> bool:
@@ -41,12 +76,10 @@ class Session(Protocol):
     def silent_ns(self) -> int:
         """For how long nothing has come."""
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of a message that has not come whole."""
 
-
-Make = Callable[[Callable[[bytes], None], Callable[[str], None]], Session]
+LetIn = Callable[[bool], str]
+"""Why a client that has proved who it is may not come in all the same; empty: it may. Takes whether it operates."""
+Make = Callable[[Callable[[bytes], None], Callable[[str], None], Flow, LetIn], Session]
 
 
 class Door:
@@ -83,13 +116,34 @@ class Door:
         self.connections: set[Connection] = set()
         self._unwritten: list[Connection] = []
         self.sessions: dict[bytes, Make] = {
-            doors.HAZELCAST_CLIENT: lambda send, close: HazelcastSession(
-                grid, send, close, limits=limits, client_acks=client_acks
+            doors.HAZELCAST_CLIENT: lambda send, close, flow, let_in: HazelcastSession(
+                grid, send, close, limits=limits, client_acks=client_acks, flow=flow, let_in=let_in
             ),
-            doors.OWN_CLIENT: lambda send, close: OwnSession(
-                grid, send, close, limits=limits, request_ids=request_ids, release=__version__
+            doors.OWN_CLIENT: lambda send, close, flow, let_in: OwnSession(
+                grid,
+                send,
+                close,
+                limits=limits,
+                request_ids=request_ids,
+                release=__version__,
+                flow=flow,
+                let_in=let_in,
             ),
         }
+        self._half_open: Quota[Connection] = Quota(limits.half_open_connections)
+        self._clients: Quota[Connection] = Quota(limits.connections)
+        self._operators: Quota[Connection] = Quota(limits.operator_connections)
+        self.turn_ends_ns = 0
+        """When clients have been served for long enough in this turn of the loop; 0: none has been. A turn in which
+        nothing was answered may seem to last longer: then who comes next waits for the turn after, which is all.
+        """
+        self._waiting: deque[Connection] = deque()
+        """Connections with something to do that nothing new has to come for."""
+        self._woken = False
+        self._stuck: list[Connection] = []
+        """Connections that wait for room for their answers."""
+        self._unread = 0
+        """Bytes of answers that clients have not read, and of messages that are not whole, when last counted."""
 
     def hold(self, connection: Connection) -> None:
         """Read nothing more from this client for now."""
@@ -108,11 +162,11 @@ class Door:
 
         The largest go first, with their connections; what they asked for was not done.
         """
-        held = sorted(self.connections, key=lambda each: each.held_bytes)
-        size = sum(each.held_bytes for each in held)
+        held = sorted(self.connections, key=lambda each: each.coming)
+        size = sum(each.coming for each in held)
         closed = 0
         while size > allowed:
-            size -= held[-1].held_bytes
+            size -= held[-1].coming
             closed += 1
             held.pop().close("memory is full, and a message of it had not come whole")
         if closed:
@@ -129,9 +183,127 @@ class Door:
         self._unwritten.append(connection)
 
     def _write(self) -> None:
+        self.turn_ends_ns = 0
         connections, self._unwritten = self._unwritten, []
         for connection in connections:
             connection.write()
+
+    # -- who comes in
+
+    def knock(self, connection: Connection) -> None:
+        """A stranger has connected."""
+        self.connections.add(connection)
+        oldest = self._half_open.add(connection, connection.peer)
+        if oldest is not None:
+            self.strangers.tell(
+                "strangers disconnected, because too many had not logged in",
+                "client %s disconnected: limits.half_open_connections have not logged in",
+                oldest.peer,
+            )
+            oldest.abort()
+
+    def let_in(self, connection: Connection, *, operates: bool) -> str:
+        """Give it a place; answers why there is none."""
+        limits, peer = self.limits, connection.peer
+        if connection not in self._half_open:
+            return ""
+        why = ""
+        if len(self._clients) >= limits.connections:
+            why = f"{limits.connections} clients are connected, which is the limit (limits.connections)"
+        elif self._clients.of(peer) >= limits.connections_per_address:
+            why = (
+                f"{limits.connections_per_address} clients of this address are connected, which is the limit "
+                "(limits.connections_per_address)"
+            )
+        if not why:
+            self._clients.add(connection, peer)
+        elif operates:
+            oldest = self._operators.add(connection, "")
+            if oldest is not None:
+                oldest.close("another operator has come, and all places are taken")
+            why = ""
+        else:
+            self.strangers.tell(
+                "clients refused, because too many are connected", "client %s refused: %s", peer, why
+            )
+        if not why:
+            self._half_open.remove(connection)
+            connection.look_later()
+        return why
+
+    def gone(self, connection: Connection) -> None:
+        """The connection has ended."""
+        self.connections.discard(connection)
+        for kind in (self._half_open, self._clients, self._operators):
+            kind.remove(connection)
+
+    # -- turns
+
+    def queue(self, connection: Connection) -> None:
+        """The connection is to go on in one of the next turns."""
+        self._waiting.append(connection)
+        if not self._woken:
+            self._woken = True
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Let each connection make one slice, for some ms; who had none is the first in the next turn."""
+        self._woken = False
+        self.turn_ends_ns = 0
+        waiting = self._waiting
+        ends_ns = monotonic_ns() + SLICES_NS
+        for _ in range(len(waiting)):
+            waiting.popleft().go_on()
+            if monotonic_ns() >= ends_ns:
+                break
+        if waiting and not self._woken:
+            self._woken = True
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    # -- room for answers
+
+    @property
+    def crowded(self) -> bool:
+        """Whether clients have left too many answers unread, all together."""
+        most = self.limits.all_unread_bytes
+        if self._unread > most:
+            self._unread = 0
+            for connection in self.connections:
+                self._unread += connection.count()
+        return self._unread > most
+
+    def counted(self, more: int) -> None:
+        """A connection has so many unread bytes more than it had when it was counted before."""
+        self._unread += more
+        if self._unread > 2 * self.limits.all_unread_bytes and self.crowded:
+            self._drop_greediest()
+
+    def _drop_greediest(self) -> None:
+        while self._unread > 2 * self.limits.all_unread_bytes:
+            greediest = max(self.connections, key=lambda connection: connection.unread, default=None)
+            if greediest is None or not greediest.unread:
+                return
+            self.strangers.tell(
+                "clients disconnected, because of what they left unread",
+                "client %s disconnected: it has %s bytes of answers and requests under way, and all clients together "
+                "have more than twice limits.all_unread_bytes = %s",
+                greediest.peer,
+                greediest.unread,
+                self.limits.all_unread_bytes,
+            )
+            self._unread -= greediest.unread
+            greediest.abort()
+
+    def stuck(self, connection: Connection) -> None:
+        """The connection is to go on when it has room for answers."""
+        if not self._stuck:
+            asyncio.get_running_loop().call_later(STUCK_S, self._look_at_stuck)
+        self._stuck.append(connection)
+
+    def _look_at_stuck(self) -> None:
+        stuck, self._stuck = self._stuck, []
+        for connection in stuck:
+            connection.look()
 
     async def close_all(self) -> None:
         """End every connection, and give what was answered a moment to leave."""
@@ -145,6 +317,16 @@ class Door:
             connection.abort()
 
 
+def keep_alive(transport: asyncio.Transport) -> None:
+    """Let the system find out when the other host is gone."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in KEEP_ALIVE.items():
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
 class Connection(asyncio.Protocol):
     """One client."""
 
@@ -153,24 +335,36 @@ class Connection(asyncio.Protocol):
         "_backlog",
         "_came",
         "_door",
+        "_early",
         "_enter",
         "_first",
+        "_flow",
+        "_gathered",
         "_held",
         "_leave",
+        "_queued",
         "_receive",
         "_session",
+        "_stuck",
         "_timeout",
         "_transport",
         "_unread",
         "_why",
+        "peer",
+        "unread",
     )
 
     def __init__(self, door: Door) -> None:
         self._door = door
         self._answers: list[bytes] = []
+        self._gathered = 0
+        """Bytes of these answers."""
         self._first = b""
         self._session: Session | None = None
-        self._held = self._unread = False
+        self._flow = Flow(self._room, self._wake, door.limits.unread_bytes)
+        self._early: deque[bytes] = deque()
+        """What has come and was not given to the session."""
+        self._held = self._unread = self._queued = self._stuck = False
         self._backlog = door.backlog
         self._enter = door.enter
         self._leave = door.leave
@@ -179,20 +373,18 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timeout: asyncio.TimerHandle | None = None
         self._why = ""
+        self.peer = ""
+        """The client's address, for the log."""
+        self.unread = 0
+        """Bytes of unread answers and unfinished requests, when last counted."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)
         self._transport = transport
+        self.peer = str((transport.get_extra_info("peername") or ("an unknown address",))[0])
         limits = self._door.limits
-        if len(self._door.connections) >= limits.connections:
-            self._door.strangers.tell(
-                "clients refused, because too many are connected",
-                "client refused: limits.connections = %s are open",
-                limits.connections,
-            )
-            transport.abort()
-            return
-        self._door.connections.add(self)
+        self._door.knock(self)
+        keep_alive(transport)
         transport.set_write_buffer_limits(high=limits.unread_bytes)
         loop = asyncio.get_running_loop()
         self._timeout = loop.call_later(limits.greeting_timeout_ms / 1000, self._look)
@@ -207,16 +399,41 @@ class Connection(asyncio.Protocol):
         if session.silent_ns() > silent_ms * MILLISECOND:
             self.close(f"nothing came from it for {silent_ms} ms")
             return
-        self._timeout = asyncio.get_running_loop().call_later(silent_ms / LOOKS / 1000, self._look)
+        self.look_later()
+
+    def look_later(self) -> None:
+        """The client is let in: look now and again whether it is there."""
+        if self._timeout is not None:
+            self._timeout.cancel()
+        pause_s = self._door.limits.silent_ms / LOOKS / 1000
+        self._timeout = asyncio.get_running_loop().call_later(pause_s, self._look)
+
+    # -- what comes
 
     def data_received(self, data: bytes) -> None:
+        door = self._door
+        now_ns = monotonic_ns()
+        if not door.turn_ends_ns:
+            door.turn_ends_ns = now_ns + TURN_NS
+        if self._queued or self._stuck or self._early or now_ns > door.turn_ends_ns:
+            self._early.append(data)
+            self._wake()
+        else:
+            self._serve(self._receive, data)
+
+    def _serve(self, deed: Callable[..., None], *data: bytes) -> None:
+        """Let the session work."""
         try:
             self._enter()
-            self._receive(data)
+            deed(*data)
             self._leave()
             self._came(len(data))
         except Exception as error:  # noqa: BLE001  (the member stops, whatever it is)
             self._door.failed(error)
+        if self._flow.halted or self._early:
+            self._wake()
+        if self._gathered > COUNTED_BYTES or (self._session is not None and self._session.coming):
+            self._door.counted(-self.unread + self.count())
         backlog = self._backlog
         if backlog.crowded and not backlog.refusing and not self._held:
             self._door.hold(self)
@@ -229,7 +446,9 @@ class Connection(asyncio.Protocol):
         if make is None or self._transport is None:
             self._turn_away()
             return
-        self._session = make(self.send, self.close)
+        self._session = make(
+            self.send, self.close, self._flow, lambda operates: self._door.let_in(self, operates=operates)
+        )
         self._receive = self._session.receive
         rest = self._first[PREAMBLE_BYTES:]
         self._first = b""
@@ -247,11 +466,66 @@ class Connection(asyncio.Protocol):
             )
         self.close("unknown protocol: a client begins with CP2 (Hazelcast) or HF1 (Holdfast)")
 
+    # -- going on later
+
+    def _wake(self) -> None:
+        """There is something to do without anything more coming: in one of the next turns."""
+        if not self._queued and not self._stuck:
+            self._queued = True
+            self._door.queue(self)
+            self._read_or_not()
+
+    def go_on(self) -> None:
+        """Do a slice of what is left, if there is room for answers and what is kept for backups allows it."""
+        self._queued = False
+        session, flow = self._session, self._flow
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._held or (session is not None and not flow.working and flow.must_halt):
+            self._stuck = True
+            self._door.stuck(self)
+            self._read_or_not()
+        elif session is not None and flow.halted:
+            self._serve(session.go_on)
+        elif self._early:
+            self._serve(self._receive, self._early.popleft())
+        if not self._queued:
+            self._read_or_not()
+
+    def look(self) -> None:
+        """Is there room again?"""
+        if self._stuck:
+            self._stuck = False
+            self._wake()
+
+    def _room(self) -> int:
+        """How many bytes of answers there is room for."""
+        unread = self._gathered
+        if self._transport is not None:
+            unread += self._transport.get_write_buffer_size()
+        if unread > COUNTED_BYTES:
+            self._door.counted(-self.unread + self.count())
+        if self._door.crowded:
+            return -1 if unread else 0
+        return self._door.limits.unread_bytes - unread
+
+    def count(self) -> int:
+        """Count what this connection keeps here; answers `unread`."""
+        self.unread = self._gathered + self._flow.held
+        if self._transport is not None:
+            self.unread += self._transport.get_write_buffer_size()
+        if self._session is not None:
+            self.unread += self._session.coming
+        return self.unread
+
+    # -- what leaves
+
     def send(self, answer: bytes) -> None:
         """Write this soon."""
         if not self._answers:
             self._door.write_soon(self)
         self._answers.append(answer)
+        self._gathered += len(answer)
 
     def write(self) -> None:
         """Write what has gathered."""
@@ -259,7 +533,12 @@ class Connection(asyncio.Protocol):
         if answers and self._transport is not None:
             whole = answers[0] if len(answers) == 1 else b"".join(answers)
             answers.clear()
+            self._gathered = 0
             self._transport.write(whole)
+            if self.unread or len(whole) > COUNTED_BYTES:
+                self._door.counted(-self.unread + self.count())
+            if self._stuck:
+                self.look()
 
     def pause_writing(self) -> None:
         """The client does not read its answers: take no more of its requests."""
@@ -268,26 +547,28 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._unread = False
+        self.look()
         self._read_or_not()
 
     def hold(self, held: bool) -> None:
         """Take no more of its requests, or take them again."""
         self._held = held
+        self.look()
         self._read_or_not()
 
     def _read_or_not(self) -> None:
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if self._held or self._unread:
+        if self._held or self._unread or self._queued or self._stuck or self._early:
             transport.pause_reading()
         else:
             transport.resume_reading()
 
     @property
-    def held_bytes(self) -> int:
+    def coming(self) -> int:
         """Bytes of a message of its client that has not come whole."""
-        return self._session.held_bytes if self._session is not None and not self._why else 0
+        return self._session.coming if self._session is not None and not self._why else 0
 
     def close(self, why: str) -> None:
         """End this connection, after what was sent is written."""
@@ -298,15 +579,25 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self.write()
             self._transport.close()
+            if self._timeout is not None:
+                self._timeout.cancel()
+            self._timeout = asyncio.get_running_loop().call_later(REST_S, self.abort)
 
     def abort(self) -> None:
-        """End this connection now."""
-        if self._transport is not None:
-            self._transport.abort()
+        """End this connection now, and keep nothing for it."""
+        self._answers.clear()
+        self._early.clear()
+        self._gathered = self.unread = 0
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._door.connections.discard(self)
+        self._door.gone(self)
+        self._door.counted(-self.unread)
+        self.unread = 0
         self._answers.clear()
+        self._early.clear()
         if self._timeout is not None:
             self._timeout.cancel()
         if self._session is not None:

@@ -22,6 +22,7 @@ from holdfast.config import Settings
 from holdfast.core.machine import Address, MemberId
 from holdfast.engine.driver import Driver
 from holdfast.errors import ProtocolError
+from holdfast.runtime.quota import Quota
 from holdfast.runtime.strangers import Strangers
 from holdfast.wire import doors
 from holdfast.wire.bounds import why_no_address, why_no_uuid
@@ -37,6 +38,9 @@ FRAME_BYTES_MAX = 256 * 1024 * 1024
 RETRY_S = (0.05, 0.1, 0.2, 0.4, 0.8)
 REFUSALS_TO_SILENCE = 3
 GREETING_TIMEOUT_S = 5.0
+SAME_MEMBER_MAX = 4
+"""Connections that one member has opened to this one. It needs one, and one more for each other address by which it
+looks for this one; what it has replaced may not have ended here yet. For one more the oldest is closed."""
 WHISPERS_KEPT = 16
 READ_BYTES = 1024 * 1024
 """Room for what has arrived on one connection; a longer frame gets a room of its own size while it comes."""
@@ -81,11 +85,14 @@ class Incoming(asyncio.BufferedProtocol):
         self._challenge = os.urandom(CHALLENGE_BYTES)
         self._transport: asyncio.Transport | None = None
         self._timeout: asyncio.TimerHandle | None = None
+        self.host = ""
+        """The address that it comes from."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)
         self._transport = transport
-        self._network.incoming.add(self)
+        self.host = str((transport.get_extra_info("peername") or ("",))[0])
+        self._network.knock(self)
         transport.write(MAGIC + self._challenge)
         loop = asyncio.get_running_loop()
         self._timeout = loop.call_later(GREETING_TIMEOUT_S, self._too_late)
@@ -100,7 +107,7 @@ class Incoming(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._network.incoming.discard(self)
+        self._network.gone(self)
         if self._timeout is not None:
             self._timeout.cancel()
 
@@ -178,6 +185,12 @@ class Incoming(asyncio.BufferedProtocol):
                 f"security.member_secret of {greeting.host}:{greeting.port} differs from this member's"
             )
         self._greeting = greeting
+        self._network.greeted(self, greeting)
+
+    @property
+    def member(self) -> str:
+        """The UUID of the member that has greeted; empty before."""
+        return self._greeting.uuid if self._greeting else ""
 
 
 class Outgoing:
@@ -354,6 +367,10 @@ class Network:
         """Why there is no connection to an address at which somebody listens, in words."""
         self.denied_by: set[Address] = set()
         """Where this member is not let in, because of its secret."""
+        self._half_open: Quota[Incoming] = Quota(settings.limits.half_open_connections)
+        self._greeted: Quota[Incoming] = Quota(settings.limits.member_connections)
+        self._of_member: dict[str, list[Incoming]] = {}
+        """The connections of each member that has greeted, oldest first."""
         self._outgoing: dict[Address, Outgoing] = {}
         self._peers: dict[MemberId, Address] = {}
         self._server: asyncio.Server | None = None
@@ -425,6 +442,39 @@ class Network:
         if outgoing is None:
             outgoing = self._outgoing[address] = Outgoing(self, address)
         return outgoing
+
+    # -- who comes in
+
+    def knock(self, incoming: Incoming) -> None:
+        """Somebody has connected."""
+        self.incoming.add(incoming)
+        self._make_way(self._half_open.add(incoming, incoming.host), "limits.half_open_connections")
+
+    def greeted(self, incoming: Incoming, greeting: Greeting) -> None:
+        """It has shown that it is a member."""
+        self._half_open.remove(incoming)
+        self._make_way(self._greeted.add(incoming, incoming.host), "limits.member_connections")
+        mine = self._of_member.setdefault(greeting.uuid, [])
+        mine.append(incoming)
+        if len(mine) > SAME_MEMBER_MAX:
+            self._make_way(mine[0], f"{SAME_MEMBER_MAX} connections of one member")
+
+    def _make_way(self, oldest: Incoming | None, limit: str) -> None:
+        if oldest is not None:
+            log.debug("connection of a member from %s closed for a newer one: %s", oldest.host, limit)
+            self.gone(oldest)
+            oldest.close()
+
+    def gone(self, incoming: Incoming) -> None:
+        """The connection has ended."""
+        self.incoming.discard(incoming)
+        self._half_open.remove(incoming)
+        self._greeted.remove(incoming)
+        mine = self._of_member.get(incoming.member, [])
+        if incoming in mine:
+            mine.remove(incoming)
+            if not mine:
+                del self._of_member[incoming.member]
 
     # -- what the connections tell
 

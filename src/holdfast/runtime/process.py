@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import resource
 import signal
 import sys
 from typing import Any
@@ -33,14 +34,36 @@ log = logging.getLogger("holdfast")
 BROKEN = 70
 """Exit status after an error inside the member (EX_SOFTWARE)."""
 LOOK_S = 0.1
+FILES = 256
+"""Files and sockets of a member besides its connections."""
 
 
 def main(settings: Settings) -> int:
     """Run one member until it has left; answers the exit status. Raises ConfigError when it cannot start."""
     prepare(files=bool(settings.persistence.directory) and not settings.member.lite)
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    room_for_sockets(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(settings))
+
+
+def room_for_sockets(settings: Settings) -> None:
+    """Let the process have as many files and sockets as its limits promise, as far as the system allows."""
+    limits = settings.limits
+    needed = FILES + limits.connections + limits.operator_connections
+    needed += 2 * limits.half_open_connections + limits.member_connections
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    granted = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
+    if granted < needed:
+        log.warning(
+            "this process may have %d files and sockets open, and its limits.* want up to %d: raise `ulimit -n`, or "
+            "lower limits.connections and limits.member_connections",
+            granted,
+            needed,
+        )
 
 
 async def _run(settings: Settings) -> int:

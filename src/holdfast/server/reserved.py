@@ -1,11 +1,12 @@
 """Maps that members keep for themselves: every one whose name begins with `__`.
 
 Clients of the Hazelcast protocol reach them only through what they are for: schemas, and the list of opened maps. Those
-of the own protocol may read them, for audits and exports read everything. They may write to three of them, and only
+of the own protocol may read them, for audits and exports read everything. They may write to four of them, and only
 entries that are what the map is for:
 
     __schemas          schemas of compact classes: Spark writes such objects, and a restore brings them back
     __schemas.spark    what the columns of a map are, as JSON; may also be removed
+    __overwrites.spark  the cut through a map that a job overwrites, as JSON; may also be removed
     __streams.spark    how far streaming queries have come, as JSON; may also be removed
 
 Files may hold entries from when nobody looked: whoever reads these maps looks again.
@@ -64,6 +65,7 @@ def _why_no_description(key: bytes, value: bytes) -> str:
 _WRITABLE: dict[str, tuple[frozenset[Op], Callable[[bytes, bytes], str]]] = {
     SCHEMAS_MAP: (frozenset({Op.SET}), why_no_schema),
     "__schemas.spark": (frozenset({Op.SET, Op.DELETE}), _why_no_description),
+    "__overwrites.spark": (frozenset({Op.SET, Op.DELETE}), _why_no_description),
     "__streams.spark": (frozenset({Op.SET, Op.DELETE}), _why_no_description),
 }
 _NOT_MAPS = frozenset({Op.CALL, Op.ASK})

@@ -7,15 +7,17 @@ member no more than the references of one scan.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import assert_never
+
+import msgspec
 
 from holdfast.config import LimitSettings
 from holdfast.core.cluster.state import ClusterState
 from holdfast.core.machine import MemberId
 from holdfast.core.migration.news import News
 from holdfast.core.placement.key import partition_of
-from holdfast.core.store.digest import RangeDigests
+from holdfast.core.store.digest import RangeDigests, batch_digest, whole
 from holdfast.core.store.operations import (
     DEFAULT_TTL,
     LIFETIME_MS_MAX,
@@ -26,9 +28,10 @@ from holdfast.core.store.operations import (
     Status,
     why_malformed,
 )
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.store.partition import MapPartition, PartitionCopy, ServicePartition
 from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
 from holdfast.server import changes, cuts
+from holdfast.server.flow import EXPECTED_SHARE, Flow, Work, slices
 from holdfast.server.grid import Grid
 from holdfast.server.reserved import why_no_request, why_no_rows
 from holdfast.server.scanning import FIELDS_MAX, Scanned
@@ -41,12 +44,18 @@ WAITING_MAX = 1024
 DIGEST_ENTRIES_MAX = 10_000
 """An answer to `AskDigests` ends with the partition that reaches so many entries: some 10 ms of work."""
 
+ITEMS_MAX = 8192
+"""Keys and values of one `Execute`, which is carried out at once: some 20 ms of work."""
+
 _FAULTS = {
     Status.PASSIVE: own.FaultKind.PASSIVE,
     Status.NO_ROOM: own.FaultKind.NO_ROOM,
     Status.NO_MEMORY: own.FaultKind.NO_MEMORY,
 }
 """Why rows are not stored, as a fault of the own protocol."""
+
+OPERATING = own.AskStatus | own.AskTable | own.Order | own.Watch
+"""What an operator asks."""
 
 
 class OwnSession:
@@ -61,10 +70,20 @@ class OwnSession:
         limits: LimitSettings | None = None,
         request_ids: int = 0,
         release: str = "",
+        flow: Flow | None = None,
+        let_in: Callable[[bool], str] = lambda operates: "",
     ) -> None:
         """`close` ends the connection once what was sent is written, and takes the reason for the log. `request_ids`:
-        how many requests a partition remembers. `release`: the version of Holdfast that clients are told.
+        how many requests a partition remembers. `release`: the version of Holdfast that clients are told. `flow`: how
+        much may be under way. `let_in` says why there is no place for a client that has said hello.
         """
+        self._let_in = let_in
+        self._operates = False
+        """Whether the client is there only to look and to give orders."""
+        self._buffers = 0
+        self._buffers_seen = -1
+        self._heard_ns = 0
+        self._flow = flow or Flow()
         self._grid = grid
         self._lane = grid.lane
         self._send = send
@@ -87,14 +106,31 @@ class OwnSession:
         """Take one read buffer. Never raises for what is in it."""
         if self._gone:
             return
+        self._buffers += 1
         self._frames.feed(data)
-        while self._go_on():
+        if not self._flow.halted:
+            self._take_all()
+
+    def go_on(self) -> None:
+        """Do what was left to do when the session stopped: one slice of work, or what has arrived and waits."""
+        if self._gone:
+            return
+        if self._flow.working:
+            self._flow.step()
+        elif self._flow.rest:
+            self._take_all()
+
+    def _take_all(self) -> None:
+        """Answer the questions that are here, until one takes longer."""
+        self._flow.rest = False
+        while self._take():
             pass
 
-    def _go_on(self) -> bool:
-        """Answer the questions that are here. Whether there may be more, behind one that was stepped over."""
+    def _take(self) -> bool:
+        """The same, up to one that is stepped over. Whether there may be more behind it."""
+        flow = self._flow
         try:
-            while (body := self._frames.take()) is not None:
+            while not self._gone and (body := self._frames.take()) is not None:
                 question = own.read_question(body)
                 try:
                     self._answer(question)
@@ -104,6 +140,9 @@ class OwnSession:
                     raise
                 except Exception as error:  # noqa: BLE001  (see `_meet`)
                     self._meet(question, error)
+                if flow.must_halt and not self._gone:
+                    flow.rest = True
+                    return False
         except TooLarge as large:
             refused, self._frames.refused = self._frames.refused, None
             if refused is None:
@@ -135,6 +174,13 @@ class OwnSession:
         self._grid.faulty(kind, error)
         self._fault(question.id, own.FaultKind.FAILED, f"{kind}: {type(error).__name__}: {error}")
 
+    def _meeting(self, question: own.Question, work: Work) -> Work:
+        """`work`, which changes nothing, with what is said of an error in any of its slices."""
+        try:
+            yield from work
+        except Exception as error:  # noqa: BLE001  (see `_meet`)
+            self._meet(question, error)
+
     def _telling(self, kind: str, tell: Callable[..., None], number: int) -> Callable[..., None]:
         """`tell`, which makes the answer to this question when the member calls back: an error in that is answered
         instead, for the member is in the middle of a step of its own.
@@ -152,6 +198,7 @@ class OwnSession:
     def closed(self) -> None:
         """The connection is gone; answers that come later are dropped."""
         self._gone = True
+        self._flow.end()
         self._scan = None
         self._watching = None
         self._end_watch()
@@ -162,14 +209,20 @@ class OwnSession:
         """Whether the client has said hello and was let in."""
         return self._admitted
 
-    def silent_ns(self) -> int:
-        """Always 0: a client of this protocol may be silent as long as it likes, its work is between two requests."""
-        return 0
-
     @property
-    def held_bytes(self) -> int:
-        """Bytes of a message that has not come whole."""
-        return self._frames.held_bytes
+    def coming(self) -> int:
+        """Bytes that have come in and were not looked at."""
+        return self._frames.held
+
+    def silent_ns(self) -> int:
+        """For how long nothing has come from the client, as far as is known: to be asked again and again. Who waits for
+        an answer is not silent.
+        """
+        now_ns = self._grid.now_ns()
+        if self._buffers != self._buffers_seen or self._waiting or self._watching or self._flow.working:
+            self._buffers_seen = self._buffers
+            self._heard_ns = now_ns
+        return now_ns - self._heard_ns
 
     # -- the door
 
@@ -180,6 +233,10 @@ class OwnSession:
             return
         if not self._admitted:
             self._end(own.FaultKind.DENIED, "say hello first")
+            return
+        if self._operates and not isinstance(question, OPERATING):
+            detail = "this connection is an operator's: it may look and give orders, and not work with data"
+            self._fault(question.id, own.FaultKind.DENIED, detail)
             return
         match question:
             case own.AskStatus():
@@ -226,7 +283,12 @@ class OwnSession:
             detail = f"this member belongs to cluster {grid.cluster_name!r}, not {hello.cluster!r}"
             self._end(own.FaultKind.DENIED, detail, hello.id)
             return
+        full = "" if self._admitted else self._let_in(hello.operates)
+        if full:
+            self._end(own.FaultKind.NOT_READY, full, hello.id)
+            return
         self._admitted = True
+        self._operates = hello.operates
         self._frames.limit = self._limits.frame_bytes
         self._frames.skips = True
         self._say(
@@ -267,6 +329,9 @@ class OwnSession:
     def _digests(self, question: own.AskDigests) -> None:
         if not self._in_range(question.id, question.partitions):
             return
+        self._flow.begin(self._meeting(question, self._summing(question)))
+
+    def _summing(self, question: own.AskDigests) -> Work:
         held: list[own.PartitionDigest] = []
         answered = entries = 0
         for partition in question.partitions:
@@ -276,8 +341,10 @@ class OwnSession:
             copy = self._grid.local_copy(partition)
             if copy is None:
                 continue
-            digests = [_digest(one) for one in copy if question.map is None or one.name == question.map]
-            entries += sum(digest.entries for digest in digests)
+            parts = [_Snapshot(one) for one in copy if question.map is None or one.name == question.map]
+            digests: list[own.MapDigest] = []
+            add = digests.append
+            entries += sum(part.told.entries for part in parts)
             row = self._grid.row(partition)
             held.append(
                 own.PartitionDigest(
@@ -291,6 +358,9 @@ class OwnSession:
                     self._grid.unfinished(partition),
                 )
             )
+            # The sums of what was held at that moment, however long adding up takes.
+            for part in parts:
+                add((yield from part.sum_up()))
         self._say(own.Digests(question.id, self._grid.table_version(), answered, held))
 
     def _ranges(self, question: own.AskRanges) -> None:
@@ -302,8 +372,18 @@ class OwnSession:
             self._say(own.Ranges(question.id, version, 0, [], []))
             return
         held = copy.maps.get(question.map) or MapPartition(question.map)
-        digests = RangeDigests.digests(held.entries)
-        self._say(own.Ranges(question.id, version, held.counter, held.proven_lineage(), digests))
+        answer = own.Ranges(question.id, version, held.counter, held.proven_lineage(), [])
+        keys, values = list(held.entries), list(held.entries.values())
+        self._flow.begin(self._meeting(question, self._ranging(answer, keys, values)))
+
+    def _ranging(self, answer: own.Ranges, keys: list[bytes], values: list[bytes]) -> Work:
+        sums = RangeDigests.digests({})
+        for begin, end in slices([len(value) for value in values]):
+            if begin:
+                yield
+            some = RangeDigests.digests(dict(zip(keys[begin:end], values[begin:end], strict=True)))
+            sums = [whole(pair) for pair in zip(sums, some, strict=True)]
+        self._say(msgspec.structs.replace(answer, digests=sums))
 
     # -- change streams
 
@@ -395,8 +475,12 @@ class OwnSession:
         if not self._may_wait(question.id):
             return
 
+        expected = self._flow.most // EXPECTED_SHARE
+        self._flow.expected += expected
+
         def done(outcome: Outcome) -> None:
             self._waiting -= 1
+            self._flow.expected -= expected
             self._say(own.Executed(question.id, outcome))
 
         self._acts = True
@@ -405,9 +489,18 @@ class OwnSession:
     def _why_refused(self, request: Request) -> tuple[own.FaultKind, str] | None:
         count = self._grid.partition_count
         malformed = own.FaultKind.MALFORMED
-        refused = _why_malformed(request.map, DEFAULT_TTL) or why_malformed(request, count)
+        refused = (
+            _why_malformed(request.map, DEFAULT_TTL)
+            or self._why_no_partitions(request.partitions)
+            or why_malformed(request, count)
+        )
         if refused:
             return malformed, refused
+        if len(request.items) > ITEMS_MAX:
+            return (
+                malformed,
+                f"a request carries at most {ITEMS_MAX} keys and values; send several, or columns",
+            )
         keys: list[bytes] = []
         values = [request.value, request.expected]
         if request.op is Op.PUT_ALL:
@@ -499,7 +592,8 @@ class OwnSession:
         if refused is not None:
             self._fault(put.id, own.FaultKind.MALFORMED, refused)
             return
-        if not self._in_range(put.id, put.partitions) or not self._may_wait(put.id, count=False):
+        # A partition may have several groups: their rows are bounded.
+        if not self._in_range(put.id, put.partitions, once=False) or not self._may_wait(put.id, count=False):
             return
         unfit = self._grid.why_refused(as_request(put), put.columns.size_bytes)
         if unfit is not None:
@@ -520,18 +614,24 @@ class OwnSession:
             self._say(answer)
 
         self._acts = True
-        rows.store(self._grid, self._telling("PutColumns", say, put.id))
+        self._flow.begin(rows.storing(self._grid, self._telling("PutColumns", say, put.id)))
 
     # -- answering
 
-    def _in_range(self, number: int, partitions: list[int]) -> bool:
-        """Whether these are partitions; no more of them than there are, whatever a frame may hold."""
+    def _in_range(self, number: int, partitions: list[int], *, once: bool = True) -> bool:
+        """Whether these are partitions, each of them `once`."""
+        wrong = self._why_no_partitions(partitions, once=once)
+        if wrong:
+            self._fault(number, own.FaultKind.MALFORMED, wrong)
+        return not wrong
+
+    def _why_no_partitions(self, partitions: list[int], *, once: bool = True) -> str:
         count = self._grid.partition_count
-        if len(partitions) <= count and all(0 <= partition < count for partition in partitions):
-            return True
-        detail = f"partitions are 0 to {count - 1}, at most {count} in a question"
-        self._fault(number, own.FaultKind.MALFORMED, detail)
-        return False
+        if len(partitions) > count or not all(0 <= partition < count for partition in partitions):
+            return f"partitions are 0 to {count - 1}, at most {count} in a question"
+        if once and len(set(partitions)) != len(partitions):
+            return "a partition is named once in a question"
+        return ""
 
     def _may_wait(self, number: int, *, count: bool = True) -> bool:
         if self._waiting >= WAITING_MAX:
@@ -567,12 +667,25 @@ def _why_malformed(name: str, lifetime_ms: int) -> str | None:
     return None
 
 
-def _digest(held: MapPartition) -> own.MapDigest:
-    return own.MapDigest(
-        held.name,
-        held.counter,
-        len(held.entries),
-        held.digest(),
-        list(held.targets),
-        held.proven_lineage(),
-    )
+class _Snapshot:
+    """What a copy holds of a map at one moment, to be summed up."""
+
+    __slots__ = ("_keys", "_values", "told")
+
+    def __init__(self, held: MapPartition) -> None:
+        digest = held.digest() if isinstance(held, ServicePartition) else 0
+        self.told = own.MapDigest(
+            held.name, held.counter, len(held.entries), digest, list(held.targets), held.proven_lineage()
+        )
+        """What is told of it; the digest of a map is still to come."""
+        self._keys = list(held.entries)
+        self._values = list(held.entries.values())
+
+    def sum_up(self) -> Generator[None, None, own.MapDigest]:
+        """Slice by slice."""
+        digest = self.told.digest
+        for begin, end in slices([len(value) for value in self._values]):
+            if begin:
+                yield
+            digest = whole((digest, batch_digest(self._keys[begin:end], self._values[begin:end])))
+        return msgspec.structs.replace(self.told, digest=digest)

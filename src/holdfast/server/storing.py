@@ -10,9 +10,14 @@ from holdfast.core.placement.key import partition_of, partitions_of
 from holdfast.core.store.operations import DEFAULT_TTL, Op, Request
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.errors import ProtocolError
-from holdfast.server.grid import Grid
+from holdfast.server.flow import SLICE_BYTES, SLICE_ITEMS, Work, slices
+from holdfast.server.grid import Grid, Lane
 from holdfast.wire import own
 
+ROW_BYTES = SLICE_BYTES // SLICE_ITEMS
+"""What a row counts for in a slice besides the bytes of its value."""
+NOTHING = [(0, 0)]
+"""The slices of a group without rows."""
 _KIND_MAX = max(own.PutKind)
 _SET, _REMOVE = int(own.PutKind.SET), int(own.PutKind.REMOVE)
 
@@ -71,35 +76,51 @@ class Stored:
             return own.FaultKind.MALFORMED, "the hash word of a key is an int32"
         return None
 
-    def store(self, grid: Grid, say: Callable[[own.PutDone], None]) -> None:
-        """Store what is served here; `Grid.why_refused` has let it pass.
-
-        `say` is called once, when the backups hold it or when that cannot be known.
+    def storing(self, grid: Grid, say: Callable[[own.PutDone], None]) -> Work:
+        """Store what is served here, slice by slice; `Grid.why_refused` has let it pass. `say` is called once, when the
+        backups hold it or when that cannot be known. A group whose partition leaves this member between two slices
+        counts as not stored.
         """
         put, lane = self.put, grid.lane
         plain = not (put.kinds or put.ttls_ms or put.max_idles_ms or put.key_hashes)
         moved: list[int] = []
-        at = stored = kept = 0
-        for partition, rows in zip(put.partitions, put.counts, strict=True):
-            copy = lane.in_office[partition]
-            if copy is None:
-                moved.append(partition)
-            elif plain:
-                name, ttl_ms, take = put.map, put.ttl_ms, lane.set
-                end = at + rows
-                for key, value in zip(self.keys[at:end], self.values[at:end], strict=True):
-                    take(copy, name, key, value, ttl_ms, DEFAULT_TTL, 0)
-                stored += rows
-            else:
-                there = self._store_each(grid, copy, slice(at, at + rows))
-                kept += there
-                stored += rows - there
+        kept = [0] * len(put.partitions)
+        sealing = Sealing(lane)
+        size = at = 0
+        for group, (partition, rows) in enumerate(zip(put.partitions, put.counts, strict=True)):
+            for begin, end in (
+                slices([len(value) for value in self.values[at : at + rows]]) if rows else NOTHING
+            ):
+                if size >= SLICE_BYTES:
+                    lane.seal(sealing.begin())
+                    yield
+                    size = 0
+                copy = lane.in_office[partition]
+                if copy is None:
+                    moved.append(partition)
+                    kept[group] = rows
+                    break
+                some = slice(at + begin, at + end)
+                size += ROW_BYTES * (end - begin) + sum(map(len, self.values[some]))
+                if plain:
+                    name, ttl_ms, take = put.map, put.ttl_ms, lane.set
+                    for key, value in zip(self.keys[some], self.values[some], strict=True):
+                        take(copy, name, key, value, ttl_ms, DEFAULT_TTL, 0)
+                else:
+                    kept[group] += self._store_each(grid, copy, some)
             at += rows
+        left_alone = sum(kept)
+        there = left_alone - sum(
+            rows
+            for partition, rows in zip(put.partitions, put.counts, strict=True)
+            if partition in set(moved)
+        )
 
         def done(known: bool) -> None:
-            say(own.PutDone(put.id, stored, moved, known, "" if known else lane.unknown_because, kept))
+            why = "" if known else sealing.why or lane.unknown_because
+            say(own.PutDone(put.id, at - left_alone, moved, known, why, there))
 
-        lane.seal(done)
+        lane.seal(sealing.last(done))
 
     def _store_each(self, grid: Grid, copy: PartitionCopy, rows: slice) -> int:
         """Do with each of these rows as its kind says. Answers how many to be added were there with another value."""
@@ -128,3 +149,34 @@ class Stored:
                     lane.rest_on(copy, name)
                     kept += present != value
         return kept
+
+
+class Sealing:
+    """The seals of one question's slices, and who is told when all of them are known."""
+
+    __slots__ = ("_done", "_known", "_lane", "_waits", "why")
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self._waits = 0
+        self._known = True
+        self._done: Callable[[bool], None] | None = None
+        self.why = ""
+        """Why it is unknown whether all is safe."""
+
+    def begin(self) -> Callable[[bool], None]:
+        """For the seal of a slice."""
+        self._waits += 1
+        return self._sealed
+
+    def last(self, done: Callable[[bool], None]) -> Callable[[bool], None]:
+        """For the seal of the last one; `done` is called when all are known."""
+        self._done = done
+        return self.begin()
+
+    def _sealed(self, known: bool) -> None:
+        self._waits -= 1
+        if not known:
+            self._known, self.why = False, self._lane.unknown_because
+        if not self._waits and self._done is not None:
+            self._done(self._known)

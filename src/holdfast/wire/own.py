@@ -44,6 +44,7 @@ from holdfast.wire.answers import (
 )
 from holdfast.wire.columns import ColumnBatch
 from holdfast.wire.questions import (
+    ROWS_MAX,
     AskChanges,
     AskDigests,
     AskHeads,
@@ -75,6 +76,7 @@ __all__ = [
     "PAGE_BYTES_MAX",
     "PAGE_ROWS_MAX",
     "PREAMBLE",
+    "ROWS_MAX",
     "VERSION",
     "Answer",
     "AskChanges",
@@ -243,14 +245,14 @@ class Frames:
         self._skip = 0
         """Bytes that are still to come of a frame that is too large."""
 
+    @property
+    def held(self) -> int:
+        """Bytes that were not taken yet."""
+        return len(self._held)
+
     def feed(self, data: bytes) -> None:
         """Take what has arrived."""
         self._held += data
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes that wait for the rest of their frame."""
-        return len(self._held)
 
     def take(self) -> bytes | None:
         """The next whole frame without its length, or None until more has arrived. Raises TooLarge."""

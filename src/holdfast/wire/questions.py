@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from enum import IntEnum, unique
+from typing import Annotated, Final, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from holdfast.core.migration.news import Number
 from holdfast.core.store.operations import DEFAULT_TTL, Request
 from holdfast.wire.columns import ColumnBatch
+
+PARTITIONS_MAX: Final = 65_536
+"""Partitions in a question, of which no cluster has more."""
+ROWS_MAX: Final = 65_536
+"""Rows, keys or fields in a question; who has more sends several. Longer lists are refused before they are read."""
+
+T = TypeVar("T")
+Partitions = Annotated[list[int], Meta(max_length=PARTITIONS_MAX)]
+Rows = Annotated[list[T], Meta(max_length=ROWS_MAX)]
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -20,6 +31,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
     username: str | None = None
     password: str | None = None
     token: bytes | None = None
+    operates: bool = False
+    """Whether I only look and give orders: for that there are places when clients have taken all others."""
 
     def __repr__(self) -> str:
         return f"Hello(id={self.id}, cluster={self.cluster!r}, username={self.username!r})"
@@ -58,14 +71,14 @@ class Scan(msgspec.Struct, frozen=True, array_like=True, tag=5):
     rows_max: int = 8192
     bytes_max: int = 1 << 20
     any_copy: bool = False
-    ranges: list[int] = []
+    ranges: Rows[int] = []
     """Only keys of these ranges (`core.store.digest`); empty: of all."""
     cut: bytes = b""
     """Read as it was at this cut, from whatever copy has kept it: primary, backup, or one that has moved away since.
     A member that has not kept it answers `MOVED`."""
-    keys: list[bytes] = []
+    keys: Rows[bytes] = []
     """Only the entries of these keys; empty: of all."""
-    fields: list[str] | None = None
+    fields: Rows[str] | None = None
     """Only these fields of values that are JSON objects; values of other kinds come whole. Empty: no values at all."""
     limit: int = 0
     """At most so many entries; 0: all."""
@@ -98,16 +111,16 @@ class PutColumns(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
     id: int
     map: str
-    partitions: list[int]
-    counts: list[int]
+    partitions: Partitions
+    counts: Partitions
     columns: ColumnBatch
     ttl_ms: int = DEFAULT_TTL
-    kinds: bytes = b""
+    kinds: Annotated[bytes, Meta(max_length=ROWS_MAX)] = b""
     """A byte for each row, one of `PutKind`; empty: all are `SET`. Rows are taken in order."""
-    ttls_ms: list[int] = []
+    ttls_ms: Rows[int] = []
     """A time to live for each row instead of `ttl_ms`; empty: none has its own."""
-    max_idles_ms: list[int] = []
-    key_hashes: list[int] = []
+    max_idles_ms: Rows[int] = []
+    key_hashes: Rows[int] = []
     """Partition-hash words of keys that carry one, 0 for the others; empty: none does."""
 
 
@@ -118,7 +131,7 @@ class AskDigests(msgspec.Struct, frozen=True, array_like=True, tag=8):
     """
 
     id: int
-    partitions: list[int]
+    partitions: Partitions
     map: str | None = None
     """One map only; None: all."""
 
@@ -190,8 +203,8 @@ class Cut(msgspec.Struct, frozen=True, array_like=True, tag=12):
     id: int
     cut: bytes
     """The id of the cut, 16 random bytes; the same for all partitions of a cluster-wide one."""
-    maps: list[str]
-    partitions: list[int]
+    maps: Rows[str]
+    partitions: Partitions
     lease_ms: int
 
 
@@ -201,7 +214,7 @@ class HoldCut(msgspec.Struct, frozen=True, array_like=True, tag=13):
     id: int
     cut: bytes
     lease_ms: int
-    partitions: list[int] = []
+    partitions: Partitions = []
     """Tell what is kept in these, at most `CUT_MARKS_MAX` of them."""
 
 
@@ -210,7 +223,7 @@ class AskHeads(msgspec.Struct, frozen=True, array_like=True, tag=14):
 
     id: int
     map: str
-    partitions: list[int]
+    partitions: Partitions
 
 
 class AskChanges(msgspec.Struct, frozen=True, array_like=True, tag=15):

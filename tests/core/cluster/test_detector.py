@@ -11,9 +11,27 @@ ORDER = [MemberInfo(uuid, 1, "h", 1, "h", 2, uuid, False, "") for uuid in (ONE, 
 
 
 def watching(me: MemberId) -> Detector:
-    detector = Detector(2 * SECOND)
+    detector = Detector(2 * SECOND, pause_ns=SECOND // 2)
     detector.watch([info.uuid for info in ORDER if info.uuid != me], 0)
     return detector
+
+
+def live(detector: Detector, until_ns: int) -> None:
+    """Time passes in which the member does what it has to do."""
+    for now_ns in range(0, until_ns, SECOND // 4):
+        detector.awake(now_ns)
+
+
+def test_a_member_that_stood_still_hears_the_others_before_it_judges_them() -> None:
+    master = watching(ONE)
+    live(master, SECOND)
+    assert master.suspects(20 * SECOND) == master.overdue(20 * SECOND) == []
+    assert not master.hears(TWO, 20 * SECOND), "what it knows of them is old nevertheless"
+    master.heard(TWO, 20 * SECOND)
+    for tenth in range(200, 207):
+        assert master.suspects(tenth * SECOND // 10) == []
+    assert master.suspects(22 * SECOND) == [THREE], "now it was there, and heard nothing"
+    assert master.hears(TWO, 22 * SECOND)
 
 
 def test_whoever_finds_a_crash_first_is_not_left_out_for_it() -> None:
@@ -29,6 +47,8 @@ def test_whoever_finds_a_crash_first_is_not_left_out_for_it() -> None:
 
 def test_of_two_that_do_not_hear_each_other_the_younger_goes() -> None:
     master, third = watching(ONE), watching(THREE)
+    for one in (master, third):
+        live(one, 3 * SECOND)
     third.heard(ONE, 3 * SECOND)
     master.heard(TWO, 3 * SECOND)
     master.heard(THREE, 3 * SECOND)

@@ -536,6 +536,33 @@ def test_requests_that_wait_are_limited(
     assert wire.sent == []
 
 
+def test_a_session_stops_when_answers_that_wait_for_backups_take_too_much(
+    wire: Wire, grid: OneMemberGrid
+) -> None:
+    """And goes on, in order, when they have left."""
+    large = data(text_data("x" * 10_000))
+    flow = wire.session._flow
+    flow._room = lambda: 25_000
+    grid.verdict = None
+    number = 20
+    wire.tell(map_size_codec.encode_request("m"))
+    wire.take()
+    requests = [map_put_codec.encode_request("m", data(KEY), large, THREAD, -1) for _ in range(number)]
+    wire.session.receive(b"".join(wire.number(request, 1)[1] for request in requests))
+    answered = 0
+    while grid.lane.seals:
+        assert flow.held < 40_000, "a value more than there is room for, at most"
+        assert not wire.sent
+        waiting, grid.lane.seals = grid.lane.seals, []
+        for done in waiting:
+            done(True)
+        answered += len(wire.take())
+        while flow.rest and not flow.must_halt:
+            wire.session.go_on()
+    assert answered == number
+    assert not flow.halted
+
+
 def test_silence_is_measured_from_the_last_bytes(wire: Wire, grid: OneMemberGrid) -> None:
     assert wire.session.silent_ns() == 0
     grid.now = 5 * SECOND

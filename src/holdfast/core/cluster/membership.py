@@ -80,7 +80,7 @@ class Membership:
         self._last_view: View | None = None
         self.state = "joining"
         self.refusal = ""
-        self.detector = Detector(timing.suspect_after_ns)
+        self.detector = Detector(timing.suspect_after_ns, 2 * timing.heartbeat_ns)
         self._candidates = Candidates()
         self._dead: set[MemberId] = set()
         """Who is dead, says the operator: the majority of the others decides on the next view."""

@@ -50,12 +50,19 @@ from holdfast.core.store.operations import (
     Request,
     Status,
     Value,
+    too_long,
 )
 from holdfast.core.store.partition import PartitionCopy
 
 RETRY_NS = 50 * MILLISECOND
 LATE_NS = SECOND
 """How often it is looked whether what was sent has waited too long for its answer."""
+SLICE_ENTRIES = 50_000
+SLICE_BYTES = 8 << 20
+"""An operation on whole partitions goes on to the next one until it has looked at so many entries, or answers so many
+bytes of them: some 20 ms of work. The others follow in slices of their own."""
+PAUSE_NS = 1 * MILLISECOND
+"""Between two slices the members do something else."""
 REQUEST_BYTES = 500
 """What a request takes here besides its keys and values, at about."""
 
@@ -103,7 +110,7 @@ class Parked:
 class Gathering:
     """An operation on whole partitions, and what has been answered so far."""
 
-    __slots__ = ("_done", "deadline_ns", "finished", "missing", "request", "started", "value")
+    __slots__ = ("_done", "deadline_ns", "finished", "missing", "request", "size", "started", "value")
 
     def __init__(self, request: Request, done: Done, deadline_ns: int) -> None:
         self.request = request
@@ -111,6 +118,8 @@ class Gathering:
         self.deadline_ns = deadline_ns
         self.missing = set(request.partitions)
         self.value: Value = None
+        self.size = 0
+        """Bytes of the entries that it lists."""
         self.started = False
         """Whether some share of it was sent or done."""
         self.finished = False
@@ -163,6 +172,7 @@ class Router:
         self._waiting_bytes = 0
         self._waiting_most = settings.limits.bounded(settings.limits.waiting_bytes)
         self._timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
+        self._answer_bytes = settings.limits.answer_bytes
         self._clearings = Clearings(out, lane, self._timeout_ns, refused=self.why_refused)
         self.passive = False
         """Whether the cluster is passive: then nothing may be changed."""
@@ -179,6 +189,8 @@ class Router:
         self._sent: dict[int, tuple[MemberId, Parked]] = {}
         self._gathered: dict[int, tuple[MemberId, Gathering, list[int]]] = {}
         self._again: list[Gathering] = []
+        self._next: list[Gathering] = []
+        """Of which a slice was done, and the next one is to follow."""
         self._ticket = 0
         self._timer_ns = 0
         """In how long the timer is due, by the last word; 0: it is not set."""
@@ -330,7 +342,9 @@ class Router:
         if request.op in READS:
             answer = self._read(request, lambda: perform(lane, copy, request, self._out.now_ns))
             position = self._position(copy, request.map)
-            if position != (0, 0):
+            if request.op is Op.GET_ALL and _size_of(answer.value) > self._answer_bytes:
+                answer = Outcome(Status.TOO_LARGE, None, too_long(self._answer_bytes))
+            elif position != (0, 0):
                 answer = msgspec.structs.replace(answer, position=position)
             if answer.status is Status.OK and lane.confirms_reads and lane.confirmed(_target(request)):
                 lane.rest_on(copy, request.map)
@@ -476,34 +490,78 @@ class Router:
         if request.op not in READS and self._settings.map(request.map).changes_bytes:
             self._clearings.begin(request, done)
             return
-        lane = self._lane
-        copies = [copy for p in request.partitions if (copy := lane.in_office[p]) is not None]
+        left: list[int] = []
+
+        def work() -> Value:
+            value, rest = self._slice(request)
+            left.extend(rest)
+            return value
+
         reads = request.op in READS
-        if not reads or (lane.confirms_reads and lane.confirmed(request.map)):
-            for copy in copies:
+        answer = self._read(request, work) if reads else Outcome(Status.OK, work())
+        if _size_of(answer.value) > self._answer_bytes:
+            answer = Outcome(Status.TOO_LARGE, None, too_long(self._answer_bytes))
+            left.clear()
+
+        def sealed(known: bool) -> None:
+            if reads:
+                done(answer if known else self._unconfirmed(), left)
+            else:
+                done(self._told(known, answer.value), left)
+
+        self._lane.seal(sealed)
+
+    def _slice(self, request: Request) -> tuple[Value, list[int]]:
+        """Do it in so many of the partitions as take some ms; answers what that gave, and the partitions that are left,
+        for which who asked will ask again.
+        """
+        lane = self._lane
+        rests = request.op not in READS or (lane.confirms_reads and lane.confirmed(request.map))
+        value: Value = None
+        entries = size = 0
+        for at, partition in enumerate(request.partitions):
+            if entries >= SLICE_ENTRIES or size >= SLICE_BYTES:
+                return value, request.partitions[at:]
+            copy = lane.in_office[partition]
+            if copy is None:
+                continue
+            if rests:
                 lane.rest_on(copy, request.map)
-        if reads:
-            answer = self._read(request, lambda: perform_whole(lane, copies, request, self._out.now_ns))
-            lane.seal(lambda known: done(answer if known else self._unconfirmed(), []))
-            return
-        value = perform_whole(lane, copies, request, self._out.now_ns)
-        lane.seal(lambda known: done(self._told(known, value), []))
+            held = copy.maps.get(request.map)
+            if held is not None:
+                entries += len(held.entries)
+                share = perform_whole(lane, [copy], request, self._out.now_ns)
+                size += _size_of(share)
+                value = merge(request.op, value, share)
+        return perform_whole(lane, [], request, self._out.now_ns) if value is None else value, []
 
     def _collect(self, gathering: Gathering, asked: list[int], outcome: Outcome, missed: list[int]) -> None:
         if gathering.finished:
             return
-        if outcome.status is Status.FAILED:
+        if outcome.status in (Status.FAILED, Status.TOO_LARGE):
             gathering.finish(outcome)
             return
         if outcome.status is Status.OK:
+            gathering.size += _size_of(outcome.value)
+            if gathering.size > self._answer_bytes:
+                gathering.value = None
+                gathering.finish(Outcome(Status.TOO_LARGE, None, too_long(self._answer_bytes)))
+                return
             gathering.value = merge(gathering.request.op, gathering.value, outcome.value)
         else:
             missed = asked
         if missed:
             gathering.missing.update(missed)
-            if gathering not in self._again:
-                self._again.append(gathering)
-            self._wake(RETRY_NS)
+            if len(missed) < len(asked):
+                # A slice of it was done: the next one soon, but not before others have had their turn.
+                if not self._next:
+                    self._out.timer("gather", PAUSE_NS)
+                if gathering not in self._next:
+                    self._next.append(gathering)
+            else:
+                if gathering not in self._again:
+                    self._again.append(gathering)
+                self._wake(RETRY_NS)
         elif not gathering.missing and not self._under_way(gathering):
             if gathering.request.op in (Op.CLEAR, Op.EVICT_ALL):
                 self._tell_cleared(gathering)
@@ -589,7 +647,9 @@ class Router:
     def leftovers(self) -> dict[str, int]:
         """What should be empty when nothing is under way, by name."""
         return {
-            "parked requests": sum(len(parked) for parked in self._parked.values()) + len(self._again),
+            "parked requests": sum(len(parked) for parked in self._parked.values())
+            + len(self._again)
+            + len(self._next),
             "forwarded requests": len(self._sent) + len(self._gathered),
             "clearings": self._clearings.running,
         }
@@ -637,6 +697,14 @@ class Router:
         """Try again what could not be sent, and refuse what has waited too long; or go on with clearing."""
         if name == "clear":
             self._clearings.on_timer()
+            return
+        if name == "gather":
+            following, self._next = self._next, []
+            for gathering in following:
+                if gathering.deadline_ns <= self._out.now_ns:
+                    gathering.finish(self._gathered_too_late(gathering))
+                elif not gathering.finished:
+                    self._gather(gathering)
             return
         self._timer_ns = 0
         again, self._again = self._again, []
@@ -707,6 +775,11 @@ def _updates(copy: PartitionCopy, request: Request) -> int:
     """How often what the request is about has changed."""
     held = (copy.services if request.op is Op.CALL else copy.maps).get(_target(request))
     return held.counter if held is not None else 0
+
+
+def _size_of(value: Value) -> int:
+    """Bytes of the keys and values that an answer lists."""
+    return sum(map(len, value)) if isinstance(value, list) else 0  # type: ignore[arg-type]
 
 
 def _size(request: Request) -> int:

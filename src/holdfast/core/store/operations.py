@@ -179,6 +179,14 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     read from backups."""
 
 
+def too_long(answer_bytes: int) -> str:
+    """Why an answer that would list more bytes of entries than this is not given."""
+    return (
+        f"the answer would have more than {answer_bytes} bytes of keys and values (limits.answer_bytes); "
+        "ask for fewer entries at a time"
+    )
+
+
 Done = Callable[[Outcome], None]
 """Called exactly once with the answer; possibly before the call that took the request returns."""
 

@@ -35,7 +35,11 @@ def _authenticate(talk: Conversation, call: Call) -> None:
     status = _judge(talk, call)
     card = talk.grid.cluster()
     me = next((member for member in card.members if member.uuid == talk.grid.member_uuid), None)
-    if status == ADMITTED and me is not None:
+    full = talk.let_in() if status == ADMITTED and me is not None else ""
+    if full:
+        talk.refuse(call.correlation, AGAIN, full)
+        talk.hang_up(full)
+    elif status == ADMITTED and me is not None:
         talk.known = True
         talk.client = call.client
         talk.say(_welcome(talk, call, card, me))

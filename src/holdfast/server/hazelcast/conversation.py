@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from functools import partial
 
 from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import READS, Outcome, Request, Status, Value
+from holdfast.core.store.operations import READS, Op, Outcome, Request, Status, Value, too_long
+from holdfast.server.flow import EXPECTED_LIST_SHARE, EXPECTED_SHARE, SLICE_BYTES, SLICE_ITEMS, Flow, Work
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast.frames import UUID
 from holdfast.server.hazelcast.layouts import Call, Layout
@@ -29,6 +30,16 @@ LISTENERS_MAX = 1000
 
 WAITING_MAX = 100_000
 """Requests of one connection that may wait for their answer at the same time."""
+WAITING = "requests of this connection wait already"
+
+_EXPECTED = {
+    **dict.fromkeys((Op.GET, Op.ENTRY_VIEW, Op.PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REMOVE), EXPECTED_SHARE),
+    **dict.fromkeys((Op.GET_ALL, Op.KEYS, Op.VALUES, Op.ENTRIES), EXPECTED_LIST_SHARE),
+}
+"""Operations that answer values, and for which part of `limits.unread_bytes` the answer is taken until it is known."""
+
+Made = bytes | Generator[None, None, bytes]
+"""An answer, or how a long one is made slice by slice."""
 
 
 class Conversation:
@@ -41,8 +52,15 @@ class Conversation:
         close: Callable[[str], None],
         *,
         client_acks: bool = False,
+        flow: Flow,
+        answer_bytes: int,
+        let_in: Callable[[], str],
     ) -> None:
+        """`answer_bytes`: the most that one answer may have. `let_in` says why there is no place for this client."""
+        self.let_in = let_in
         self.grid = grid
+        self.flow = flow
+        self.answer_bytes = answer_bytes
         self.client_acks = client_acks
         """Whether clients may wait for backups themselves."""
         self.known = False
@@ -132,6 +150,7 @@ class Conversation:
         """The connection is over: forget every listener of it."""
         self.gone = True
         self.out.clear()
+        self.flow.end()
         undo, self._undo = self._undo, {}
         for forget in undo.values():
             forget()
@@ -175,58 +194,148 @@ class Conversation:
             BAD_ARGUMENT, f"there is no partition {call.partition}; this cluster has {count}, numbered from 0"
         )
 
-    def execute(self, call: Call, request: Request, answer: Callable[[Value], bytes]) -> None:
+    def execute(self, call: Call, request: Request, answer: Callable[[Value], Made]) -> None:
         """Have the grid carry out a request; `answer` makes the message out of what it answers."""
-        self.execute_all(call, [request], lambda values: answer(values[0]))
+        if self._waiting >= WAITING_MAX:
+            raise CallRefused(AGAIN, f"{self._waiting} {WAITING}; the request was not applied")
+        expected = self.flow.most // _EXPECTED[request.op] if request.op in _EXPECTED else 0
+        self._expect(1, expected)
+
+        def done(outcome: Outcome) -> None:
+            self._expect(-1, -expected)
+            if outcome.status is Status.OK:
+                self._answer(call, lambda: answer(outcome.value))
+            elif not self.gone:
+                self.refuse(call.correlation, *refusal(outcome))
+
+        self.acts = True
+        self.grid.execute(
+            request, self.telling(f"the answer to {name_of(call.kind)}", done, call.correlation)
+        )
 
     def execute_all(
         self,
         call: Call,
-        requests: list[Request],
-        answer: Callable[[list[Value]], bytes],
+        requests: Iterable[Request | None],
+        answer: Callable[[list[Value]], Made],
         *,
         pardon: frozenset[Status] = frozenset(),
-        size: int = 0,
     ) -> None:
-        """The same with several requests and one answer, which is an error if one of them fails.
+        """The same with several requests and one answer, which is an error if one of them fails. They are carried out
+        slice by slice, so each should be no more than a slice. None stands for a slice without one.
 
         pardon: failures that do not matter; the answer is made without them. Without any, nothing is begun of what must
-        not be done as a whole. size: the bytes that all requests bring, if these may be many.
+        not be done as a whole, as far as the requests are listed.
         """
-        if self._waiting + len(requests) > WAITING_MAX:
-            raise CallRefused(
-                AGAIN,
-                f"{self._waiting} requests of this connection wait already; the request was not applied",
-            )
-        if not requests:
-            self.say(answer([]))
-            return
-        if (len(requests) > 1 or size) and not pardon and requests[0].op not in READS:
+        if isinstance(requests, list) and len(requests) > 1 and not pardon and requests[0].op not in READS:
             for request in requests:
-                if (refused := self.grid.why_refused(request, size)) is not None:
-                    raise CallRefused(*refusal(refused))
-                size = 0
-        self._waiting += len(requests)
-        outcomes: list[Outcome | None] = [None] * len(requests)
-        missing = len(requests)
+                self.require(request)
+        self.flow.begin(self._executing(call, requests, answer, pardon))
+
+    def require(self, request: Request, size: int = 0) -> None:
+        """Raises CallRefused if the request must not be taken now. size: the bytes that it brings, if they may be many."""
+        refused = self.grid.why_refused(request, size)
+        if refused is not None:
+            raise CallRefused(*refusal(refused))
+
+    def _executing(
+        self,
+        call: Call,
+        requests: Iterable[Request | None],
+        answer: Callable[[list[Value]], Made],
+        pardon: frozenset[Status],
+    ) -> Work:
+        outcomes: list[Outcome | None] = []
+        reads, begun = True, False
+        missing = 1
+        """One for the requests that are still to come."""
+        expected = listed = 0
+
+        def over() -> None:
+            nonlocal missing
+            missing -= 1
+            if missing:
+                return
+            self._expect(0, -expected)
+            complete = [each for each in outcomes if each is not None and each.status not in pardon]
+            failed = worst(complete, may_repeat=reads)
+            if failed is None:
+                self._answer(call, lambda: answer([each.value for each in complete]))
+            elif not self.gone:
+                self.refuse(call.correlation, *refusal(failed))
 
         def done(place: int, outcome: Outcome) -> None:
-            nonlocal missing
+            nonlocal expected, listed
+            if isinstance(outcome.value, list):
+                size = sum(len(part) for part in outcome.value if isinstance(part, bytes))
+                listed += size
+                expected += size
+                self._expect(0, size)
+                if listed > self.answer_bytes:
+                    # What has come is of no use: the answer cannot be given.
+                    outcome = Outcome(Status.TOO_LARGE, None, too_long(self.answer_bytes))
+                    outcomes[:] = [each and outcome for each in outcomes]
             outcomes[place] = outcome
-            missing -= 1
-            self._waiting -= 1
-            if missing == 0 and not self.gone:
-                complete = [each for each in outcomes if each is not None and each.status not in pardon]
-                failed = worst(complete, may_repeat=all(request.op in READS for request in requests))
-                if failed is None:
-                    self.say(answer([each.value for each in complete]))
-                else:
-                    self.refuse(call.correlation, *refusal(failed))
+            self._expect(-1, 0)
+            over()
 
         told = self.telling(f"the answer to {name_of(call.kind)}", done, call.correlation)
-        self.acts = True
-        for place, request in enumerate(requests):
+        items = taken = 0
+        for request in requests:
+            if request is None:
+                yield
+                continue
+            if items >= SLICE_ITEMS or taken >= SLICE_BYTES:
+                items = taken = 0
+                yield
+            items += max(1, len(request.items))
+            taken += sum(map(len, request.items))
+            reads = reads and request.op in READS
+            if not begun:
+                begun = True
+                expected = self.flow.most // _EXPECTED[request.op] if request.op in _EXPECTED else 0
+                self._expect(0, expected)
+            place = len(outcomes)
+            outcomes.append(None)
+            if self._waiting >= WAITING_MAX:
+                outcomes[place] = Outcome(Status.NOT_READY, None, f"{self._waiting} {WAITING}")
+                continue
+            missing += 1
+            self._expect(1, 0)
+            self.acts = True
             self.grid.execute(request, partial(told, place))
+        over()
+
+    def _expect(self, requests: int, size: int) -> None:
+        """So many more requests wait for their answers, and so many bytes are expected of these."""
+        self._waiting += requests
+        self.flow.expected += size
+
+    def _answer(self, call: Call, make: Callable[[], Made]) -> None:
+        """Say what `make` makes, if there is still somebody to hear it."""
+        if self.gone:
+            return
+        try:
+            made = make()
+        except CallRefused as refused:
+            self.refuse(call.correlation, refused.code, str(refused))
+            return
+        if isinstance(made, bytes):
+            self.say(made)
+        else:
+            self.flow.begin(self._saying(call, made))
+
+    def _saying(self, call: Call, made: Generator[None, None, bytes]) -> Work:
+        what = f"the answer to {name_of(call.kind)}"
+        try:
+            self.say((yield from made))
+        except CallRefused as refused:
+            self.refuse(call.correlation, refused.code, str(refused))
+        except Exception as error:  # noqa: BLE001  (see `telling`)
+            self.grid.faulty(what, error)
+            self.refuse(
+                call.correlation, INDETERMINATE, f"{UNKNOWN_OUTCOME} ({what} could not be made: {error})"
+            )
 
 
 def worst(outcomes: list[Outcome], *, may_repeat: bool) -> Outcome | None:

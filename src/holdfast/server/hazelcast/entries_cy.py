@@ -74,8 +74,10 @@ def serve_entries(
     out: list[bytes],
     unsealed: list[bytes],
     longest: tuple[int, int],
+    room: int,
 ) -> int:
-    """Carry out messages from `data[at:]` until one is not for this lane; answers where that one begins.
+    """Carry out messages from `data[at:]` until one is not for this lane, or the values that were answered with take
+    more than `room` bytes; answers where the next one begins.
 
     Answers to reads go to `out`; those to writes go to `unsealed`, which the caller holds back until the
     lane's batch is sealed. `names` are the map names that clients of this connection may use, by their
@@ -146,6 +148,10 @@ def serve_entries(
                     answers.append(_null(_GOT, correlation, _NULL))
                 else:
                     answers.append(_value(_GOT, correlation, len(found) + 10, _VALUE) + found)
+                    room -= len(found)
+                    if room < 0:
+                        at = key_end
+                        break
             elif kind == REMOVE or kind == DELETE:
                 old = lane.remove(copy, name, key)
                 if kind == DELETE:
@@ -154,6 +160,10 @@ def serve_entries(
                     unsealed.append(_null(_REMOVED, correlation, _NULL))
                 else:
                     unsealed.append(_value(_REMOVED, correlation, len(old) + 10, _VALUE) + old)
+                    room -= len(old)
+                    if room < 0:
+                        at = key_end
+                        break
             else:
                 return at
             at = key_end
@@ -182,5 +192,9 @@ def serve_entries(
             unsealed.append(_null(_PUT_DONE, correlation, _NULL))
         else:
             unsealed.append(_value(_PUT_DONE, correlation, len(old) + 10, _VALUE) + old)
+            room -= len(old)
+            if room < 0:
+                at = value_end
+                break
         at = value_end
     return at

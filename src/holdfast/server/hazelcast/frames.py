@@ -6,6 +6,7 @@ header bytes), a uint16 of flags and a payload. Integers of this layer are littl
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from holdfast.errors import ProtocolError, TooLarge
@@ -59,10 +60,12 @@ class Scan:
         self.end = -1
         self.need = start + HEADER_BYTES
 
-    def look(self, data: bytes, limit: int) -> int:
-        """Answers `end`. Raises ProtocolError for an impossible frame, TooLarge for a message above `limit`
-        bytes.
+    def look(self, data: bytes | bytearray, limit: int) -> int:
+        """Answers `end`, also when asked again. Raises ProtocolError for an impossible frame, TooLarge for a message
+        above `limit` bytes.
         """
+        if self.end >= 0:
+            return self.end
         available = len(data)
         while True:
             self.need = self.at + HEADER_BYTES
@@ -170,6 +173,12 @@ class FrameReader:
             return True
         return False
 
+    def elements(self) -> Iterator[None]:
+        """One turn for each element of a list, which the caller reads."""
+        self.begin()
+        while not self.at_end():
+            yield
+
     def skip_to_end(self) -> None:
         """Step over what newer clients may have added to a structure, and over its end."""
         depth = 1
@@ -236,11 +245,6 @@ def data(value: bytes | None, key_hash: int = 0) -> bytes:
     # Of old files a hash word may come that is none: it is told as what fits in its place.
     word = (key_hash & 0xFFFF_FFFF).to_bytes(4, "big") if key_hash else NO_HASH
     return FRAME.pack(HEADER_BYTES + 4 + len(value), 0) + word + value
-
-
-def data_list(values: list[bytes]) -> list[bytes]:
-    """A list of `Data`; a list of pairs is the flat list of keys and values."""
-    return [BEGIN, *(data(value) for value in values), END]
 
 
 def uuid(value: str | None) -> bytes:

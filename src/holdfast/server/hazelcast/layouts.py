@@ -8,12 +8,15 @@ same name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from inspect import isgeneratorfunction
 from struct import Struct
+from typing import cast
 
 from holdfast.core.store.operations import DEFAULT_TTL
 from holdfast.errors import ProtocolError
+from holdfast.server.flow import SLICE_BYTES, SLICE_ITEMS
 from holdfast.server.hazelcast.frames import IS_NULL, REQUEST, UUID, FrameReader
 from holdfast.server.hazelcast.refusals import BAD_ARGUMENT, CallRefused
 
@@ -69,7 +72,9 @@ class Call:
 
 
 Reader = Callable[[FrameReader, Call], object]
-"""Reads one parameter; a reader that has two things to say puts the second into the call itself."""
+"""Reads one parameter; a reader that has two things to say puts the second into the call itself. A reader of a list,
+which may be long, is a generator that yields after each slice of some ms."""
+Sliced = Generator[None, None, object]
 
 FIXED: dict[str, str] = {
     "thread": "8x",
@@ -137,30 +142,37 @@ def _key(frames: FrameReader, call: Call) -> bytes:
     return key
 
 
-def _keys(frames: FrameReader, call: Call) -> list[bytes]:
-    keys = []
-    frames.begin()
-    while not frames.at_end():
+def _keys(frames: FrameReader, call: Call) -> Sliced:
+    keys: list[bytes] = []
+    for _ in frames.elements():
+        if not len(keys) % SLICE_ITEMS:
+            yield
         key, key_hash = read_data(frames)
         keys.append(key)
         call.hashes.append(key_hash)
     return keys
 
 
-def _entries(frames: FrameReader, call: Call) -> list[bytes]:
+def _entries(frames: FrameReader, call: Call) -> Sliced:
     flat: list[bytes] = []
-    frames.begin()
-    while not frames.at_end():
+    size = 0
+    for _ in frames.elements():
+        if not len(flat) % SLICE_ITEMS or size > SLICE_BYTES:
+            size = 0
+            yield
         key, key_hash = read_data(frames)
-        flat += (key, read_data(frames)[0])
+        value = read_data(frames)[0]
+        size += len(value)
+        flat += (key, value)
         call.hashes.append(key_hash)
     return flat
 
 
-def _proxies(frames: FrameReader, call: Call) -> list[tuple[str, str]]:
-    found = []
-    frames.begin()
-    while not frames.at_end():
+def _proxies(frames: FrameReader, call: Call) -> Sliced:
+    found: list[tuple[str, str]] = []
+    for _ in frames.elements():
+        if not len(found) % SLICE_ITEMS:
+            yield
         found.append((_text(frames, call), _text(frames, call)))
     return found
 
@@ -187,10 +199,11 @@ def _one_schema(frames: FrameReader, _: Call) -> list[Schema]:
     return [read_schema(frames)]
 
 
-def _all_schemas(frames: FrameReader, _: Call) -> list[Schema]:
-    found = []
-    frames.begin()
-    while not frames.at_end():
+def _all_schemas(frames: FrameReader, _: Call) -> Sliced:
+    found: list[Schema] = []
+    for _element in frames.elements():
+        if not len(found) % (SLICE_ITEMS // 20):
+            yield
         found.append(read_schema(frames))
     return found
 
@@ -226,7 +239,10 @@ class Layout:
         codes = [FIXED[name] for name in fixed.split()]
         self._fixed = Struct("<" + "".join(codes))
         self._fixed_names = [name for name in fixed.split() if not FIXED[name].endswith("x")]
-        self._variable = [VARIABLE[name] for name in variable.split()]
+        self._variable = [
+            (attribute, reader, isgeneratorfunction(reader))
+            for attribute, reader in (VARIABLE[name] for name in variable.split())
+        ]
 
     def decode(self, data: bytes, start: int, end: int) -> Call:
         """The request in `data[start:end]`, which is one complete message.
@@ -234,6 +250,15 @@ class Layout:
         Raises ProtocolError for bytes that are no such request, CallRefused for one that must be answered
         with an error.
         """
+        work = self.decoding(data, start, end)
+        while True:
+            try:
+                next(work)
+            except StopIteration as done:
+                return cast("Call", done.value)
+
+    def decoding(self, data: bytes, start: int, end: int) -> Generator[None, None, Call]:
+        """The same, slice by slice."""
         length, _, kind, correlation, partition = REQUEST.unpack_from(data, start)
         call = Call(kind, correlation, partition)
         if length < REQUEST.size + self._fixed.size:
@@ -243,8 +268,9 @@ class Layout:
         ):
             setattr(call, name, value)
         frames = FrameReader(data, start + length, end)
-        for name, reader in self._variable:
-            setattr(call, name, reader(frames, call))
+        for name, reader, sliced in self._variable:
+            found = reader(frames, call)
+            setattr(call, name, (yield from cast("Sliced", found)) if sliced else found)
         call.ttl_ms = _duration_ms(call.ttl_ms)
         call.max_idle_ms = _duration_ms(call.max_idle_ms)
         return call

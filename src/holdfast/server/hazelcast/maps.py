@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from itertools import chain
 from struct import Struct
 from typing import cast
 
 from holdfast.config import INTERNAL
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import MAP_NAME_MAX, Op, Request, Value
-from holdfast.server.hazelcast.conversation import Conversation, Handler, Message
+from holdfast.server.flow import SLICE_BYTES, SLICE_ITEMS
+from holdfast.server.hazelcast.conversation import Conversation, Handler, Made, Message
 from holdfast.server.hazelcast.frames import (
     BEGIN,
     END,
@@ -17,7 +19,6 @@ from holdfast.server.hazelcast.frames import (
     LONG,
     NULL,
     data,
-    data_list,
     frame,
     message,
     response,
@@ -34,7 +35,7 @@ NO_END = (1 << 63) - 1
 NOT_KEPT = -1
 """For the statistics of an entry view that no entry here pays for."""
 
-Answer = Callable[[Call, Value], bytes]
+Answer = Callable[[Call, Value], Made]
 
 
 # -- forms of answers
@@ -67,9 +68,19 @@ def number(call: Call, value: Value) -> bytes:
     )
 
 
-def many(call: Call, value: Value) -> bytes:
+def many(call: Call, value: Value) -> Made:
     """A list of `Data`, or of pairs of them."""
-    return message([response(call.kind + 1, call.correlation), *data_list(cast("list[bytes]", value or []))])
+    return _listing(call, cast("list[bytes]", value or []))
+
+
+def _listing(call: Call, values: list[bytes]) -> Generator[None, None, bytes]:
+    pieces = [response(call.kind + 1, call.correlation), BEGIN]
+    for slices, begin in enumerate(range(0, len(values), SLICE_ITEMS)):
+        if slices:
+            yield
+        pieces.append(b"".join(map(data, values[begin : begin + SLICE_ITEMS])))
+    pieces.append(END)
+    return message(pieces)
 
 
 _VIEW = Struct("<10q")
@@ -160,42 +171,60 @@ def reject_other_predicates(call: Call) -> None:
 
 
 def _get_all(talk: Conversation, call: Call) -> None:
-    requests = [
-        Request(Op.GET_ALL, call.name, [partition], items=[call.keys[place] for place in places])
-        for partition, places in _by_partition(talk, call, call.keys).items()
-    ]
+    def answer(parts: list[Value]) -> Made:
+        return many(call, list(chain.from_iterable(cast("list[bytes]", part or []) for part in parts)))
 
-    def answer(parts: list[Value]) -> bytes:
-        return many(call, [each for part in parts for each in cast("list[bytes]", part or [])])
-
-    talk.execute_all(call, requests, answer)
+    keys = call.keys
+    talk.execute_all(
+        call,
+        (
+            part and Request(Op.GET_ALL, call.name, [part[0]], items=[keys[place] for place in part[1]])
+            for part in _by_partition(talk, call, keys, keys, once=True)
+        ),
+        answer,
+    )
 
 
 def _put_all(talk: Conversation, call: Call) -> None:
     entries = call.entries
-    requests = [
-        Request(
-            Op.PUT_ALL,
-            call.name,
-            [partition],
-            items=[entries[at] for place in places for at in (2 * place, 2 * place + 1)],
-        )
-        for partition, places in _by_partition(talk, call, entries[::2]).items()
-    ]
-    talk.execute_all(call, requests, lambda _: nothing(call, None), size=sum(map(len, entries)))
+
+    def request(partition: int, places: list[int]) -> Request:
+        items = [entries[at] for place in places for at in (2 * place, 2 * place + 1)]
+        return Request(Op.PUT_ALL, call.name, [partition], items=items)
+
+    # Which partitions these are is not known yet, unless the client has sorted them: then it may be any.
+    named = [talk.partition_of(call)] if call.partition != -1 and entries else talk.every_partition
+    talk.require(Request(Op.PUT_ALL, call.name, named), sum(map(len, entries)))
+    parts = _by_partition(talk, call, entries[::2], entries[1::2])
+    talk.execute_all(call, (part and request(*part) for part in parts), lambda _: nothing(call, None))
 
 
-def _by_partition(talk: Conversation, call: Call, keys: list[bytes]) -> dict[int, list[int]]:
-    """Places of the keys in the request, by partition: all in one when the client has sorted them."""
-    if not keys:
-        return {}
-    if call.partition != -1:
-        return {talk.partition_of(call): list(range(len(keys)))}
+def _by_partition(
+    talk: Conversation, call: Call, keys: list[bytes], values: list[bytes], *, once: bool = False
+) -> Iterator[tuple[int, list[int]] | None]:
+    """Places of the keys in the request, by partition (all in one when the client has sorted them); of one partition no
+    more at a time than a slice of work. None after each slice in which nothing was found. `once`: a key that comes
+    again is left out, for clients take what they are answered as a map.
+    """
+    named = talk.partition_of(call) if call.partition != -1 and keys else -1
+    count = talk.grid.partition_count
     found: dict[int, list[int]] = {}
+    sizes: dict[int, int] = {}
+    seen: set[bytes] = set()
     for place, key in enumerate(keys):
-        partition = partition_of(key, call.hashes[place], talk.grid.partition_count)
+        if once:
+            if key in seen:
+                continue
+            seen.add(key)
+        partition = named if named >= 0 else partition_of(key, call.hashes[place], count)
         found.setdefault(partition, []).append(place)
-    return found
+        size = sizes[partition] = sizes.get(partition, 0) + len(values[place])
+        if len(found[partition]) >= SLICE_ITEMS // 2 or size >= SLICE_BYTES:
+            yield partition, found.pop(partition)
+            sizes[partition] = 0
+        elif place % SLICE_ITEMS == SLICE_ITEMS - 1:
+            yield None
+    yield from found.items()
 
 
 def _flush(talk: Conversation, call: Call) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from holdfast.config import INTERNAL, LimitSettings
 from holdfast.core.store.operations import MAP_NAME_MAX
 from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
+from holdfast.server.flow import SLICE_BYTES, Flow, Work
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast import authentication, listeners, maps, objects, partitions, schemas, views
 from holdfast.server.hazelcast.conversation import Conversation, Message
@@ -41,6 +42,10 @@ from holdfast.server.hazelcast.refusals import (
 
 _MOST_NAMES = 1000
 """Map names of one connection that the data lane remembers."""
+_GATHERED_MAX = 64
+"""Answers that are kept together while the next request of a buffer is looked at."""
+_LONG_BYTES = SLICE_BYTES // 16
+"""A message from this size on is worked on in slices."""
 
 
 def _hear(talk: Conversation, call: Call) -> None:
@@ -106,8 +111,12 @@ class HazelcastSession:
         *,
         limits: LimitSettings | None = None,
         client_acks: bool = False,
+        flow: Flow | None = None,
+        let_in: Callable[[bool], str] = lambda operates: "",
     ) -> None:
-        """`client_acks`: clients that can may wait for backups themselves."""
+        """`client_acks`: clients that can may wait for backups themselves. `flow`: how much may be under way. `let_in`
+        says why there is no place for a client that has authenticated.
+        """
         self._grid = grid
         self._lane = grid.lane
         self._limits = limits or LimitSettings()
@@ -115,11 +124,22 @@ class HazelcastSession:
             self._limits.key_bytes + DATA_AT,
             self._limits.value_bytes + DATA_AT,
         )
-        self._talk = Conversation(grid, send, close, client_acks=client_acks)
+        self._flow = flow or Flow()
+        self._talk = Conversation(
+            grid,
+            send,
+            close,
+            client_acks=client_acks,
+            flow=self._flow,
+            answer_bytes=self._limits.answer_bytes,
+            let_in=lambda: let_in(False),
+        )
         self._names: dict[bytes, str] = {}
         self._unsealed: list[bytes] = []
         self._held = bytearray()
         """The beginning of a message that has not arrived whole."""
+        self._rest = (b"", 0)
+        """What has arrived and was not looked at, because the session had to stop (`flow`), and where it begins."""
         self._scan = Scan()
         self._skip: Skip | None = None
         """While a message that is too large is stepped over."""
@@ -131,24 +151,62 @@ class HazelcastSession:
         """Take one read buffer. Never raises for what is in it."""
         talk = self._talk
         self._buffers += 1
-        if self._held or self._skip is not None or not talk.known or talk.gone:
+        if self._held or self._skip is not None or not talk.known or talk.gone or self._flow.halted:
             self._receive_piece(data)
             return
-        at = serve_entries(data, 0, self._lane, self._names, talk.out, self._unsealed, self._longest)
+        self._receive_whole(data, 0)
+
+    def _receive_whole(self, data: bytes, at: int) -> None:
+        """The same, from the beginning of a message on."""
+        talk = self._talk
+        room = self._flow.left
+        at = serve_entries(data, at, self._lane, self._names, talk.out, self._unsealed, self._longest, room)
         if self._unsealed or at < len(data):
             talk.busy = True
             try:
                 self._seal()
-                if at < len(data):
+                if at < len(data) and not self._halts(data, at):
                     self._serve(data, at)
             finally:
                 talk.busy = False
         talk.flush()
 
+    def go_on(self) -> None:
+        """Do what was left to do when the session stopped: one slice of work, or what has arrived and waits."""
+        talk, flow = self._talk, self._flow
+        if talk.gone:
+            return
+        if flow.working:
+            talk.busy = True
+            try:
+                flow.step()
+            finally:
+                talk.busy = False
+            talk.flush()
+        elif flow.rest:
+            (data, at), self._rest, flow.rest = self._rest, (b"", 0), False
+            if not talk.known or self._held or self._skip is not None:
+                self._receive_piece(data[at:])
+            else:
+                self._receive_whole(data, at)
+
+    def _halts(self, data: bytes, at: int) -> bool:
+        """Whether the session has to stop here; then the rest is kept for `go_on`."""
+        talk, flow = self._talk, self._flow
+        if len(talk.out) > _GATHERED_MAX:
+            talk.flush()
+        if flow.must_halt or flow.left < sum(map(len, talk.out)):
+            self._rest, flow.rest = (data, at), True
+        return flow.rest
+
     def _receive_piece(self, data: bytes) -> None:
         """The same, of a client that is not known yet, or whose last message is not whole yet."""
-        talk = self._talk
+        talk, flow = self._talk, self._flow
         if talk.gone:
+            return
+        if flow.halted:
+            rest, at = self._rest
+            self._rest, flow.rest = (rest[at:] + data, 0), True
             return
         at = 0
         if self._skip is not None:
@@ -162,7 +220,7 @@ class HazelcastSession:
             self._skip = None
         if self._held:
             self._held += data
-            if len(self._held) < self._scan.need:
+            if len(self._held) < self._scan.need or not self._is_whole():
                 return
             data = bytes(self._held)
         talk.busy = True
@@ -172,15 +230,29 @@ class HazelcastSession:
             talk.busy = False
         talk.flush()
 
+    def _is_whole(self) -> bool:
+        """Whether the message that is held has an end, or one that cannot be."""
+        limit = self._limits.frame_bytes if self._talk.known else self._limits.greeting_bytes
+        try:
+            return self._scan.look(self._held, limit) >= 0
+        except (ProtocolError, TooLarge):
+            return True  # To be found again, and answered, by who looks at it next.
+
     def closed(self) -> None:
         """The connection is gone: listeners end, and answers that come later are dropped."""
         self._talk.end()
         self._held = bytearray()
+        self._rest = (b"", 0)
 
     @property
     def admitted(self) -> bool:
         """Whether the client has authenticated."""
         return self._talk.known
+
+    @property
+    def coming(self) -> int:
+        """Bytes of a message that has not arrived whole."""
+        return len(self._held)
 
     def silent_ns(self) -> int:
         """For how long nothing has come from the client, as far as is known: to be asked again and again.
@@ -194,15 +266,13 @@ class HazelcastSession:
             self._heard_ns = now_ns
         return now_ns - self._heard_ns
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of a message that has not come whole."""
-        return len(self._held)
-
     # -- the data lane
 
     def _serve_entries(self, data: bytes, at: int) -> int:
-        at = serve_entries(data, at, self._lane, self._names, self._talk.out, self._unsealed, self._longest)
+        room = self._flow.left
+        at = serve_entries(
+            data, at, self._lane, self._names, self._talk.out, self._unsealed, self._longest, room
+        )
         self._seal()
         return at
 
@@ -211,16 +281,19 @@ class HazelcastSession:
         answers = self._unsealed
         if answers:
             self._unsealed = []
-            told = partial(self._settle, answers)
+            size = sum(map(len, answers))
+            self._flow.held += size
+            told = partial(self._settle, answers, size)
             if self._talk.collects:
                 correlations = [RESPONSE.unpack_from(answer)[3] for answer in answers]
                 self._lane.seal_for(told, self._talk.client, correlations)
             else:
                 self._lane.seal(told)
 
-    def _settle(self, answers: list[bytes], safe: bool) -> None:
+    def _settle(self, answers: list[bytes], size: int, safe: bool) -> None:
         """The batch is on every sync backup, or nobody will ever know."""
         talk = self._talk
+        self._flow.held -= size
         if talk.gone:
             return
         if safe and talk.collects and self._lane.acks:
@@ -250,8 +323,13 @@ class HazelcastSession:
                 self._answer(data, at, end)
                 if talk.gone:
                     return
-                at = self._serve_entries(data, end) if talk.known else end
+                at = end
+                if talk.known and not self._flow.must_halt:
+                    at = self._serve_entries(data, end)
                 scan.begin(at)
+                if at < len(data) and self._halts(data, at):
+                    self._held = bytearray()
+                    return
         except TooLarge as broken:
             self._refuse_large(data, at, str(broken))
             return
@@ -281,6 +359,9 @@ class HazelcastSession:
         try:
             if known_kind is None:
                 raise CallRefused(UNSUPPORTED, f"{name_of(kind)} is not supported by Holdfast")
+            if end - start >= _LONG_BYTES:
+                self._flow.begin(self._answer_slowly(known_kind, data, start, end))
+                return
             call = known_kind.layout.decode(data, start, end)
             self._remember(call)
             known_kind.handler(talk, call)
@@ -290,6 +371,23 @@ class HazelcastSession:
             if talk.acts:
                 raise InvariantBroken(f"{name_of(kind)}: {broken}") from broken
             raise
+        except Exception as error:  # noqa: BLE001  (see `Conversation.meet`)
+            talk.meet(name_of(kind), correlation, error)
+
+    def _answer_slowly(self, message: Message, data: bytes, start: int, end: int) -> Work:
+        """The same for a long message, whose parameters take a while to be read."""
+        talk = self._talk
+        kind, correlation = REQUEST.unpack_from(data, start)[2:4]
+        try:
+            call = yield from message.layout.decoding(data, start, end)
+            self._remember(call)
+            message.handler(talk, call)
+        except CallRefused as refused:
+            talk.refuse(correlation, refused.code, str(refused))
+        except ProtocolError as broken:
+            if talk.acts:
+                raise InvariantBroken(f"{name_of(kind)}: {broken}") from broken
+            talk.hang_up(f"the client broke the protocol: {broken}")
         except Exception as error:  # noqa: BLE001  (see `Conversation.meet`)
             talk.meet(name_of(kind), correlation, error)
 
