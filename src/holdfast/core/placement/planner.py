@@ -512,6 +512,8 @@ def attainable(current: Slots, target: Slots) -> Slots:
     No migration empties the hottest slot that has an owner: who leaves a slot goes to a hotter one, or is replaced.
     It can only be cleared, and that costs a copy if the same members are in both rows.
     """
+    if target[0] is not None:
+        return target  # as nearly always, and no time is to be spent on it
     slot = _hottest(current)
     if slot >= _hottest(target) or set(current) - {None} != set(target) - {None}:
         return target
