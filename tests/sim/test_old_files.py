@@ -212,3 +212,24 @@ def test_a_copy_that_was_refused_does_not_take_the_place_of_the_member_that_ends
     shelf.start(2)
     shelf.stage.rest()
     assert shelf.read() == [f"new {key}" for key in KEYS]
+
+
+def test_files_of_two_members_that_were_swapped_are_what_they_are() -> None:
+    """Where names do not tell whose they are, the files do: nothing is lost."""
+    shelf = Shelf()
+    shelf.write("new")
+    shelf.stage.wait(3)
+    images = []
+    for index in (1, 2):
+        image = shelf.image(index)
+        for data in (image["identity.json"].seen, image["identity.json"].durable):
+            data[:] = data.replace(f'"host{index}"'.encode(), b'""')
+        images.append(image)
+    for index in range(3):
+        shelf.crash(index)
+    shelf.put(2, images[0])
+    shelf.put(1, images[1])
+    for index in range(3):
+        shelf.start(index)
+    shelf.stage.rest()
+    assert shelf.read() == [f"new {key}" for key in KEYS]
