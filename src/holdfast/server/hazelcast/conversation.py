@@ -233,7 +233,7 @@ class Conversation:
         self.flow.begin(self._executing(call, requests, answer, pardon))
 
     def require(self, request: Request, size: int = 0) -> None:
-        """Raises CallRefused if the request must not be taken now. size: the bytes that it brings, if they may be many."""
+        """Raises CallRefused if the request must not be taken now. size: the bytes it brings, if they may be many."""
         refused = self.grid.why_refused(request, size)
         if refused is not None:
             raise CallRefused(*refusal(refused))
