@@ -113,6 +113,17 @@ def test_the_room_of_a_long_frame_is_given_back(monkeypatch: pytest.MonkeyPatch)
     assert len(side.incoming.get_buffer(-1)) == 5000
 
 
+def test_room_is_made_for_what_has_come_and_not_for_what_was_announced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    side = Side(monkeypatch)
+    announced = FRAME.pack(peers.FRAME_BYTES_MAX, PACKET)
+    for come in (0, 4000, 30_000, 100_000):
+        side.feed((side.greeting + announced if not come else b"") + bytes(come), 1000)
+        assert len(side.incoming._room) <= 2 * max(5000, 134_000)
+    assert not side.back.aborted
+
+
 @pytest.mark.parametrize("small", [True, False], ids=["small", "large"])
 def test_what_arrives_together_is_answered_together(monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
     side = Side(monkeypatch)

@@ -159,13 +159,21 @@ class Incoming(asyncio.BufferedProtocol):
         return True
 
     def _make_room(self) -> None:
-        """See to it that the rest of the next frame has a place behind what is here of it."""
-        here = self._end - self._start
-        size = max(READ_BYTES, self._wanted) if self._greeting else len(self._room)
-        if here and size == len(self._room) and self._start + self._wanted <= size:
+        """See to it that the rest of the next frame has a place behind what is here of it.
+
+        Room for a long frame grows as it comes: what its first bytes announce is only said so far.
+        """
+        here, size = self._end - self._start, len(self._room)
+        if self._greeting is not None:
+            if self._wanted <= READ_BYTES:
+                size = READ_BYTES
+            elif here >= size:
+                size = min(self._wanted, max(READ_BYTES, 2 * size))
+        same = size == len(self._room)
+        if here and same and self._end < size and self._start + min(self._wanted, size) <= size:
             return
         left = self._room[self._start : self._end]
-        if size != len(self._room):
+        if not same:
             self._room = memoryview(bytearray(size))
         self._room[:here] = left
         self._start, self._end = 0, here
