@@ -64,6 +64,7 @@ class Driver:
         self._busy = False
         self._out = member.out
         self._lane = member.lane
+        member.router.unread_by = self._unread_by
         self._turn_ends = False
         """Whether the end of this turn has been asked for."""
         self.stopped = False
@@ -106,6 +107,11 @@ class Driver:
     def _read(self, payload: bytes | memoryview) -> Message:
         """The message in these bytes. Raises ProtocolError, and then nothing has happened."""
         return decode(payload, self.member.settings.partitions.count)
+
+    def _unread_by(self, member: MemberId) -> int:
+        """Bytes that were sent to a member, and that it has not acknowledged."""
+        link = self.links.get(member)
+        return link.unacknowledged_bytes if link is not None else 0
 
     def _keep(self, sender: MemberId, packet: bytes) -> None:
         """Keep a packet for a road that may be opened in a moment: the sender may have heard of the next view first.

@@ -56,6 +56,7 @@ class Link(Generic[Read]):
         "_road",
         "_sent",
         "_unsure",
+        "unacknowledged_bytes",
     )
 
     def __init__(self, road: int, rules: Rules) -> None:
@@ -66,6 +67,8 @@ class Link(Generic[Read]):
         self._repeats = rules.holds("repeat")
         self._sent = 0
         self._unsure: deque[tuple[int, bytes]] = deque()
+        self.unacknowledged_bytes = 0
+        """Of what was sent, and the other side has not said to have."""
         self._received = 0
         self._ahead: dict[int, Read] = {}
         self._owed = False
@@ -81,6 +84,7 @@ class Link(Generic[Read]):
         if not self._unsure:
             self._resend_at_ns = now_ns + RESEND_NS
         self._unsure.append((self._sent, payload))
+        self.unacknowledged_bytes += len(payload)
         return self._packet(self._sent, payload)
 
     def _packet(self, number: int, payload: bytes) -> bytes:
@@ -116,7 +120,7 @@ class Link(Generic[Read]):
             wanted = number > 0 and not (again and self._once)
         ready = [read(packet[HEADER.size :])] if wanted else []
         while self._unsure and self._unsure[0][0] <= acknowledged:
-            self._unsure.popleft()
+            self.unacknowledged_bytes -= len(self._unsure.popleft()[1])
             self._resend_at_ns = now_ns + RESEND_NS
         if self._repeated and acknowledged >= self._repeated:
             # What was sent again has arrived: go on with the rest, at the pace of the acknowledgements.

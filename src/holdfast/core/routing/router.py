@@ -10,7 +10,9 @@
 - R-6: What waits here for others is bounded (`limits.waiting_requests`, `limits.waiting_bytes`): more is refused.
 - R-7: While the memory of a member is nearly full, nothing is stored that it would have to keep: refused before it is
   applied anywhere. Reads and removes go on.
-- R-8: A read that meets an error in this member is refused. Only an error that leaves its own state in doubt stops it.
+- R-8: Who does not take in what it was answered gets no more to read: while a member has not acknowledged
+  `limits.answer_bytes`, reads that it forwards are sent back, and it asks again.
+- R-9: A read that meets an error in this member is refused. Only an error that leaves its own state in doubt stops it.
 """
 
 from __future__ import annotations
@@ -77,6 +79,7 @@ CROWDED = Outcome(
     None,
     "the primary keeps more for its backups than limits.backlog_bytes allows; nothing was changed",
 )
+UNREAD = Outcome(Status.NOT_READY, None, "the member that asks has too many answers on their way to it")
 FULL = Outcome(
     Status.NOT_READY,
     None,
@@ -184,6 +187,8 @@ class Router:
         """Members that have not plenty of room in their memory: nothing more may be stored in what they hold."""
         self.names: dict[MemberId, str] = {}
         """The names of all members."""
+        self.unread_by: Callable[[MemberId], int] = lambda member: 0
+        """Bytes that were sent to a member, and that it has not acknowledged. Set by the driver."""
         self._coming = coming
         self._parked: dict[int, list[Parked]] = {}
         self._sent: dict[int, tuple[MemberId, Parked]] = {}
@@ -384,7 +389,7 @@ class Router:
     ) -> Outcome:
         """What a read answers; an error in it is an answer, too.
 
-        Nothing was changed by a read, so this member's state is not in doubt and it goes on (R-8). But a read may find
+        Nothing was changed by a read, so this member's state is not in doubt and it goes on (R-9). But a read may find
         that an entry is over and begin to take it out: after an error in that nobody knows what is half done. As of any
         error in a write, the member stops of it.
         """
@@ -589,6 +594,10 @@ class Router:
             self._out.send(sender, Answer(ticket, refused, []))
             return
         crowded = self._lane.backlog.crowded and _changes(request)
+        if request.op in READS and self.unread_by(sender) > self._answer_bytes:
+            missed = request.partitions if request.op in WHOLE else []
+            self._out.send(sender, Answer(ticket, UNREAD, missed))
+            return
         if request.op in WHOLE:
             missed = [p for p in request.partitions if crowded or self._lane.in_office[p] is None]
             if crowded:
