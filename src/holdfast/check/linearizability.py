@@ -19,10 +19,11 @@ it changed nothing takes effect as soon as the value allows this answer: nothing
 from __future__ import annotations
 
 from bisect import insort
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, unique
+from itertools import chain
 
 FOREVER = 1 << 62
 UNNAMED = "a value that nobody has named"
@@ -160,6 +161,14 @@ Kind = tuple[str, str | None, str | None, str | bool | Untold | None]
 """Operation, value compared with, value written (`UNNAMED` when nobody names it), answer."""
 
 
+_NOTHING: dict[Kind, list[tuple[int, Call]]] = {}
+
+
+def _names(call: Call) -> list[str]:
+    """The values that a call names, other than by writing them."""
+    return [name for name in (call.result, call.expected) if isinstance(name, str)]
+
+
 class _Search:
     """The search through the history of one key."""
 
@@ -172,8 +181,10 @@ class _Search:
         """Under way, and answered later with what says that nothing was changed."""
         self._unknown: dict[Kind, list[tuple[int, Call]]] = {}
         """Under way, and never answered: the same, in the order of their starts."""
-        self._named = {call.result for call in history} | {call.expected for call in history}
-        """Values that some answer or comparison names."""
+        self._comparing: dict[str | None, dict[Kind, list[tuple[int, Call]]]] = {}
+        """The same of those that compare, by the value that they look for."""
+        self._named = Counter(name for call in history for name in _names(call))
+        """Values that answers and comparisons name, and how many of these calls have not ended."""
         self._configurations: dict[tuple[Value, int], list[int]] = {(None, 0): [0]}
         """Value and used answered calls -> the least sets of used unknown calls, as bits."""
 
@@ -201,8 +212,9 @@ class _Search:
             bit = bits.pop(number)
             self._end(bit)
             if self._quiet.pop(bit, None) is None:
-                alike = self._answered[self._kind(call)]
-                alike[:] = [one for one in alike if one[0] != bit]
+                for alike in self._answered.values():
+                    alike[:] = [one for one in alike if one[0] != bit]
+            self._forget(_names(call))
             free.append(bit)
             if not self._configurations:
                 return Broken(call.key, call, before)
@@ -210,7 +222,7 @@ class _Search:
 
     def _kind(self, call: Call) -> Kind:
         """What is the same of two calls that nobody can tell apart."""
-        argument = call.argument if call.argument is None or call.argument in self._named else UNNAMED
+        argument = call.argument if call.argument is None or self._named[call.argument] else UNNAMED
         if call.outcome is Outcome.DONE:
             return (call.operation, call.expected, argument, call.result)
         operation = {"delete": "remove", "put": "set"}.get(call.operation, call.operation)
@@ -225,8 +237,20 @@ class _Search:
         kind = self._kind(call)
         if kind[2] == UNNAMED:
             call = replace(call, argument=UNNAMED)
-        of_outcome = self._answered if call.outcome is Outcome.DONE else self._unknown
-        insort(of_outcome.setdefault(kind, []), (bit, call), key=lambda one: (one[1].end, one[1].start))
+        if call.outcome is Outcome.DONE:
+            kinds = self._answered
+        else:
+            kinds = self._comparing.setdefault(call.expected, {}) if kind[1] is not None else self._unknown
+        insort(kinds.setdefault(kind, []), (bit, call), key=lambda one: (one[1].end, one[1].start))
+
+    def _forget(self, names: Iterable[str]) -> None:
+        """A call that names these values has ended. What nobody names any more is like all else that nobody names."""
+        for name in names:
+            self._named[name] -= 1
+            if not self._named[name]:
+                for kind in [kind for kind in self._unknown if kind[2] == name]:
+                    for bit, call in self._unknown.pop(kind):
+                        self._begin(bit, call)
 
     def _end(self, bit: int) -> None:
         """This call has ended: only configurations in which it has taken effect remain."""
@@ -275,7 +299,7 @@ class _Search:
                     if call.operation in SILENT or call.result is UNTOLD or answer == call.result:
                         yield after, used | bit, unknown
                     break
-        for alike in self._unknown.values():
+        for alike in chain(self._unknown.values(), self._comparing.get(value, _NOTHING).values()):
             for bit, call in alike:
                 if not unknown & bit:
                     after, _ = OPERATIONS[call.operation](value, call)
