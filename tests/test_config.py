@@ -89,6 +89,8 @@ WRONG = {
     "[maps.x]\nbackups = 7": "maps.x.backups = 7 is not allowed: it must be a whole number from 0 to 6",
     "[maps.x]\nbackups = 4\nasync_backups = 3": "maps.x.async_backups = 3 are 7 together: at most 6",
     "[maps.x]\nchanges_bytes = 5000": "maps.x.changes_bytes = 5000 is not allowed: a reader would be behind at once",
+    "[maps.x]\nreads = 'confirmed'\nread_backups = true": "maps.x.reads = 'confirmed' and maps.x.read_backups = true",
+    "[member]\npublic_host = 'two words'": "member.public_host = 'two words' is no host",
     "[maps.x]\nchanges_bytes = -1": "maps.x.changes_bytes = -1 is not allowed",
     "[maps.x]\nbackups = true": "maps.x.backups = True is not allowed",
     "[maps.x]\nbackups = '1'": "maps.x.backups = '1' is not allowed",

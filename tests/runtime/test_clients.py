@@ -140,3 +140,16 @@ def test_the_first_bytes_may_come_one_by_one_and_with_a_request() -> None:
         connection.connection_lost(None)
 
     assert run(story) == ["reads a", "one writes A", "closed"]
+
+
+def test_what_comes_is_counted() -> None:
+    async def story(happened: list[str], door: Door) -> None:
+        counted: list[int] = []
+        door.came = counted.append
+        connection = connect(happened, door, "a")
+        connection.data_received(b"ECH" + bytes(1000))
+        connection.data_received(bytes(5000))
+        await asyncio.sleep(0)
+        assert sum(counted) == 3 + 6003
+
+    run(story)

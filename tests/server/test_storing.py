@@ -9,6 +9,8 @@ from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
 from tests.server.test_session import COUNT, keys_of, owned
 
 from holdfast.core.placement.key import index_of
+from holdfast.core.store.operations import Outcome, Status
+from holdfast.server import storing
 from holdfast.wire import own
 
 SET, REMOVE, ADD = own.PutKind
@@ -115,3 +117,21 @@ def test_what_changes_nothing_rests_on_what_is_there(member: MemoryMember, wire:
     (other,) = keys_of(two, 1)
     assert put(wire, {one: {b: b"1"}, two: {other: b"1"}}, kinds=bytes([ADD, ADD])).known
     assert resting == [(one, "m"), (one, "m")], "what was written waits by itself"
+
+
+def test_what_is_left_is_not_stored_when_the_cluster_becomes_passive_between_two_slices(
+    member: MemoryMember, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storing, "SLICE_BYTES", 1)
+    one, two = owned(member)[:2]
+    groups = {one: dict.fromkeys(keys_of(one, 1), b"1"), two: dict.fromkeys(keys_of(two, 1), b"1")}
+    question = own.PutColumns(1, *columns(groups))
+    said: list[own.PutDone] = []
+    work = storing.Stored.read(question, COUNT).storing(member, said.append)
+    next(work)
+    member.passive = True
+    monkeypatch.setattr(member, "why_refused", lambda request, size=0: Outcome(Status.PASSIVE))
+    assert list(work) == []
+    ((done),) = said
+    assert (done.stored, done.moved, done.known) == (1, [two], True)
+    assert "m" not in member.held[two].maps

@@ -14,7 +14,6 @@ SEED = {
     "all-ack": 0,
     "destination-acks": 3,
     "durable-ack": 3,
-    "wait-for-stores": 17,
     "owner-by-proof": 4,
     "fence": 6,
     "told-when-safe": 149,
@@ -50,6 +49,7 @@ SHOWN_BY = {
     "damage-ends": "tests/core/journal/test_recovery.py",
     "cut-kept": "tests/sim/test_cuts.py",
     "confirmed-answers": "tests/sim/test_confirmed_answers.py",
+    "wait-for-stores": "tests/sim/test_waiting_for_stores.py",
 }
 """Where a directed test shows the harm that a campaign has not enough luck for."""
 OTHERS = 250

@@ -178,6 +178,10 @@ def _maps(values: Mapping[str, Any]) -> dict[str, MapSettings]:
 # -- checks between keys -------------------------------------------------------------------------------------
 
 
+HOST_MAX = 253
+"""Characters of a host's name."""
+
+
 def _check_copies(settings: Settings) -> None:
     for name, entry in settings.maps.items():
         if entry.backups + entry.async_backups > BACKUPS_MAX:
@@ -220,6 +224,11 @@ def _check_addresses(settings: Settings) -> None:
     if member.member_port == member.client_port != 0:
         raise ConfigError(
             f"member.client_port = {member.client_port} is not allowed: member.member_port is the same"
+        )
+    public = member.public_host
+    if len(public) > HOST_MAX or not public.isprintable() or " " in public:
+        raise ConfigError(
+            f"member.public_host = {public!r} is no host: a name or address of at most {HOST_MAX} characters"
         )
     kind = settings.partitions.group_by
     if kind in ("rack", "zone") and not (getattr(member, kind) or member.group or member.lite):

@@ -58,6 +58,7 @@ DIRECTED = frozenset(
         "damage-ends",
         "cut-kept",
         "confirmed-answers",
+        "wait-for-stores",
     }
 )
 """Those whose harm takes more luck than a campaign has, or more memory than its clients: directed tests show it."""

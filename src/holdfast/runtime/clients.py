@@ -291,7 +291,6 @@ class Door:
                 greediest.unread,
                 self.limits.all_unread_bytes,
             )
-            self._unread -= greediest.unread
             greediest.abort()
 
     def stuck(self, connection: Connection) -> None:
@@ -427,12 +426,13 @@ class Connection(asyncio.Protocol):
             self._enter()
             deed(*data)
             self._leave()
-            self._came(len(data))
+            self._came(sum(map(len, data)))
         except Exception as error:  # noqa: BLE001  (the member stops, whatever it is)
             self._door.failed(error)
         if self._flow.halted or self._early:
             self._wake()
-        if self._gathered > COUNTED_BYTES or (self._session is not None and self._session.coming):
+        much = self._gathered > COUNTED_BYTES or self._flow.held > COUNTED_BYTES
+        if much or (self._session is not None and self._session.coming):
             self._door.counted(-self.unread + self.count())
         backlog = self._backlog
         if backlog.crowded and not backlog.refusing and not self._held:
@@ -587,6 +587,7 @@ class Connection(asyncio.Protocol):
         """End this connection now, and keep nothing for it."""
         self._answers.clear()
         self._early.clear()
+        self._door.counted(-self.unread)
         self._gathered = self.unread = 0
         transport, self._transport = self._transport, None
         if transport is not None:

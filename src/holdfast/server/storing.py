@@ -87,6 +87,8 @@ class Stored:
         kept = [0] * len(put.partitions)
         sealing = Sealing(lane)
         size = at = 0
+        refused = False
+        """Whether this must not go on: who asks sends the rest again, and is told why."""
         for group, (partition, rows) in enumerate(zip(put.partitions, put.counts, strict=True)):
             for begin, end in (
                 slices([len(value) for value in self.values[at : at + rows]]) if rows else NOTHING
@@ -95,7 +97,8 @@ class Stored:
                     lane.seal(sealing.begin())
                     yield
                     size = 0
-                copy = lane.in_office[partition]
+                    refused = refused or grid.why_refused(as_request(put)) is not None
+                copy = lane.in_office[partition] if not refused else None
                 if copy is None:
                     moved.append(partition)
                     kept[group] = rows

@@ -405,6 +405,7 @@ def test_the_backups_of_a_new_row_are_asked_again(primary: Primary) -> None:
 
 def test_who_is_not_primary_any_more_does_not_answer(primary: Primary) -> None:
     rest(primary, "rest", 0)
+    primary.sent()
     rest(primary, "other", 1)
     primary.sent()
     primary.lane.abandon(0)
@@ -419,6 +420,72 @@ def test_a_backup_that_does_not_confirm_in_time_is_named(primary: Primary) -> No
     primary.pass_time(6)
     assert primary.told == {"rest": False}
     assert BEN in primary.why["rest"]
+
+
+def test_answers_that_rest_on_a_write_do_not_put_off_its_callers(primary: Primary) -> None:
+    primary.write("write", 0)
+    primary.sent()
+    for second in range(6):
+        rest(primary, f"rest {second}", 0)
+        primary.sent()
+        primary.pass_time(1)
+    assert primary.told["write"] is False
+
+
+def test_what_waits_in_vain_is_not_kept(primary: Primary) -> None:
+    primary.write("write", 0)
+    first = primary.sent()[BEN][0]
+    for number in range(50):
+        rest(primary, f"rest {number}", 0)
+        primary.sent()
+    assert primary.lane.waiting == 51
+    primary.pass_time(6)
+    assert all(known is False for known in primary.told.values())
+    assert len(primary.told) == 51
+    assert primary.lane.waiting == 1, "only what is still to be delivered"
+    primary.acknowledge(BEN, first)
+    assert sum(primary.lane.leftovers.values()) == primary.lane.backlog.bytes == 0
+
+
+def test_answers_that_rest_on_each_other_are_linked_in_a_row(primary: Primary) -> None:
+    """However many wait, one more has to look at what came since the last of them only."""
+    for number in range(30):
+        primary.write(f"write {number}", 0)
+        primary.sent()
+    for number in range(20):
+        rest(primary, f"rest {number}", 0)
+        primary.sent()
+    waiting = primary.lane._waiting
+    assert [len(batch.links) for batch in waiting.values() if batch.resting] == [30, *[1] * 19]
+    for number in range(1, 51):
+        primary.lane.on_replicated(BEN, Replicated([number], [0]))
+        if number == 29:
+            assert not any(name.startswith("rest") for name in primary.told)
+    assert len(primary.told) == 50
+    assert all(primary.told.values())
+    assert sum(primary.lane.leftovers.values()) == 0
+
+
+def test_it_waits_for_what_was_written_in_the_same_turn(primary: Primary) -> None:
+    rest(primary, "before", 0)
+    primary.write("write", 0)
+    rest(primary, "after", 0)
+    asked = primary.sent()[BEN][0]
+    rests, write = asked.batches
+    primary.lane.on_replicated(BEN, Replicated([rests], [0]))
+    assert "after" not in primary.told
+    primary.lane.on_replicated(BEN, Replicated([write], [0]))
+    assert primary.told == {"before": True, "write": True, "after": True}
+
+
+def test_resting_answers_count_in_the_backlog() -> None:
+    primary = Primary(limits=SMALL)
+    number = 0
+    while not primary.lane.backlog.crowded:
+        rest(primary, f"rest {number}", 0)
+        primary.sent()
+        number += 1
+        assert number < 1000
 
 
 def test_without_backups_there_is_nobody_to_ask(primary: Primary) -> None:

@@ -193,3 +193,41 @@ def test_an_answer_that_is_none_is_asked_for_again(value: Any) -> None:
     assert isinstance(again, Forward)
     desk.router.on_answer(OLD, Answer(again.ticket, Outcome(Status.OK, [b"k", b"v"]), []))
     assert [outcome.value for outcome in desk.told] == [[b"k", b"v"]]
+
+
+def test_operations_on_whole_maps_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred that come at once are not all done in one step: others must be served in between."""
+    monkeypatch.setattr(router_under_test, "SLICE_ENTRIES", 50)
+    desk = Desk()
+    desk.moved(ME)
+    copy = desk.lane.serving[0] = desk.lane.in_office[0] = PartitionCopy(0, 0)
+    for number in range(30):
+        desk.lane.set(copy, "m", b"k%d" % number, b"v", 0, 0, 0)
+    desk.lane.seal(lambda known: None)
+    for _ in range(100):
+        desk.router.execute(Request(Op.KEYS, "m", [0]), desk.told.append)
+    steps = [len(desk.told)]
+    while len(desk.told) < 100:
+        desk.router.on_timer("gather")
+        steps.append(len(desk.told) - sum(steps))
+    assert max(steps) <= 2
+    assert all(outcome.status is Status.OK for outcome in desk.told)
+    desk.router.on_timer("gather")
+    assert not any(desk.router.leftovers.values())
+
+
+def test_what_is_gathered_for_long_answers_is_bounded_for_all_together() -> None:
+    desk = Desk()
+    desk.router._answer_bytes = 1000
+    desk.rows[0] = Row(1, (OLD,))
+    for _ in range(4):
+        desk.router.execute(Request(Op.VALUES, "m", [0]), desk.told.append)
+    tickets = [message.ticket for _, message in desk.sent() if isinstance(message, Forward)]
+    while len(tickets) < 4:
+        desk.router.on_timer("gather")
+        tickets += [message.ticket for _, message in desk.sent() if isinstance(message, Forward)]
+    # Each has got most of its answer, and waits for the rest.
+    for ticket in tickets:
+        desk.router.on_answer(OLD, Answer(ticket, Outcome(Status.OK, [bytes(900)]), [0]))
+    assert [outcome.status for outcome in desk.told] == [Status.NOT_READY, Status.NOT_READY]
+    assert desk.router._listed == 1800

@@ -18,15 +18,18 @@ class Batch:
     """Records that wait for their backups: the callers for the sync ones, the records for all."""
 
     __slots__ = (
+        "after",
         "asked_ns",
         "charged",
         "courtesy",
         "late",
+        "links",
         "need",
         "number",
         "on_disk",
         "records",
         "resting",
+        "since",
         "since_ns",
         "size",
         "told",
@@ -47,7 +50,14 @@ class Batch:
         self.records: dict[int, list[tuple[MapPartition, Record]]] = {}
         """By partition; of one in which answers only rest on what is there, none."""
         self.resting: dict[int, set[str]] = {}
-        """Partition -> the maps in it that answers rest on without having changed them (P-7)."""
+        """Partition -> the maps in it that answers rest on without having changed them (P-7). A batch that has any has
+        no records."""
+        self.since = 0
+        """Of a batch that has any: all other batches up to this number are of earlier turns."""
+        self.links: set[int] = set()
+        """The batches that it has to come after, because its answers may have seen what is in them."""
+        self.after = 0
+        """How many of these are still open."""
         self.need: dict[str, set[int]] = {}
         """Member -> partitions that the callers wait for it to hold."""
         self.late: dict[str, set[int]] = {}
@@ -71,6 +81,11 @@ class Batch:
             else:
                 parts.add(partition)
 
+    @property
+    def open(self) -> bool:
+        """Whether its callers have to wait."""
+        return bool(self.need or self.after) or not self.on_disk
+
     def rest_on(self, partition: int, name: str, sync: frozenset[str]) -> None:
         """Wait for the map's sync backups to confirm that they still follow this primary."""
         self.resting.setdefault(partition, set()).add(name)
@@ -93,6 +108,8 @@ class Batch:
         ]
         if not self.on_disk:
             words.append("this member's own disk")
+        if self.after:
+            words.append("what was written before")
         return ", ".join(words)
 
 
@@ -109,8 +126,9 @@ def when_all_done(batches: list[Batch], done: Told, now_ns: int) -> None:
             done(known)
 
     for batch in batches:
+        if not batch.told:
+            batch.asked_ns = now_ns
         batch.told.append(told)
-        batch.asked_ns = now_ns
 
 
 def by_map(records: list[Written]) -> dict[tuple[int, MapPartition], list[Record]]:

@@ -83,6 +83,12 @@ class Lane:
         """Of the buffer that is being worked on."""
         self._resting: dict[tuple[int, str], MapPartition | None] = {}
         """Partitions and maps that answers of that buffer rest on, without having changed anything."""
+        self._rests: Batch | None = None
+        """What all such answers of this turn wait for."""
+        self._rested: dict[int, Batch] = {}
+        """Partition -> the youngest open batch of such answers."""
+        self._turn_began = 0
+        """The number of the last batch of the turn before."""
         self.sealed: list[Written] = []
         """Of the buffers since the last flush, in the order of the writes."""
         self._joinable: dict[tuple[str, ...], Batch] = {}
@@ -319,9 +325,12 @@ class Lane:
         if not self._all_ack:
             done(True)
             return
-        waits = self._rest() if resting else []
+        rests = self._rest() if resting else None
         if not records:
-            self._when_held(waits, done)
+            if rests is None:
+                done(True)
+            else:
+                rests.told.append(done)
             return
         targets = records[0][1].targets
         if len(records) > 1:
@@ -347,48 +356,85 @@ class Lane:
         backlog.bytes += size
         if backlog.bytes > backlog.most:
             backlog.grown()
-        if waits:
-            self._when_held([*waits, batch], done)
-        elif batch.need or not batch.on_disk:
+        held_up = batch.need or not batch.on_disk
+        if rests is not None:
+            when_all_done([rests, batch] if held_up else [rests], done, self._out.now_ns)
+        elif held_up:
             batch.told.append(done)
         else:
             done(True)
 
-    def _rest(self) -> list[Batch]:
-        """Ask the sync backups of what this buffer's answers rest on; returns the batches that these wait for (P-7)."""
+    def _rest(self) -> Batch | None:
+        """Ask the sync backups of what this buffer's answers rest on. Returns what these wait for, if for anything.
+
+        All answers of a turn share one batch. It comes after the youngest one that rests on the same partition, and
+        after what was written since: so what has to be linked does not grow with what waits.
+        """
         resting, self._resting = self._resting, {}
-        waits: dict[int, Batch] = {}
+        rests = self._rests
         asked: list[tuple[int, str, frozenset[str]]] = []
-        durable = False
+        links: list[Batch] = []
+        waits = durable = False
         for (partition, name), held in resting.items():
-            for batch in self._of_partition.get(partition, {}).values():
-                waits[batch.number] = batch
+            before = self._rested.get(partition)
+            since = before.since if before is not None else 0
+            if before is not None and before is not rests:
+                links.append(before)
+            for batch in reversed(self._of_partition.get(partition, {}).values()):
+                if batch.number <= since:
+                    break
+                if batch.open and not batch.resting:
+                    links.append(batch)
             sync = held.sync if held is not None else self._followers(partition, name)[1]
-            if sync:
-                asked.append((partition, name, sync))
+            asked.append((partition, name, sync))
+            waits = waits or bool(sync)
             # What this member has applied as a backup is perhaps not on its disk yet.
             durable = durable or (held is not None and held.journal == "sync" and self._disk_acks)
-        if asked or durable:
-            targets = tuple(sorted(NOBODY.union(*[sync for _, _, sync in asked])))
-            batch = self._joinable.get(targets) or self._begin(targets)
-            waits[batch.number] = batch
-            batch.on_disk = batch.on_disk and not durable
-            for partition, name, sync in asked:
-                batch.rest_on(partition, name, sync)
-                batch.records.setdefault(partition, [])
-                self._of_partition.setdefault(partition, {})[batch.number] = batch
-            size = RECORD_BYTES * len(asked)
-            batch.size += size
-            self.backlog.bytes += size
-        return list(waits.values())
+        if not waits and not durable and not links:
+            return None
+        if rests is None:
+            self._number += 1
+            rests = self._rests = self._waiting[self._number] = Batch(self._number, self._out.now_ns)
+            rests.since = self._turn_began
+            self.unsent_batches.append(self._number)
+        rests.on_disk = rests.on_disk and not durable
+        for partition, name, sync in asked:
+            rests.rest_on(partition, name, sync)
+            rests.records.setdefault(partition, [])
+            self._of_partition.setdefault(partition, {})[rests.number] = rests
+            self._rested[partition] = rests
+        for batch in links:
+            self._come_after(rests, batch)
+        size = RECORD_BYTES * len(asked)
+        rests.size += size
+        self.backlog.bytes += size
+        if self.backlog.bytes > self.backlog.most:
+            self.backlog.grown()
+        return rests
 
-    def _when_held(self, batches: list[Batch], done: Told) -> None:
-        """Call `done` when all of these are where they have to be."""
-        open_ones = [batch for batch in dict.fromkeys(batches) if batch.need or not batch.on_disk]
-        if open_ones:
-            when_all_done(open_ones, done, self._out.now_ns)
-        else:
-            done(True)
+    def _come_after(self, rests: Batch, batch: Batch) -> None:
+        """Let answers wait for a batch that they may have seen."""
+        if batch.number in rests.links:
+            return
+        rests.links.add(batch.number)
+        rests.after += 1
+
+        def told(known: bool) -> None:
+            if rests.number in self._waiting:
+                rests.after -= 1
+                if known:
+                    self._look(rests)
+                else:
+                    self._unconfirmed(rests, self.unknown_because)
+
+        when_all_done([batch], told, self._out.now_ns)
+
+    def _unconfirmed(self, rests: Batch, why: str) -> None:
+        """Tell these callers that nobody can say whether what was found still holds; there is nothing to deliver."""
+        self._tell(rests, known=False, why=why)
+        if rests.number in self._waiting:
+            rests.need.clear()
+            self._finish(rests)
 
     def seal_for(self, done: Told, client: bytes, correlations: list[int]) -> None:
         """The same for requests of a client that collects acknowledgements itself. If all backups can tell it, `done`
@@ -422,6 +468,7 @@ class Lane:
         """Send the records of the sealed buffers, one message to each member that wants any."""
         records, self.sealed = self.sealed, []
         numbers, self.unsent_batches = self.unsent_batches, []
+        self._rests, self._turn_began = None, self._number
         if not records and not numbers:
             return
         self._joinable.clear()
@@ -483,9 +530,12 @@ class Lane:
             batch.late.setdefault(member, set()).update(batch.need.pop(member))
         batch.courtesy = NOBODY
         self._charge(batch)
-        if batch.need or not batch.on_disk:
-            seconds = self._timeout_ns / SECOND
-            self._tell(batch, known=False, why=f"not acknowledged within {seconds:g} s: {batch.missing()}")
+        if batch.open:
+            why = f"not acknowledged within {self._timeout_ns / SECOND:g} s: {batch.missing()}"
+            if batch.resting:
+                self._unconfirmed(batch, why)
+            else:
+                self._tell(batch, known=False, why=why)
         else:
             self._look(batch)
 
@@ -532,11 +582,11 @@ class Lane:
         """Tell the callers when nobody they wait for is missing, and end the batch when nobody at all is."""
         if batch.late or batch.charged:
             self._charge(batch)
-        if batch.need or not batch.on_disk:
+        if batch.need or not batch.on_disk or batch.after:
             return
         if batch.told:
             self._tell(batch, known=True)
-        if not batch.late:
+        if not batch.late and batch.number in self._waiting:
             self._finish(batch)
 
     def _finish(self, batch: Batch) -> None:
@@ -548,6 +598,8 @@ class Lane:
         backlog.bytes -= batch.size
         if backlog.crowded:
             backlog.eased()
+        for partition in batch.resting:
+            self._rested_no_more(partition, batch)
         number, of_partitions = batch.number, self._of_partition
         empty: list[int] = []
         for partition in batch.records:
@@ -558,6 +610,10 @@ class Lane:
                 empty.append(partition)
         for partition in empty:
             self.drained(partition)
+
+    def _rested_no_more(self, partition: int, batch: Batch) -> None:
+        if self._rested.get(partition) is batch:
+            del self._rested[partition]
 
     def waits_since(self, partition: int) -> int:
         """Since when the oldest batch of the partition waits; now, when none does."""
@@ -593,7 +649,7 @@ class Lane:
         return {
             "records of an open buffer": len(self._open) + len(self._resting),
             "records not sent": len(self.sealed) + len(self.unsent_batches) + len(self._joinable),
-            "batches": len(self._waiting) + len(self._of_partition),
+            "batches": len(self._waiting) + len(self._of_partition) + len(self._rested),
             "destinations of migrations": len(self.joining),
         }
 
@@ -663,8 +719,11 @@ class Lane:
         """This member is no longer the partition's primary: P-3. What else is in its batches goes on waiting."""
         for batch in list(self._of_partition.get(partition, {}).values()):
             self._tell(batch, known=False, why=LOST_OFFICE)
+            if batch.number not in self._waiting:
+                continue  # Answers that rested on what was just given up.
             batch.forget(partition)
-            batch.resting.pop(partition, None)
+            if batch.resting.pop(partition, None) is not None:
+                self._rested_no_more(partition, batch)
             del batch.records[partition], self._of_partition[partition][batch.number]
             self._look(batch)
         if self._of_partition.pop(partition, None) is not None:

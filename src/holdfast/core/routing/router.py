@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 
@@ -63,6 +64,10 @@ SLICE_ENTRIES = 50_000
 SLICE_BYTES = 8 << 20
 """An operation on whole partitions goes on to the next one until it has looked at so many entries, or answers so many
 bytes of them: some 20 ms of work. The others follow in slices of their own."""
+LISTED_SHARE = 2
+"""So many times `limits.answer_bytes` may be gathered at a time."""
+COUNT_ENTRIES = 20
+"""Counting the entries of a partition takes as long as looking at so many, at about."""
 PAUSE_NS = 1 * MILLISECOND
 """Between two slices the members do something else."""
 REQUEST_BYTES = 500
@@ -78,6 +83,9 @@ CROWDED = Outcome(
     Status.NOT_READY,
     None,
     "the primary keeps more for its backups than limits.backlog_bytes allows; nothing was changed",
+)
+LISTED = Outcome(
+    Status.NOT_READY, None, "other requests list more than this member can gather at a time; ask again"
 )
 UNREAD = Outcome(Status.NOT_READY, None, "the member that asks has too many answers on their way to it")
 FULL = Outcome(
@@ -113,7 +121,17 @@ class Parked:
 class Gathering:
     """An operation on whole partitions, and what has been answered so far."""
 
-    __slots__ = ("_done", "deadline_ns", "finished", "missing", "request", "size", "started", "value")
+    __slots__ = (
+        "_done",
+        "deadline_ns",
+        "finished",
+        "missing",
+        "queued",
+        "request",
+        "size",
+        "started",
+        "value",
+    )
 
     def __init__(self, request: Request, done: Done, deadline_ns: int) -> None:
         self.request = request
@@ -126,6 +144,8 @@ class Gathering:
         self.started = False
         """Whether some share of it was sent or done."""
         self.finished = False
+        self.queued = False
+        """Whether its next slice waits for its turn."""
 
     def finish(self, outcome: Outcome) -> None:
         """Answer the caller, once; what comes later of the shares is of no use any more."""
@@ -194,7 +214,12 @@ class Router:
         self._sent: dict[int, tuple[MemberId, Parked]] = {}
         self._gathered: dict[int, tuple[MemberId, Gathering, list[int]]] = {}
         self._again: list[Gathering] = []
-        self._next: list[Gathering] = []
+        self._works: deque[Callable[[], None]] = deque()
+        """Slices of operations on whole maps that wait for their turn."""
+        self._spent = 0
+        """Entries that such slices have looked at in this turn, at about."""
+        self._listed = 0
+        """Bytes of keys and values that were gathered for answers that are not whole yet."""
         """Of which a slice was done, and the next one is to follow."""
         self._ticket = 0
         self._timer_ns = 0
@@ -229,9 +254,11 @@ class Router:
         return self.why_refused(request) or (CROWDED if crowded else None)
 
     def _why_no_memory(self, request: Request) -> Outcome | None:
-        """R-7. What Holdfast keeps for itself may take the reserve: it is little, and no client can begin without."""
+        """R-7. What Holdfast keeps for itself may take the reserve: it is little, and clients cannot begin without it.
+        So may updates of services, for they may be what makes room.
+        """
         short = self.short
-        if request.map.startswith(INTERNAL):
+        if request.map.startswith(INTERNAL) or request.op is Op.CALL:
             short = {uuid: room for uuid, room in short.items() if room is Room.NONE}
         copies = self._settings.map(_target(request)).copies
         for partition in request.partitions:
@@ -262,9 +289,39 @@ class Router:
 
             def finished(outcome: Outcome) -> None:
                 self._waiting -= 1
+                self._listed -= gathering.size
                 done(outcome)
 
-            self._gather(Gathering(request, finished, deadline_ns))
+            gathering = Gathering(request, finished, deadline_ns)
+            self._take_turn(lambda: self._go_on(gathering))
+
+    def _take_turn(self, work: Callable[[], None]) -> None:
+        """Make a slice of an operation on whole maps: now, or after others when these have taken long enough."""
+        if self._works or self._spent >= SLICE_ENTRIES:
+            self._works.append(work)
+        else:
+            if not self._spent:
+                self._out.timer("gather", PAUSE_NS)
+            self._spent += 1
+            work()
+
+    def _take_turns(self) -> None:
+        """A new turn: make slices that wait, until they have taken long enough."""
+        self._spent = 0
+        works = self._works
+        while works and self._spent < SLICE_ENTRIES:
+            self._spent += 1
+            works.popleft()()
+        if self._spent:
+            self._out.timer("gather", PAUSE_NS)
+
+    def _go_on(self, gathering: Gathering) -> None:
+        """Make the next slice, unless it is too late."""
+        gathering.queued = False
+        if gathering.deadline_ns <= self._out.now_ns:
+            gathering.finish(self._gathered_too_late(gathering))
+        elif not gathering.finished:
+            self._gather(gathering)
 
     def _too_large(self, request: Request) -> str:
         limits = self._settings.limits
@@ -526,6 +583,7 @@ class Router:
         entries = size = 0
         for at, partition in enumerate(request.partitions):
             if entries >= SLICE_ENTRIES or size >= SLICE_BYTES:
+                self._spent += max(entries, SLICE_ENTRIES if size >= SLICE_BYTES else 0)
                 return value, request.partitions[at:]
             copy = lane.in_office[partition]
             if copy is None:
@@ -534,10 +592,12 @@ class Router:
                 lane.rest_on(copy, request.map)
             held = copy.maps.get(request.map)
             if held is not None:
-                entries += len(held.entries)
                 share = perform_whole(lane, [copy], request, self._out.now_ns)
+                counts = request.op in (Op.SIZE, Op.IS_EMPTY) and not held.expiries
+                entries += COUNT_ENTRIES if counts else len(held.entries)
                 size += _size_of(share)
                 value = merge(request.op, value, share)
+        self._spent += max(entries, size // (SLICE_BYTES // SLICE_ENTRIES))
         return perform_whole(lane, [], request, self._out.now_ns) if value is None else value, []
 
     def _collect(self, gathering: Gathering, asked: list[int], outcome: Outcome, missed: list[int]) -> None:
@@ -547,7 +607,13 @@ class Router:
             gathering.finish(outcome)
             return
         if outcome.status is Status.OK:
-            gathering.size += _size_of(outcome.value)
+            size = _size_of(outcome.value)
+            gathering.size += size
+            self._listed += size
+            if self._listed > LISTED_SHARE * self._answer_bytes and self._listed > gathering.size:
+                gathering.value = None
+                gathering.finish(LISTED)
+                return
             if gathering.size > self._answer_bytes:
                 gathering.value = None
                 gathering.finish(Outcome(Status.TOO_LARGE, None, too_long(self._answer_bytes)))
@@ -559,10 +625,10 @@ class Router:
             gathering.missing.update(missed)
             if len(missed) < len(asked):
                 # A slice of it was done: the next one soon, but not before others have had their turn.
-                if not self._next:
+                if not gathering.queued:
+                    gathering.queued = True
+                    self._works.append(lambda: self._go_on(gathering))
                     self._out.timer("gather", PAUSE_NS)
-                if gathering not in self._next:
-                    self._next.append(gathering)
             else:
                 if gathering not in self._again:
                     self._again.append(gathering)
@@ -599,16 +665,10 @@ class Router:
             self._out.send(sender, Answer(ticket, UNREAD, missed))
             return
         if request.op in WHOLE:
-            missed = [p for p in request.partitions if crowded or self._lane.in_office[p] is None]
             if crowded:
-                self._out.send(sender, Answer(ticket, Outcome(Status.OK, 0), missed))
+                self._out.send(sender, Answer(ticket, Outcome(Status.OK, 0), request.partitions))
                 return
-            self._perform_whole(
-                request,
-                lambda outcome, left: self._out.send(
-                    sender, Answer(ticket, outcome, sorted({*missed, *left}))
-                ),
-            )
+            self._take_turn(lambda: self._perform_share(sender, forward))
             return
 
         def done(outcome: Outcome) -> None:
@@ -625,6 +685,15 @@ class Router:
             self._park(partition, Parked(request, done, self._out.now_ns + self._timeout_ns, here=False))
         else:
             done(Outcome(Status.MOVED, None, "this member is not the partition's primary"))
+
+    def _perform_share(self, sender: MemberId, forward: Forward) -> None:
+        """Another member gathers the shares of an operation on whole maps: a slice of this one's."""
+        missed = [p for p in forward.request.partitions if self._lane.in_office[p] is None]
+
+        def done(outcome: Outcome, left: list[int]) -> None:
+            self._out.send(sender, Answer(forward.ticket, outcome, sorted({*missed, *left})))
+
+        self._perform_whole(forward.request, done)
 
     def on_answer(self, sender: MemberId, answer: Answer) -> None:
         sent = self._sent.pop(answer.ticket, None)
@@ -658,7 +727,7 @@ class Router:
         return {
             "parked requests": sum(len(parked) for parked in self._parked.values())
             + len(self._again)
-            + len(self._next),
+            + len(self._works),
             "forwarded requests": len(self._sent) + len(self._gathered),
             "clearings": self._clearings.running,
         }
@@ -708,21 +777,13 @@ class Router:
             self._clearings.on_timer()
             return
         if name == "gather":
-            following, self._next = self._next, []
-            for gathering in following:
-                if gathering.deadline_ns <= self._out.now_ns:
-                    gathering.finish(self._gathered_too_late(gathering))
-                elif not gathering.finished:
-                    self._gather(gathering)
+            self._take_turns()
             return
         self._timer_ns = 0
         again, self._again = self._again, []
         now_ns = self._out.now_ns
         for gathering in again:
-            if gathering.deadline_ns <= now_ns:
-                gathering.finish(self._gathered_too_late(gathering))
-            elif not gathering.finished:
-                self._gather(gathering)
+            self._take_turn(lambda gathering=gathering: self._go_on(gathering))  # type: ignore[misc]
         for partition, parked in list(self._parked.items()):
             ended = [one for one in parked if one.deadline_ns <= now_ns]
             if ended:

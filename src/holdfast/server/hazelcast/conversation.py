@@ -204,7 +204,7 @@ class Conversation:
         def done(outcome: Outcome) -> None:
             self._expect(-1, -expected)
             if outcome.status is Status.OK:
-                self._answer(call, lambda: answer(outcome.value))
+                self._answer(call, lambda: answer(outcome.value), _size_of(outcome.value))
             elif not self.gone:
                 self.refuse(call.correlation, *refusal(outcome))
 
@@ -260,14 +260,14 @@ class Conversation:
             complete = [each for each in outcomes if each is not None and each.status not in pardon]
             failed = worst(complete, may_repeat=reads)
             if failed is None:
-                self._answer(call, lambda: answer([each.value for each in complete]))
+                self._answer(call, lambda: answer([each.value for each in complete]), listed)
             elif not self.gone:
                 self.refuse(call.correlation, *refusal(failed))
 
         def done(place: int, outcome: Outcome) -> None:
             nonlocal expected, listed
             if isinstance(outcome.value, list):
-                size = sum(len(part) for part in outcome.value if isinstance(part, bytes))
+                size = _size_of(outcome.value)
                 listed += size
                 expected += size
                 self._expect(0, size)
@@ -311,8 +311,8 @@ class Conversation:
         self._waiting += requests
         self.flow.expected += size
 
-    def _answer(self, call: Call, make: Callable[[], Made]) -> None:
-        """Say what `make` makes, if there is still somebody to hear it."""
+    def _answer(self, call: Call, make: Callable[[], Made], size: int = 0) -> None:
+        """Say what `make` makes, if there is still somebody to hear it. size: bytes of what it is made from."""
         if self.gone:
             return
         try:
@@ -323,10 +323,11 @@ class Conversation:
         if isinstance(made, bytes):
             self.say(made)
         else:
-            self.flow.begin(self._saying(call, made))
+            self.flow.begin(self._saying(call, made, size))
 
-    def _saying(self, call: Call, made: Generator[None, None, bytes]) -> Work:
+    def _saying(self, call: Call, made: Generator[None, None, bytes], size: int) -> Work:
         what = f"the answer to {name_of(call.kind)}"
+        self._expect(0, size)
         try:
             self.say((yield from made))
         except CallRefused as refused:
@@ -336,6 +337,13 @@ class Conversation:
             self.refuse(
                 call.correlation, INDETERMINATE, f"{UNKNOWN_OUTCOME} ({what} could not be made: {error})"
             )
+        finally:
+            self._expect(0, -size)
+
+
+def _size_of(value: Value) -> int:
+    """Bytes of the keys and values that an answer lists."""
+    return sum(len(part) for part in value if isinstance(part, bytes)) if isinstance(value, list) else 0
 
 
 def worst(outcomes: list[Outcome], *, may_repeat: bool) -> Outcome | None:

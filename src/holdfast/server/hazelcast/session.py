@@ -160,6 +160,9 @@ class HazelcastSession:
         """The same, from the beginning of a message on."""
         talk = self._talk
         room = self._flow.left
+        if room < 0:
+            self._rest, self._flow.rest = (data, at), True
+            return
         at = serve_entries(data, at, self._lane, self._names, talk.out, self._unsealed, self._longest, room)
         if self._unsealed or at < len(data):
             talk.busy = True
