@@ -18,7 +18,7 @@ from holdfast.core.store.operations import Op, Outcome, Request, Status
 from holdfast.server import changes
 from holdfast.sim.cluster import simulated_settings
 from holdfast.sim.workload import MAP, wire_key
-from holdfast.sim.world import WALL_MS, Process
+from holdfast.sim.world import SKEW_MS, WALL_MS, Process
 from holdfast.wire import own
 
 PARTITIONS = 7
@@ -141,7 +141,7 @@ class Reader:
             last = counter
             seen = Seen(kind, key, value, old, time_ms)
             assert self.seen.setdefault((partition, term, counter), seen) == seen
-            assert WALL_MS < time_ms <= WALL_MS + self.stage.world.now_ns // 1_000_000
+            assert WALL_MS < time_ms + SKEW_MS <= WALL_MS + 2 * SKEW_MS + self.stage.world.now_ns // 1_000_000
             if kind is own.ChangeKind.INSERT:
                 assert key not in content
                 assert old == b""

@@ -320,7 +320,7 @@ def test_the_only_data_member_leaves_and_a_lite_master_stays() -> None:
     scene.wait(5)
     answers = scene.ask(scene.process(0), Op.GET, "k0")
     scene.wait(70)
-    assert [answer.status for answer in answers] == [Status.NOT_READY]
+    assert [answer.status for answer in answers] == [Status.NO_DATA_MEMBER]
 
 
 def test_a_copy_that_was_acknowledged_is_asked_for_once() -> None:

@@ -42,6 +42,9 @@ SETUP_NS = 30 * SECOND
 
 Deed = Callable[["Boundary"], Sequence[int]]
 
+CLUSTER = "6d617472-6978-4000-8000-000000000000"
+"""The id of each cluster that is made here."""
+
 
 class Boundary:
     """One packet that leaves: number, from whom, whereto, and what it says."""
@@ -120,7 +123,7 @@ class Stage:
     def _found(self) -> None:
         """Begin with a view of all, as if it had been agreed: how members come is not what is looked at here."""
         processes = self.cluster.living()
-        view = View(1, "matrix", [process.driver.member.membership.info for process in processes])
+        view = View(1, CLUSTER, [process.driver.member.membership.info for process in processes])
         for process in processes:
             process.step(partial(process.driver.handle, Heard(process.address, ViewDecided(view))))
 
