@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 QUICK, QUICKER = 13, 12
 """Seeds whose runs are short."""
-BROKEN = 0
+BROKEN = 11
 """A seed that shows the harm of not waiting for all backups."""
 
 
