@@ -148,8 +148,8 @@ def test_what_comes_is_counted() -> None:
         door.came = counted.append
         connection = connect(happened, door, "a")
         connection.data_received(b"ECH" + bytes(1000))
-        connection.data_received(bytes(5000))
+        connection.data_received(bytes(20_000))
         await asyncio.sleep(0)
-        assert sum(counted) == 3 + 6003
+        assert sum(counted) == 3 + 21_003
 
     run(story)

@@ -26,7 +26,7 @@ from holdfast.core.machine import MILLISECOND
 from holdfast.core.replication.backlog import Backlog
 from holdfast.runtime.quota import Quota
 from holdfast.runtime.strangers import Strangers, quoted
-from holdfast.server.flow import Flow
+from holdfast.server.flow import Flow, Pressure
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast.session import HazelcastSession
 from holdfast.server.session import OwnSession
@@ -47,6 +47,8 @@ TURN_NS = 25 * MILLISECOND
 SLICES_NS = 25 * MILLISECOND
 """and how long those whose work was left over from turns before."""
 """Between two warnings that clients are refused."""
+LOOK_BYTES = 16 * 1024
+"""When so many bytes have come it is looked how long that took, and told how many there were."""
 COUNTED_BYTES = 64 * 1024
 """Answers of more bytes are counted at once, others when there are as many as that."""
 STUCK_S = 0.05
@@ -113,6 +115,8 @@ class Door:
         self.leave = leave
         self.failed = failed
         self.came = came
+        self.come = 0
+        """Bytes that have come since it was looked how things stand."""
         self.connections: set[Connection] = set()
         self._unwritten: list[Connection] = []
         self.sessions: dict[bytes, Make] = {
@@ -133,15 +137,22 @@ class Door:
         self._half_open: Quota[Connection] = Quota(limits.half_open_connections)
         self._clients: Quota[Connection] = Quota(limits.connections)
         self._operators: Quota[Connection] = Quota(limits.operator_connections)
-        self.turn_ends_ns = 0
-        """When clients have been served for long enough in this turn of the loop; 0: none has been. A turn in which
-        nothing was answered may seem to last longer: then who comes next waits for the turn after, which is all.
+        self._turn_ends_ns = 0
+        """When clients have been served for long enough in this turn of the loop; 0: nobody has looked yet. A turn in
+        which nothing was answered may seem to last longer: then who comes next waits for the turn after, which is all.
         """
+        self.late = False
+        """Whether that time is over."""
         self._waiting: deque[Connection] = deque()
         """Connections with something to do that nothing new has to come for."""
         self._woken = False
         self._stuck: list[Connection] = []
         """Connections that wait for room for their answers."""
+        self.pressure = Pressure()
+        self._dropping = False
+        """Whether connections are being ended for what they left unread."""
+        self._recounted = False
+        """Whether all connections were counted in this turn of the loop."""
         self._unread = 0
         """Bytes of answers that clients have not read, and of messages that are not whole, when last counted."""
 
@@ -172,6 +183,19 @@ class Door:
         if closed:
             log.warning("memory is full: %d clients whose messages had not come whole were closed", closed)
 
+    def look(self) -> None:
+        """Some has come: tell how much, and see whether clients have been served for long enough in this turn."""
+        size, self.come = self.come, 0
+        self.came(size)
+        now_ns = monotonic_ns()
+        if not self._turn_ends_ns:
+            self._turn_ends_ns = now_ns + TURN_NS
+        self.late = now_ns > self._turn_ends_ns
+
+    def _new_turn(self) -> None:
+        self._turn_ends_ns = 0
+        self.late = self._recounted = False
+
     def write_soon(self, connection: Connection) -> None:
         """Let the connection write its answers when all that has arrived by now has been looked at.
 
@@ -183,7 +207,7 @@ class Door:
         self._unwritten.append(connection)
 
     def _write(self) -> None:
-        self.turn_ends_ns = 0
+        self._new_turn()
         connections, self._unwritten = self._unwritten, []
         for connection in connections:
             connection.write()
@@ -249,7 +273,7 @@ class Door:
     def _go_on(self) -> None:
         """Let each connection make one slice, for some ms; who had none is the first in the next turn."""
         self._woken = False
-        self.turn_ends_ns = 0
+        self._new_turn()
         waiting = self._waiting
         ends_ns = monotonic_ns() + SLICES_NS
         for _ in range(len(waiting)):
@@ -262,21 +286,19 @@ class Door:
 
     # -- room for answers
 
-    @property
-    def crowded(self) -> bool:
-        """Whether clients have left too many answers unread, all together."""
-        most = self.limits.all_unread_bytes
-        if self._unread > most:
-            self._unread = 0
-            for connection in self.connections:
-                self._unread += connection.count()
-        return self._unread > most
-
     def counted(self, more: int) -> None:
         """A connection has so many unread bytes more than it had when it was counted before."""
         self._unread += more
-        if self._unread > 2 * self.limits.all_unread_bytes and self.crowded:
+        most, pressure = self.limits.all_unread_bytes, self.pressure
+        if self._unread > most and not self._recounted:
+            # What they have read since nobody has said.
+            self._recounted = True
+            self._unread = sum(connection.count() for connection in self.connections)
+        pressure.crowded = self._unread > most
+        if self._unread > 2 * most and not self._dropping:
+            self._dropping = True
             self._drop_greediest()
+            self._dropping = False
 
     def _drop_greediest(self) -> None:
         while self._unread > 2 * self.limits.all_unread_bytes:
@@ -301,6 +323,8 @@ class Door:
 
     def _look_at_stuck(self) -> None:
         stuck, self._stuck = self._stuck, []
+        self._recounted = False
+        self.counted(0)
         for connection in stuck:
             connection.look()
 
@@ -332,13 +356,11 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_answers",
         "_backlog",
-        "_came",
         "_door",
         "_early",
         "_enter",
         "_first",
         "_flow",
-        "_gathered",
         "_held",
         "_leave",
         "_queued",
@@ -356,18 +378,15 @@ class Connection(asyncio.Protocol):
     def __init__(self, door: Door) -> None:
         self._door = door
         self._answers: list[bytes] = []
-        self._gathered = 0
-        """Bytes of these answers."""
         self._first = b""
         self._session: Session | None = None
-        self._flow = Flow(self._room, self._wake, door.limits.unread_bytes)
+        self._flow = Flow(self._room, self._wake, door.limits.unread_bytes, door.pressure)
         self._early: deque[bytes] = deque()
         """What has come and was not given to the session."""
         self._held = self._unread = self._queued = self._stuck = False
         self._backlog = door.backlog
         self._enter = door.enter
         self._leave = door.leave
-        self._came = door.came
         self._receive: Callable[[bytes], None] = self._begin
         self._transport: asyncio.Transport | None = None
         self._timeout: asyncio.TimerHandle | None = None
@@ -410,29 +429,27 @@ class Connection(asyncio.Protocol):
     # -- what comes
 
     def data_received(self, data: bytes) -> None:
-        door = self._door
-        now_ns = monotonic_ns()
-        if not door.turn_ends_ns:
-            door.turn_ends_ns = now_ns + TURN_NS
-        if self._queued or self._stuck or self._early or now_ns > door.turn_ends_ns:
+        if self._queued or self._stuck or self._early or self._door.late:
             self._early.append(data)
             self._wake()
         else:
             self._serve(self._receive, data)
 
-    def _serve(self, deed: Callable[..., None], *data: bytes) -> None:
+    def _serve(self, deed: Callable[[bytes], None], data: bytes) -> None:
         """Let the session work."""
+        door, flow = self._door, self._flow
         try:
             self._enter()
-            deed(*data)
+            deed(data)
             self._leave()
-            self._came(sum(map(len, data)))
+            door.come += len(data)
+            if door.come > LOOK_BYTES:
+                door.look()
         except Exception as error:  # noqa: BLE001  (the member stops, whatever it is)
-            self._door.failed(error)
-        if self._flow.halted or self._early:
+            door.failed(error)
+        if flow.rest or flow.works or self._early:
             self._wake()
-        much = self._gathered > COUNTED_BYTES or self._flow.held > COUNTED_BYTES
-        if much or (self._session is not None and self._session.coming):
+        if flow.gathered > COUNTED_BYTES or flow.held > COUNTED_BYTES or flow.coming:
             self._door.counted(-self.unread + self.count())
         backlog = self._backlog
         if backlog.crowded and not backlog.refusing and not self._held:
@@ -481,16 +498,20 @@ class Connection(asyncio.Protocol):
         session, flow = self._session, self._flow
         if self._transport is None or self._transport.is_closing():
             return
-        if self._held or (session is not None and not flow.working and flow.must_halt):
+        if self._held or (session is not None and not flow.works and flow.must_halt):
             self._stuck = True
             self._door.stuck(self)
             self._read_or_not()
         elif session is not None and flow.halted:
-            self._serve(session.go_on)
+            self._serve(self._resume, b"")
         elif self._early:
             self._serve(self._receive, self._early.popleft())
         if not self._queued:
             self._read_or_not()
+
+    def _resume(self, _: bytes) -> None:
+        if self._session is not None:
+            self._session.go_on()
 
     def look(self) -> None:
         """Is there room again?"""
@@ -500,18 +521,18 @@ class Connection(asyncio.Protocol):
 
     def _room(self) -> int:
         """How many bytes of answers there is room for."""
-        unread = self._gathered
+        unread = self._flow.gathered
         if self._transport is not None:
             unread += self._transport.get_write_buffer_size()
         if unread > COUNTED_BYTES:
             self._door.counted(-self.unread + self.count())
-        if self._door.crowded:
+        if self._door.pressure.crowded:
             return -1 if unread else 0
         return self._door.limits.unread_bytes - unread
 
     def count(self) -> int:
         """Count what this connection keeps here; answers `unread`."""
-        self.unread = self._gathered + self._flow.held
+        self.unread = self._flow.gathered + self._flow.held
         if self._transport is not None:
             self.unread += self._transport.get_write_buffer_size()
         if self._session is not None:
@@ -525,7 +546,7 @@ class Connection(asyncio.Protocol):
         if not self._answers:
             self._door.write_soon(self)
         self._answers.append(answer)
-        self._gathered += len(answer)
+        self._flow.gathered += len(answer)
 
     def write(self) -> None:
         """Write what has gathered."""
@@ -533,7 +554,7 @@ class Connection(asyncio.Protocol):
         if answers and self._transport is not None:
             whole = answers[0] if len(answers) == 1 else b"".join(answers)
             answers.clear()
-            self._gathered = 0
+            self._flow.gathered = 0
             self._transport.write(whole)
             if self.unread or len(whole) > COUNTED_BYTES:
                 self._door.counted(-self.unread + self.count())
@@ -542,11 +563,11 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client does not read its answers: take no more of its requests."""
-        self._unread = True
+        self._unread = self._flow.paused = True
         self._read_or_not()
 
     def resume_writing(self) -> None:
-        self._unread = False
+        self._unread = self._flow.paused = False
         self.look()
         self._read_or_not()
 
@@ -588,7 +609,7 @@ class Connection(asyncio.Protocol):
         self._answers.clear()
         self._early.clear()
         self._door.counted(-self.unread)
-        self._gathered = self.unread = 0
+        self._flow.gathered = self.unread = 0
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.abort()

@@ -24,68 +24,100 @@ ENDLESS = 1 << 62
 Work = Generator[None, None, None]
 
 
-class Flow:
-    """What is under way of one connection."""
+class Pressure:
+    """What all connections of a member share."""
 
-    __slots__ = ("_room", "_wake", "_works", "expected", "held", "most", "rest")
+    __slots__ = ("crowded",)
+
+    def __init__(self) -> None:
+        self.crowded = False
+        """Whether clients have left too many answers unread, all together."""
+
+
+class Flow:
+    """What is under way of one connection. The connection keeps the numbers that are its own, as plain attributes: they
+    are looked at for each buffer that comes.
+    """
+
+    __slots__ = (
+        "_pressure",
+        "_room",
+        "_wake",
+        "coming",
+        "expected",
+        "gathered",
+        "held",
+        "most",
+        "paused",
+        "rest",
+        "works",
+    )
 
     def __init__(
         self,
         room: Callable[[], int] = lambda: ENDLESS,
         wake: Callable[[], None] = lambda: None,
         most: int = ENDLESS,
+        pressure: Pressure | None = None,
     ) -> None:
-        """`room`: how many bytes of answers the connection takes now; below 0: too many are unread. `wake` is called
-        when there is work for `step`. `most`: `limits.unread_bytes`.
+        """`room`: how many bytes of answers the connection takes under pressure; below 0: too many are unread. `wake`
+        is called when there is work for `step`. `most`: `limits.unread_bytes`.
         """
         self._room = room
         self._wake = wake
+        self._pressure = pressure or Pressure()
         self.most = most
+        self.gathered = 0
+        """Bytes of answers that are to be written. Kept by the connection."""
+        self.paused = False
+        """Whether the client does not read what was written. Kept by the connection."""
+        self.coming = 0
+        """Bytes that have come and cannot be worked on yet. Kept by the session."""
         self.held = 0
         """Bytes of answers that wait for backups."""
         self.expected = 0
         """Bytes for which answers are taken that are still to be made."""
         self.rest = False
         """Whether the session has stopped in the middle of what has come. Kept by the session."""
-        self._works: deque[Work] = deque()
+        self.works: deque[Work] = deque()
+        """What `step` is to go on with."""
 
     @property
     def left(self) -> int:
         """Bytes of answers that there is room for; below 0: nothing more should be taken up."""
-        return self._room() - self.held - self.expected
-
-    @property
-    def working(self) -> bool:
-        """Whether there is work for `step`."""
-        return bool(self._works)
+        if self.paused:
+            return -1
+        if self._pressure.crowded:
+            return self._room() - self.held - self.expected
+        return self.most - self.gathered - self.held - self.expected
 
     @property
     def halted(self) -> bool:
         """Whether the session has something to do without anything more coming."""
-        return self.rest or bool(self._works)
+        return self.rest or bool(self.works)
 
     @property
     def must_halt(self) -> bool:
         """Whether the session has to stop where it is (F-1, F-2)."""
-        return bool(self._works) or self._room() < self.held + self.expected
+        return bool(self.works) or self.left < 0
 
     def begin(self, work: Work) -> None:
         """Make the first slice, and see to the others."""
         if _goes_on(work):
-            self._works.append(work)
+            self.works.append(work)
             self._wake()
 
     def step(self) -> None:
         """Make one slice, if there is any."""
-        if self._works:
-            work = self._works.popleft()
+        if self.works:
+            work = self.works.popleft()
             if _goes_on(work):
-                self._works.append(work)
+                self.works.append(work)
 
     def end(self) -> None:
         """The connection is over: nothing of it is of use any more."""
         self.rest = False
-        works, self._works = self._works, deque()
+        works, self.works = self.works, deque()
         for work in works:
             work.close()
 

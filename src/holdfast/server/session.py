@@ -110,15 +110,17 @@ class OwnSession:
         self._frames.feed(data)
         if not self._flow.halted:
             self._take_all()
+        self._flow.coming = self._frames.held
 
     def go_on(self) -> None:
         """Do what was left to do when the session stopped: one slice of work, or what has arrived and waits."""
         if self._gone:
             return
-        if self._flow.working:
+        if self._flow.works:
             self._flow.step()
         elif self._flow.rest:
             self._take_all()
+        self._flow.coming = self._frames.held
 
     def _take_all(self) -> None:
         """Answer the questions that are here, until one takes longer."""
@@ -219,7 +221,7 @@ class OwnSession:
         an answer is not silent.
         """
         now_ns = self._grid.now_ns()
-        if self._buffers != self._buffers_seen or self._waiting or self._watching or self._flow.working:
+        if self._buffers != self._buffers_seen or self._waiting or self._watching or self._flow.works:
             self._buffers_seen = self._buffers
             self._heard_ns = now_ns
         return now_ns - self._heard_ns

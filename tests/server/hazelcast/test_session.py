@@ -542,7 +542,7 @@ def test_a_session_stops_when_answers_that_wait_for_backups_take_too_much(
     """And goes on, in order, when they have left."""
     large = data(text_data("x" * 10_000))
     flow = wire.session._flow
-    flow._room = lambda: 25_000
+    flow.most = 25_000
     grid.verdict = None
     number = 20
     wire.tell(map_size_codec.encode_request("m"))

@@ -31,6 +31,8 @@ DATA_AT = 10
 """Where stored bytes begin in a frame of `Data`: after the header and the partition-hash word."""
 _SHORTEST_DATA = 14
 """A frame of `Data` with a type id and no payload."""
+_SMALL = 512
+"""Shorter answers are not counted one by one: requests take a tenth of that, and a read buffer has an end."""
 _LONGEST_TTL_MS = 1 << 41
 """Longer ones (70 years) are for the general way, which knows that they mean "for ever"."""
 
@@ -147,11 +149,13 @@ def serve_entries(
                 elif found is None:
                     answers.append(_null(_GOT, correlation, _NULL))
                 else:
-                    answers.append(_value(_GOT, correlation, len(found) + 10, _VALUE) + found)
-                    room -= len(found)
-                    if room < 0:
-                        at = key_end
-                        break
+                    size = len(found) + 10
+                    answers.append(_value(_GOT, correlation, size, _VALUE) + found)
+                    if size > _SMALL:
+                        room -= size
+                        if room < 0:
+                            at = key_end
+                            break
             elif kind == REMOVE or kind == DELETE:
                 old = lane.remove(copy, name, key)
                 if kind == DELETE:
@@ -159,11 +163,13 @@ def serve_entries(
                 elif old is None:
                     unsealed.append(_null(_REMOVED, correlation, _NULL))
                 else:
-                    unsealed.append(_value(_REMOVED, correlation, len(old) + 10, _VALUE) + old)
-                    room -= len(old)
-                    if room < 0:
-                        at = key_end
-                        break
+                    size = len(old) + 10
+                    unsealed.append(_value(_REMOVED, correlation, size, _VALUE) + old)
+                    if size > _SMALL:
+                        room -= size
+                        if room < 0:
+                            at = key_end
+                            break
             else:
                 return at
             at = key_end
@@ -191,10 +197,12 @@ def serve_entries(
         elif old is None:
             unsealed.append(_null(_PUT_DONE, correlation, _NULL))
         else:
-            unsealed.append(_value(_PUT_DONE, correlation, len(old) + 10, _VALUE) + old)
-            room -= len(old)
-            if room < 0:
-                at = value_end
-                break
+            size = len(old) + 10
+            unsealed.append(_value(_PUT_DONE, correlation, size, _VALUE) + old)
+            if size > _SMALL:
+                room -= size
+                if room < 0:
+                    at = value_end
+                    break
         at = value_end
     return at

@@ -151,19 +151,15 @@ class HazelcastSession:
         """Take one read buffer. Never raises for what is in it."""
         talk = self._talk
         self._buffers += 1
-        if self._held or self._skip is not None or not talk.known or talk.gone or self._flow.halted:
+        flow = self._flow
+        if self._held or self._skip is not None or not talk.known or talk.gone or flow.rest or flow.works:
             self._receive_piece(data)
             return
-        self._receive_whole(data, 0)
-
-    def _receive_whole(self, data: bytes, at: int) -> None:
-        """The same, from the beginning of a message on."""
-        talk = self._talk
-        room = self._flow.left
+        room = flow.left
         if room < 0:
-            self._rest, self._flow.rest = (data, at), True
+            self._rest, flow.rest = (data, 0), True
             return
-        at = serve_entries(data, at, self._lane, self._names, talk.out, self._unsealed, self._longest, room)
+        at = serve_entries(data, 0, self._lane, self._names, talk.out, self._unsealed, self._longest, room)
         if self._unsealed or at < len(data):
             talk.busy = True
             try:
@@ -179,7 +175,7 @@ class HazelcastSession:
         talk, flow = self._talk, self._flow
         if talk.gone:
             return
-        if flow.working:
+        if flow.works:
             talk.busy = True
             try:
                 flow.step()
@@ -188,10 +184,7 @@ class HazelcastSession:
             talk.flush()
         elif flow.rest:
             (data, at), self._rest, flow.rest = self._rest, (b"", 0), False
-            if not talk.known or self._held or self._skip is not None:
-                self._receive_piece(data[at:])
-            else:
-                self._receive_whole(data, at)
+            self.receive(data[at:])
 
     def _halts(self, data: bytes, at: int) -> bool:
         """Whether the session has to stop here; then the rest is kept for `go_on`."""
@@ -223,6 +216,7 @@ class HazelcastSession:
             self._skip = None
         if self._held:
             self._held += data
+            flow.coming = len(self._held)
             if len(self._held) < self._scan.need or not self._is_whole():
                 return
             data = bytes(self._held)
@@ -332,6 +326,7 @@ class HazelcastSession:
                 scan.begin(at)
                 if at < len(data) and self._halts(data, at):
                     self._held = bytearray()
+                    self._flow.coming = 0
                     return
         except TooLarge as broken:
             self._refuse_large(data, at, str(broken))
@@ -343,6 +338,7 @@ class HazelcastSession:
 
     def _hold(self, data: bytes, at: int) -> None:
         self._held = bytearray(data[at:])
+        self._flow.coming = len(self._held)
         scan = self._scan
         if self._held:
             scan.at -= at
@@ -422,6 +418,7 @@ class HazelcastSession:
             limit,
         )
         self._held = bytearray()
+        self._flow.coming = 0
         skip = Skip()
         end = skip.over(data, at)
         if end < 0:
