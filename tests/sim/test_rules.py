@@ -16,7 +16,6 @@ SEED = {
     "durable-ack": 1,
     "owner-by-proof": 4,
     "fence": 12,
-    "told-when-safe": 149,
     "record-order": 15,
     "activate": 18,
     "promotion-by-table": 14,
@@ -50,6 +49,7 @@ SHOWN_BY = {
     "cut-kept": "tests/sim/test_cuts.py",
     "confirmed-answers": "tests/sim/test_confirmed_answers.py",
     "wait-for-stores": "tests/sim/test_waiting_for_stores.py",
+    "told-when-safe": "tests/sim/test_changes.py",
 }
 """Where a directed test shows the harm that a campaign has not enough luck for."""
 OTHERS = 250

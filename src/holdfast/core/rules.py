@@ -59,6 +59,7 @@ DIRECTED = frozenset(
         "cut-kept",
         "confirmed-answers",
         "wait-for-stores",
+        "told-when-safe",
     }
 )
 """Those whose harm takes more luck than a campaign has, or more memory than its clients: directed tests show it."""
