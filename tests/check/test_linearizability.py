@@ -62,8 +62,10 @@ def histories(draw: st.DrawFn) -> list[Call]:
         operation = draw(st.sampled_from(sorted(OPERATIONS)))
         start = draw(st.integers(0, 12)) * 2
         outcome = draw(st.sampled_from([DONE, DONE, DONE, UNKNOWN]))
-        end = start + 1 + 2 * draw(st.integers(0, 6)) if outcome is DONE else FOREVER
-        boolean = operation in ("contains", "replace_if_same", "delete", "remove_if_same")
+        end = start + 1 + 2 * draw(st.integers(0, 6))
+        if outcome is UNKNOWN and draw(st.booleans()):
+            end = FOREVER
+        boolean = operation in ("contains", "replace_if_same", "delete", "remove_if_same", "set_ttl")
         result = draw(st.booleans()) if boolean else draw(st.sampled_from([None, *values]))
         argument, expected = f"v{number % 3}", draw(st.sampled_from(values))
         calls.append(Call(operation, "k", start, end, outcome, argument, expected, result))

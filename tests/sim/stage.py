@@ -19,8 +19,9 @@ from holdfast.core.placement.key import partition_of
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import Op, Outcome, Request, Status
 from holdfast.core.store.partition import MapPartition
+from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import Cluster, simulated_settings
-from holdfast.sim.workload import MAP, wire_key
+from holdfast.sim.workload import MAP
 from holdfast.sim.world import Process, World
 
 

@@ -14,8 +14,9 @@ from holdfast.core.messages import Answer, Forward, Replicate
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import Op, Outcome, Status
 from holdfast.engine.link import HEADER
+from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import simulated_settings
-from holdfast.sim.workload import MAP, wire_key
+from holdfast.sim.workload import MAP
 from holdfast.sim.world import Process
 from holdfast.wire.codec import decode
 

@@ -15,7 +15,8 @@ from tests.sim.stage import Stage, settings
 from holdfast.config import MapSettings, Settings
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import READS, Op, Outcome, Request, Status
-from holdfast.sim.workload import MAP, wire_key
+from holdfast.sim.calls import wire_key
+from holdfast.sim.workload import MAP
 from holdfast.sim.world import Process
 
 PRESENT, ABSENT = "there", "gone"

@@ -11,7 +11,7 @@ from holdfast.core.cluster.state import ClusterState, Wish
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import Op, Outcome, Request, Status
 from holdfast.errors import InvariantBroken
-from holdfast.sim.workload import wire_key
+from holdfast.sim.calls import wire_key
 
 # -- states ------------------------------------------------------------------------------------------------------------
 

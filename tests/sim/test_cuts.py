@@ -14,8 +14,9 @@ from holdfast.core.machine import MILLISECOND
 from holdfast.core.placement.key import partition_of
 from holdfast.core.replication.cuts import Taken
 from holdfast.core.store.operations import Op, Outcome, Request
+from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import simulated_settings
-from holdfast.sim.workload import MAP, wire_key
+from holdfast.sim.workload import MAP
 from holdfast.sim.world import Process
 
 PARTITIONS = 7

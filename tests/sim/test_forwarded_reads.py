@@ -10,7 +10,8 @@ from tests.sim.stage import Stage, settings
 from holdfast.config import LimitSettings
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import Op, Outcome, Request, Status
-from holdfast.sim.workload import MAP, wire_key
+from holdfast.sim.calls import wire_key
+from holdfast.sim.workload import MAP
 
 ANSWER_BYTES = 65_536
 VALUE = "v" * 10_000

@@ -19,7 +19,8 @@ from holdfast.core.messages import Answer, Forward, Message, Replicate, Replicat
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import Op, Outcome, Request, Status
 from holdfast.engine.link import HEADER
-from holdfast.sim.workload import MAP, wire_key
+from holdfast.sim.calls import wire_key
+from holdfast.sim.workload import MAP
 from holdfast.sim.world import Process
 from holdfast.wire.codec import decode
 

@@ -20,7 +20,8 @@ from holdfast.core.placement.key import partition_of
 from holdfast.core.replication.counter import UpdateCounter
 from holdfast.core.store.operations import Op
 from holdfast.core.store.partition import MapPartition
-from holdfast.sim.workload import MAP, wire_key
+from holdfast.sim.calls import wire_key
+from holdfast.sim.workload import MAP
 from holdfast.sim.world import Process
 
 INTERVAL_MS = 1000

@@ -12,8 +12,9 @@ from holdfast.config import PartitionSettings
 from holdfast.core.machine import MILLISECOND, SECOND
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import Op, Outcome, Request, Status
+from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import simulated_settings
-from holdfast.sim.workload import MAP, wire_key
+from holdfast.sim.workload import MAP
 from holdfast.sim.world import Process
 
 

@@ -8,9 +8,9 @@ from holdfast.config import Settings
 from holdfast.core.machine import MILLISECOND, MemberId
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import Op, Outcome, Status
+from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import simulated_settings
 from holdfast.sim.disk import SimDisk
-from holdfast.sim.workload import wire_key
 from holdfast.sim.world import Process
 
 SLOW = 1_000_000.0

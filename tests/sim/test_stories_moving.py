@@ -12,7 +12,8 @@ from holdfast.core.placement.key import partition_of
 from holdfast.core.placement.migration import Migration
 from holdfast.core.placement.table import Row
 from holdfast.core.store.operations import Op, Request, Status
-from holdfast.sim.workload import MAP, wire_key
+from holdfast.sim.calls import wire_key
+from holdfast.sim.workload import MAP
 from holdfast.sim.world import Process
 
 

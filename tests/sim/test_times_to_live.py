@@ -9,8 +9,9 @@ from holdfast.core.machine import MILLISECOND, SECOND
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import Op, Outcome, Request, Status
 from holdfast.core.store.partition import Expiry
+from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import Journal, simulated_settings
-from holdfast.sim.workload import MAP, wire_key
+from holdfast.sim.workload import MAP
 from holdfast.sim.world import Process
 
 SHORT_S, LONG_S = 40, 4000

@@ -8,12 +8,13 @@ The search goes through the history in the order of time and keeps every *config
 value of the key, and which of the calls under way have taken effect. When a call ends, only configurations in which it
 has taken effect, with this answer, remain. When none does the history is not linearizable, and that call is named.
 
-Calls of unknown outcome stay under way for ever. With many of them, or with many calls under way at a time, there would
-be exponentially many configurations. Three things keep them few. Of two configurations with the same value and the same
-answered calls, the one that has used fewer unknown calls can do all that the other can: only it is kept. Calls that
-nobody can tell apart (two removals with the same answer; two writes of values that no answer names) are used in the
-order of their ends: if they can take effect in another order, they can in this one. And a call whose answer says that
-it changed nothing takes effect as soon as the value allows this answer: nothing speaks for waiting.
+A call of unknown outcome stays under way until its end, if it has one, and else for ever. With many of them, or with
+many calls under way at a time, there would be exponentially many configurations. Three
+things keep them few. Of two configurations with the same value and the same answered calls, the one that has used
+fewer unknown calls can do all that the other can: only it is kept. Calls that nobody can tell apart (two removals with
+the same answer; two writes of values that no answer names) are used in the order of their ends: if they can take
+effect in another order, they can in this one. And a call whose answer says that it changed nothing takes effect as soon
+as the value allows this answer: nothing speaks for waiting.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Untold(Enum):
 UNTOLD = Untold.UNTOLD
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Call:
     """One operation as its client saw it. Times are of one clock for all clients, in nanoseconds."""
 
@@ -58,6 +59,7 @@ class Call:
     key: str
     start: int
     end: int = FOREVER
+    """When it was answered. Of one whose outcome is unknown: until when it has taken effect, if it ever does."""
     outcome: Outcome = Outcome.UNKNOWN
     argument: str | None = None
     """The value that is written, or that is looked for."""
@@ -66,6 +68,10 @@ class Call:
     result: str | bool | Untold | None = None
     """What was answered; counts only when `outcome` is `DONE` and the operation answers something."""
     client: str = ""
+    ttl: int = FOREVER
+    """How long after this call the value is to be there at the most, if nobody gives it another time."""
+    idle: int = FOREVER
+    """How long after its last use the value is to be there at the most."""
 
     def __str__(self) -> str:
         words = [self.operation, self.key]
@@ -104,12 +110,15 @@ OPERATIONS: dict[str, Callable[[Value, Call], Step]] = {
     "remove": lambda value, call: (None, value),
     "delete": lambda value, call: (None, value is not None),
     "remove_if_same": _remove_if_same,
+    "set_ttl": lambda value, call: (value, value is not None),
 }
 """What each operation makes of the key's value (None: absent), and answers."""
 
 SILENT = frozenset({"set"})
 """Operations that answer nothing."""
 READS = frozenset({"get", "contains"})
+STILL = READS | {"set_ttl"}
+"""Operations that leave the value as it is."""
 
 
 def changed_nothing(call: Call) -> bool:
@@ -148,7 +157,7 @@ def judge(
     """
     by_key: dict[str, list[Call]] = defaultdict(list)
     for call in calls:
-        if call.outcome is Outcome.REFUSED or (call.operation in READS and call.outcome is Outcome.UNKNOWN):
+        if call.outcome is Outcome.REFUSED or (call.operation in STILL and call.outcome is Outcome.UNKNOWN):
             continue
         if (call.operation in READS and not reads) or (not quiet and changed_nothing(call)):
             continue
@@ -193,7 +202,7 @@ class _Search:
         events: list[tuple[int, int, int]] = []
         for number, call in enumerate(self._calls):
             events.append((call.start, 0, number))
-            if call.outcome is Outcome.DONE:
+            if call.end < FOREVER:
                 events.append((call.end, 1, number))
         free: list[int] = []
         bits: dict[int, int] = {}
@@ -201,16 +210,20 @@ class _Search:
         for _, ends, number in sorted(events):
             call = self._calls[number]
             if not ends:
-                if call.outcome is Outcome.DONE and free:
+                if call.end < FOREVER and free:
                     bit = free.pop()
                 else:
                     bit, width = 1 << width, width + 1
                 bits[number] = bit
                 self._begin(bit, call)
                 continue
-            before = tuple(dict.fromkeys(value for value, _ in self._configurations))
             bit = bits.pop(number)
-            self._end(bit)
+            if call.outcome is Outcome.UNKNOWN:
+                self._end_unknown(bit)
+                free.append(bit)
+                continue
+            before = tuple(dict.fromkeys(value for value, _ in self._configurations))
+            self._configurations = self._with(bit)
             if self._quiet.pop(bit, None) is None:
                 for alike in self._answered.values():
                     alike[:] = [one for one in alike if one[0] != bit]
@@ -231,7 +244,7 @@ class _Search:
         return (operation, call.expected if compares else None, None if removes else argument, None)
 
     def _begin(self, bit: int, call: Call) -> None:
-        if call.outcome is Outcome.DONE and (call.operation in READS or changed_nothing(call)):
+        if call.outcome is Outcome.DONE and (call.operation in STILL or changed_nothing(call)):
             self._quiet[bit] = call
             return
         kind = self._kind(call)
@@ -252,8 +265,19 @@ class _Search:
                     for bit, call in self._unknown.pop(kind):
                         self._begin(bit, call)
 
-    def _end(self, bit: int) -> None:
-        """This call has ended: only configurations in which it has taken effect remain."""
+    def _end_unknown(self, bit: int) -> None:
+        """This call takes effect no more. Whether it has does not matter from now on."""
+        remain = self._with(bit, unknown_too=True)
+        for (value, used), sets in self._configurations.items():
+            for unknown in sets:
+                _keep(remain, value, used, unknown & ~bit)
+        self._configurations = remain
+        for kinds in (self._unknown, *self._comparing.values()):
+            for alike in kinds.values():
+                alike[:] = [one for one in alike if one[0] != bit]
+
+    def _with(self, bit: int, *, unknown_too: bool = False) -> dict[tuple[Value, int], list[int]]:
+        """The configurations in which this call has taken effect, by now at the latest. The bit is free in them."""
         remain: dict[tuple[Value, int], list[int]] = {}
         seen: dict[tuple[Value, int], list[int]] = {}
         fitting: dict[Value, int] = {}
@@ -276,8 +300,8 @@ class _Search:
         work = deque(one for one in begun if _keep(seen, *one))
         while work:
             value, used, unknown = work.popleft()  # Those that use little come first.
-            if used & bit:
-                _keep(remain, value, used & ~bit, unknown)
+            if (unknown if unknown_too else used) & bit:
+                _keep(remain, value, used if unknown_too else used & ~bit, unknown & ~bit)
                 continue
             if unknown not in seen[value, used]:
                 continue  # One that has used less has taken its place.
@@ -289,7 +313,7 @@ class _Search:
                 raise RuntimeError(
                     f"more than {self._most} configurations: too many calls under way at a time"
                 )
-        self._configurations = remain
+        return remain
 
     def _steps(self, value: Value, used: int, unknown: int) -> Iterable[tuple[Value, int, int]]:
         for alike in self._answered.values():

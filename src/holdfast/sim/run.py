@@ -9,18 +9,20 @@ from functools import partial
 from typing import Literal
 
 from holdfast.check import convergence
-from holdfast.check.durability import judge_final, judge_reads
+from holdfast.check.linearizability import STILL, Outcome
+from holdfast.check.times import OUTLIVES
+from holdfast.check.witnessed import witnessed
 from holdfast.config.schema import PersistenceSettings
 from holdfast.core.machine import SECOND
 from holdfast.core.migration.choice import How
-from holdfast.core.placement.key import partition_of
 from holdfast.core.rules import Rules
-from holdfast.core.store.operations import Op, Outcome, Request, Status
+from holdfast.sim.calls import Knowledge
 from holdfast.sim.cluster import Cluster, Journal, simulated_settings
 from holdfast.sim.faults import Faults
+from holdfast.sim.judging import judge_calls, look
 from holdfast.sim.stream import Reader
-from holdfast.sim.workload import MAP, Client, Ear, Habits, map_of, wire_key
-from holdfast.sim.world import Process, World
+from holdfast.sim.workload import MAP, Auditor, Client, Ear, Habits, Keys
+from holdfast.sim.world import World
 
 CONVERGE_NS = 180 * SECOND
 """Simulated time within which everything must be well again after the faults have ended."""
@@ -33,6 +35,8 @@ Journalling = Literal["off", "sync", "lazy", "mixed"]
 """How maps are journalled: as it says, or in one of these ways for each seed."""
 LOOK_NS = SECOND // 17
 """Between two looks: no multiple of the steps in which members compare their replicas, which would always be seen."""
+LATE_NS = 5 * SECOND
+"""How long after the time that entries may outlive theirs they are looked for: those that end in seconds are gone."""
 LOOKS = 32
 """How often a run is looked at for what is left over, before that counts."""
 
@@ -86,10 +90,13 @@ def simulate(
     for index in range(1, hosts):
         world.after(draw.randint(0, 2 * SECOND), partial(_start, cluster, index))
     end_ns = draw.choice([15, 25, 40]) * SECOND
-    clients = [Client(f"c{n}", world, cluster, Habits.drawn(draw)) for n in range(CLIENTS)]
+    habits = [Habits.drawn(draw) for _ in range(CLIENTS)]
+    keys, knowledge = Keys(settings, max(each.keys for each in habits)), Knowledge()
+    clients = [Client(f"c{n}", world, cluster, each, keys, knowledge) for n, each in enumerate(habits)]
+    clients.append(Auditor("auditor", world, cluster, Habits.drawn(draw), keys, knowledge))
     for client in clients:
         client.start()
-    crowd = Client("crowd", world, cluster, Habits.drawn(draw))
+    crowd = Client("crowd", world, cluster, Habits.drawn(draw), keys, knowledge)
     crowd.running = False
     faults = Faults(
         seed, world, cluster, end_ns, crowd.surge, power_cuts=POWER_CUTS if power_cuts else 0, memory=memory
@@ -158,10 +165,14 @@ def _judged(seed: int, world: World, cluster: Cluster, clients: list[Client], fa
         problems.append(f"not at rest {CONVERGE_NS // SECOND} s after the faults ended")
         problems += [f"{client.name} still waits" for client in clients if client.waiting]
     if not world.failures:
-        problems += _judge_all(world, cluster, clients, known=problems)
+        problems += _look_at_all(world, cluster, clients, known=problems)
     calm_ns = world.now_ns - calm_from
     if not problems and cluster.disks:
-        problems += [f"again from disk: {problem}" for problem in _judge_disks(world, cluster, clients)]
+        problems += [f"again from disk: {problem}" for problem in _again_from_disk(world, cluster, clients)]
+    if not problems and any(client.habits.ttl or client.habits.idle for client in clients):
+        world.run_until(world.now_ns + OUTLIVES + LATE_NS)
+        problems += look(world, cluster, clients[0].keys, clients[0].knowledge)
+    problems += judge_calls(clients[0].knowledge.calls, cluster.settings)
     for problem in problems:
         world.tell(f"PROBLEM {problem}")
     figures = _figures(world, cluster, clients, faults)
@@ -169,16 +180,28 @@ def _judged(seed: int, world: World, cluster: Cluster, clients: list[Client], fa
     return Verdict(seed, not problems, problems, world.hash.hexdigest(), figures)
 
 
-def _judge_all(world: World, cluster: Cluster, clients: list[Client], known: list[str]) -> list[str]:
-    """What is wrong with a cluster at rest, beside what is known already; only if nothing is, with its data."""
+def _look_at_all(world: World, cluster: Cluster, clients: list[Client], known: list[str]) -> list[str]:
+    """What is wrong with a cluster at rest, beside what is known already; only if nothing is, read all its data, and
+    look what is left over when nothing is under way any more.
+    """
     members = cluster.members()
     problems = convergence.judge(members) if members else ["nobody lives"]
-    return problems if problems or known else _judge_data(world, cluster, clients)
+    if problems or known:
+        return problems
+    problems = look(world, cluster, clients[0].keys, clients[0].knowledge)
+    left = cluster.leftovers()
+    for _ in range(LOOKS):
+        # Something is often just on its way, such as a comparison of replicas: only what is always there is left over.
+        if not left:
+            break
+        world.run_until(world.now_ns + LOOK_NS)
+        left = [problem for problem in cluster.leftovers() if problem in left]
+    return problems + left + world.failures
 
 
-def _judge_disks(world: World, cluster: Cluster, clients: list[Client]) -> list[str]:
+def _again_from_disk(world: World, cluster: Cluster, clients: list[Client]) -> list[str]:
     """Whether what the members keep in their files is all that was judged good just now: the power of all hosts fails,
-    everybody starts again, and everything is judged once more.
+    everybody starts again, and everything is looked at once more.
     """
     hosts = [cluster.addresses.index(process.address) for process in cluster.running()]
     world.tell("EVERYBODY AGAIN FROM DISK")
@@ -193,17 +216,20 @@ def _judge_disks(world: World, cluster: Cluster, clients: list[Client]) -> list[
     problems: list[str] = []
     if not _at_rest(cluster, clients):
         problems.append(f"not at rest after {CONVERGE_NS // SECOND} s")
-    return problems + _judge_all(world, cluster, clients, known=problems)
+    return problems + _look_at_all(world, cluster, clients, known=problems)
 
 
 def _figures(world: World, cluster: Cluster, clients: list[Client], faults: Faults) -> dict[str, int | float]:
-    writes = [write for client in clients for write in client.writes]
+    calls = clients[0].knowledge.calls
+    seen = [shown for _, shown in witnessed(calls)]
+    writes = [call.outcome for call in calls if call.operation not in STILL]
     masters = [process.driver.member.migrations for process in cluster.everyone]
     return {
-        "writes_acknowledged": sum(1 for write in writes if write.outcome == "ok"),
-        "writes_refused": sum(1 for write in writes if write.outcome == "refused"),
-        "writes_unknown": sum(1 for write in writes if write.outcome == "unknown"),
-        "reads": sum(len(client.reads) for client in clients),
+        "writes_acknowledged": len(seen),
+        "writes_judged": sum(seen),
+        "writes_refused": writes.count(Outcome.REFUSED),
+        "writes_unknown": writes.count(Outcome.UNKNOWN),
+        "calls": len(calls),
         "migrations": sum(master.completed for master in masters),
         "migrations_failed": sum(master.failed for master in masters),
         "migrations_under_faults": faults.migrations,
@@ -229,42 +255,3 @@ def _at_rest(cluster: Cluster, clients: list[Client]) -> bool:
         return False
     # What a client has given up goes on until it is answered: a map that is cleared, for one.
     return not any(member.router.leftovers["parked requests"] for member in cluster.members())
-
-
-def _judge_data(world: World, cluster: Cluster, clients: list[Client]) -> list[str]:
-    """Read every key through a member, and hold the answers against what the clients were told; then look what is
-    left over when nothing is under way any more.
-    """
-    final: dict[str, str | None] = {}
-    keys = sorted({write.key for client in clients for write in client.writes})
-    process = world.random.choice(cluster.living())
-    for key in keys:
-        process.step(partial(_read_finally, process, key, final))
-    world.run_until(world.now_ns + 10 * SECOND)
-    missing = [key for key in keys if key not in final]
-    if missing:
-        return [f"final reads of {missing} were not answered", *world.failures]
-    writes = [write for client in clients for write in client.writes]
-    touches = [touch for client in clients for touch in client.touches]
-    reads = [read for client in clients for read in client.reads]
-    problems = judge_final(writes, final, touches, world.now_ns) + judge_reads(writes, reads, touches)
-    left = cluster.leftovers()
-    for _ in range(LOOKS):
-        # Something is often just on its way, such as a comparison of replicas: only what is always there is left over.
-        if not left:
-            break
-        world.run_until(world.now_ns + LOOK_NS)
-        left = [problem for problem in cluster.leftovers() if problem in left]
-    return problems + left + world.failures
-
-
-def _read_finally(process: Process, key: str, final: dict[str, str | None]) -> None:
-    raw = wire_key(key)
-    settings = process.driver.member.settings
-    partition = partition_of(raw, 0, settings.partitions.count)
-
-    def told(outcome: Outcome) -> None:
-        if outcome.status is Status.OK:
-            final[key] = outcome.value.decode() if isinstance(outcome.value, bytes) else None
-
-    process.driver.execute(Request(Op.GET, map_of(key, settings), [partition], raw), told)

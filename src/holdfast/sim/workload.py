@@ -1,20 +1,23 @@
-"""What simulated clients do: write unique values, some for a while only, read, remove, clear; through requests and
-through the data lane, one by one and in bursts; and remember what they were told.
+"""What simulated clients do: every operation of a map, on thousands of keys, one by one and in bursts, through requests
+and through the data lane; and what they were told, for the judges.
+
+Values are unique. Most keys are written a few times only, and whoever comes to a key whose last write nobody has seen
+mostly asks for something whose answer shows it: so a write that is lost is missed.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
-from holdfast.check.durability import Read, Touch, Write
 from holdfast.config import Settings
 from holdfast.core.machine import MILLISECOND, SECOND
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import DEFAULT_TTL, EntryEvent, Op, Outcome, Request, Status, Value
+from holdfast.sim.calls import Asked, Knowledge, asked, wire_key, wire_value
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.world import Process, World
 
@@ -23,12 +26,57 @@ DEEP = "deep"
 """A map with one backup more than the others, in the runs that have it: every other key lives there."""
 LOOSE = "loose"
 """A map with async backups only, in the runs that have it."""
-MOST_KEYS = 20
+SWEPT = "swept"
+"""A map that is cleared, and read as a whole."""
+HOT_KEYS = 20
+"""The first keys, which all clients come back to."""
+SWEPT_KEYS = 24
+TIMED_KEYS = 60
 TTLS_MS = (200, 1000, 4000)
 LONG_TTL_MS = 3_600_000
 """Of every third key, in the place of the longest of these: no run ends it, so it must be there at the end."""
-BURST_KEYS = 4
-"""Bursts write to few keys, so that some of them write one twice."""
+IDLE_MS = (500, 3000)
+TOGETHER = 4
+"""Keys of one request that has several, at the most."""
+
+ANY: dict[Op, int] = {
+    Op.SET: 30,
+    Op.PUT: 30,
+    Op.PUT_IF_ABSENT: 12,
+    Op.REPLACE: 6,
+    Op.REPLACE_IF_SAME: 10,
+    Op.REMOVE: 6,
+    Op.DELETE: 8,
+    Op.REMOVE_IF_SAME: 5,
+    Op.EVICT: 2,
+    Op.TRY_PUT: 2,
+    Op.TRY_REMOVE: 2,
+    Op.GET: 12,
+    Op.CONTAINS_KEY: 3,
+    Op.ENTRY_VIEW: 3,
+    Op.GET_ALL: 4,
+    Op.PUT_ALL: 6,
+}
+"""What is asked of a key whose value somebody has seen, and how often."""
+SHOWING: dict[Op, int] = {
+    Op.PUT: 30,
+    Op.PUT_IF_ABSENT: 20,
+    Op.REPLACE: 15,
+    Op.REPLACE_IF_SAME: 10,
+    Op.REMOVE: 12,
+    Op.REMOVE_IF_SAME: 3,
+    Op.GET: 20,
+    Op.ENTRY_VIEW: 4,
+    Op.GET_ALL: 4,
+    Op.CONTAINS_KEY: 2,
+}
+"""What is asked of one that holds something that nobody has seen."""
+SEVERAL = frozenset({Op.GET_ALL, Op.PUT_ALL})
+READING = frozenset({Op.GET, Op.ENTRY_VIEW, Op.GET_ALL, Op.CONTAINS_KEY})
+STORING = frozenset(
+    {Op.SET, Op.PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REPLACE_IF_SAME, Op.TRY_PUT, Op.PUT_ALL}
+)
+COMPARING = frozenset({Op.REPLACE_IF_SAME, Op.REMOVE_IF_SAME})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +84,9 @@ class Habits:
     """What the clients of one run are like. Shares are of all operations."""
 
     keys: int
+    """How many keys are written a few times only."""
+    hot: float
+    """The share on the keys that all clients come back to."""
     think_ns: int
     """How long a client rests between operations, at the most."""
     patience_ns: int
@@ -43,68 +94,90 @@ class Habits:
     bursts: float
     burst_writes: int
     ttl: float
-    """The share of writes with a time to live."""
+    """The share on keys whose values have a time to live."""
+    idle: float
+    """The share on keys whose values end when nobody uses them."""
     lane: float
     """How often a client that has found a partition's primary writes through the data lane."""
-    clears: float
+    sweeps: float
+    """The share on the map that is cleared and read as a whole."""
+    large: float
+    """The share of values of `large_bytes`."""
+    large_bytes: int
 
     @classmethod
-    def drawn(cls, draw: random.Random) -> Habits:
+    def drawn(cls, draw: random.Random, keys: int | None = None) -> Habits:
         """Habits of one client of one run."""
         bursty = draw.random() < 0.15
         return cls(
-            keys=draw.choice([2, 8, MOST_KEYS]),
+            keys=keys or draw.choice([100, 500, 2000, 4000]),
+            hot=draw.choice([0.02, 0.1, 0.3]),
             think_ns=draw.choice([15, 30, 60]) * MILLISECOND,
             patience_ns=draw.choice([2, 5, 20, 75]) * SECOND,
-            bursts=0.5 if bursty else 0.15,
+            bursts=0.4 if bursty else 0.12,
             burst_writes=draw.choice([20, 40]) if bursty else 8,
-            ttl=draw.choice([0.0, 0.0, 0.1, 0.5]),
+            ttl=draw.choice([0.0, 0.05, 0.3]),
+            idle=draw.choice([0.0, 0.03]),
             lane=draw.choice([0.0, 0.5, 1.0]),
-            clears=draw.choice([0.0, 0.0, 0.005]),
+            sweeps=draw.choice([0.0, 0.02, 0.05]),
+            large=draw.choice([0.0, 0.01, 0.05]),
+            large_bytes=draw.choice([300, 3000, 30_000]),
         )
 
 
 def map_of(key: str, settings: Settings) -> str:
-    """The map in which a key of the judged workload lives."""
+    """The map in which a key of the judged workload lives: its first letter tells what becomes of the key."""
+    if key[0] == "s":
+        return SWEPT
     return DEEP if DEEP in settings.maps and int(key[1:]) % 2 else MAP
 
 
-def universe(settings: Settings) -> dict[int, list[str]]:
-    """Every key that is ever written, by partition: those of all clients, and one at least for each partition."""
-    keys: dict[int, list[str]] = {partition: [] for partition in range(settings.partitions.count)}
-    for number in count():
-        key = f"k{number}"
-        here = keys[partition_of(wire_key(key), 0, settings.partitions.count)]
-        if number < MOST_KEYS or not here:
-            here.append(key)
-        elif all(keys.values()):
-            break
-    return keys
+class Keys:
+    """The keys of a run: `k…` of all partitions; `t…`, whose values have a time to live; `i…`, whose values end when
+    nobody uses them; `s…`, of the map that is swept.
+    """
 
+    def __init__(self, settings: Settings, most: int) -> None:
+        self._partitions = settings.partitions.count
+        self.cold: list[str] = []
+        self.by_partition: list[list[str]] = [[] for _ in range(self._partitions)]
+        empty = self._partitions
+        for number in count():
+            here = self.by_partition[self.partition(key := f"k{number}")]
+            if number < most or not here:
+                empty -= not here
+                here.append(key)
+                self.cold.append(key)
+            elif not empty:
+                break
+        self.hot = self.cold[:HOT_KEYS]
+        self.timed = [f"t{number}" for number in range(TIMED_KEYS)]
+        self.idle = [f"i{number}" for number in range(HOT_KEYS)]
+        self.swept = [f"s{number}" for number in range(SWEPT_KEYS)]
 
-def wire_key(key: str) -> bytes:
-    """The key as a client would send it: a serialised string."""
-    text = key.encode()
-    return b"\xff\xff\xff\xf5" + len(text).to_bytes(4, "big") + text
+    def partition(self, key: str) -> int:
+        """Where a key belongs."""
+        return partition_of(wire_key(key), 0, self._partitions)
 
 
 class Client:
     """One client: one operation, or one burst, at a time, to whichever member it likes."""
 
-    def __init__(self, name: str, world: World, cluster: Cluster, habits: Habits) -> None:
+    def __init__(
+        self, name: str, world: World, cluster: Cluster, habits: Habits, keys: Keys, knowledge: Knowledge
+    ) -> None:
         self.name = name
         self.world = world
         self.cluster = cluster
         self.habits = habits
-        self.keys = [f"k{index}" for index in range(habits.keys)]
+        self.keys = keys
+        self.knowledge = knowledge
         self.random = random.Random(f"{world.random.random()}/{name}")
-        self.writes: list[Write] = []
-        self.touches: list[Touch] = []
-        self.reads: list[Read] = []
         self.running = True
         self.waiting = False
         self._count = 0
         self._turn = 0
+        self._last = keys.cold[0]
 
     def start(self) -> None:
         """Begin."""
@@ -118,143 +191,165 @@ class Client:
             self.world.after(SECOND, self._next)
             return
         process = self.random.choice(living)
-        key = self.random.choice(self.keys)
-        dice = self.random.random()
         if self.random.random() < self.habits.bursts:
-            self._burst(process, self.keys[:BURST_KEYS])
-        elif LOOSE in self.cluster.settings.maps and self.random.random() < 0.2:
-            self._loose(process, key)
-        elif self.random.random() < self.habits.clears:
-            self._clear(process)
-        elif dice < 0.25:
-            self._read(process, key)
-        elif dice < 0.70:
-            self._write(process, self.random.choice([Op.SET, Op.PUT]), key)
-        elif dice < 0.80:
-            self._write(process, Op.DELETE, key)
-        elif dice < 0.95 or not self.habits.ttl:
-            self._write(process, Op.PUT_IF_ABSENT, key)
+            home = self.random.choice(self.keys.by_partition)
+            self._send(process, self._burst(self.random.sample(home, min(len(home), TOGETHER))))
+        elif LOOSE in self.cluster.settings.maps and self.random.random() < 0.1:
+            self._loose(process)
+        elif self.random.random() < self.habits.sweeps / 4:
+            self._send(process, [self._sweep()])
         else:
-            self._touch(process, key)
+            # What may end soon is looked at soon.
+            key = self._last if self._last[0] in "ti" and self.random.random() < 0.7 else self._key()
+            self._last = key
+            self._send(process, [self._one(key)])
 
     # -- what is asked for
 
-    def _partition(self, key: str) -> int:
-        return partition_of(wire_key(key), 0, self.cluster.settings.partitions.count)
+    def _key(self) -> str:
+        dice, habits = self.random.random(), self.habits
+        for share, keys in (
+            (habits.hot, self.keys.hot),
+            (habits.ttl, self.keys.timed),
+            (habits.idle, self.keys.idle),
+            (habits.sweeps, self.keys.swept),
+        ):
+            if dice < share:
+                return self.random.choice(keys)
+            dice -= share
+        return self.random.choice(self.keys.cold)
 
-    def _request(self, op: Op, key: str, value: str | None = None, ttl_ms: int = DEFAULT_TTL) -> Request:
-        name = map_of(key, self.cluster.settings)
-        raw = value.encode() if value else b""
-        return Request(op, name, [self._partition(key)], wire_key(key), raw, ttl_ms=ttl_ms)
+    def _one(self, key: str) -> Asked:
+        """Something on this key: whatever shows its value, if nobody has seen that."""
+        unseen = key in self.knowledge.unseen
+        if key[0] == "t" and self.random.random() < 0.15:
+            return self._ask(Op.SET_TTL, [key])
+        weights = SHOWING if unseen else ANY
+        op = self.random.choices([*weights], [*weights.values()])[0]
+        keys = [key]
+        if op in SEVERAL and key[0] == "k":
+            alike = [
+                other
+                for other in self.keys.by_partition[self.keys.partition(key)]
+                if map_of(other, self.cluster.settings) == map_of(key, self.cluster.settings)
+                and (op is Op.GET_ALL or other not in self.knowledge.unseen)
+            ]
+            keys = list(dict.fromkeys([key, *self.random.choices(alike or [key], k=TOGETHER - 1)]))
+        return self._ask(op, keys)
+
+    def _ask(self, op: Op, keys: list[str]) -> Asked:
+        """A request of this operation, noted."""
+        key, ttl_ms, idle_ms = keys[0], DEFAULT_TTL, DEFAULT_TTL
+        names = [self._value() for _ in keys] if op in STORING else []
+        if key[0] == "t" and (op in STORING or op is Op.SET_TTL):
+            ttl_ms = self._ttl_ms(key)
+        if key[0] == "i" and op in STORING:
+            idle_ms = self.random.choice(IDLE_MS)
+        expected = None
+        if op in COMPARING:
+            # Mostly what is there, as far as anybody knows.
+            known = self.knowledge.believed.get(key)
+            expected = known if known is not None and self.random.random() < 0.9 else "never"
+        several = [wire_key(one) for one in keys] if op in SEVERAL else []
+        if op is Op.PUT_ALL:
+            several = [
+                part for one, name in zip(several, names, strict=True) for part in (one, wire_value(name))
+            ]
+        request = Request(
+            op,
+            map_of(key, self.cluster.settings),
+            [self.keys.partition(key)],
+            b"" if several else wire_key(key),
+            wire_value(names[0]) if names and not several else b"",
+            wire_value(expected) if expected is not None else b"",
+            several,
+            ttl_ms,
+            idle_ms,
+        )
+        return asked(self.knowledge, request, keys, self.world.now_ns, self.name, names, expected)
 
     def _value(self) -> str:
         self._count += 1
-        return f"{self.name}.{self._count}"
+        name = f"{self.name}.{self._count}"
+        if self.habits.large and self.random.random() < self.habits.large:
+            name += f"~{self.habits.large_bytes}"
+        return name
 
     def _ttl_ms(self, key: str) -> int:
         """A time to live for this key."""
         ttl_ms = self.random.choice(TTLS_MS)
         return LONG_TTL_MS if ttl_ms == max(TTLS_MS) and int(key[1:]) % 3 == 0 else ttl_ms
 
-    def _new_write(self, op: Op, key: str) -> tuple[Write, Request]:
-        """A write, noted before it is sent."""
-        value = None if op is Op.DELETE else self._value()
-        write = Write(key, value, self.world.now_ns)
-        ttl_ms = DEFAULT_TTL
-        if value is not None and self.random.random() < self.habits.ttl:
-            ttl_ms = self._ttl_ms(key)
-            write.ttl = ttl_ms * MILLISECOND
-        self.writes.append(write)
-        return write, self._request(op, key, value, ttl_ms)
+    def _sweep(self) -> Asked:
+        """Something on a whole map."""
+        op = self.random.choice([Op.CLEAR, Op.EVICT_ALL, Op.ENTRIES, Op.ENTRIES, Op.ENTRIES])
+        request = Request(op, SWEPT, list(range(self.cluster.settings.partitions.count)))
+        return asked(self.knowledge, request, self.keys.swept, self.world.now_ns, self.name)
 
-    def _write(self, process: Process, op: Op, key: str) -> None:
-        write, request = self._new_write(op, key)
-
-        def told(outcome: Outcome) -> None:
-            write.end = self.world.now_ns
-            # A put-if-absent that found a value, and a removal of nothing, have written nothing.
-            idle = (op is Op.PUT_IF_ABSENT and outcome.value is not None) or outcome.value is False
-            write.outcome = "refused" if idle and outcome.status is Status.OK else _word(outcome)
-
-        self._call(process, request, told)
-
-    def _touch(self, process: Process, key: str) -> None:
-        """Give a key a new time to live."""
-        ttl_ms = self._ttl_ms(key)
-        touch = Touch(key, ttl_ms * MILLISECOND, self.world.now_ns)
-        self.touches.append(touch)
-
-        def told(outcome: Outcome) -> None:
-            touch.end = self.world.now_ns
-            touch.outcome = "refused" if outcome.value is False else _word(outcome)
-
-        self._call(process, self._request(Op.SET_TTL, key, ttl_ms=ttl_ms), told)
-
-    def _clear(self, process: Process) -> None:
-        """Clear a map: a removal of each of its keys, whoever writes it."""
-        settings = self.cluster.settings
-        name = map_of(self.random.choice(self.keys), settings)
-        keys = [key for here in universe(settings).values() for key in here]
-        removals = [Write(key, None, self.world.now_ns) for key in keys if map_of(key, settings) == name]
-        self.writes += removals
-
-        def told(outcome: Outcome) -> None:
-            for removal in removals:
-                removal.end = self.world.now_ns
-                removal.outcome = _word(outcome)
-
-        self._call(process, Request(Op.CLEAR, name, list(range(settings.partitions.count))), told)
-
-    def _read(self, process: Process, key: str) -> None:
-        start = self.world.now_ns
-
-        def told(outcome: Outcome) -> None:
-            if outcome.status is Status.OK:
-                value = outcome.value.decode() if isinstance(outcome.value, bytes) else None
-                self.reads.append(Read(key, value, start, self.world.now_ns))
-
-        self._call(process, self._request(Op.GET, key), told)
-
-    def _loose(self, process: Process, key: str) -> None:
-        """A write with async backups only: what may be lost of it is not judged, but all copies must end alike."""
-        request = Request(Op.SET, LOOSE, [self._partition(key)], wire_key(key), self._value().encode())
-        self._call(process, request, lambda outcome: None)
-
-    def _call(self, process: Process, request: Request, told: Callable[[Outcome], None]) -> None:
-        """Send one request."""
-
-        def act(done: Callable[[Outcome], None]) -> None:
-            if self.random.random() < self.habits.lane:
-                self._session(process, [(request, done)])
+    def _burst(self, keys: Sequence[str]) -> list[Asked]:
+        """Several requests that reach the member in one read buffer, some of the same key."""
+        found: list[Asked] = []
+        for _ in range(self.random.randint(2, self.habits.burst_writes)):
+            key = self.random.choice(keys)
+            if key in self.knowledge.unseen:
+                op = self.random.choice([Op.PUT, Op.PUT, Op.PUT, Op.REMOVE])
             else:
-                process.driver.execute(request, done)
-
-        self._converse(process, 1, lambda answer: act(partial(answer, told)))
+                op = self.random.choice([Op.SET, Op.SET, Op.SET, Op.PUT, Op.DELETE])
+            found.append(self._ask(op, [key]))
+        return found
 
     def surge(self, process: Process, partition: int) -> None:
         """At once, writes to one partition; whatever is still waited for becomes unknown."""
-        self._burst(process, universe(self.cluster.settings)[partition], at_once=True)
+        self._send(process, self._burst(self.keys.by_partition[partition][:HOT_KEYS]), at_once=True)
 
-    def _burst(self, process: Process, keys: list[str], *, at_once: bool = False) -> None:
-        """Several writes that reach the member in one read buffer, some of the same key."""
-        writes = []
-        for _ in range(self.random.randint(2, self.habits.burst_writes)):
-            op = Op.SET if self.random.random() < 0.9 else Op.DELETE
-            writes.append((op, *self._new_write(op, self.random.choice(keys))))
-
-        def told(op: Op, write: Write, outcome: Outcome) -> None:
-            write.end = self.world.now_ns
-            write.outcome = "refused" if outcome.value is False and op is Op.DELETE else _word(outcome)
-
-        def act(answer: Callable[[Callable[[Outcome], None], Outcome], None]) -> None:
-            self._session(
-                process,
-                [(request, partial(answer, partial(told, op, write))) for op, write, request in writes],
-            )
-
-        self._converse(process, len(writes), act, at_once=at_once)
+    def _loose(self, process: Process) -> None:
+        """A write with async backups only: what may be lost of it is not judged, but all copies must end alike."""
+        key = self.random.choice(self.keys.hot)
+        request = Request(Op.SET, LOOSE, [self.keys.partition(key)], wire_key(key), wire_value(self._value()))
+        self._send(process, [Asked(request, [], [], self.knowledge)])
 
     # -- connections
+
+    def _send(self, process: Process, deeds: list[Asked], *, at_once: bool = False) -> None:
+        """Send over a client's connection, which is as slow as the network but does not lose; wait for the answers."""
+        self._turn += 1
+        turn, missing = self._turn, len(deeds)
+        self.waiting = True
+        low, high = self.world.weather.delay_ns
+
+        def answer(deed: Asked, outcome: Outcome) -> None:
+            if not process.dead:
+                self.world.after(self.random.randint(low, high), partial(hear, deed, outcome))
+
+        def hear(deed: Asked, outcome: Outcome) -> None:
+            nonlocal missing
+            if turn != self._turn or not self.waiting:
+                return
+            self.world.trace(self.name, repr((outcome.status, outcome.value)).encode())
+            deed.told(outcome, self.world.now_ns)
+            missing -= 1
+            if not missing:
+                finish()
+
+        def finish() -> None:
+            if turn != self._turn or not self.waiting:
+                return
+            self.waiting = False
+            think_ns = self.habits.think_ns
+            self.world.after(self.random.randint(think_ns // 2, think_ns), self._next)
+
+        def act() -> None:
+            if len(deeds) == 1 and self.random.random() >= self.habits.lane:
+                process.driver.execute(deeds[0].request, partial(answer, deeds[0]))
+            else:
+                self._session(process, [(deed.request, partial(answer, deed)) for deed in deeds])
+
+        def arrive() -> None:
+            process.whenever_awake(lambda: process.step(act))
+
+        self.world.after(0 if at_once else self.random.randint(low, high), arrive)
+        # A client gives up at last: what it asked for is unknown to it.
+        self.world.after(self.habits.patience_ns, finish)
 
     def _session(self, process: Process, requests: list[tuple[Request, Callable[[Outcome], None]]]) -> None:
         """One read buffer, as a session works on it: entries of partitions that this member serves go through the
@@ -277,66 +372,74 @@ class Client:
 
         for request, done in requests:
             copy = lane.serving[request.partitions[0]]
-            direct = copy is not None and self.random.random() < self.habits.lane
-            if copy is not None and direct and request.op is Op.SET:
-                lane.set(copy, request.map, request.key, request.value, request.ttl_ms, DEFAULT_TTL, 0)
-                unsealed.append((done, None))
-            elif copy is not None and direct and request.op is Op.DELETE:
-                unsealed.append((done, lane.remove(copy, request.map, request.key) is not None))
-            elif copy is not None and direct and request.op is Op.GET:
-                # This may find that the entry has ended and take it out, so it is answered like a write.
-                unsealed.append((done, lane.read(copy, request.map, request.key)))
-                if lane.confirms_reads and lane.confirmed(request.map):
-                    lane.rest_on(copy, request.map)
+            if copy is None or self.random.random() >= self.habits.lane:
+                direct = False
             else:
+                direct = True
+                match request.op:
+                    case Op.SET | Op.PUT:
+                        old = lane.set(
+                            copy,
+                            request.map,
+                            request.key,
+                            request.value,
+                            request.ttl_ms,
+                            request.max_idle_ms,
+                            0,
+                        )
+                        unsealed.append((done, old if request.op is Op.PUT else None))
+                    case Op.REMOVE | Op.DELETE:
+                        found = lane.remove(copy, request.map, request.key)
+                        unsealed.append((done, found if request.op is Op.REMOVE else found is not None))
+                    case Op.GET:
+                        # This may find that the entry has ended and take it out, so it is answered like a write.
+                        unsealed.append((done, lane.read(copy, request.map, request.key)))
+                        if lane.confirms_reads and lane.confirmed(request.map):
+                            lane.rest_on(copy, request.map)
+                    case _:
+                        direct = False
+            if not direct:
                 seal()
                 driver.execute(request, done)
         seal()
         driver.leave_lane()
 
-    def _converse(
-        self,
-        process: Process,
-        missing: int,
-        act: Callable[[Callable[[Callable[[Outcome], None], Outcome], None]], None],
-        *,
-        at_once: bool = False,
-    ) -> None:
-        """Send over a client's connection, which is as slow as the network but does not lose, and wait for so many
-        answers. `act` is done on the member; it answers through the function that it is given.
-        """
-        self._turn += 1
-        turn = self._turn
-        self.waiting = True
-        low, high = self.world.weather.delay_ns
 
-        def answer(told: Callable[[Outcome], None], outcome: Outcome) -> None:
-            if not process.dead:
-                self.world.after(self.random.randint(low, high), partial(hear, told, outcome))
+class Auditor(Client):
+    """Looks at what nobody has seen yet: at all of it whenever the cluster has come to rest, at some now and then."""
 
-        def hear(told: Callable[[Outcome], None], outcome: Outcome) -> None:
-            nonlocal missing
-            if turn != self._turn or not self.waiting:
-                return
-            self.world.trace(self.name, repr((outcome.status, outcome.value)).encode())
-            told(outcome)
-            missing -= 1
-            if not missing:
-                finish()
+    AT_A_TIME = 40
+    EVERY_NS = 250 * MILLISECOND
 
-        def finish() -> None:
-            if turn != self._turn or not self.waiting:
-                return
-            self.waiting = False
-            think_ns = self.habits.think_ns
-            self.world.after(self.random.randint(think_ns // 2, think_ns), self._next)
+    def start(self) -> None:
+        """Begin."""
+        self._well = False
+        self._due = 0
+        self.world.after(SECOND, self._next)
 
-        def arrive() -> None:
-            process.whenever_awake(lambda: process.step(lambda: act(answer)))
+    def _next(self) -> None:
+        if not self.running:
+            return
+        well = self.cluster.settled()
+        if well and not self._well:
+            self._due = len(self.knowledge.unseen)
+        elif self.random.random() < 0.1:
+            self._due = max(self._due, self.AT_A_TIME)
+        self._well = well
+        keys = list(self.knowledge.unseen)[: min(self._due, self.AT_A_TIME)]
+        living = self.cluster.living()
+        if not keys or not living:
+            self.world.after(self.EVERY_NS, self._next)
+            return
+        self._due -= len(keys)
+        self._send(self.random.choice(living), [self._look(key) for key in keys])
 
-        self.world.after(0 if at_once else self.random.randint(low, high), arrive)
-        # A client gives up at last: what it asked for is unknown to it.
-        self.world.after(self.habits.patience_ns, finish)
+    def _look(self, key: str) -> Asked:
+        """A question whose answer is binding, and that changes nothing if the key holds what all believe."""
+        if self.cluster.settings.map(map_of(key, self.cluster.settings)).reads == "confirmed":
+            return self._ask(Op.GET, [key])
+        absent = self.knowledge.believed.get(key, "") is None
+        return self._ask(Op.REMOVE if absent else Op.PUT_IF_ABSENT, [key])
 
 
 class Ear:
@@ -379,10 +482,3 @@ class Ear:
 
     def _hear(self, event: EntryEvent) -> None:
         self.heard += 1
-
-
-def _word(outcome: Outcome) -> str:
-    """What an answer says of a write."""
-    if outcome.status is Status.OK:
-        return "ok"
-    return "unknown" if outcome.status is Status.UNKNOWN else "refused"

@@ -10,6 +10,7 @@ import msgspec
 from tests.sim.stage import Stage
 
 from holdfast.check.durability import Write
+from holdfast.check.linearizability import STILL, Call, changed_nothing
 from holdfast.config import PartitionSettings, PersistenceSettings, Settings
 from holdfast.core.machine import MILLISECOND, SECOND, Address
 from holdfast.core.member import Member
@@ -17,8 +18,9 @@ from holdfast.core.messages import Fill, Message
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import Op, Outcome, Request, Status
 from holdfast.engine.link import HEADER
+from holdfast.sim.calls import Knowledge, wire_key
 from holdfast.sim.cluster import simulated_settings
-from holdfast.sim.workload import MAP, Client, Habits, wire_key
+from holdfast.sim.workload import MAP, Client, Habits, Keys
 from holdfast.sim.world import STRAIGHT, Process
 from holdfast.wire.codec import decode
 
@@ -77,6 +79,12 @@ def kept(
     changed = msgspec.structs.replace(found.partitions, lost=lost, rebalance_delay_ms=delay_ms)
     assert isinstance(changed, PartitionSettings)
     return msgspec.structs.replace(found, partitions=changed)
+
+
+def _written(call: Call) -> Write:
+    """The call as the ledger has it: one that changed nothing has written nothing."""
+    outcome = "refused" if changed_nothing(call) else call.outcome.value
+    return Write(call.key, call.argument, call.start, call.end, outcome)
 
 
 def keys_in(partition: int, count: int, first: int = 0) -> list[str]:
@@ -233,15 +241,23 @@ class Keeping(Stage):
         """Clients write, read and remove from now on; answers what stops them, and notes their writes."""
         habits = Habits(
             keys=keys,
+            hot=0.0,
             think_ns=40 * MILLISECOND,
             patience_ns=20 * SECOND,
             bursts=0.1,
             burst_writes=6,
             ttl=0.0,
+            idle=0.0,
             lane=0.5,
-            clears=0.0,
+            sweeps=0.0,
+            large=0.0,
+            large_bytes=0,
         )
-        crowd = [Client(f"c{len(self.writes)}.{n}", self.world, self.cluster, habits) for n in range(clients)]
+        names, knowledge = Keys(self.settings, keys), Knowledge()
+        crowd = [
+            Client(f"c{len(self.writes)}.{n}", self.world, self.cluster, habits, names, knowledge)
+            for n in range(clients)
+        ]
         for client in crowd:
             client.start()
 
@@ -249,7 +265,7 @@ class Keeping(Stage):
             for client in crowd:
                 client.running = False
             self.until(lambda: not any(client.waiting for client in crowd))
-            written = [write for client in crowd for write in client.writes]
+            written = [_written(call) for call in knowledge.calls if call.operation not in STILL]
             assert sum(write.outcome == "ok" for write in written) > 10, "there was a load"
             self.writes += written
 

@@ -16,8 +16,8 @@ from holdfast.core.placement.key import partition_of
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import Op, Outcome, Request, Status
 from holdfast.engine.link import HEADER
+from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import Cluster, simulated_settings
-from holdfast.sim.workload import wire_key
 from holdfast.sim.world import STRAIGHT, Process, World
 from holdfast.wire.codec import decode
 

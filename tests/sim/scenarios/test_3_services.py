@@ -21,9 +21,9 @@ from holdfast.check import convergence
 from holdfast.core.machine import SECOND
 from holdfast.core.member import Member
 from holdfast.core.store.operations import Op, Outcome, Request, Status
+from holdfast.sim.calls import wire_key
 from holdfast.sim.matrix.forms import EMPTY, FORMS
 from holdfast.sim.matrix.stage import DEEP, KEYS, LEDGER, LOOSE, Boundary, Stage
-from holdfast.sim.workload import wire_key
 from holdfast.sim.world import STRAIGHT
 
 HOLE = re.compile(r"not safe: partition 0 has \d of \d copies")

@@ -19,7 +19,7 @@ from holdfast.core.messages import Fill, Message
 from holdfast.core.replication.counter import UpdateCounter
 from holdfast.core.store.operations import Op
 from holdfast.core.store.partition import MapPartition
-from holdfast.sim.workload import wire_key
+from holdfast.sim.calls import wire_key
 from holdfast.sim.world import Process
 
 KEYS = keys_in(PARTITION, 40)

@@ -22,9 +22,9 @@ from holdfast.core.placement.planner import plan
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import Op, Outcome, Request, Status
 from holdfast.engine.link import HEADER
+from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.matrix.forms import EMPTY, LITE, PRIMARY, Form
-from holdfast.sim.workload import wire_key
 from holdfast.sim.world import STRAIGHT, Process, Story, World
 from holdfast.wire.codec import decode
 

@@ -1,0 +1,101 @@
+"""Holds what the clients of a run were told against what a map is: the judges of data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from holdfast.check.linearizability import READS, Broken, Call, Outcome, judge
+from holdfast.check.times import EXACT, Clocks, endings, outlived
+from holdfast.config import Settings
+from holdfast.core.machine import SECOND
+from holdfast.core.store import operations as core
+from holdfast.core.store.operations import Op, Request, Status
+from holdfast.sim.calls import Knowledge, name_of, wire_key
+from holdfast.sim.cluster import Cluster
+from holdfast.sim.workload import Keys, map_of
+from holdfast.sim.world import Process, World
+
+ANSWERED_NS = 10 * SECOND
+"""Within which the last reads are answered."""
+LAST = "the last look"
+"""The client that reads every key when all is at rest: nobody can be cut off then, so its reads are binding."""
+MODES = (
+    ("a call that changed something", False, False),
+    ("a call that changed nothing", True, False),
+    ("a read", True, True),
+)
+
+
+def look(world: World, cluster: Cluster, keys: Keys, knowledge: Knowledge) -> list[str]:
+    """Read every key that anybody has called, through one member of a cluster at rest, and note the answers as calls.
+    What is wrong if they do not come.
+    """
+    names = sorted({call.key for call in knowledge.calls})
+    process = world.random.choice(cluster.living())
+    missing = dict.fromkeys(names)
+    for key in names:
+        process.step(partial(_read, process, key, keys, knowledge, missing))
+    world.run_until(world.now_ns + ANSWERED_NS, stop=lambda: not missing)
+    if missing:
+        return [f"final reads of {list(missing)[:10]} were not answered", *world.failures]
+    return list(world.failures)
+
+
+def _read(process: Process, key: str, keys: Keys, knowledge: Knowledge, missing: dict[str, None]) -> None:
+    call = Call("get", key, process.world.now_ns, client=LAST)
+
+    def told(outcome: core.Outcome) -> None:
+        if outcome.status is Status.OK:
+            call.end, call.outcome, call.result = process.world.now_ns, Outcome.DONE, name_of(outcome.value)
+            knowledge.calls.append(call)
+            missing.pop(key, None)
+
+    settings = process.driver.member.settings
+    process.driver.execute(Request(Op.GET, map_of(key, settings), [keys.partition(key)], wire_key(key)), told)
+
+
+def judge_calls(calls: Sequence[Call], settings: Settings, clocks: Clocks = EXACT) -> list[str]:
+    """What is wrong with the answers, in words: of a key that holds no register, what kind of call shows it; values
+    that were seen after their time; reads of what nobody wrote.
+    """
+    confirmed = {
+        name
+        for name in {map_of(call.key, settings) for call in calls}
+        if settings.map(name).reads == "confirmed"
+    }
+    binding = [
+        call
+        for call in calls
+        if call.operation not in READS or call.client == LAST or map_of(call.key, settings) in confirmed
+    ]
+    # Other reads may come from a primary that was replaced, and have used nothing.
+    binding += endings(binding, clocks)
+    problems = [_which(broken, binding) for broken in judge(binding)]
+    return problems + outlived(calls, clocks) + _invented(calls)
+
+
+def _which(broken: Broken, calls: Sequence[Call]) -> str:
+    """In words; the weakest mode in which the key fails says most."""
+    of_key = [call for call in calls if call.key == broken.key]
+    for name, quiet, reads in MODES:
+        if found := judge(of_key, quiet=quiet, reads=reads):
+            return f"not linearizable, shown by {name}: {found[0]}"
+    return f"not linearizable: {broken}"
+
+
+def _invented(calls: Sequence[Call]) -> list[str]:
+    """Answers that name a value which nobody wrote there, whose write was refused, or which was written only later."""
+    written = {call.argument: call for call in calls if call.argument is not None}
+    problems: list[str] = []
+    for call in calls:
+        if not isinstance(call.result, str) or call.outcome is not Outcome.DONE:
+            continue
+        write = written.get(call.result)
+        if write is None or write.key != call.key:
+            problems.append(f"{call}: nobody wrote that there")
+        elif write.outcome is Outcome.REFUSED:
+            problems.append(f"{call}: its write was refused: {write}")
+        elif write.start > call.end:
+            problems.append(f"{call}: before it was written: {write}")
+    return problems
