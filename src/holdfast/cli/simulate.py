@@ -22,7 +22,8 @@ from holdfast.core.rules import DIRECTED, DURABLE, RULES
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from holdfast.sim.run import Journalling, Verdict
+    from holdfast.sim.run import Verdict
+    from holdfast.sim.shape import Journalling
 
 JOURNALS = ("off", "sync", "lazy", "mixed")
 DEFAULT_JOURNAL: Journalling = "mixed"

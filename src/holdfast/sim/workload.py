@@ -16,6 +16,7 @@ from holdfast.core.machine import MILLISECOND, SECOND
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import DEFAULT_TTL, EntryEvent, Op, Outcome, Request, Status, Value
 from holdfast.sim.cluster import Cluster
+from holdfast.sim.marks import ANSWER
 from holdfast.sim.world import Process, World
 
 MAP = "ledger"
@@ -319,6 +320,7 @@ class Client:
             if turn != self._turn or not self.waiting:
                 return
             self.world.trace(self.name, repr((outcome.status, outcome.value)).encode())
+            self.world.marks.hit(ANSWER + outcome.status.name)
             told(outcome)
             missing -= 1
             if not missing:

@@ -16,6 +16,7 @@ from zlib import crc32
 from holdfast.core.machine import MILLISECOND, Address, MemberId, Note
 from holdfast.engine.doors import Disk
 from holdfast.engine.driver import Driver
+from holdfast.sim.marks import Marks
 
 Story = Callable[[str], None]
 Overhear = Callable[["Process", MemberId, bytes], None]
@@ -58,6 +59,8 @@ class World:
         self.processes: dict[Address, Process] = {}
         self.hash = hashlib.blake2b(digest_size=16)
         self.events = 0
+        self.marks = Marks()
+        """What this run has exercised."""
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self.failures: list[str] = []
