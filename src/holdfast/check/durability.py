@@ -48,8 +48,12 @@ def judge_final(
     final: Mapping[str, str | None],
     touches: Iterable[Touch] = (),
     now: int = 0,
+    *,
+    early: int = 0,
+    late: int = 0,
 ) -> list[str]:
-    """What is wrong with the final values, read at `now`, in words; empty when nothing acknowledged was lost.
+    """What is wrong with the final values, read at `now`, in words; empty when nothing acknowledged was lost. By clocks
+    that err times may be over so much `early`, and so much `late`.
 
     The write behind the final value must not have ended before an acknowledged write of the same key began,
     and must not have been refused. An absent key counts as written before everything, or by any removal that
@@ -65,12 +69,12 @@ def judge_final(
             touched.setdefault(touch.key, []).append(touch)
     problems: list[str] = []
     for key, history in by_key.items():
-        problems += _judge_key(key, history, final.get(key), touched.get(key, []), now)
+        problems += _judge_key(key, history, final.get(key), touched.get(key, []), now, early, late)
     return problems
 
 
 def _judge_key(
-    key: str, history: list[Write], value: str | None, touched: list[Touch], now: int
+    key: str, history: list[Write], value: str | None, touched: list[Touch], now: int, early: int, late: int
 ) -> list[str]:
     acknowledged = [write for write in history if write.outcome == "ok"]
     newest_start = max((write.start for write in acknowledged), default=-1)
@@ -80,7 +84,7 @@ def _judge_key(
     if value is not None and not makers:
         return [f"key {key}: final value {value} was written by nobody"]
     allowed = [write for write in makers if write.outcome != "refused" and _end(write) >= newest_start]
-    if not allowed and not (value is None and _may_be_over(history, touched, newest_start, now)):
+    if not allowed and not (value is None and _may_be_over(history, touched, newest_start, now + early)):
         lost = max(acknowledged, key=lambda write: write.start) if acknowledged else makers[0]
         found = f"holds {value}" if value is not None else "is absent"
         return [
@@ -88,7 +92,7 @@ def _judge_key(
             + (f", written {makers[0].start}..{makers[0].end} {makers[0].outcome}" if makers else "")
         ]
     over = _over(makers[0], touched) if value is not None else FOREVER
-    if over + OUTLIVES < now:
+    if over + OUTLIVES + late < now:
         return [f"key {key}: {value} should have ended at {over}, and is there at {now}"]
     return []
 
@@ -124,7 +128,9 @@ class Read:
     end: int
 
 
-def judge_reads(writes: Iterable[Write], reads: Iterable[Read], touches: Iterable[Touch] = ()) -> list[str]:
+def judge_reads(
+    writes: Iterable[Write], reads: Iterable[Read], touches: Iterable[Touch] = (), *, late: int = 0
+) -> list[str]:
     """Reads that saw a value which nobody wrote, which was refused, which was written only later, or whose time was
     over long before.
     """
@@ -144,7 +150,7 @@ def judge_reads(writes: Iterable[Write], reads: Iterable[Read], touches: Iterabl
             problems.append(f"key {read.key}: read {read.value}, whose write was refused")
         elif write.start > read.end:
             problems.append(f"key {read.key}: read {read.value} before it was written")
-        elif (over := _over(write, touched.get(read.key, []))) + OUTLIVES < read.start:
+        elif (over := _over(write, touched.get(read.key, []))) + OUTLIVES + late < read.start:
             problems.append(
                 f"key {read.key}: read {read.value} at {read.start}; it should have ended at {over}"
             )

@@ -50,6 +50,7 @@ class Faults(DiskFaults):
     CONNECTED = ("crash", "crash-midstep", "replace", "drain", "join", "churn")
     """Those that cut nobody off from anybody, not even for the others: no pauses, no losses, no delays."""
     OPERATOR = ("state", "state", "wish")
+    CLOCKS = ("suspend", "clock-jump", "calendar")
     AIMED = ("ambush", "coup", "starve")
     """Those that wait for their moment: every seed has one of them beside the others, twice as often."""
 
@@ -65,11 +66,12 @@ class Faults(DiskFaults):
         memory: bool = False,
         operator: bool = False,
         connected: bool = False,
+        clocks: bool = False,
     ) -> None:
         """`surge` lets clients write to one partition, all at once, through a process. `power_cuts` is how often at
         least the power of all hosts fails at once. `memory`: whether memories are short, again and again. `operator`:
         whether somebody changes the state of the cluster, and what members are. `connected`: only faults that cut
-        nobody off.
+        nobody off. `clocks`: whether those of hosts jump and stand still, and calendars are set.
         """
         self._memory_random = random.Random(f"{seed}/memory") if memory else None
         """Of its own, so that runs in which memories are never short stay what they were."""
@@ -80,6 +82,8 @@ class Faults(DiskFaults):
         self.kinds = [*self.random.sample(self.KINDS, count), aimed, aimed, *self.disk_kinds()]
         if operator:
             self.kinds += self.OPERATOR
+        if clocks:
+            self.kinds += self.CLOCKS
         if cluster.groups:
             self.kinds.append("group")
         self._state_wanted: ClusterState | None = None
@@ -201,6 +205,33 @@ class Faults(DiskFaults):
 
     def _group_of(self, process: Process) -> str:
         return self.cluster.groups[self.cluster.addresses.index(process.address)]
+
+    # -- clocks
+
+    def _suspend(self) -> None:
+        """A host is suspended: its process stands still, and so does its monotonic clock."""
+        process = self.random.choice(self.cluster.living())
+        length_ns = self.random.choice([100 * MILLISECOND, SECOND, 4 * SECOND])
+        if process.awake_at_ns > self.world.now_ns:
+            return
+        self._did("suspend", f"{process.name} for {length_ns / 1e9:.1f} s")
+        self.world.clocks.stand(process.host, self.world.now_ns, length_ns)
+        process.awake_at_ns = self.world.now_ns + length_ns
+
+    def _clock_jump(self) -> None:
+        """The monotonic clock of a host jumps ahead, as if it had been suspended without noticing."""
+        process = self.random.choice(self.cluster.living())
+        length_ns = self.random.choice([20 * MILLISECOND, SECOND, 6 * SECOND])
+        self._did("clock-jump", f"{process.host} by {length_ns / 1e9:.2f} s")
+        self.world.clocks.skip(process.host, self.world.now_ns, length_ns)
+        process.clock_jumped()
+
+    def _calendar(self) -> None:
+        """Somebody sets the calendar of a host, perhaps of one whose process is down."""
+        host = self.random.choice(self.cluster.addresses).host
+        by_ms = self.random.choice([-1, 1]) * self.random.choice([2_000, 60_000, 3_600_000])
+        self._did("calendar", f"{host} by {by_ms / 1000:.0f} s")
+        self.world.clocks.set_calendar(host, by_ms)
 
     # -- the operator
 

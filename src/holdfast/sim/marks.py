@@ -76,6 +76,9 @@ NETWORK_FAULTS = (
     "ambush-cut-around",
     "state",
     "wish",
+    "suspend",
+    "clock-jump",
+    "calendar",
     "memory",
 )
 DISKS = (

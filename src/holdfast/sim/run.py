@@ -22,7 +22,7 @@ from holdfast.sim.marks import RULE
 from holdfast.sim.shape import Journalling, Shape, drawn
 from holdfast.sim.stream import Reader
 from holdfast.sim.tally import Tally, Teller
-from holdfast.sim.workload import MAP, Client, Ear, Habits, map_of, wire_key
+from holdfast.sim.workload import LONG_TTL_MS, MAP, Client, Ear, Habits, map_of, wire_key
 from holdfast.sim.world import Process, World
 
 CONVERGE_NS = 180 * SECOND
@@ -72,6 +72,8 @@ def simulate(
     """
     world = World(seed, story)
     shape = drawn(seed, journal, power_cuts=power_cuts, memory=memory)
+    if shape.clocks:
+        world.clocks.err(random.Random(f"{seed}/clocks"))
     asked = AskedRules(without) if rules is None and seed % ASKED_EVERY == 0 else None
     services = (lambda: [Tally(backups)]) if (backups := shape.service_backups) is not None else list
     cluster = Cluster(
@@ -107,6 +109,7 @@ def simulate(
         memory=shape.memory,
         operator=shape.states,
         connected=shape.split,
+        clocks=shape.clocks,
     )
     ear = Ear(world, cluster)
     ear.start()
@@ -262,7 +265,9 @@ def _judge_data(world: World, cluster: Cluster, clients: list[Client]) -> list[s
     writes = [write for client in clients for write in client.writes]
     touches = [touch for client in clients for touch in client.touches]
     reads = [read for client in clients for read in client.reads]
-    problems = judge_final(writes, final, touches, world.now_ns) + judge_reads(writes, reads, touches)
+    early, late = _slack(world, cluster)
+    problems = judge_final(writes, final, touches, world.now_ns, early=early, late=late)
+    problems += judge_reads(writes, reads, touches, late=late)
     left = cluster.leftovers()
     for _ in range(LOOKS):
         # Something is often just on its way, such as a comparison of replicas: only what is always there is left over.
@@ -271,6 +276,13 @@ def _judge_data(world: World, cluster: Cluster, clients: list[Client]) -> list[s
         world.run_until(world.now_ns + LOOK_NS)
         left = [problem for problem in cluster.leftovers() if problem in left]
     return problems + left + world.failures
+
+
+def _slack(world: World, cluster: Cluster) -> tuple[int, int]:
+    """How much sooner, and how much later, than true clocks would have it, entries may have ended in this run."""
+    longest, files = LONG_TTL_MS * MILLISECOND, bool(cluster.disks)
+    clocks = world.clocks
+    return longest - clocks.earliest_ns(longest, files=files), clocks.latest_ns(0, files=files)
 
 
 def _read_finally(process: Process, key: str, final: dict[str, str | None]) -> None:
