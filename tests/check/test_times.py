@@ -69,7 +69,7 @@ def test_fast_clocks_and_calendars_that_were_set_are_allowed_for() -> None:
     early = put("a", 0, ttl=10), get(None, 9.6)
     assert not good(*early)
     assert good(*early, clocks=Clocks(fastest=1.05))
-    assert good(*early, clocks=Clocks(moved_ns=S))
+    assert good(*early, clocks=Clocks(early_ns=S))
 
 
 def test_who_outlives_his_time_is_told() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -21,6 +22,7 @@ from holdfast.config import Settings
 from holdfast.core.rules import RULES
 from holdfast.errors import ConfigError
 from holdfast.runtime import process
+from holdfast.sim.marks import MARKS, NEVER
 from holdfast.sim.run import Verdict
 
 
@@ -234,13 +236,14 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_campaign_says_which_seeds_failed_and_how_to_replay_them() -> None:
     good = run("simulate", "--seeds", "3", "--workers", "1")
     assert good.exit_code == 0
-    assert "3 seeds, 0 to 2, 0 migrations under faults: 0 failed" in good.output
+    assert "3 seeds, 0 to 2, 0 migrations under faults, 0 of 0 acknowledged writes judged" in good.output
+    assert ": 0 failed" in good.output.splitlines()[-2]
     bad = run("simulate", "--seeds", "2..4", "--workers", "1")
     assert bad.exit_code == 1
     assert "holdfast simulate --seed 3" in bad.output
     assert "lost key 7" in bad.output
     assert "ValueError: a bug" in bad.output
-    assert "3 seeds, 2 to 4, 0 migrations under faults: 2 failed" in bad.output
+    assert ": 2 failed" in bad.output.splitlines()[-2]
 
 
 @pytest.mark.usefixtures("faked")
@@ -276,6 +279,49 @@ def test_the_summary_ends_with_the_faults_by_kind() -> None:
     (rot,) = [at for at, line in enumerate(lines) if "fault rot" in line]
     assert reads < rot
     assert " 3 " in lines[rot]
+
+
+def exercised(*without: str) -> dict[str, int | float]:
+    """The figures of a run that has hit every mark but these."""
+    return {f"mark_{name}": 2 for name in MARKS if name not in without and name not in NEVER}
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (("--seeds", "3"), 0),
+        (("--seeds", "3", "--coverage"), 1),
+        (("--seeds", "200"), 1),
+        (("--seeds", "200", "--without", "fence"), 0),
+        (("--seeds", "200", "--journal", "off"), 0),
+    ],
+    ids=["few seeds", "few, and asked for", "many seeds", "a rule is off", "nothing has a disk"],
+)
+def test_a_long_campaign_fails_when_something_never_came_up(
+    monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], code: int
+) -> None:
+    def never_rots(seed: int, terms: Terms, *, story: object = None) -> Verdict:
+        return Verdict(seed, True, [], f"{seed:064x}", exercised("fault rot"))
+
+    monkeypatch.setattr(simulation, "simulate_seed", never_rots)
+    told = run("simulate", "--workers", "1", *options)
+    assert told.exit_code == code, told.output
+    assert ("never came up: fault rot" in told.output) == bool(code)
+
+
+def test_the_coverage_says_how_often_each_mark_was_hit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def every(seed: int, terms: Terms, *, story: object = None) -> Verdict:
+        return Verdict(seed, True, [], f"{seed:064x}", exercised())
+
+    monkeypatch.setattr(simulation, "simulate_seed", every)
+    told = run("simulate", "--seeds", "3", "--workers", "1", "--coverage")
+    assert told.exit_code == 0
+    row = next(line for line in told.output.splitlines() if "lite members" in line)
+    assert re.search(r"lite members\s*│\s*6\s*│\s*3\b", row)
+    assert "cannot occur: answer FAILED" in told.output
+    short = run("simulate", "--seeds", "3", "--workers", "1").output
+    count = len(MARKS) - len(NEVER)
+    assert f"{count} of {count} marks were hit" in short
 
 
 def test_power_cuts_are_only_for_what_survives_them() -> None:

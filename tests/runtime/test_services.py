@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from tests.runtime.test_member import member as plain_member
 from tests.runtime.test_member import run
-from tests.sim.tally import Tally, judge_order, share_of
 
 import holdfast
 from holdfast.config import load
 from holdfast.errors import Passive
 from holdfast.runtime.member import Member
+from holdfast.sim.tally import Tally, judge_order, share_of
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "services.md"
 

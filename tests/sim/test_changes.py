@@ -17,9 +17,10 @@ from holdfast.core.routing import clearing
 from holdfast.core.store.operations import Op, Outcome, Request, Status
 from holdfast.server import changes
 from holdfast.sim.calls import wire_key
+from holdfast.sim.clocks import SKEW_MS, WALL_MS
 from holdfast.sim.cluster import simulated_settings
 from holdfast.sim.workload import MAP
-from holdfast.sim.world import SKEW_MS, WALL_MS, Process
+from holdfast.sim.world import Process
 from holdfast.wire import own
 
 PARTITIONS = 7

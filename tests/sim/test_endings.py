@@ -6,8 +6,6 @@ from collections.abc import Callable
 from itertools import groupby
 
 import pytest
-from tests.sim import tally
-from tests.sim.tally import tally_of
 from tests.sim.test_services import FORMS, PARTITION, Form, Play
 
 from holdfast.check import leftovers
@@ -18,6 +16,8 @@ from holdfast.core.messages import Replicate
 from holdfast.core.migration.services import Endpoint
 from holdfast.core.migration.shadow import Shadow
 from holdfast.core.placement.migration import Kind
+from holdfast.sim import tally
+from holdfast.sim.tally import tally_of
 from holdfast.sim.world import Process
 
 Deed = Callable[[Play], None]

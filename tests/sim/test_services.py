@@ -8,9 +8,7 @@ from functools import partial
 
 import msgspec
 import pytest
-from tests.sim import tally
 from tests.sim.stage import Stage, settings
-from tests.sim.tally import Tally, TallyShare, Teller, share_of, tally_of
 
 from holdfast.check import convergence
 from holdfast.core.journal.log import Log
@@ -25,8 +23,10 @@ from holdfast.core.placement.table import Row
 from holdfast.core.replication.copies import Copies
 from holdfast.core.rules import Rules
 from holdfast.core.store.partition import Change, PartitionCopy, Record
+from holdfast.sim import tally
 from holdfast.sim.cluster import Cluster, simulated_settings
 from holdfast.sim.faults import Faults
+from holdfast.sim.tally import Tally, TallyShare, Teller, share_of, tally_of
 from holdfast.sim.world import Process, World
 
 PARTITION = 3

@@ -27,16 +27,18 @@ class Clocks:
     fastest: float = 1.0
     """How many seconds the fastest of them counts in one."""
     slowest: float = 1.0
-    moved_ns: int = 0
-    """By how much a calendar was set while its host was up or down, at the most: ends move by it over a restart."""
+    early_ns: int = 0
+    """How much sooner a time may be over because a clock jumped ahead, or a calendar was set."""
+    late_ns: int = 0
+    """How much later, because a clock stood still."""
 
     def least(self, span: int) -> int:
         """How long a time of so many nanoseconds takes at the least."""
-        return max(0, int(span / self.fastest) - self.moved_ns)
+        return max(0, int((span - self.early_ns) / self.fastest))
 
     def most(self, span: int) -> int:
         """And at the most."""
-        return int(span / self.slowest) + self.moved_ns + OUTLIVES
+        return int(span / self.slowest) + self.late_ns + OUTLIVES
 
 
 EXACT = Clocks()

@@ -22,13 +22,18 @@ from holdfast.core.rules import DIRECTED, DURABLE, RULES
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from holdfast.sim.run import Journalling, Verdict
+    from holdfast.sim.run import Verdict
+    from holdfast.sim.shape import Journalling
 
 JOURNALS = ("off", "sync", "lazy", "mixed")
 DEFAULT_JOURNAL: Journalling = "mixed"
 """Of a campaign, and so of the replay of one of its seeds: faults of disks and of the network come together."""
+ENOUGH_SEEDS = 200
+"""A campaign of so many seeds must have exercised everything; a shorter one may have had no occasion."""
 FAULT = "fault_"
 """What the figures of faults begin with; their kind follows."""
+MARK = "mark_"
+"""What the figures of marks begin with; their name follows (`sim.marks`)."""
 SHOWN_PROBLEMS = 5
 SHOWN_SEEDS = 20
 
@@ -84,8 +89,11 @@ def judged(seed: int, terms: Terms) -> Verdict:
     """One run; an error in the member's or the simulator's code is a verdict too."""
     from holdfast.sim.run import Verdict
 
+    began = time.process_time()
     try:
-        return simulate_seed(seed, terms)
+        verdict = simulate_seed(seed, terms)
+        verdict.figures["cpu_s"] = round(time.process_time() - began, 3)
+        return verdict
     except Exception as error:  # noqa: BLE001 - whatever goes wrong belongs to this seed
         return Verdict(seed, False, [f"{type(error).__name__}: {error}"], "", {})
 
@@ -111,6 +119,11 @@ def judged(seed: int, terms: Terms) -> Verdict:
 @click.option(
     "--memory", is_flag=True, help="Members have little or no room in their memories now and again."
 )
+@click.option(
+    "--coverage",
+    is_flag=True,
+    help="Show what the campaign has exercised, and fail if something was not, however short it is.",
+)
 @click.option("--rules", is_flag=True, help="List the rules.")
 @click.option("--quiet", is_flag=True, help="No story with --seed, no progress bar.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each verdict.")
@@ -124,6 +137,7 @@ def simulate(
     journal: Journalling | None,
     power_cuts: bool,
     memory: bool,
+    coverage: bool,
     rules: bool,
     quiet: bool,
     as_json: bool,
@@ -131,8 +145,10 @@ def simulate(
     """Run whole clusters in a simulated world with faults, and judge them: nothing lost, nothing leaked, nobody stuck.
 
     The same seed gives the same run, and the same trace hash. A campaign ends with the number of migrations that ended
-    between the first fault and the last. With --alarm each rule that keeps data safe is switched off in turn, until a
-    run fails. The exit status is 1 if any run failed; with --alarm if any broken rule went unnoticed.
+    between the first fault and the last, and with how much of what clients wrote was judged. One of 200 seeds and more
+    also tells how often each feature, fault, answer and rule came up, and fails if one never did. With --alarm each
+    rule that keeps data safe is switched off in turn, until a run fails. The exit status is 1 if any run failed, or
+    something never came up; with --alarm if any broken rule went unnoticed.
     """
     console = Console(highlight=False, soft_wrap=True)
     if unknown := sorted(set(without) - RULES.keys()):
@@ -153,7 +169,9 @@ def simulate(
         sys.exit(_alarm(parse_seeds(seeds), terms, workers, console))
     if seed is not None:
         sys.exit(_replay(seed, terms, console, quiet=quiet, as_json=as_json))
-    sys.exit(_campaign(parse_seeds(seeds), terms, workers, console, quiet=quiet, as_json=as_json))
+    chosen = parse_seeds(seeds)
+    whole = coverage or (len(chosen) >= ENOUGH_SEEDS and not terms.without)
+    sys.exit(_campaign(chosen, terms, workers, console, quiet=quiet, as_json=as_json, coverage=whole))
 
 
 def _replay(seed: int, terms: Terms, console: Console, *, quiet: bool, as_json: bool) -> int:
@@ -162,6 +180,8 @@ def _replay(seed: int, terms: Terms, console: Console, *, quiet: bool, as_json: 
         click.echo(_line(verdict))
         return 0 if verdict.ok else 1
     for name, value in verdict.figures.items():
+        if name.startswith(MARK):
+            continue
         click.echo(f"  {name:24} {value:>12,}")
     click.echo(f"  {'trace hash':24} {verdict.trace_hash}")
     _show_problems([] if verdict.ok else [verdict], terms, console)
@@ -172,7 +192,14 @@ def _replay(seed: int, terms: Terms, console: Console, *, quiet: bool, as_json: 
 
 
 def _campaign(
-    seeds: range, terms: Terms, workers: int, console: Console, *, quiet: bool, as_json: bool
+    seeds: range,
+    terms: Terms,
+    workers: int,
+    console: Console,
+    *,
+    quiet: bool,
+    as_json: bool,
+    coverage: bool,
 ) -> int:
     began = time.monotonic()
     verdicts: list[Verdict] = []
@@ -191,7 +218,31 @@ def _campaign(
     if not as_json:
         _show_problems(bad[:SHOWN_SEEDS], terms, console)
         _show_figures(verdicts, time.monotonic() - began, console)
-    return 1 if bad else 0
+    idle = _show_coverage(verdicts, terms, console, whole=coverage, quiet=as_json)
+    return 1 if bad or (coverage and idle) else 0
+
+
+def _show_coverage(
+    verdicts: list[Verdict], terms: Terms, console: Console, *, whole: bool, quiet: bool
+) -> list[str]:
+    """What came up how often; answers what never did, though it could have."""
+    from holdfast.cli import coverage
+    from holdfast.sim.marks import missing
+
+    figures = [verdict.figures for verdict in verdicts]
+    total: Counter[str] = Counter()
+    for each in figures:
+        total.update(each)
+    idle = missing(total, disks=terms.journal != "off", cuts_only=terms.power_cuts)
+    if quiet:
+        return idle
+    if not whole:
+        console.print(coverage.line(figures))
+        return idle
+    coverage.show(figures, console)
+    if idle:
+        console.print(f"never came up: {', '.join(idle)}", style="bold red", markup=False)
+    return idle
 
 
 def _alarm(seeds: range, terms: Terms, workers: int, console: Console) -> int:
@@ -242,7 +293,7 @@ def _show_problems(bad: list[Verdict], terms: Terms, console: Console) -> None:
 def _show_figures(verdicts: list[Verdict], seconds: float, console: Console) -> None:
     total: Counter[str] = Counter()
     for verdict in verdicts:
-        total.update(verdict.figures)
+        total.update({name: value for name, value in verdict.figures.items() if not name.startswith(MARK)})
     table = Table(show_header=False)
     faults = sorted(name for name in total if name.startswith(FAULT))
     for name in [name for name in total if name not in faults] + faults:
@@ -256,8 +307,11 @@ def _show_figures(verdicts: list[Verdict], seconds: float, console: Console) -> 
     bad = sum(1 for verdict in verdicts if not verdict.ok)
     seeds = f"{len(verdicts)} seeds, {verdicts[0].seed} to {verdicts[-1].seed}"
     migrations = total["migrations_under_faults"]
+    judged = f"{total['writes_judged']:,} of {total['writes_acknowledged']:,} acknowledged writes judged"
+    pace = f"{len(verdicts) / max(total['cpu_s'], 0.001):.2f} seeds a second and core"
+    simulated = f"{total['simulated_s'] / 3600:,.1f} h simulated, {pace}"
     console.print(
-        f"{seeds}, {migrations:,} migrations under faults: {bad} failed",
+        f"{seeds}, {migrations:,} migrations under faults, {judged}, {simulated}: {bad} failed",
         style="bold red" if bad else "bold green",
     )
 

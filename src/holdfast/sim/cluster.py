@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Literal
 
@@ -11,6 +11,7 @@ from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Rep
 from holdfast.config.schema import PersistenceSettings
 from holdfast.core.cluster.agreement import is_quorum
 from holdfast.core.cluster.identity import Identity
+from holdfast.core.cluster.state import Wish
 from holdfast.core.machine import MILLISECOND, SECOND, Address, MemberId
 from holdfast.core.member import Member
 from holdfast.core.messages import MemberInfo, View
@@ -42,9 +43,16 @@ class Cluster:
         rules: Rules,
         hosts: int,
         services: Callable[[], Sequence[Service]] = list,
+        *,
+        lite: Collection[int] = (),
+        groups: Sequence[str] = (),
     ) -> None:
-        """`services` makes those of one member, beside the maps."""
+        """`services` makes those of one member, beside the maps. `lite` are the hosts whose members hold no data, and
+        `groups` the failure group of each host, if they have any.
+        """
         self.world = world
+        self.lite = lite
+        self.groups = groups
         self.services = services
         self.settings = with_services(settings, services())
         self.rules = rules
@@ -75,6 +83,10 @@ class Cluster:
         """Who of these has died, or was removed though alive."""
         self._let_go: set[MemberId] = set()
         """Who has left, says a view."""
+        self._group: dict[MemberId, str] = {}
+        """The failure group of everybody who ever was."""
+        self._stood = False
+        """Whether partitions could not move at some time since all was well last: who left then, left a hole."""
 
     def _disks(self) -> list[SimDisk]:
         if not self.settings.persistence.directory:
@@ -82,7 +94,7 @@ class Cluster:
         return [SimDisk(self.world, address.host, f"{self.world.seed}") for address in self.addresses]
 
     def start(self, index: int, *, bootstrap: bool = False, lite: bool = False) -> Process:
-        """Start a process on host `index`; a lite one holds no data."""
+        """Start a process on host `index`; a lite one holds no data, nor one on a host that is for lite ones."""
         address = self.addresses[index]
         born = len(self.everyone) + 1
         uuid = MemberId(f"{self.world.random.getrandbits(32):08x}-{born:04d}")
@@ -92,7 +104,11 @@ class Cluster:
             process.disk = self.disks[index].mount(process)
         if self.keeps:
             self._kept[uuid] = index
-        info = MemberInfo(uuid, 1, address.host, address.port, address.host, 0, name, lite)
+        group = self.groups[index] if self.groups else ""
+        self._group[uuid] = group or uuid
+        info = MemberInfo(
+            uuid, 1, address.host, address.port, address.host, 0, name, lite or index in self.lite, group
+        )
         identity = Identity(
             info,
             self.settings.cluster.name,
@@ -216,13 +232,15 @@ class Cluster:
     def _look(self) -> None:
         if self.settled():
             self._calm_ns = self.world.now_ns
-            self._calm = {member.me for member in self.members()}
-            self._seen, self._lost = set(self._calm), set()
+            self._calm = {member.me for member in self.members() if not member.membership.info.lite}
+            self._seen, self._lost = {member.me for member in self.members()}, set()
+            self._stood = False
         else:
             self._note_losses()
 
     def _note_losses(self) -> None:
         views = [view for member in self.members() if (view := member.membership.view) is not None]
+        self._stood |= any(not view.state.migrates for view in views)
         if views:
             newest = max(views, key=lambda view: view.number)
             here = {info.uuid for info in newest.members}
@@ -263,6 +281,8 @@ class Cluster:
             return False
         if any(member.membership.agreement.proposing for member in everyone):
             return False
+        if self.settings.cluster.quorum == "any":
+            return bool(rest)
         # The newest view, and the newest that those who would remain know of.
         newest = max(_numbers(everyone), default=0)
         known = max(_numbers(rest), default=0)
@@ -291,9 +311,16 @@ class Cluster:
 
     def _spare(self) -> int:
         """How many more deaths a map with the fewest backups survives by promise."""
-        leaving = {p.driver.member.me for p in self.living() if p.driver.member.membership.leaving}
-        staying = len(self._calm - self._gone() - leaving)
-        return min(self.settings.holders(), staying) - 1 - len(self._lost)
+        parting = {
+            member.me
+            for member in self.members()
+            if member.membership.wishes.mine in (Wish.LEAVE, Wish.LITE) or member.membership.info.lite
+        }
+        gone = self._gone()
+        # No two copies are in one group. And while nothing may move, who leaves takes a copy along.
+        groups = {self._group[uuid] for uuid in self._calm - gone - parting}
+        holes = len(gone & self._calm) if self._stood else 0
+        return min(self.settings.holders(), len(groups)) - 1 - len(self._lost) - holes
 
     def could_end_without(self, leaver: Process) -> bool:
         """Whether those that are leaving already, with this one, could decide alone: cut off from the others, they
@@ -315,7 +342,7 @@ class Cluster:
                 if (
                     row.version >= newest
                     and row.version
-                    and not alive.intersection(row.replicas[:holders])
+                    and not alive.intersection(row.holding[:holders])
                     and not kept.intersection(row.holding[:holders])
                 ):
                     return False

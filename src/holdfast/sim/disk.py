@@ -16,7 +16,8 @@ from typing import assert_never
 
 from holdfast.core.machine import MILLISECOND
 from holdfast.engine.doors import Create, Deed, DiskFailed, DiskFull, Done, Put, Remove, Rename, Sync, Write
-from holdfast.sim.world import SKEW_MS, WALL_MS, Process, World
+from holdfast.sim.clocks import SKEW_MS, WALL_MS
+from holdfast.sim.world import Process, World
 
 SECTOR = 512
 """Bytes that are written wholly or not at all."""

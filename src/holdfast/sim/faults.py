@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 
+from holdfast.core.cluster.state import ClusterState, Wish
 from holdfast.core.machine import MILLISECOND, SECOND, MemoryRoom, Room
 from holdfast.core.messages import Filled, Message, MigrationRequest, TableOffer
 from holdfast.sim.ambush import (
@@ -46,6 +47,10 @@ class Faults(DiskFaults):
         "slow",
         "echo",
     )
+    CONNECTED = ("crash", "crash-midstep", "replace", "drain", "join", "churn")
+    """Those that cut nobody off from anybody, not even for the others: no pauses, no losses, no delays."""
+    OPERATOR = ("state", "state", "wish")
+    CLOCKS = ("suspend", "clock-jump", "calendar")
     AIMED = ("ambush", "coup", "starve")
     """Those that wait for their moment: every seed has one of them beside the others, twice as often."""
 
@@ -59,9 +64,14 @@ class Faults(DiskFaults):
         *,
         power_cuts: int = 0,
         memory: bool = False,
+        operator: bool = False,
+        connected: bool = False,
+        clocks: bool = False,
     ) -> None:
         """`surge` lets clients write to one partition, all at once, through a process. `power_cuts` is how often at
-        least the power of all hosts fails at once. `memory`: whether memories are short, again and again.
+        least the power of all hosts fails at once. `memory`: whether memories are short, again and again. `operator`:
+        whether somebody changes the state of the cluster, and what members are. `connected`: only faults that cut
+        nobody off. `clocks`: whether those of hosts jump and stand still, and calendars are set.
         """
         self._memory_random = random.Random(f"{seed}/memory") if memory else None
         """Of its own, so that runs in which memories are never short stay what they were."""
@@ -70,12 +80,23 @@ class Faults(DiskFaults):
         count = self.random.randint(2, len(self.KINDS))
         aimed = self.random.choice(self.AIMED)
         self.kinds = [*self.random.sample(self.KINDS, count), aimed, aimed, *self.disk_kinds()]
+        if operator:
+            self.kinds += self.OPERATOR
+        if clocks:
+            self.kinds += self.CLOCKS
+        if cluster.groups:
+            self.kinds.append("group")
+        self._state_wanted: ClusterState | None = None
+        """What the operator wants the cluster to be again, until it is."""
         self.pause_ns = self.random.choice([1, 2, 5]) * SECOND
         world.weather.refusal = self.random.choice([0.0, 0.3])
         if self.random.random() < 0.5:
             world.weather.loss = self.random.choice([0.0, 0.01, 0.1])
             world.weather.twice = self.random.choice([0.0, 0.01, 0.1])
             world.weather.echo = self.random.choice([0.0, 0.01, 0.1])
+        if connected:
+            self.kinds = [*self.CONNECTED, *(self.OPERATOR if operator else ())]
+            world.weather.loss = world.weather.echo = 0.0
         if cluster.disks:
             # A cluster that was stopped as a whole waits for every seed of which it does not know that nobody is there.
             world.weather.refusal = max(world.weather.refusal, 0.3)
@@ -174,6 +195,85 @@ class Faults(DiskFaults):
                 self.world.after(SECOND, look)
 
         self.world.after(SECOND, look)
+
+    def _group(self) -> None:
+        """A whole group of hosts fails at one moment, or as many of it as may."""
+        names = sorted({self._group_of(process) for process in self.cluster.living()})
+        name = self.random.choice(names)
+        for process in [each for each in self.cluster.living() if self._group_of(each) == name]:
+            self._kill(process, "group")
+
+    def _group_of(self, process: Process) -> str:
+        return self.cluster.groups[self.cluster.addresses.index(process.address)]
+
+    # -- clocks
+
+    def _suspend(self) -> None:
+        """A host is suspended: its process stands still, and so does its monotonic clock."""
+        process = self.random.choice(self.cluster.living())
+        length_ns = self.random.choice([100 * MILLISECOND, SECOND, 4 * SECOND])
+        if process.awake_at_ns > self.world.now_ns:
+            return
+        self._did("suspend", f"{process.name} for {length_ns / 1e9:.1f} s")
+        self.world.clocks.stand(process.host, self.world.now_ns, length_ns)
+        process.awake_at_ns = self.world.now_ns + length_ns
+
+    def _clock_jump(self) -> None:
+        """The monotonic clock of a host jumps ahead, as if it had been suspended without noticing."""
+        process = self.random.choice(self.cluster.living())
+        length_ns = self.random.choice([20 * MILLISECOND, SECOND, 6 * SECOND])
+        self._did("clock-jump", f"{process.host} by {length_ns / 1e9:.2f} s")
+        self.world.clocks.skip(process.host, self.world.now_ns, length_ns)
+        process.clock_jumped()
+
+    def _calendar(self) -> None:
+        """Somebody sets the calendar of a host, perhaps of one whose process is down."""
+        host = self.random.choice(self.cluster.addresses).host
+        by_ms = self.random.choice([-1, 1]) * self.random.choice([2_000, 60_000, 3_600_000])
+        self._did("calendar", f"{host} by {by_ms / 1000:.0f} s")
+        self.world.clocks.set_calendar(host, by_ms)
+
+    # -- the operator
+
+    def _state(self) -> None:
+        """The operator changes the state of the cluster, and changes it back after a while."""
+        state = self.random.choice([state for state in ClusterState if state is not ClusterState.ACTIVE])
+        self._order(state)
+        self._did("state", state)
+        self._state_wanted = None
+        self._for_a_while(self._activate, self.random.choice([SECOND, 4 * SECOND, 8 * SECOND]))
+
+    def _activate(self) -> None:
+        """The cluster is to be active; said again until it is, for who was told may be cut off, or dead since."""
+        self._state_wanted = ClusterState.ACTIVE
+        members = self.cluster.members()
+        states = {member.membership.cluster_state for member in members if member.membership.view is not None}
+        if members and states != {ClusterState.ACTIVE}:
+            self._order(ClusterState.ACTIVE)
+        self.world.after(SECOND, self._insist_on_state)
+
+    def _insist_on_state(self) -> None:
+        if self._state_wanted is not None and any(
+            member.membership.cluster_state is not self._state_wanted for member in self.cluster.members()
+        ):
+            self._activate()
+
+    def _order(self, state: ClusterState) -> None:
+        process = self.random.choice(self.cluster.living())
+        process.whenever_awake(lambda: process.step(lambda: process.driver.change_state(state)))
+
+    def _wish(self) -> None:
+        """A data member is to hold nothing any more, or a lite one to hold data."""
+        process = self.random.choice(self.cluster.living())
+        membership = process.driver.member.membership
+        if membership.state != "member" or membership.leaving:
+            return
+        wish = Wish.DATA if membership.info.lite else Wish.LITE
+        data = [member for member in self.cluster.members() if not member.membership.info.lite]
+        if wish is Wish.LITE and len(data) < 3:
+            return
+        self._did("wish", f"{process.name}: {wish}")
+        process.step(lambda: process.driver.become(wish))
 
     # -- memory
 
@@ -382,3 +482,4 @@ class Faults(DiskFaults):
             if self._memory_random is not None:
                 self._set_room(process, Room.PLENTY)
         self.world.tell("ALL FAULTS END")
+        self._activate()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from holdfast.core.machine import MILLISECOND, SECOND
 from holdfast.sim.cluster import Cluster
+from holdfast.sim.marks import FAULT, MARKS
 from holdfast.sim.world import Process, World
 
 
@@ -31,6 +32,8 @@ class Harm:
         if self._migrations_before is None:
             self._migrations_before = self.cluster.migrations()
         self.counts[kind] = self.counts.get(kind, 0) + 1
+        if FAULT + kind in MARKS:
+            self.world.marks.hit(FAULT + kind)
         self.world.tell(f"FAULT {kind}: {what}")
 
     def _for_a_while(self, undo: Callable[[], None], length_ns: int | None = None) -> None:

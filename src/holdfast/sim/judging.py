@@ -8,16 +8,19 @@ from functools import partial
 from holdfast.check.linearizability import READS, Broken, Call, Outcome, judge
 from holdfast.check.times import EXACT, Clocks, endings, outlived
 from holdfast.config import Settings
-from holdfast.core.machine import SECOND
+from holdfast.core.machine import MILLISECOND, SECOND
 from holdfast.core.store import operations as core
 from holdfast.core.store.operations import Op, Request, Status
 from holdfast.sim.calls import Knowledge, name_of, wire_key
+from holdfast.sim.clocks import MILLION
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.workload import Keys, map_of
 from holdfast.sim.world import Process, World
 
 ANSWERED_NS = 10 * SECOND
 """Within which the last reads are answered."""
+AGAIN_NS = 20 * MILLISECOND
+"""After how long a read that was refused is asked for again."""
 LAST = "the last look"
 """The client that reads every key when all is at rest: nobody can be cut off then, so its reads are binding."""
 MODES = (
@@ -46,13 +49,32 @@ def _read(process: Process, key: str, keys: Keys, knowledge: Knowledge, missing:
     call = Call("get", key, process.world.now_ns, client=LAST)
 
     def told(outcome: core.Outcome) -> None:
-        if outcome.status is Status.OK:
+        if outcome.status is not Status.OK:
+            # Only so many requests may wait for other members.
+            process.world.after(AGAIN_NS, partial(process.step, ask))
+        else:
             call.end, call.outcome, call.result = process.world.now_ns, Outcome.DONE, name_of(outcome.value)
             knowledge.calls.append(call)
             missing.pop(key, None)
 
-    settings = process.driver.member.settings
-    process.driver.execute(Request(Op.GET, map_of(key, settings), [keys.partition(key)], wire_key(key)), told)
+    def ask() -> None:
+        call.start = process.world.now_ns
+        process.driver.execute(request, told)
+
+    name = map_of(key, process.driver.member.settings)
+    request = Request(Op.GET, name, [keys.partition(key)], wire_key(key))
+    ask()
+
+
+def clocks_of(cluster: Cluster) -> Clocks:
+    """What the clocks of its hosts have been like."""
+    clocks, files = cluster.world.clocks, bool(cluster.disks)
+    return Clocks(
+        fastest=clocks.fastest_ppm / MILLION,
+        slowest=clocks.slowest_ppm / MILLION,
+        early_ns=clocks.skipped_ns + (clocks.set_ahead_ns if files else 0),
+        late_ns=clocks.stood_ns + (clocks.set_back_ns if files else 0),
+    )
 
 
 def judge_calls(calls: Sequence[Call], settings: Settings, clocks: Clocks = EXACT) -> list[str]:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
 
 from holdfast.check import convergence
 from holdfast.check.linearizability import STILL, Outcome
 from holdfast.check.times import OUTLIVES
 from holdfast.check.witnessed import witnessed
-from holdfast.config.schema import PersistenceSettings
-from holdfast.core.machine import SECOND
+from holdfast.core.machine import MILLISECOND, SECOND
 from holdfast.core.migration.choice import How
 from holdfast.core.rules import Rules
+from holdfast.sim import tally
+from holdfast.sim.asked import AskedRules
 from holdfast.sim.calls import Knowledge
-from holdfast.sim.cluster import Cluster, Journal, simulated_settings
+from holdfast.sim.cluster import Cluster
 from holdfast.sim.faults import Faults
-from holdfast.sim.judging import judge_calls, look
+from holdfast.sim.judging import clocks_of, judge_calls, look
+from holdfast.sim.marks import RULE
+from holdfast.sim.shape import Journalling, Shape, drawn
 from holdfast.sim.stream import Reader
+from holdfast.sim.tally import Tally, Teller
 from holdfast.sim.workload import MAP, Auditor, Client, Ear, Habits, Keys
 from holdfast.sim.world import World
 
@@ -31,8 +34,10 @@ ARRIVE_NS = 2 * SECOND
 CLIENTS = 3
 POWER_CUTS = 2
 """How often at least the power of all hosts fails, in runs that are about this."""
-Journalling = Literal["off", "sync", "lazy", "mixed"]
-"""How maps are journalled: as it says, or in one of these ways for each seed."""
+ASKED_EVERY = 4
+"""In one of so many seeds it is counted which rules stand before decisions: the counting takes time."""
+TELL_NS = 100 * MILLISECOND
+"""How long those who write to a service rest in between, at the most."""
 LOOK_NS = SECOND // 17
 """Between two looks: no multiple of the steps in which members compare their replicas, which would always be seen."""
 LATE_NS = 5 * SECOND
@@ -68,43 +73,46 @@ def simulate(
     if the caller wants to see how they are used, instead of all but those `without`.
     """
     world = World(seed, story)
-    draw = random.Random(f"{seed}/shape")
-    hosts = draw.choice([3, 4, 5, 5, 7])
-    spare = draw.choice([0, 1, 2])
-    backups = draw.choice([1, 1, 2])
-    partitions, chunk_bytes = draw.choice([3, 7, 13, 31]), draw.choice([100, 1024])
-    mode, files = _files(seed, "sync" if power_cuts else journal)
-    settings = simulated_settings(
-        backups,
-        partitions,
-        chunk_bytes=chunk_bytes,
-        mixed=draw.random() < 0.4,
-        journal=mode,
-        persistence=files,
-        **_replication(seed),
+    shape = drawn(seed, journal, power_cuts=power_cuts, memory=memory)
+    if shape.clocks:
+        world.clocks.err(random.Random(f"{seed}/clocks"))
+    asked = AskedRules(without) if rules is None and seed % ASKED_EVERY == 0 else None
+    services = (lambda: [Tally(backups)]) if (backups := shape.service_backups) is not None else list
+    cluster = Cluster(
+        world,
+        shape.settings,
+        asked or rules or Rules(without),
+        shape.hosts + shape.spare,
+        services,
+        lite=shape.lite,
+        groups=shape.groups,
     )
-    cluster = Cluster(world, settings, rules or Rules(without), hosts + spare)
-    kept = f", journal {mode}" if cluster.disks else ""
-    world.tell(f"seed {seed}: {hosts} hosts, {backups} backups, {settings.partitions.count} partitions{kept}")
+    world.tell(f"seed {seed}: {shape.line()}")
+    for feature in shape.features():
+        world.marks.hit(feature)
+    draw = random.Random(f"{seed}/run")
     cluster.start(0, bootstrap=True)
-    for index in range(1, hosts):
+    for index in range(1, shape.hosts):
         world.after(draw.randint(0, 2 * SECOND), partial(_start, cluster, index))
-    end_ns = draw.choice([15, 25, 40]) * SECOND
-    habits = [Habits.drawn(draw) for _ in range(CLIENTS)]
-    keys, knowledge = Keys(settings, max(each.keys for each in habits)), Knowledge()
-    clients = [Client(f"c{n}", world, cluster, each, keys, knowledge) for n, each in enumerate(habits)]
-    clients.append(Auditor("auditor", world, cluster, Habits.drawn(draw), keys, knowledge))
-    for client in clients:
-        client.start()
-    crowd = Client("crowd", world, cluster, Habits.drawn(draw), keys, knowledge)
-    crowd.running = False
+    end_ns = shape.run_ns
+    clients, crowd = _clients(world, cluster, shape, draw)
+    tellers = _tellers(world, cluster, shape)
     faults = Faults(
-        seed, world, cluster, end_ns, crowd.surge, power_cuts=POWER_CUTS if power_cuts else 0, memory=memory
+        seed,
+        world,
+        cluster,
+        end_ns,
+        crowd.surge,
+        power_cuts=POWER_CUTS if power_cuts else 0,
+        memory=shape.memory,
+        operator=shape.states,
+        connected=shape.split,
+        clocks=shape.clocks,
     )
     ear = Ear(world, cluster)
     ear.start()
     reader = Reader(world, cluster, MAP)
-    if mode != "lazy":
+    if shape.journal != "lazy":
         # What was told may be lost together with the write then.
         reader.start()
     faults.start()
@@ -112,39 +120,46 @@ def simulate(
     faults.end()
     ear.running = reader.running = False
     world.run_until(world.now_ns + 12 * SECOND)
+    for teller in tellers:
+        teller.running = False
     if power_cuts:
         # Once more before the clients stop: what is lost now is not written again.
         faults.power_cut_again()
         world.run_until(world.now_ns + CONVERGE_NS, stop=lambda: not faults.power_cuts_due)
     world.failures += reader.problems
-    return _judged(seed, world, cluster, [*clients, crowd], faults)
+    verdict = _judged(seed, world, cluster, [*clients, crowd], faults, tellers)
+    for name, times in asked.asked.items() if asked is not None else ():
+        world.marks.hit(RULE + name, times)
+    verdict.figures.update(world.marks.figures())
+    return verdict
 
 
-def _files(seed: int, journal: Journalling) -> tuple[Journal, PersistenceSettings]:
-    """How the maps of a run are journalled, and how large the files are: small, so that a run of seconds has many. All
-    from a stream of its own, so that a seed without files is the run that it would be if there were none.
-    """
-    draw = random.Random(f"{seed}/journal")
-    drawn: Journal = draw.choice(["off", "sync", "sync", "lazy"])
-    files = PersistenceSettings(
-        directory="disk",
-        sync_interval_ms=draw.choice([50, 200, 1000]),
-        segment_bytes=draw.choice([16_384, 65_536]),
-        checkpoint_bytes=draw.choice([8_192, 32_768, 262_144]),
-        history_bytes=draw.choice([0, 32_768, 1_048_576]),
-    )
-    return drawn if journal == "mixed" else journal, files
+def _clients(
+    world: World, cluster: Cluster, shape: Shape, draw: random.Random
+) -> tuple[list[Client], Client]:
+    """Those who call from now on, and the one through which a crowd writes when a fault wants it."""
+    keys, knowledge = Keys(shape.settings, shape.keys), Knowledge()
+
+    def client(name: str, kind: type[Client] = Client) -> Client:
+        return kind(name, world, cluster, Habits.drawn(draw, shape.large_bytes), keys, knowledge)
+
+    clients = [*(client(f"c{number}") for number in range(CLIENTS)), client("auditor", Auditor)]
+    for each in clients:
+        each.start()
+    crowd = client("crowd")
+    crowd.running = False
+    return clients, crowd
 
 
-def _replication(seed: int) -> dict[str, int]:
-    """How much of the past a copy remembers, how often replicas are compared, and whether changes are read."""
-    draw = random.Random(f"{seed}/replication")
-    return {
-        "tail_bytes": draw.choice([0, 1000, 65_536]),
-        "anti_entropy_ms": draw.choice([0, 1000, 5000]),
-        # In a run of eight, so that most seeds are the runs that they would be without.
-        "changes_bytes": draw.choice([5000, 50_000]) if seed % 8 == 5 else 0,
-    }
+def _tellers(world: World, cluster: Cluster, shape: Shape) -> list[Teller]:
+    """Who writes to the service, if there is one."""
+    if shape.service_backups is None:
+        return []
+    partitions = range(shape.settings.partitions.count)
+    tellers = [Teller(index, world, cluster, partitions, TELL_NS) for index in range(2)]
+    for teller in tellers:
+        teller.start()
+    return tellers
 
 
 def _start(cluster: Cluster, index: int) -> None:
@@ -152,27 +167,36 @@ def _start(cluster: Cluster, index: int) -> None:
         cluster.start(index)
 
 
-def _judged(seed: int, world: World, cluster: Cluster, clients: list[Client], faults: Faults) -> Verdict:
+def _judged(
+    seed: int,
+    world: World,
+    cluster: Cluster,
+    clients: list[Client],
+    faults: Faults,
+    tellers: Sequence[Teller] = (),
+) -> Verdict:
     """The second half: no more faults, clients come to an end, all must be well and everything there."""
     for client in clients:
         client.running = False
     calm_from = world.now_ns
-    world.run_until(world.now_ns + CONVERGE_NS, stop=lambda: _over(cluster, clients, faults))
+    world.run_until(world.now_ns + CONVERGE_NS, stop=lambda: _over(cluster, clients, faults, tellers))
     if faults.blackouts:
         world.run_until(world.now_ns + ARRIVE_NS)
     problems = list(world.failures)
-    if not problems and not _over(cluster, clients, faults):
+    if not problems and not _over(cluster, clients, faults, tellers):
         problems.append(f"not at rest {CONVERGE_NS // SECOND} s after the faults ended")
         problems += [f"{client.name} still waits" for client in clients if client.waiting]
     if not world.failures:
         problems += _look_at_all(world, cluster, clients, known=problems)
+    if not problems and tellers:
+        problems += tally.judge(cluster.members(), tellers)
     calm_ns = world.now_ns - calm_from
     if not problems and cluster.disks:
         problems += [f"again from disk: {problem}" for problem in _again_from_disk(world, cluster, clients)]
     if not problems and any(client.habits.ttl or client.habits.idle for client in clients):
         world.run_until(world.now_ns + OUTLIVES + LATE_NS)
         problems += look(world, cluster, clients[0].keys, clients[0].knowledge)
-    problems += judge_calls(clients[0].knowledge.calls, cluster.settings)
+    problems += judge_calls(clients[0].knowledge.calls, cluster.settings, clocks_of(cluster))
     for problem in problems:
         world.tell(f"PROBLEM {problem}")
     figures = _figures(world, cluster, clients, faults)
@@ -245,8 +269,10 @@ def _figures(world: World, cluster: Cluster, clients: list[Client], faults: Faul
     }
 
 
-def _over(cluster: Cluster, clients: list[Client], faults: Faults) -> bool:
+def _over(cluster: Cluster, clients: list[Client], faults: Faults, tellers: Sequence[Teller]) -> bool:
     """Whether all is well, and all that was to happen has happened."""
+    if any(teller.waiting for teller in tellers):
+        return False
     return not faults.power_cuts_due and _at_rest(cluster, clients)
 
 

@@ -19,6 +19,7 @@ from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import DEFAULT_TTL, EntryEvent, Op, Outcome, Request, Status, Value
 from holdfast.sim.calls import Asked, Knowledge, asked, wire_key, wire_value
 from holdfast.sim.cluster import Cluster
+from holdfast.sim.marks import ANSWER
 from holdfast.sim.world import Process, World
 
 MAP = "ledger"
@@ -83,8 +84,6 @@ COMPARING = frozenset({Op.REPLACE_IF_SAME, Op.REMOVE_IF_SAME})
 class Habits:
     """What the clients of one run are like. Shares are of all operations."""
 
-    keys: int
-    """How many keys are written a few times only."""
     hot: float
     """The share on the keys that all clients come back to."""
     think_ns: int
@@ -102,15 +101,14 @@ class Habits:
     sweeps: float
     """The share on the map that is cleared and read as a whole."""
     large: float
-    """The share of values of `large_bytes`."""
+    """The share of values of `large_bytes` and more."""
     large_bytes: int
 
     @classmethod
-    def drawn(cls, draw: random.Random, keys: int | None = None) -> Habits:
+    def drawn(cls, draw: random.Random, large_bytes: int = 0) -> Habits:
         """Habits of one client of one run."""
         bursty = draw.random() < 0.15
         return cls(
-            keys=keys or draw.choice([100, 500, 2000, 4000]),
             hot=draw.choice([0.02, 0.1, 0.3]),
             think_ns=draw.choice([15, 30, 60]) * MILLISECOND,
             patience_ns=draw.choice([2, 5, 20, 75]) * SECOND,
@@ -120,8 +118,8 @@ class Habits:
             idle=draw.choice([0.0, 0.03]),
             lane=draw.choice([0.0, 0.5, 1.0]),
             sweeps=draw.choice([0.0, 0.02, 0.05]),
-            large=draw.choice([0.0, 0.01, 0.05]),
-            large_bytes=draw.choice([300, 3000, 30_000]),
+            large=0.004 if large_bytes else 0.0,
+            large_bytes=large_bytes,
         )
 
 
@@ -326,6 +324,7 @@ class Client:
             if turn != self._turn or not self.waiting:
                 return
             self.world.trace(self.name, repr((outcome.status, outcome.value)).encode())
+            self.world.marks.hit(ANSWER + outcome.status.name)
             deed.told(outcome, self.world.now_ns)
             missing -= 1
             if not missing:

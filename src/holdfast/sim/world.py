@@ -16,13 +16,11 @@ from zlib import crc32
 from holdfast.core.machine import MILLISECOND, Address, MemberId, Note
 from holdfast.engine.doors import Disk
 from holdfast.engine.driver import Driver
+from holdfast.sim.clocks import Clocks
+from holdfast.sim.marks import Marks
 
 Story = Callable[[str], None]
 Overhear = Callable[["Process", MemberId, bytes], None]
-WALL_MS = 1_700_000_000_000
-"""When a simulated world begins, in milliseconds since 1970."""
-SKEW_MS = 60_000
-"""How far the calendar of a host may be off."""
 ECHO_NS = (1000 * MILLISECOND, 12_000 * MILLISECOND)
 """How much later a packet may arrive once more: in another life of its receiver, but before the run is judged."""
 Tap = Callable[["Process", Address, bytes, bool], Sequence[int]]
@@ -54,10 +52,13 @@ class World:
         self.seed = seed
         self.random = random.Random(f"{seed}/world")
         self.weather = Weather()
+        self.clocks = Clocks()
         self.story = story
         self.processes: dict[Address, Process] = {}
         self.hash = hashlib.blake2b(digest_size=16)
         self.events = 0
+        self.marks = Marks()
+        """What this run has exercised."""
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self.failures: list[str] = []
@@ -164,20 +165,21 @@ class Process:
         """Whether the disk has failed it: it is about to end."""
         self._random = random.Random(f"{world.random.random()}/{name}")
         self._peers: dict[MemberId, Address] = {}
+        self._clock = world.clocks.of(self.host)
         self._wake_ns = 1 << 62
+        """When it is to be woken next: a time of the world."""
         self._crash_in: int | None = None
         self._strike: Callable[[], None] = self.crash
 
     # -- the doors
 
     def now_ns(self) -> int:
-        return self.world.now_ns
+        """By the monotonic clock of its host."""
+        return self._clock.now_ns(self.world.now_ns)
 
     def wall_ms(self) -> int:
-        """By the calendar of its host, which is right or wrong by up to a minute."""
-        return (
-            WALL_MS + crc32(self.host.encode()) % (2 * SKEW_MS) - SKEW_MS + self.world.now_ns // MILLISECOND
-        )
+        """By the calendar of its host."""
+        return self._clock.wall_ms(self.world.now_ns)
 
     def jitter(self, limit_ns: int) -> int:
         return self._random.randint(0, limit_ns)
@@ -248,14 +250,20 @@ class Process:
         self.world.after(0, lambda: self.whenever_awake(lambda: self.step(deed)))
 
     def wake_at(self, deadline_ns: int) -> None:
-        if deadline_ns < self._wake_ns or self._wake_ns < self.world.now_ns:
-            self._wake_ns = deadline_ns
-            self.world.at(deadline_ns, partial(self._wake, deadline_ns))
+        at_ns = self._clock.when(deadline_ns)
+        if at_ns < self._wake_ns or self._wake_ns < self.world.now_ns:
+            self._wake_ns = at_ns
+            self.world.at(at_ns, partial(self._wake, at_ns))
+
+    def clock_jumped(self) -> None:
+        """The clock of its host has jumped: what is due by now is done now."""
+        if not self.dead and self.up:
+            self.wake_at(self.now_ns())
 
     # -- life and death
 
-    def _wake(self, deadline_ns: int) -> None:
-        if self.dead or deadline_ns != self._wake_ns:
+    def _wake(self, at_ns: int) -> None:
+        if self.dead or at_ns != self._wake_ns:
             # Since then it has wanted to be woken earlier, and has been.
             return
 

@@ -240,7 +240,6 @@ class Keeping(Stage):
     def load(self, clients: int = 2, keys: int = 14) -> Callable[[], None]:
         """Clients write, read and remove from now on; answers what stops them, and notes their writes."""
         habits = Habits(
-            keys=keys,
             hot=0.0,
             think_ns=40 * MILLISECOND,
             patience_ns=20 * SECOND,

@@ -20,7 +20,9 @@ import pyarrow as pa
 from holdfast.core.rules import RULES
 from holdfast.errors import ConfigError
 from holdfast.sim.asked import AskedRules
-from holdfast.sim.run import Journalling, simulate
+from holdfast.sim.marks import MARK
+from holdfast.sim.run import simulate
+from holdfast.sim.shape import Journalling
 from holdfast.spark import jobs
 
 if TYPE_CHECKING:
@@ -213,7 +215,9 @@ def judged(run: Run) -> dict[str, Any]:
                 if name.startswith(FAULT)
             },
             "figures": {
-                name: float(value) for name, value in found.figures.items() if not name.startswith(FAULT)
+                name: float(value)
+                for name, value in found.figures.items()
+                if not name.startswith((FAULT, MARK))
             },
             "trace_hash": found.trace_hash,
         }

@@ -1,0 +1,140 @@
+"""What a campaign is to have exercised: each feature, fault, answer and rule has a mark, and a mark that a long
+campaign never sees is a hole in it.
+
+Who adds something to the simulator declares its mark here, in one line, and hits it where it happens:
+`world.marks.hit("lite members")`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from holdfast.core.rules import DURABLE, RULES
+from holdfast.core.store.operations import Status
+
+MARK = "mark_"
+"""What the figures of marks begin with."""
+RULE = "rule "
+ANSWER = "answer "
+FAULT = "fault "
+PHASE = "phase "
+
+FEATURES: dict[str, str] = {
+    "one member": "a cluster of one",
+    "nine members or more": "up to 15 from the beginning",
+    "one partition": "everything in one",
+    "a hundred partitions or more": "up to 271",
+    "thousands of keys": "clients write to 2,000",
+    "values of a megabyte": "a few of them",
+    "real chunk size": "partitions move in chunks as large as in production",
+    "lite members": "members that hold no data",
+    "groups of hosts": "zones, racks or hosts of which no two copies share one",
+    "service": "a service beside the maps",
+    "quorum any": "no majority is asked for",
+    "losses accepted": "partitions.lost is accept",
+    "acknowledgements collected by clients": "replication.backup_acks is client",
+    "confirmed reads": "a map with reads = confirmed",
+    "reads from backups": "a map with read_backups",
+    "async backups": "a map with async backups",
+    "maps of several depths": "maps with different backup counts",
+    "change streams": "a map with changes_bytes",
+    "unknown is told at once": "replication.on_unknown is fail",
+    "tiny backlog": "records for backups fill what may be kept of them",
+    "tiny room for waiting requests": "few requests may wait for other members",
+    "small values only": "longer ones are refused",
+    "memories run short": "members have little or no room now and again",
+    "states and wishes": "the operator changes the state of the cluster, and what members want to be",
+    "clocks that err": "clocks drift, stand still and jump; calendars are set",
+    "damaged backups": "copies of backups are damaged on purpose",
+    "more losses than backups": "more members die than is promised to be survived",
+    "journal sync": "every write is durable before it is acknowledged",
+    "journal lazy": "writes are durable later",
+}
+NETWORK_FAULTS = (
+    "crash",
+    "crash-midstep",
+    "crash-torn",
+    "crash-cut",
+    "replace",
+    "group",
+    "isolate",
+    "halves",
+    "one-way",
+    "bridge",
+    "pause",
+    "drain",
+    "join",
+    "lossy",
+    "slow",
+    "echo",
+    "coup",
+    "starve",
+    "ambush-crash",
+    "ambush-part",
+    "ambush-cut-off",
+    "ambush-cut-around",
+    "state",
+    "wish",
+    "suspend",
+    "clock-jump",
+    "calendar",
+    "memory",
+)
+DISKS = (
+    "power-cut-one",
+    "power-cut-all",
+    "kill-all",
+    "fsync-error",
+    "disk-full",
+    "slow-disk",
+    "rot",
+    "wiped-disk",
+)
+FAULTS: dict[str, str] = {FAULT + kind: "as the story tells it" for kind in NETWORK_FAULTS}
+DISK_FAULTS: dict[str, str] = {FAULT + kind: "the same, of runs with files" for kind in DISKS}
+ANSWERS: dict[str, str] = {ANSWER + status.name: "as a client heard it" for status in Status}
+PHASES: dict[str, str] = {}
+RULES_ASKED: dict[str, str] = {RULE + name: meaning for name, meaning in RULES.items()}
+MARKS: dict[str, str] = FEATURES | FAULTS | DISK_FAULTS | ANSWERS | PHASES | RULES_ASKED
+"""Every mark, and what it means."""
+
+NEVER: dict[str, str] = {
+    ANSWER + "FAILED": "an error inside a member ends the run as a failure before anybody is told of it",
+}
+"""Marks that no run can hit, and why."""
+NEED_DISKS = frozenset(
+    {*DISK_FAULTS, "journal sync", "journal lazy", *(RULE + name for name in DURABLE)}
+    | {ANSWER + "NO_ROOM", RULE + "fill-durable", RULE + "failed-sync-stops", RULE + "damage-ends"}
+)
+"""Marks that only runs with files can hit."""
+
+
+class Marks(Counter[str]):
+    """What one run has exercised, and how often."""
+
+    def hit(self, name: str, times: int = 1) -> None:
+        """Count it. Raises KeyError when nobody has declared it."""
+        if name not in MARKS:
+            raise KeyError(f"no such mark: {name!r}; declare it in holdfast.sim.marks")
+        self[name] += times
+
+    def figures(self) -> dict[str, int]:
+        """As figures of a verdict, in the order in which they are declared."""
+        return {MARK + name: self[name] for name in MARKS if self[name]}
+
+
+def missing(figures: Mapping[str, int | float], *, disks: bool, cuts_only: bool = False) -> list[str]:
+    """The marks that are in none of these figures, though they could be. `disks`: whether some of the runs had any;
+    `cuts_only`: whether all runs were about power cuts, and so had synchronous journals alone.
+    """
+    excused: Iterable[str] = NEVER
+    if not disks:
+        excused = {*excused, *NEED_DISKS}
+    if cuts_only:
+        excused = {*excused, *CUTS_HAVE_NOT}
+    return [name for name in MARKS if name not in excused and not figures.get(MARK + name)]
+
+
+CUTS_HAVE_NOT = frozenset({"quorum any", "more losses than backups", "journal lazy", "service"})
+"""Marks that runs with power cuts do not hit."""
