@@ -7,7 +7,7 @@ import random
 import pytest
 from tests.sim.stage import Stage
 
-from holdfast.check.durability import Write, judge_final
+from holdfast.check.times import OUTLIVES
 from holdfast.core.machine import MILLISECOND, SECOND
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import Op, Request
@@ -15,6 +15,7 @@ from holdfast.sim.calls import wire_key
 from holdfast.sim.clocks import DRIFT_PPM, MILLION, Clock, Clocks
 from holdfast.sim.cluster import simulated_settings
 from holdfast.sim.faults import Faults
+from holdfast.sim.judging import clocks_of
 from holdfast.sim.shape import drawn
 from holdfast.sim.workload import MAP
 
@@ -120,12 +121,16 @@ def test_members_that_disagree_about_the_time_stay_one_cluster() -> None:
     stage.rest()
 
 
-def test_a_judge_allows_for_what_clocks_did_and_for_no_more() -> None:
-    write = Write("k", "v", 0, 1, "ok", ttl=100 * SECOND)
-    gone = {"k": None}
-    assert judge_final([write], gone, now=60 * SECOND)
-    assert not judge_final([write], gone, now=60 * SECOND, early=50 * SECOND)
-    assert judge_final([write], gone, now=60 * SECOND, early=30 * SECOND)
+def test_the_judge_of_times_allows_for_what_clocks_did_and_for_no_more() -> None:
+    stage = Stage(2)
+    assert clocks_of(stage.cluster).least(100 * SECOND) == 100 * SECOND
+    stage.world.clocks.skip("host0", stage.world.now_ns, 50 * SECOND)
+    assert clocks_of(stage.cluster).least(100 * SECOND) == 50 * SECOND
+    assert clocks_of(stage.cluster).most(100 * SECOND) == 100 * SECOND + OUTLIVES
+    stage.world.clocks.stand("host1", stage.world.now_ns, 20 * SECOND)
+    assert clocks_of(stage.cluster).most(100 * SECOND) == 120 * SECOND + OUTLIVES
+    stage.world.clocks.set_calendar("host1", 3_600_000)
+    assert clocks_of(stage.cluster).least(100 * SECOND) == 50 * SECOND, "who keeps no files never asks it"
 
 
 @pytest.mark.parametrize("kind", Faults.CLOCKS)

@@ -1,5 +1,5 @@
-"""The durability ledger: every acknowledged write is there, or was overwritten by a later one, or its time is over.
-Linear in the history.
+"""The durability ledger: every acknowledged write is there, or was overwritten by a later one. Linear in the
+history; for those who write to their keys one after the other, and for histories too long to be searched.
 
 A client's operation on a key has a start, an end and an outcome: done, refused (certainly not applied), or
 unknown (perhaps applied, at any time after its start). Values are unique, so the final value names the write
@@ -12,10 +12,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 FOREVER = 1 << 62
-OUTLIVES = 15_000_000_000
-"""How long after its time to live an entry may still be found, however often its members have started again. Each
-change of its primary lengthens the time a little, by what the record or the chunk was under way: as long as it may take
-until a backup that nobody reaches is left out."""
 
 
 @dataclass(slots=True)
@@ -28,50 +24,25 @@ class Write:
     end: int = FOREVER
     outcome: str = "unknown"
     """`ok`, `refused` or `unknown`."""
-    ttl: int = FOREVER
-    """How long after it was applied the value is to be there."""
 
 
-@dataclass(slots=True)
-class Touch:
-    """A new time to live for whatever value the key has, as its client saw it."""
-
-    key: str
-    ttl: int
-    start: int
-    end: int = FOREVER
-    outcome: str = "unknown"
-
-
-def judge_final(
-    writes: Iterable[Write],
-    final: Mapping[str, str | None],
-    touches: Iterable[Touch] = (),
-    now: int = 0,
-) -> list[str]:
-    """What is wrong with the final values, read at `now`, in words; empty when nothing acknowledged was lost.
+def judge_final(writes: Iterable[Write], final: Mapping[str, str | None]) -> list[str]:
+    """What is wrong with the final values, in words; empty when nothing acknowledged was lost.
 
     The write behind the final value must not have ended before an acknowledged write of the same key began,
     and must not have been refused. An absent key counts as written before everything, or by any removal that
-    allows it, or as ended: by a write, or a new time to live, that could be the last one and whose time is over.
-    And a value whose time has been over for long must be gone.
+    allows it.
     """
     by_key: dict[str, list[Write]] = {}
     for write in writes:
         by_key.setdefault(write.key, []).append(write)
-    touched: dict[str, list[Touch]] = {}
-    for touch in touches:
-        if touch.outcome != "refused":
-            touched.setdefault(touch.key, []).append(touch)
     problems: list[str] = []
     for key, history in by_key.items():
-        problems += _judge_key(key, history, final.get(key), touched.get(key, []), now)
+        problems += _judge_key(key, history, final.get(key))
     return problems
 
 
-def _judge_key(
-    key: str, history: list[Write], value: str | None, touched: list[Touch], now: int
-) -> list[str]:
+def _judge_key(key: str, history: list[Write], value: str | None) -> list[str]:
     acknowledged = [write for write in history if write.outcome == "ok"]
     newest_start = max((write.start for write in acknowledged), default=-1)
     makers = [write for write in history if write.value == value]
@@ -79,39 +50,18 @@ def _judge_key(
         return []
     if value is not None and not makers:
         return [f"key {key}: final value {value} was written by nobody"]
-    allowed = [write for write in makers if write.outcome != "refused" and _end(write) >= newest_start]
-    if not allowed and not (value is None and _may_be_over(history, touched, newest_start, now)):
-        lost = max(acknowledged, key=lambda write: write.start) if acknowledged else makers[0]
-        found = f"holds {value}" if value is not None else "is absent"
-        return [
-            f"key {key}: acknowledged {lost.value} (at {lost.start}..{lost.end}) is lost; the key {found}"
-            + (f", written {makers[0].start}..{makers[0].end} {makers[0].outcome}" if makers else "")
-        ]
-    over = _over(makers[0], touched) if value is not None else FOREVER
-    if over + OUTLIVES < now:
-        return [f"key {key}: {value} should have ended at {over}, and is there at {now}"]
-    return []
+    if any(write.outcome != "refused" and _end(write) >= newest_start for write in makers):
+        return []
+    lost = max(acknowledged, key=lambda write: write.start) if acknowledged else makers[0]
+    found = f"holds {value}" if value is not None else "is absent"
+    return [
+        f"key {key}: acknowledged {lost.value} (at {lost.start}..{lost.end}) is lost; the key {found}"
+        + (f", written {makers[0].start}..{makers[0].end} {makers[0].outcome}" if makers else "")
+    ]
 
 
-def _over(write: Write, touched: Iterable[Touch]) -> int:
-    """When the value of this write has ended for sure; FOREVER when nobody can say."""
-    if write.ttl >= FOREVER or write.outcome != "ok":
-        return FOREVER
-    later = [_end(touch) + touch.ttl for touch in touched if _end(touch) >= write.start]
-    return min(FOREVER, max([write.end + write.ttl, *later]))
-
-
-def _may_be_over(history: list[Write], touched: list[Touch], newest_start: int, now: int) -> bool:
-    """Whether the last of what happened to the key may have been something that let it end before now."""
-    last = [write for write in history if write.value is not None and write.outcome != "refused"]
-    ending: list[Write | Touch] = [*last, *touched]
-    return any(
-        _end(each) >= newest_start and each.ttl < FOREVER and each.start + each.ttl <= now for each in ending
-    )
-
-
-def _end(operation: Write | Touch) -> int:
-    return FOREVER if operation.outcome == "unknown" else operation.end
+def _end(write: Write) -> int:
+    return FOREVER if write.outcome == "unknown" else write.end
 
 
 @dataclass(slots=True)
@@ -124,14 +74,8 @@ class Read:
     end: int
 
 
-def judge_reads(writes: Iterable[Write], reads: Iterable[Read], touches: Iterable[Touch] = ()) -> list[str]:
-    """Reads that saw a value which nobody wrote, which was refused, which was written only later, or whose time was
-    over long before.
-    """
-    touched: dict[str, list[Touch]] = {}
-    for touch in touches:
-        if touch.outcome != "refused":
-            touched.setdefault(touch.key, []).append(touch)
+def judge_reads(writes: Iterable[Write], reads: Iterable[Read]) -> list[str]:
+    """Reads that saw a value which nobody wrote, which was refused, or which was written only later."""
     made = {write.value: write for write in writes if write.value is not None}
     problems = []
     for read in reads:
@@ -144,8 +88,4 @@ def judge_reads(writes: Iterable[Write], reads: Iterable[Read], touches: Iterabl
             problems.append(f"key {read.key}: read {read.value}, whose write was refused")
         elif write.start > read.end:
             problems.append(f"key {read.key}: read {read.value} before it was written")
-        elif (over := _over(write, touched.get(read.key, []))) + OUTLIVES < read.start:
-            problems.append(
-                f"key {read.key}: read {read.value} at {read.start}; it should have ended at {over}"
-            )
     return problems
