@@ -57,8 +57,11 @@ class Manners:
     """Whether a write whose backups keep silent is unknown to it (`fail_on_indeterminate_operation_state`). Otherwise
     it takes silence for success, which no member has promised."""
     redo: bool = False
-    """Whether it sends writes again that may have been applied: a Hazelcast client then applies some twice
-    (`redo_operation`), so what it is told says nothing of how often. A client of the own protocol gives them an id."""
+    """Of a Hazelcast client: whether it sends writes again that may have been applied (`redo_operation`). Some are then
+    applied twice, or long after they were answered."""
+    repeats: bool = True
+    """The same of a client of the own protocol, which gives each write an id: it is applied once, as long as its
+    partition remembers the id (`replication.request_ids`; fewer if what they answer is large)."""
 
     @classmethod
     def drawn(cls, draw: random.Random) -> Manners:
@@ -74,6 +77,7 @@ class Manners:
             smart=draw.random() < 0.8,
             backup_acks=draw.random() < 0.8,
             backup_timeout_ns=draw.choice([500, 2000, 5000]) * MILLISECOND,
+            repeats=draw.random() < 0.8,
         )
 
 
@@ -99,9 +103,10 @@ class Line:
     stream: Stream = field(init=False)
     ready: bool = False
     """Whether the member has let the client in."""
-    began_ns: int = 0
     heard_ns: int = 0
     wrote_ns: int = 0
+    waits_ns: int = 0
+    """When something was written first since something was heard."""
     lost_already: bool = False
 
     def received(self, data: bytes) -> None:
@@ -115,7 +120,10 @@ class Line:
 
     def write(self, data: bytes) -> None:
         """Send this, in one piece."""
-        self.wrote_ns = self.client.world.now_ns
+        now_ns = self.client.world.now_ns
+        if self.wrote_ns <= self.heard_ns:
+            self.waits_ns = now_ns
+        self.wrote_ns = now_ns
         self.stream.send(data)
 
 
@@ -168,9 +176,10 @@ class Client:
 
     def ask(self, requests: Iterable[tuple[Request, Told]]) -> None:
         """Send these, all that go to one member in one write; each is told once what became of it, later."""
-        asks = [Ask(request, told) for request, told in requests]
-        unfit = [ask.request.op.name for ask in asks if ask.request.op not in self.OPS]
-        assert not unfit, f"{self.KIND} clients have no {unfit}"
+        asks = [Ask(self.prepared(request), told) for request, told in requests]
+        assert all(ask.request.op in self.OPS for ask in asks), (
+            "a request that this kind of client does not have"
+        )
         self._waiting.update(dict.fromkeys(asks))
         self.counts[f"{self.KIND} requests"] += len(asks)
         self.world.after(self.manners.patience_ns, partial(self._give_up, asks))
@@ -196,10 +205,10 @@ class Client:
         """Send it (again) after a while."""
         if not self._again:
             pause_ns = self.manners.retry_ns
-            self.world.after(self.random.randint(pause_ns // 2, pause_ns), self._send_again)
+            self.world.after(self.random.randint(pause_ns // 2, pause_ns), self.send_again)
         self._again.append(ask)
 
-    def _send_again(self) -> None:
+    def send_again(self) -> None:
         again, self._again = self._again, []
         self._send(again)
 
@@ -255,7 +264,7 @@ class Client:
             return
         manners, now_ns = self.manners, self.world.now_ns
         for line in list(self.lines.values()):
-            silent = now_ns - max(line.heard_ns, line.began_ns) > manners.silence_ns
+            silent = now_ns - max(line.heard_ns, line.waits_ns) > manners.silence_ns
             if silent and (not line.ready or self.expects(line)):
                 self.counts["silent connections given up"] += 1
                 line.stream.reset()
@@ -294,7 +303,7 @@ class Client:
             window=self.manners.window,
             choppy=self.manners.choppy,
         )
-        line.began_ns = self.world.now_ns
+        line.heard_ns = self.world.now_ns
         self.lines[host] = line
         self.doors.connect(line.stream)
         self.greet(line)
@@ -330,6 +339,10 @@ class Client:
         return self.random.choice(ready) if ready else None
 
     # -- what each kind does in its own way
+
+    def prepared(self, request: Request) -> Request:
+        """The request as this client sends it, as often as it does."""
+        return request
 
     def make_line(self, host: str) -> Line:
         return Line(self, host)

@@ -41,7 +41,6 @@ from holdfast.server.hazelcast.frames import (
     UUID,
     FrameReader,
     data,
-    frame,
     message,
     text,
 )
@@ -635,4 +634,4 @@ def read_owners(reader: FrameReader) -> dict[int, bytes]:
     }
 
 
-__all__ = ["HazelcastClient", "Listening", "encode", "frame"]
+__all__ = ["HazelcastClient", "Listening", "encode"]
