@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import random
 import time
 import uuid as uuids
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,14 +17,9 @@ from holdfast.core.cluster.identity import Identity
 from holdfast.core.machine import Address, MemberId, MemoryRoom, Note, Room
 from holdfast.core.member import Member
 from holdfast.core.messages import MemberInfo
-from holdfast.core.migration.news import News, Number
-from holdfast.core.migration.services import Service, is_service, with_services
-from holdfast.core.placement.table import Row
-from holdfast.core.replication.changes import Changes
-from holdfast.core.replication.cuts import Cuts
+from holdfast.core.migration.services import Service, with_services
 from holdfast.core.rules import Rules
-from holdfast.core.store.operations import GROWING, Done, EntryEvent, Outcome, Request, Status
-from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.operations import GROWING, Outcome, Request, Status
 from holdfast.engine.driver import Driver
 from holdfast.engine.files import driver_with_files
 from holdfast.engine.journal import Journal
@@ -37,7 +31,7 @@ from holdfast.runtime.disk import RealDisk, uncollected
 from holdfast.runtime.memory import Gauge, limit_of
 from holdfast.runtime.peers import Incoming, Network
 from holdfast.runtime.strangers import FAULTY, Strangers, quoted
-from holdfast.server.grid import ClusterCard, MemberCard
+from holdfast.server.member_grid import MemberGrid
 from holdfast.wire import own
 
 log = logging.getLogger("holdfast")
@@ -58,9 +52,6 @@ TOO_MUCH = (
     "this member has no room in its memory for a request of {} bytes: send less at a time, remove entries, add a "
     "member, or raise limits.memory_bytes"
 )
-TELL_S = 0.02
-"""Clients are told of changes of members and owners at most this often. They decode the whole table each time, and who
-goes by an old one for so long is forwarded."""
 
 
 async def _listen(
@@ -81,53 +72,21 @@ async def _listen(
     raise ConfigError(f"{key}: none of the ports {port} to {port + PORTS_TRIED - 1} is free on {host}")
 
 
-class Sparing:
-    """Calls a function soon after it is asked to, but never twice within `pause_s`; several wishes make one call."""
-
-    def __init__(self, deed: Callable[[], None], pause_s: float) -> None:
-        self._deed = deed
-        self._pause_s = pause_s
-        self._loop = asyncio.get_running_loop()
-        self._next_s = 0.0
-        self._handle: asyncio.TimerHandle | None = None
-
-    def ask(self) -> None:
-        """The function should be called."""
-        if self._handle is None:
-            self._handle = self._loop.call_at(max(self._loop.time(), self._next_s), self.now)
-
-    def now(self) -> None:
-        """Call it now, if that was asked for."""
-        if self._handle is not None:
-            self.end()
-            self._next_s = self._loop.time() + self._pause_s
-            self._deed()
-
-    def end(self) -> None:
-        """Nobody wants it to be called any more."""
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
-
-
-class Node:
-    """Runs one member. Implements the engine's `World` and the sessions' `Grid`."""
+class Node(MemberGrid):
+    """Runs one member. Implements the engine's `World`, and the rest of the sessions' `Grid`."""
 
     def __init__(self, settings: Settings, services: Sequence[Service] = ()) -> None:
         """Raises ConfigError when the services cannot be told apart, or want what cannot be."""
         settings = with_services(settings, services)
         found = limit_of(settings.limits.memory_bytes)
         limits = msgspec.structs.replace(settings.limits, memory_bytes=found.size)
-        self.settings = settings = msgspec.structs.replace(settings, limits=limits)
+        super().__init__(msgspec.structs.replace(settings, limits=limits), str(uuids.uuid4()))
         self.gauge = Gauge(found)
         self._unmeasured = 0
         """Bytes that have come since memory was measured."""
         self._measure_after = max(MEASURE_BYTES_MIN, found.size // MEASURE_PART)
         self._room = Room.PLENTY
         self.services = tuple(services)
-        self.member_uuid = str(uuids.uuid4())
-        self.cluster_name = settings.cluster.name
-        self.partition_count = settings.partitions.count
         self.started = False
         """Whether it was started, however long ago: it is started once."""
         self.ended: asyncio.Event = asyncio.Event()
@@ -150,9 +109,6 @@ class Node:
         self._timer_at_ns = 0
         self.loop: asyncio.AbstractEventLoop
         self._measuring: asyncio.TimerHandle | None = None
-        self._watchers: set[Sparing] = set()
-        self._owners_told = (0, 0)
-        """The version of the table that clients were told last, and the number that it has for them."""
 
     # -- start and stop
 
@@ -326,9 +282,8 @@ class Node:
                 timer.cancel()
         if self._client_server is not None:
             self._client_server.close()
-        for watcher in list(self._watchers):
-            # The last that clients hear of this member is where its partitions are now.
-            watcher.now()
+        # The last that clients hear of this member is where its partitions are now.
+        self.tell_watchers()
         await self.control.stop()
         self.ended.set()
         for call in list(self.calls):
@@ -451,23 +406,14 @@ class Node:
         self._timer = None
         self.guard(self.driver.tick)
 
-    # -- what sessions see
+    # -- what sessions see, beside what `MemberGrid` tells
 
     @property
-    def cluster_id(self) -> str:
-        """The cluster's UUID; empty before this member is in one."""
-        view = self.member.membership.view
-        return view.cluster_id if view else ""
-
-    @property
-    def cuts(self) -> Cuts:
-        return self.member.copies.cuts
+    def clients_loop(self) -> asyncio.AbstractEventLoop:
+        return self.loop
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
-
-    def execute(self, request: Request, done: Done) -> None:
-        self.driver.execute(request, done)
 
     def why_refused(self, request: Request, size: int = 0) -> Outcome | None:
         refused = self.member.router.why_not_now(request)
@@ -480,126 +426,8 @@ class Node:
             return Outcome(Status.NO_MEMORY, None, TOO_MUCH.format(size))
         return refused
 
-    def cluster(self) -> ClusterCard:
-        membership = self.member.membership
-        view = membership.view
-        cards = [
-            MemberCard(
-                info.uuid, info.client_host, info.client_port, info.port, info.lite, {"name": info.name}
-            )
-            for info in membership.members()
-        ]
-        living = {card.uuid for card in cards}
-        owners: dict[str, list[int]] = {}
-        for partition, row in enumerate(self.member.table.rows):
-            if row.owner is None or row.owner not in living:
-                owners = {}
-                break
-            owners.setdefault(row.owner, []).append(partition)
-        return ClusterCard(view.number if view else 0, cards, self._owners_version(), owners)
-
-    def _owners_version(self) -> int:
-        """The table's version for clients, which count in 32 bits: how many changes this member has told. They compare
-        it only with others of the same connection.
-        """
-        version, number = self._owners_told
-        if self.member.table.version != version:
-            self._owners_told = (self.member.table.version, number + 1)
-        return self._owners_told[1]
-
-    def rows(self) -> list[list[str | None]]:
-        return [list(row.replicas) for row in self.member.table.rows]
-
-    def row(self, partition: int) -> Row:
-        return self.member.table.rows[partition]
-
-    def table_version(self) -> int:
-        return self.member.table.version
-
-    def table_stamp(self) -> int:
-        return self.member.table.stamp
-
-    def unfinished(self, partition: int) -> bool:
-        return self.member.lane.unfinished(partition)
-
-    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
-        watcher = Sparing(changed, TELL_S)
-        self._watchers.add(watcher)
-        unwatch = self.member.watch(watcher.ask)
-
-        def end() -> None:
-            unwatch()
-            watcher.end()
-            self._watchers.discard(watcher)
-
-        return end
-
-    def listen(
-        self, name: str, *, key: bytes | None, local_only: bool, heard: Callable[[EntryEvent], None]
-    ) -> Callable[[], None]:
-        return self.member.listeners.add(name, key, heard, local_only=local_only)
-
-    def collect(self, client: bytes, heard: Callable[[int], None]) -> Callable[[], None]:
-        return self.member.collectors.add(client, heard)
-
-    def admit(self, username: str | None, password: str | None, token: bytes | None) -> bool:
-        security = self.settings.security
-        if not security.clients_authenticate:
-            return True
-        if security.token and token is not None and hmac.compare_digest(security.token.encode(), token):
-            return True
-        if not security.username or username is None or password is None:
-            return False
-        same_name = hmac.compare_digest(security.username.encode(), username.encode())
-        return hmac.compare_digest(security.password.encode(), password.encode()) and same_name
-
-    def map_names(self) -> list[str]:
-        names = {
-            name
-            for copy in self.member.copies.held.values()
-            for name, held in copy.maps.items()
-            if held.entries
-        }
-        configured = {name for name in self.settings.maps if name != "default" and not is_service(name)}
-        return sorted(names | configured)
-
-    def local_copy(self, partition: int) -> PartitionCopy | None:
-        return self.member.copies.held.get(partition)
-
-    @property
-    def changes(self) -> Changes:
-        return self.member.changes
-
-    @property
-    def passive(self) -> bool:
-        return self.member.router.passive
-
-    @property
-    def configured_maps(self) -> Container[str]:
-        return self.settings.maps
-
-    @property
-    def master(self) -> str:
-        return self.member.membership.master or ""
-
-    def owner(self, partition: int) -> str | None:
-        found = self.member.table.rows[partition].owner
-        return found if self.member.membership.member(found) is not None else None
-
-    # -- what an operator wants, and hears
-
     def order(self, order: own.Order, done: Callable[[own.Fate, str], None]) -> None:
         self.control.take(order, done)
-
-    @property
-    def last_news(self) -> Number:
-        return self.member.ledger.chronicle.told
-
-    def news_since(self, number: Number) -> tuple[list[News], bool]:
-        return self.member.ledger.chronicle.since(number)
-
-    def on_news(self, heard: Callable[[News], None]) -> Callable[[], bool]:
-        return self.member.ledger.chronicle.listen(heard)
 
     def faulty(self, kind: str, error: Exception) -> None:
         self.strangers.tell(

@@ -22,8 +22,8 @@ from holdfast.config import Settings
 from holdfast.core.machine import Address, MemberId
 from holdfast.engine.driver import Driver
 from holdfast.errors import ProtocolError
-from holdfast.runtime.quota import Quota
 from holdfast.runtime.strangers import Strangers
+from holdfast.server.quota import Quota
 from holdfast.wire import doors
 from holdfast.wire.bounds import why_no_address, why_no_uuid
 

@@ -50,10 +50,16 @@ class Strangers:
         self.counts: Counter[str] = Counter()
         """How often each kind of thing has happened since the start."""
 
+    def closed(self, why: str, /) -> None:
+        """This member has closed a client's connection."""
+        self.counts["client connections closed by this member"] += 1
+        log.debug("client connection closed: %s", quoted(why))
+
     def tell(
         self,
         kind: str,
         line: str,
+        /,
         *said: object,
         level: int = logging.WARNING,
         error: BaseException | None = None,

@@ -154,6 +154,8 @@ class Process:
         self.up = False
         """Whether it listens: not before its files are open."""
         self.dead = False
+        self.when_dead: list[Callable[[], None]] = []
+        """Called once each when this process has ended, however it did."""
         self.left = False
         """Whether it ended by itself, after leaving the cluster."""
         self.ended_because = ""
@@ -237,14 +239,15 @@ class Process:
     def stopped(self, why: str) -> None:
         self.world.tell(f"{self.name}: ends: {why}")
         self.ended_because = why
-        self.dead = self.left = True
+        self.left = True
+        self._end()
 
     def broken(self, why: str) -> None:
         """The journal of this process has failed: it ends at once, without leaving the cluster."""
         if not self.dead:
             self.world.tell(f"{self.name}: ends: {why}")
             self.ended_because = why
-            self.dead = True
+            self._end()
 
     def soon(self, deed: Callable[[], None]) -> None:
         self.world.after(0, lambda: self.whenever_awake(lambda: self.step(deed)))
@@ -314,5 +317,11 @@ class Process:
     def crash(self) -> None:
         """Die at once; nothing more leaves this process."""
         if not self.dead:
-            self.dead = True
             self.world.tell(f"{self.name}: CRASH")
+            self._end()
+
+    def _end(self) -> None:
+        self.dead = True
+        told, self.when_dead = self.when_dead, []
+        for tell in told:
+            tell()

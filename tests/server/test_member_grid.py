@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.runtime.node import Sparing
+from holdfast.server.member_grid import Sparing
 
 LONG_S, SHORT_S = 3600.0, 0.001
 
@@ -17,7 +17,7 @@ async def turn() -> None:
 
 async def soon_and_not_again() -> list[int]:
     calls: list[int] = []
-    sparing = Sparing(lambda: calls.append(1), LONG_S)
+    sparing = Sparing(lambda: calls.append(1), LONG_S, asyncio.get_running_loop())
     counts = [len(calls)]
     sparing.ask()
     sparing.ask()
@@ -45,7 +45,7 @@ def test_several_wishes_make_one_call_at_once_and_then_none_for_a_while() -> Non
 
 async def every_time() -> None:
     called = asyncio.Event()
-    sparing = Sparing(called.set, SHORT_S)
+    sparing = Sparing(called.set, SHORT_S, asyncio.get_running_loop())
     for _ in range(3):
         called.clear()
         sparing.ask()

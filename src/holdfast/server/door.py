@@ -1,0 +1,670 @@
+"""The client door: one port for two protocols, told apart by the first three bytes.
+
+The same in both worlds: it is given a loop that calls it, and transports that carry bytes.
+
+- D-1: A connection with more than `limits.unread_bytes` of unread answers is served again when they have left.
+- D-2: While all connections together have more than `limits.all_unread_bytes`, only those are served that have read all
+  their answers. Above twice as much the connection with the most ends.
+- D-3: In one turn of the loop clients are served for some ms. What came of others waits for the next turns, in which
+  each connection has its slice: what members send, and timers, have theirs in between.
+- D-4: Who has not proved who it is has a place only while there are few such connections: for one more the oldest of
+  the address with the most is closed. So strangers cannot keep out who logs in at once. Clients that are logged in are
+  counted apart, in all and for each address; the operator has places of its own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from holdfast.config import LimitSettings
+from holdfast.core.machine import MILLISECOND
+from holdfast.core.replication.backlog import Backlog
+from holdfast.server.flow import Flow, Pressure
+from holdfast.server.grid import Grid
+from holdfast.server.hazelcast.session import HazelcastSession
+from holdfast.server.quota import Quota
+from holdfast.server.session import OwnSession
+from holdfast.wire import doors
+
+PREAMBLE_BYTES = 3
+REST_S = 5.0
+"""How long a connection that is closed may take to read what was answered before."""
+LOOKS = 10
+"""How often within `limits.silent_ms` a connection is looked at."""
+TURN_NS = 25 * MILLISECOND
+"""How long clients are served in one turn of the loop,"""
+SLICES_NS = 25 * MILLISECOND
+"""and how long those whose work was left over from turns before."""
+LOOK_BYTES = 16 * 1024
+"""When so many bytes have come it is looked how long that took, and told how many there were."""
+COUNTED_BYTES = 64 * 1024
+"""Answers of more bytes are counted at once, others when there are as many as that."""
+STUCK_S = 0.05
+"""How often it is looked whether connections that wait for room have some."""
+
+
+class Timer(Protocol):
+    """Something that will be done."""
+
+    def cancel(self) -> None:
+        """Do not do it."""
+
+
+class Loop(Protocol):
+    """What calls the door: the event loop, or the simulator's."""
+
+    def call_soon(self, deed: Callable[[], object], /) -> object:
+        """Call this when everything that has arrived by now has been looked at."""
+
+    def call_later(self, delay: float, deed: Callable[[], object], /) -> Timer:
+        """Call this after so many seconds."""
+
+    def call_at(self, when: float, deed: Callable[[], object], /) -> Timer:
+        """Call this at that `time`."""
+
+    def time(self) -> float:
+        """Seconds, since whenever."""
+
+
+class Transport(Protocol):
+    """What carries the bytes of one connection: of `asyncio.Transport` what is used here."""
+
+    def write(self, data: bytes, /) -> None:
+        """Send this after what was written before."""
+
+    def close(self) -> None:
+        """End the connection when everything is written."""
+
+    def abort(self) -> None:
+        """End it now."""
+
+    def is_closing(self) -> bool:
+        """Whether it is about to end."""
+
+    def pause_reading(self) -> None:
+        """Give the connection nothing more."""
+
+    def resume_reading(self) -> None:
+        """Give it what comes, again."""
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that were written and have not left."""
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        """From how many on the connection is told (`pause_writing`)."""
+
+
+class Ears(Protocol):
+    """Who hears what strangers do: the log and the status."""
+
+    def tell(self, kind: str, line: str, /, *said: object) -> None:
+        """Count this kind, and tell it with what they said."""
+
+    def closed(self, why: str, /) -> None:
+        """This member has closed a client's connection."""
+
+
+class Session(Protocol):
+    """What both protocols' sessions have in common."""
+
+    def receive(self, data: bytes) -> None:
+        """A read buffer has come."""
+
+    def go_on(self) -> None:
+        """Do some more of what was left when the session stopped, as its flow says."""
+
+    def closed(self) -> None:
+        """The connection is gone."""
+
+    @property
+    def coming(self) -> int:
+        """Bytes that have come in and cannot be worked on yet."""
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the client has shown that it may come in."""
+
+    def silent_ns(self) -> int:
+        """For how long nothing has come."""
+
+
+LetIn = Callable[[bool], str]
+"""Why a client that has proved who it is may not come in all the same; empty: it may. Takes whether it operates."""
+Make = Callable[[Callable[[bytes], None], Callable[[str], None], Flow, LetIn], Session]
+
+
+class Door:
+    """What all client connections share."""
+
+    def __init__(
+        self,
+        grid: Grid,
+        limits: LimitSettings,
+        loop: Loop,
+        clock: Callable[[], int],
+        strangers: Ears,
+        enter: Callable[[], None],
+        leave: Callable[[], None],
+        failed: Callable[[Exception], None],
+        *,
+        backlog: Backlog | None = None,
+        request_ids: int = 0,
+        client_acks: bool = False,
+        release: str = "",
+        came: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        """`clock` tells nanoseconds, for how long clients have been served. `strangers` hears of what happens at the
+        door. `failed` hears of errors that leave the member's own state in doubt: whatever a client sends causes none.
+        `backlog`: what is kept for backups; while that is too much, clients are not read. `request_ids`: how many
+        requests a partition remembers. `client_acks`: clients that can may wait for backups themselves. `release`: the
+        version of Holdfast that clients are told. `came` hears how many bytes have come.
+        """
+        self.limits = limits
+        self.loop = loop
+        self._clock = clock
+        self.strangers = strangers
+        self.backlog = backlog or Backlog(limits)
+        self._held: list[Connection] = []
+        """Connections that are not read because of the backlog."""
+        self.enter = enter
+        self.leave = leave
+        self.failed = failed
+        self.came = came
+        self.come = 0
+        """Bytes that have come since it was looked how things stand."""
+        self.connections: dict[Connection, None] = {}
+        """Oldest first."""
+        self._unwritten: list[Connection] = []
+        self.sessions: dict[bytes, Make] = {
+            doors.HAZELCAST_CLIENT: lambda send, close, flow, let_in: HazelcastSession(
+                grid, send, close, limits=limits, client_acks=client_acks, flow=flow, let_in=let_in
+            ),
+            doors.OWN_CLIENT: lambda send, close, flow, let_in: OwnSession(
+                grid,
+                send,
+                close,
+                limits=limits,
+                request_ids=request_ids,
+                release=release,
+                flow=flow,
+                let_in=let_in,
+            ),
+        }
+        self._half_open: Quota[Connection] = Quota(limits.half_open_connections)
+        self._clients: Quota[Connection] = Quota(limits.connections)
+        self._operators: Quota[Connection] = Quota(limits.operator_connections)
+        self._turn_ends_ns = 0
+        """When clients have been served for long enough in this turn of the loop; 0: nobody has looked yet. A turn in
+        which nothing was answered may seem to last longer: then who comes next waits for the turn after, which is all.
+        """
+        self.late = False
+        """Whether that time is over."""
+        self._waiting: deque[Connection] = deque()
+        """Connections with something to do that nothing new has to come for."""
+        self._woken = False
+        self._stuck: list[Connection] = []
+        """Connections that wait for room for their answers."""
+        self.pressure = Pressure()
+        self._dropping = False
+        """Whether connections are being ended for what they left unread."""
+        self._recounted = False
+        """Whether all connections were counted in this turn of the loop."""
+        self._unread = 0
+        """Bytes of answers that clients have not read, and of messages that are not whole, when last counted."""
+
+    def hold(self, connection: Connection) -> None:
+        """Read nothing more from this client for now."""
+        self._held.append(connection)
+        connection.hold(True)
+
+    def backlog_changed(self) -> None:
+        """Read clients again, if the backlog is small enough, or if they will be refused."""
+        if not self.backlog.crowded or self.backlog.refusing:
+            held, self._held = self._held, []
+            for connection in held:
+                connection.hold(False)
+
+    def relieve(self, allowed: int) -> None:
+        """There is no room in memory: at most so many bytes are kept of messages that have not come whole.
+
+        The largest go first, with their connections; what they asked for was not done.
+        """
+        held = sorted(self.connections, key=lambda each: each.coming)
+        size = sum(each.coming for each in held)
+        closed = 0
+        while size > allowed:
+            size -= held[-1].coming
+            closed += 1
+            held.pop().close("memory is full, and a message of it had not come whole")
+        if closed:
+            self.strangers.tell(
+                "clients disconnected, because memory is full",
+                "memory is full: %s clients whose messages had not come whole were closed",
+                closed,
+            )
+
+    def look(self) -> None:
+        """Some has come: tell how much, and see whether clients have been served for long enough in this turn."""
+        size, self.come = self.come, 0
+        self.came(size)
+        now_ns = self._clock()
+        if not self._turn_ends_ns:
+            self._turn_ends_ns = now_ns + TURN_NS
+        self.late = now_ns > self._turn_ends_ns
+
+    def _new_turn(self) -> None:
+        self._turn_ends_ns = 0
+        self.late = self._recounted = False
+
+    def write_soon(self, connection: Connection) -> None:
+        """Let the connection write its answers when all that has arrived by now has been looked at.
+
+        Answers of many connections that are written one after the other cost less than answers between reads: a client
+        is woken once for several of them, and not by the first before the second is ready.
+        """
+        if not self._unwritten:
+            self.loop.call_soon(self._write)
+        self._unwritten.append(connection)
+
+    def _write(self) -> None:
+        self._new_turn()
+        connections, self._unwritten = self._unwritten, []
+        for connection in connections:
+            connection.write()
+
+    # -- who comes in
+
+    def knock(self, connection: Connection) -> None:
+        """A stranger has connected."""
+        self.connections[connection] = None
+        oldest = self._half_open.add(connection, connection.peer)
+        if oldest is not None:
+            self.strangers.tell(
+                "strangers disconnected, because too many had not logged in",
+                "client %s disconnected: limits.half_open_connections have not logged in",
+                oldest.peer,
+            )
+            oldest.abort()
+
+    def let_in(self, connection: Connection, *, operates: bool) -> str:
+        """Give it a place; answers why there is none."""
+        limits, peer = self.limits, connection.peer
+        if connection not in self._half_open:
+            return ""
+        why = ""
+        if len(self._clients) >= limits.connections:
+            why = f"{limits.connections} clients are connected, which is the limit (limits.connections)"
+        elif self._clients.of(peer) >= limits.connections_per_address:
+            why = (
+                f"{limits.connections_per_address} clients of this address are connected, which is the limit "
+                "(limits.connections_per_address)"
+            )
+        if not why:
+            self._clients.add(connection, peer)
+        elif operates:
+            oldest = self._operators.add(connection, "")
+            if oldest is not None:
+                oldest.close("another operator has come, and all places are taken")
+            why = ""
+        else:
+            self.strangers.tell(
+                "clients refused, because too many are connected", "client %s refused: %s", peer, why
+            )
+        if not why:
+            self._half_open.remove(connection)
+            connection.look_later()
+        return why
+
+    def gone(self, connection: Connection) -> None:
+        """The connection has ended."""
+        self.connections.pop(connection, None)
+        for kind in (self._half_open, self._clients, self._operators):
+            kind.remove(connection)
+
+    # -- turns
+
+    def queue(self, connection: Connection) -> None:
+        """The connection is to go on in one of the next turns."""
+        self._waiting.append(connection)
+        if not self._woken:
+            self._woken = True
+            self.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Let each connection make one slice, for some ms; who had none is the first in the next turn."""
+        self._woken = False
+        self._new_turn()
+        waiting = self._waiting
+        ends_ns = self._clock() + SLICES_NS
+        for _ in range(len(waiting)):
+            waiting.popleft().go_on()
+            if self._clock() >= ends_ns:
+                break
+        if waiting and not self._woken:
+            self._woken = True
+            self.loop.call_soon(self._go_on)
+
+    # -- room for answers
+
+    def counted(self, more: int) -> None:
+        """A connection has so many unread bytes more than it had when it was counted before."""
+        self._unread += more
+        most, pressure = self.limits.all_unread_bytes, self.pressure
+        if self._unread > most and not self._recounted:
+            # What they have read since nobody has said.
+            self._recounted = True
+            self._unread = sum(connection.count() for connection in self.connections)
+        pressure.crowded = self._unread > most
+        if self._unread > 2 * most and not self._dropping:
+            self._dropping = True
+            self._drop_greediest()
+            self._dropping = False
+
+    def _drop_greediest(self) -> None:
+        while self._unread > 2 * self.limits.all_unread_bytes:
+            greediest = max(self.connections, key=lambda connection: connection.unread, default=None)
+            if greediest is None or not greediest.unread:
+                return
+            self.strangers.tell(
+                "clients disconnected, because of what they left unread",
+                "client %s disconnected: it has %s bytes of answers and requests under way, and all clients together "
+                "have more than twice limits.all_unread_bytes = %s",
+                greediest.peer,
+                greediest.unread,
+                self.limits.all_unread_bytes,
+            )
+            greediest.abort()
+
+    def stuck(self, connection: Connection) -> None:
+        """The connection is to go on when it has room for answers."""
+        if not self._stuck:
+            self.loop.call_later(STUCK_S, self._look_at_stuck)
+        self._stuck.append(connection)
+
+    def _look_at_stuck(self) -> None:
+        stuck, self._stuck = self._stuck, []
+        self._recounted = False
+        self.counted(0)
+        for connection in stuck:
+            connection.look()
+
+
+class Connection:
+    """One client: what its transport tells it, as an `asyncio.Protocol` is told."""
+
+    __slots__ = (
+        "_answers",
+        "_backlog",
+        "_door",
+        "_early",
+        "_enter",
+        "_first",
+        "_flow",
+        "_held",
+        "_leave",
+        "_queued",
+        "_receive",
+        "_session",
+        "_stuck",
+        "_timeout",
+        "_transport",
+        "_unread",
+        "_why",
+        "peer",
+        "unread",
+    )
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._answers: list[bytes] = []
+        self._first = b""
+        self._session: Session | None = None
+        self._flow = Flow(self._room, self._wake, door.limits.unread_bytes, door.pressure)
+        self._early: deque[bytes] = deque()
+        """What has come and was not given to the session."""
+        self._held = self._unread = self._queued = self._stuck = False
+        self._backlog = door.backlog
+        self._enter = door.enter
+        self._leave = door.leave
+        self._receive: Callable[[bytes], None] = self._begin
+        self._transport: Transport | None = None
+        self._timeout: Timer | None = None
+        self._why = ""
+        self.peer = ""
+        """The client's address, for the log."""
+        self.unread = 0
+        """Bytes of unread answers and unfinished requests, when last counted."""
+
+    def begin(self, transport: Transport, peer: str) -> None:
+        """The connection is there. `peer`: the client's address."""
+        self._transport = transport
+        self.peer = peer
+        limits = self._door.limits
+        self._door.knock(self)
+        transport.set_write_buffer_limits(high=limits.unread_bytes)
+        self._timeout = self._door.loop.call_later(limits.greeting_timeout_ms / 1000, self._look)
+
+    def _look(self) -> None:
+        """Once when the greeting should have come, and then now and again: is there still a client?"""
+        session = self._session
+        if session is None or not session.admitted:
+            self.close("it did not say who it is in time")
+            return
+        silent_ms = self._door.limits.silent_ms
+        if session.silent_ns() > silent_ms * MILLISECOND:
+            self.close(f"nothing came from it for {silent_ms} ms")
+            return
+        self.look_later()
+
+    def look_later(self) -> None:
+        """The client is let in: look now and again whether it is there."""
+        if self._timeout is not None:
+            self._timeout.cancel()
+        pause_s = self._door.limits.silent_ms / LOOKS / 1000
+        self._timeout = self._door.loop.call_later(pause_s, self._look)
+
+    # -- what comes
+
+    def data_received(self, data: bytes) -> None:
+        if self._queued or self._stuck or self._early or self._door.late:
+            self._early.append(data)
+            self._wake()
+        else:
+            self._serve(self._receive, data)
+
+    def _serve(self, deed: Callable[[bytes], None], data: bytes) -> None:
+        """Let the session work."""
+        door, flow = self._door, self._flow
+        try:
+            self._enter()
+            deed(data)
+            self._leave()
+            door.come += len(data)
+            if door.come > LOOK_BYTES:
+                door.look()
+        except Exception as error:  # noqa: BLE001  (the member stops, whatever it is)
+            door.failed(error)
+        if flow.rest or flow.works or self._early:
+            self._wake()
+        if flow.gathered > COUNTED_BYTES or flow.held > COUNTED_BYTES or flow.coming:
+            self._door.counted(-self.unread + self.count())
+        backlog = self._backlog
+        if backlog.crowded and not backlog.refusing and not self._held:
+            self._door.hold(self)
+
+    def _begin(self, data: bytes) -> None:
+        self._first += data
+        if len(self._first) < PREAMBLE_BYTES:
+            return
+        make = self._door.sessions.get(self._first[:PREAMBLE_BYTES])
+        if make is None or self._transport is None:
+            self._turn_away()
+            return
+        self._session = make(
+            self.send, self.close, self._flow, lambda operates: self._door.let_in(self, operates=operates)
+        )
+        self._receive = self._session.receive
+        rest = self._first[PREAMBLE_BYTES:]
+        self._first = b""
+        if rest:
+            self._receive(rest)
+
+    def _turn_away(self) -> None:
+        """Whoever this is has the wrong port: say so, to him if he can hear it, and once to the log."""
+        stranger = doors.who(self._first)
+        if stranger == doors.HTTP and self._transport is not None:
+            self._transport.write(doors.NOT_HTTP)
+        if stranger:
+            self._door.strangers.tell(
+                "wrong doors", "%s came to %s, and was turned away", stranger, doors.CLIENTS_PORT
+            )
+        self.close("unknown protocol: a client begins with CP2 (Hazelcast) or HF1 (Holdfast)")
+
+    # -- going on later
+
+    def _wake(self) -> None:
+        """There is something to do without anything more coming: in one of the next turns."""
+        if not self._queued and not self._stuck:
+            self._queued = True
+            self._door.queue(self)
+            self._read_or_not()
+
+    def go_on(self) -> None:
+        """Do a slice of what is left, if there is room for answers and what is kept for backups allows it."""
+        self._queued = False
+        session, flow = self._session, self._flow
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._held or (session is not None and not flow.works and flow.must_halt):
+            self._stuck = True
+            self._door.stuck(self)
+            self._read_or_not()
+        elif session is not None and flow.halted:
+            self._serve(self._resume, b"")
+        elif self._early:
+            self._serve(self._receive, self._early.popleft())
+        if not self._queued:
+            self._read_or_not()
+
+    def _resume(self, _: bytes) -> None:
+        if self._session is not None:
+            self._session.go_on()
+
+    def look(self) -> None:
+        """Is there room again?"""
+        if self._stuck:
+            self._stuck = False
+            self._wake()
+
+    def _room(self) -> int:
+        """How many bytes of answers there is room for."""
+        unread = self._flow.gathered
+        if self._transport is not None:
+            unread += self._transport.get_write_buffer_size()
+        if unread > COUNTED_BYTES:
+            self._door.counted(-self.unread + self.count())
+        if self._door.pressure.crowded:
+            return -1 if unread else 0
+        return self._door.limits.unread_bytes - unread
+
+    def count(self) -> int:
+        """Count what this connection keeps here; answers `unread`."""
+        self.unread = self._flow.gathered + self._flow.held
+        if self._transport is not None:
+            self.unread += self._transport.get_write_buffer_size()
+        if self._session is not None:
+            self.unread += self._session.coming
+        return self.unread
+
+    # -- what leaves
+
+    def send(self, answer: bytes) -> None:
+        """Write this soon."""
+        if not self._answers:
+            self._door.write_soon(self)
+        self._answers.append(answer)
+        self._flow.gathered += len(answer)
+
+    def write(self) -> None:
+        """Write what has gathered."""
+        answers = self._answers
+        if answers and self._transport is not None:
+            whole = answers[0] if len(answers) == 1 else b"".join(answers)
+            answers.clear()
+            self._flow.gathered = 0
+            self._transport.write(whole)
+            if self.unread or len(whole) > COUNTED_BYTES:
+                self._door.counted(-self.unread + self.count())
+            if self._stuck:
+                self.look()
+
+    def pause_writing(self) -> None:
+        """The client does not read its answers: take no more of its requests."""
+        self._unread = self._flow.paused = True
+        self._read_or_not()
+
+    def resume_writing(self) -> None:
+        self._unread = self._flow.paused = False
+        self.look()
+        self._read_or_not()
+
+    def hold(self, held: bool) -> None:
+        """Take no more of its requests, or take them again."""
+        self._held = held
+        self.look()
+        self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._held or self._unread or self._queued or self._stuck or self._early:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
+
+    @property
+    def coming(self) -> int:
+        """Bytes of a message of its client that has not come whole."""
+        return self._session.coming if self._session is not None and not self._why else 0
+
+    def close(self, why: str) -> None:
+        """End this connection, after what was sent is written."""
+        if not self._why:
+            self._why = why
+            self._door.strangers.closed(why)
+        if self._transport is not None:
+            self.write()
+            self._transport.close()
+            if self._timeout is not None:
+                self._timeout.cancel()
+            self._timeout = self._door.loop.call_later(REST_S, self.abort)
+
+    def abort(self) -> None:
+        """End this connection now, and keep nothing for it."""
+        self._answers.clear()
+        self._early.clear()
+        self._door.counted(-self.unread)
+        self._flow.gathered = self.unread = 0
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._door.gone(self)
+        self._door.counted(-self.unread)
+        self.unread = 0
+        self._answers.clear()
+        self._early.clear()
+        if self._timeout is not None:
+            self._timeout.cancel()
+        if self._session is not None:
+            try:
+                self._door.enter()
+                self._session.closed()
+                self._door.leave()
+            except Exception as error:  # noqa: BLE001  (the member stops, whatever it is)
+                self._door.failed(error)
+            self._session = None

@@ -1,0 +1,213 @@
+"""A member as its sessions see it (`server.grid.Grid`), in whichever world it lives."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Container
+
+from holdfast.config import Settings
+from holdfast.core.member import Member
+from holdfast.core.migration.news import News, Number
+from holdfast.core.migration.services import is_service
+from holdfast.core.placement.table import Row
+from holdfast.core.replication.changes import Changes
+from holdfast.core.replication.cuts import Cuts
+from holdfast.core.replication.lane import Lane
+from holdfast.core.store.operations import Done, EntryEvent, Request
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.engine.driver import Driver
+from holdfast.server.door import Loop, Timer
+from holdfast.server.grid import ClusterCard, MemberCard
+
+TELL_S = 0.02
+"""Clients are told of changes of members and owners at most this often. They decode the whole table each time, and who
+goes by an old one for so long is forwarded."""
+
+
+class Sparing:
+    """Calls a function soon after it is asked to, but never twice within `pause_s`; several wishes make one call."""
+
+    def __init__(self, deed: Callable[[], None], pause_s: float, loop: Loop) -> None:
+        self._deed = deed
+        self._pause_s = pause_s
+        self._loop = loop
+        self._next_s = 0.0
+        self._timer: Timer | None = None
+
+    def ask(self) -> None:
+        """The function should be called."""
+        if self._timer is None:
+            self._timer = self._loop.call_at(max(self._loop.time(), self._next_s), self.now)
+
+    def now(self) -> None:
+        """Call it now, if that was asked for."""
+        if self._timer is not None:
+            self.end()
+            self._next_s = self._loop.time() + self._pause_s
+            self._deed()
+
+    def end(self) -> None:
+        """Nobody wants it to be called any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class MemberGrid:
+    """What of `Grid` is the same in both worlds: all but the clock, the gauge of memory, the ears, and orders."""
+
+    settings: Settings
+    driver: Driver
+    member: Member
+    lane: Lane
+
+    def __init__(self, settings: Settings, member_uuid: str) -> None:
+        """Sessions may ask when there is a `driver`, with its `member` and `lane`."""
+        self.settings = settings
+        self.member_uuid = member_uuid
+        self.cluster_name = settings.cluster.name
+        self.partition_count = settings.partitions.count
+        self._watchers: dict[Sparing, None] = {}
+        self._owners_told = (0, 0)
+        """The version of the table that clients were told last, and the number that it has for them."""
+
+    @property
+    def clients_loop(self) -> Loop:
+        """What calls the watchers."""
+        raise NotImplementedError
+
+    def tell_watchers(self) -> None:
+        """Tell them now what they wait to be told: there is no later."""
+        for watcher in list(self._watchers):
+            watcher.now()
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's UUID; empty before this member is in one."""
+        view = self.member.membership.view
+        return view.cluster_id if view else ""
+
+    @property
+    def cuts(self) -> Cuts:
+        return self.member.copies.cuts
+
+    def execute(self, request: Request, done: Done) -> None:
+        self.driver.execute(request, done)
+
+    def cluster(self) -> ClusterCard:
+        membership = self.member.membership
+        view = membership.view
+        cards = [
+            MemberCard(
+                info.uuid, info.client_host, info.client_port, info.port, info.lite, {"name": info.name}
+            )
+            for info in membership.members()
+        ]
+        living = {card.uuid for card in cards}
+        owners: dict[str, list[int]] = {}
+        for partition, row in enumerate(self.member.table.rows):
+            if row.owner is None or row.owner not in living:
+                owners = {}
+                break
+            owners.setdefault(row.owner, []).append(partition)
+        return ClusterCard(view.number if view else 0, cards, self._owners_version(), owners)
+
+    def _owners_version(self) -> int:
+        """The table's version for clients, which count in 32 bits: how many changes this member has told. They compare
+        it only with others of the same connection.
+        """
+        version, number = self._owners_told
+        if self.member.table.version != version:
+            self._owners_told = (self.member.table.version, number + 1)
+        return self._owners_told[1]
+
+    def rows(self) -> list[list[str | None]]:
+        return [list(row.replicas) for row in self.member.table.rows]
+
+    def row(self, partition: int) -> Row:
+        return self.member.table.rows[partition]
+
+    def table_version(self) -> int:
+        return self.member.table.version
+
+    def table_stamp(self) -> int:
+        return self.member.table.stamp
+
+    def unfinished(self, partition: int) -> bool:
+        return self.member.lane.unfinished(partition)
+
+    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
+        watcher = Sparing(changed, TELL_S, self.clients_loop)
+        self._watchers[watcher] = None
+        unwatch = self.member.watch(watcher.ask)
+
+        def end() -> None:
+            unwatch()
+            watcher.end()
+            self._watchers.pop(watcher, None)
+
+        return end
+
+    def listen(
+        self, name: str, *, key: bytes | None, local_only: bool, heard: Callable[[EntryEvent], None]
+    ) -> Callable[[], None]:
+        return self.member.listeners.add(name, key, heard, local_only=local_only)
+
+    def collect(self, client: bytes, heard: Callable[[int], None]) -> Callable[[], None]:
+        return self.member.collectors.add(client, heard)
+
+    def admit(self, username: str | None, password: str | None, token: bytes | None) -> bool:
+        security = self.settings.security
+        if not security.clients_authenticate:
+            return True
+        if security.token and token is not None and hmac.compare_digest(security.token.encode(), token):
+            return True
+        if not security.username or username is None or password is None:
+            return False
+        same_name = hmac.compare_digest(security.username.encode(), username.encode())
+        return hmac.compare_digest(security.password.encode(), password.encode()) and same_name
+
+    def map_names(self) -> list[str]:
+        names = {
+            name
+            for copy in self.member.copies.held.values()
+            for name, held in copy.maps.items()
+            if held.entries
+        }
+        configured = {name for name in self.settings.maps if name != "default" and not is_service(name)}
+        return sorted(names | configured)
+
+    def local_copy(self, partition: int) -> PartitionCopy | None:
+        return self.member.copies.held.get(partition)
+
+    @property
+    def changes(self) -> Changes:
+        return self.member.changes
+
+    @property
+    def passive(self) -> bool:
+        return self.member.router.passive
+
+    @property
+    def configured_maps(self) -> Container[str]:
+        return self.settings.maps
+
+    @property
+    def master(self) -> str:
+        return self.member.membership.master or ""
+
+    def owner(self, partition: int) -> str | None:
+        found = self.member.table.rows[partition].owner
+        return found if self.member.membership.member(found) is not None else None
+
+    # -- what an operator wants, and hears
+
+    @property
+    def last_news(self) -> Number:
+        return self.member.ledger.chronicle.told
+
+    def news_since(self, number: Number) -> tuple[list[News], bool]:
+        return self.member.ledger.chronicle.since(number)
+
+    def on_news(self, heard: Callable[[News], None]) -> Callable[[], bool]:
+        return self.member.ledger.chronicle.listen(heard)
