@@ -17,6 +17,9 @@ from holdfast.core.rules import Rules
 from holdfast.sim import tally
 from holdfast.sim.asked import AskedRules
 from holdfast.sim.calls import Knowledge
+from holdfast.sim.clients.doors import Doors
+from holdfast.sim.clients.hazelcast import HazelcastClient
+from holdfast.sim.clients.own import OwnClient
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.faults import Faults
 from holdfast.sim.judging import clocks_of, judge_calls, look
@@ -30,8 +33,10 @@ from holdfast.sim.world import World
 CONVERGE_NS = 180 * SECOND
 """Simulated time within which everything must be well again after the faults have ended."""
 ARRIVE_NS = 2 * SECOND
-"""After everybody was dead, what is just on its way at rest, such as the last offer of the table, may arrive."""
+"""What is just on its way at rest, such as the last offer of the table or the end of a connection, may arrive."""
 CLIENTS = 3
+WIRED = 0.7
+"""The share of clients that speak a protocol over connections; the others ask members directly."""
 POWER_CUTS = 2
 """How often at least the power of all hosts fails, in runs that are about this."""
 ASKED_EVERY = 4
@@ -140,10 +145,17 @@ def _clients(
     """Those who call from now on, and the one through which a crowd writes when a fault wants it."""
     keys, knowledge = Keys(shape.settings, shape.keys), Knowledge()
 
-    def client(name: str, kind: type[Client] = Client) -> Client:
-        return kind(name, world, cluster, Habits.drawn(draw, shape.large_bytes), keys, knowledge)
+    wires = random.Random(f"{world.seed}/wires")
+    doors = Doors(world, cluster)
 
-    clients = [*(client(f"c{number}") for number in range(CLIENTS)), client("auditor", Auditor)]
+    def client(name: str, kind: type[Client] = Client, wired: float = 0.0) -> Client:
+        wire = None
+        if wires.random() < wired:
+            protocol = wires.choice([HazelcastClient, HazelcastClient, OwnClient])
+            wire = protocol(name, world, doors, random.Random(f"{world.seed}/{name} on the wire"))
+        return kind(name, world, cluster, Habits.drawn(draw, shape.large_bytes), keys, knowledge, wire)
+
+    clients = [*(client(f"c{number}", wired=WIRED) for number in range(CLIENTS)), client("auditor", Auditor)]
     for each in clients:
         each.start()
     crowd = client("crowd")
@@ -177,11 +189,12 @@ def _judged(
 ) -> Verdict:
     """The second half: no more faults, clients come to an end, all must be well and everything there."""
     for client in clients:
-        client.running = False
+        client.stop()
     calm_from = world.now_ns
     world.run_until(world.now_ns + CONVERGE_NS, stop=lambda: _over(cluster, clients, faults, tellers))
-    if faults.blackouts:
-        world.run_until(world.now_ns + ARRIVE_NS)
+    for client in clients:
+        client.hang_up()
+    world.run_until(world.now_ns + ARRIVE_NS)
     problems = list(world.failures)
     if not problems and not _over(cluster, clients, faults, tellers):
         problems.append(f"not at rest {CONVERGE_NS // SECOND} s after the faults ended")

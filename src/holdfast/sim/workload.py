@@ -18,6 +18,7 @@ from holdfast.core.machine import MILLISECOND, SECOND
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import DEFAULT_TTL, EntryEvent, Op, Outcome, Request, Status, Value
 from holdfast.sim.calls import Asked, Knowledge, asked, wire_key, wire_value
+from holdfast.sim.clients import client as clients
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.marks import ANSWER
 from holdfast.sim.world import Process, World
@@ -77,6 +78,8 @@ READING = frozenset({Op.GET, Op.ENTRY_VIEW, Op.GET_ALL, Op.CONTAINS_KEY})
 STORING = frozenset(
     {Op.SET, Op.PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REPLACE_IF_SAME, Op.TRY_PUT, Op.PUT_ALL}
 )
+TIMED = frozenset({Op.SET, Op.PUT, Op.PUT_IF_ABSENT, Op.SET_TTL})
+"""What takes a time in both protocols. What others store is there for ever."""
 COMPARING = frozenset({Op.REPLACE_IF_SAME, Op.REMOVE_IF_SAME})
 
 
@@ -162,14 +165,23 @@ class Client:
     """One client: one operation, or one burst, at a time, to whichever member it likes."""
 
     def __init__(
-        self, name: str, world: World, cluster: Cluster, habits: Habits, keys: Keys, knowledge: Knowledge
+        self,
+        name: str,
+        world: World,
+        cluster: Cluster,
+        habits: Habits,
+        keys: Keys,
+        knowledge: Knowledge,
+        wire: clients.Client | None = None,
     ) -> None:
+        """`wire` speaks one of the protocols over connections; without it members are asked directly."""
         self.name = name
         self.world = world
         self.cluster = cluster
         self.habits = habits
         self.keys = keys
         self.knowledge = knowledge
+        self.wire = wire
         self.random = random.Random(f"{world.random.random()}/{name}")
         self.running = True
         self.waiting = False
@@ -179,7 +191,20 @@ class Client:
 
     def start(self) -> None:
         """Begin."""
+        if self.wire is not None:
+            self.wire.start()
         self.world.after(self.random.randint(0, self.habits.think_ns), self._next)
+
+    def stop(self) -> None:
+        """Ask for nothing more. What is asked for already is waited for."""
+        self.running = False
+        if self.wire is not None:
+            self.wire.calm = True
+
+    def hang_up(self) -> None:
+        """End the connections, if there are any."""
+        if self.wire is not None:
+            self.wire.close()
 
     def _next(self) -> None:
         if not self.running:
@@ -239,9 +264,9 @@ class Client:
         """A request of this operation, noted."""
         key, ttl_ms, idle_ms = keys[0], DEFAULT_TTL, DEFAULT_TTL
         names = [self._value() for _ in keys] if op in STORING else []
-        if key[0] == "t" and (op in STORING or op is Op.SET_TTL):
+        if key[0] == "t" and op in TIMED:
             ttl_ms = self._ttl_ms(key)
-        if key[0] == "i" and op in STORING:
+        if key[0] == "i" and op in TIMED and op is not Op.SET_TTL:
             idle_ms = self.random.choice(IDLE_MS)
         expected = None
         if op in COMPARING:
@@ -336,6 +361,11 @@ class Client:
             self.waiting = False
             think_ns = self.habits.think_ns
             self.world.after(self.random.randint(think_ns // 2, think_ns), self._next)
+
+        if self.wire is not None and all(deed.request.op in self.wire.OPS for deed in deeds):
+            self.wire.ask([(deed.request, partial(hear, deed)) for deed in deeds])
+            self.world.after(self.habits.patience_ns, finish)
+            return
 
         def act() -> None:
             if len(deeds) == 1 and self.random.random() >= self.habits.lane:

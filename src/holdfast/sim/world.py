@@ -179,6 +179,10 @@ class Process:
         """By the monotonic clock of its host."""
         return self._clock.now_ns(self.world.now_ns)
 
+    def when(self, shown_ns: int) -> int:
+        """The time of the world at which that clock will show this."""
+        return self._clock.when(shown_ns)
+
     def wall_ms(self) -> int:
         """By the calendar of its host."""
         return self._clock.wall_ms(self.world.now_ns)

@@ -58,11 +58,13 @@ class Turns:
             if not timer.cancelled:
                 deed()
 
-        process.world.at(round(when * SECOND), lambda: process.whenever_awake(partial(process.step, due)))
+        process.world.at(
+            process.when(round(when * SECOND)), lambda: process.whenever_awake(partial(process.step, due))
+        )
         return timer
 
     def time(self) -> float:
-        """Seconds since the world began."""
+        """Seconds by the clock of the process."""
         return self._process.now_ns() / SECOND
 
 
