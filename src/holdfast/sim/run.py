@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from holdfast.check import convergence
-from holdfast.check.durability import judge_final, judge_reads
+from holdfast.check.durability import Write, judge_final, judge_reads
 from holdfast.core.machine import MILLISECOND, SECOND
 from holdfast.core.migration.choice import How
 from holdfast.core.placement.key import partition_of
@@ -19,6 +19,7 @@ from holdfast.sim.asked import AskedRules
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.faults import Faults
 from holdfast.sim.marks import RULE
+from holdfast.sim.phases import Phases
 from holdfast.sim.shape import Journalling, Shape, drawn
 from holdfast.sim.stream import Reader
 from holdfast.sim.tally import Tally, Teller
@@ -121,6 +122,11 @@ def simulate(
     world.run_until(end_ns)
     faults.end()
     ear.running = reader.running = False
+    phases = Phases(world, cluster, faults)
+    phases.core()
+    phases.lose(shape.loss)
+    if shape.damage:
+        phases.damage()
     world.run_until(world.now_ns + 12 * SECOND)
     for teller in tellers:
         teller.running = False
@@ -174,7 +180,7 @@ def _judged(
     if not world.failures:
         problems += _judge_all(world, cluster, clients, known=problems)
     if not problems and tellers:
-        problems += tally.judge(cluster.members(), tellers)
+        problems += tally.judge(cluster.members(), tellers, {partition for partition, _ in cluster.lost})
     calm_ns = world.now_ns - calm_from
     if not problems and cluster.disks:
         problems += [f"again from disk: {problem}" for problem in _judge_disks(world, cluster, clients)]
@@ -262,7 +268,7 @@ def _judge_data(world: World, cluster: Cluster, clients: list[Client]) -> list[s
     missing = [key for key in keys if key not in final]
     if missing:
         return [f"final reads of {missing} were not answered", *world.failures]
-    writes = [write for client in clients for write in client.writes]
+    writes = [_excused(write, cluster) for client in clients for write in client.writes]
     touches = [touch for client in clients for touch in client.touches]
     reads = [read for client in clients for read in client.reads]
     early, late = _slack(world, cluster)
@@ -276,6 +282,15 @@ def _judge_data(world: World, cluster: Cluster, clients: list[Client]) -> list[s
         world.run_until(world.now_ns + LOOK_NS)
         left = [problem for problem in cluster.leftovers() if problem in left]
     return problems + left + world.failures
+
+
+def _excused(write: Write, cluster: Cluster) -> Write:
+    """A write of a partition whose copies were all destroyed later may be gone, and may be there."""
+    if cluster.lost:
+        at = partition_of(wire_key(write.key), 0, cluster.settings.partitions.count)
+        if any(partition == at and write.start <= when for partition, when in cluster.lost):
+            return replace(write, outcome="unknown")
+    return write
 
 
 def _slack(world: World, cluster: Cluster) -> tuple[int, int]:
