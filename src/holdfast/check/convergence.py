@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
+from holdfast.core.machine import MemberId
 from holdfast.core.member import Member
 from holdfast.core.store.partition import MapPartition
+
+NOBODY: Mapping[MemberId, str] = MappingProxyType({})
 
 
 def judge(members: Sequence[Member]) -> list[str]:
@@ -30,11 +34,16 @@ def judge(members: Sequence[Member]) -> list[str]:
     return problems
 
 
-def unequal(primary: Member, others: Sequence[Member], partition: int) -> list[str]:
+def unequal(
+    primary: Member,
+    others: Sequence[Member],
+    partition: int,
+    excused: Mapping[MemberId, str] = NOBODY,
+) -> list[str]:
     """Replicas that differ from their primary though every write of the partition is acknowledged, in words.
 
     Only members whose row is of the version at which the primary serves are asked: the others' copies are judged by
-    what becomes of them.
+    what becomes of them. `excused` names the map, by member, whose copy was damaged on purpose: only that is not asked.
     """
     serves = primary.membership.state == "member" and primary.lane.serving[partition] is not None
     if not serves or primary.lane.unfinished(partition):
@@ -44,7 +53,7 @@ def unequal(primary: Member, others: Sequence[Member], partition: int) -> list[s
         problem
         for other in others
         if row.index_of(other.me) > 0 and other.table.rows[partition].version == row.version
-        for problem in _replica(primary, other, partition, row.index_of(other.me))
+        for problem in _replica(primary, other, partition, row.index_of(other.me), excused.get(other.me, ""))
     ]
 
 
@@ -96,20 +105,23 @@ def _partition(members: Sequence[Member], partition: int) -> list[str]:
     return problems
 
 
-def _replica(owner: Member, member: Member, partition: int, index: int) -> list[str]:
-    """How the member's copy differs from its primary's at this index; a map that is not held there must not be."""
+def _replica(owner: Member, member: Member, partition: int, index: int, excused: str = "") -> list[str]:
+    """How the member's copy differs from its primary's at this index; a map that is not held there must not be. The map
+    `excused` is not looked at.
+    """
     primary, copy = owner.copies.held[partition], member.copies.held.get(partition)
     if copy is None:
         return [f"partition {partition}: {member.membership.info.name} holds no copy at index {index}"]
     problems = [f"{name} does not belong" for name in copy.maps if not member.copies.wanted(name, index)]
-    if owner.copies.counters(primary, index) != member.copies.counters(copy, index):
-        mine, theirs = owner.copies.counters(primary, index), member.copies.counters(copy, index)
+    mine = [one for one in owner.copies.counters(primary, index) if one[0] != excused]
+    theirs = [one for one in member.copies.counters(copy, index) if one[0] != excused]
+    if mine != theirs:
         differing = [pair for pair in zip(mine, theirs, strict=False) if pair[0] != pair[1]]
         problems.append(f"counters and terms differ: {differing or (mine, theirs)}")
     if primary.epoch != copy.epoch:
         problems.append("epochs differ")
     for name, held in primary.maps.items():
-        if not owner.copies.wanted(name, index):
+        if not owner.copies.wanted(name, index) or name == excused:
             continue
         other = copy.maps.get(name) or MapPartition(name)
         if held.entries != other.entries:

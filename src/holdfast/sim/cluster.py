@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from holdfast.check import convergence, leftovers
 from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, ReplicationSettings, Settings
@@ -22,6 +22,9 @@ from holdfast.engine.files import driver_with_files
 from holdfast.errors import JournalBroken
 from holdfast.sim.disk import SimDisk
 from holdfast.sim.world import Process, World
+
+if TYPE_CHECKING:
+    from holdfast.sim.damage import Damage
 
 PORT = 5751
 LOOK_NS = 250 * MILLISECOND
@@ -83,6 +86,12 @@ class Cluster:
         """Who of these has died, or was removed though alive."""
         self._let_go: set[MemberId] = set()
         """Who has left, says a view."""
+        self.damages: list[Damage] = []
+        """Copies that were damaged on purpose, and are not mended yet."""
+        self.lost: list[tuple[int, int]] = []
+        """Partitions of which all copies were destroyed on purpose, and when: what was written there before may be
+        gone, and nothing else.
+        """
         self._group: dict[MemberId, str] = {}
         """The failure group of everybody who ever was."""
         self._stood = False
@@ -199,7 +208,8 @@ class Cluster:
     def _acknowledged(self, member: Member, told: Callable[[int], None], partition: int) -> None:
         """Every write of the partition is on its backups, says its primary: look whether it is (rule 2)."""
         others = [other for other in self.members() if other is not member]
-        self.world.failures += convergence.unequal(member, others, partition)
+        excused = {damage.member.me: damage.name for damage in self.damages if damage.partition == partition}
+        self.world.failures += convergence.unequal(member, others, partition, excused)
         told(partition)
         while self.when_acknowledged:
             self.when_acknowledged.pop()()
@@ -274,10 +284,13 @@ class Cluster:
         everyone = [process.driver.member for process in self.living()]
         alive = {member.me for member in rest}
         self._look()
+        if self.damages:
+            # A copy that is damaged is none.
+            return False
         if disk_too and self._dark_ns and self._calm_ns < self._dark_ns + SETTLED_NS:
             return False
         promised = self.counts_copies and self._spare() >= 1
-        if not promised and not self._copies_elsewhere(everyone, alive, self._on_disk(victim, disk_too)):
+        if not promised and not self.copies_elsewhere(everyone, alive, self._on_disk(victim, disk_too)):
             return False
         if any(member.membership.agreement.proposing for member in everyone):
             return False
@@ -286,7 +299,9 @@ class Cluster:
         # The newest view, and the newest that those who would remain know of.
         newest = max(_numbers(everyone), default=0)
         known = max(_numbers(rest), default=0)
-        views = [view for member in everyone for view in _views(member) if view.number >= min(newest, known)]
+        views = [
+            view for member in everyone for view in agreed_views(member) if view.number >= min(newest, known)
+        ]
         return all(is_quorum(view, alive) for view in views)
 
     def _on_disk(self, victim: Process, disk_too: bool) -> set[MemberId]:
@@ -306,7 +321,7 @@ class Cluster:
             self.keeps
             and bool(everyone)
             and self._calm_ns >= self._wiped_ns + SETTLED_NS
-            and self._copies_elsewhere(everyone, set(), set(self._kept))
+            and self.copies_elsewhere(everyone, set(), set(self._kept))
         )
 
     def _spare(self) -> int:
@@ -331,7 +346,10 @@ class Cluster:
         leaving = {member.me for member in members if member.membership.leaving} | {leaver.driver.member.me}
         return bool(views) and is_quorum(max(views, key=lambda view: view.number), leaving)
 
-    def _copies_elsewhere(self, everyone: list[Member], alive: set[MemberId], kept: set[MemberId]) -> bool:
+    def copies_elsewhere(self, everyone: list[Member], alive: set[MemberId], kept: set[MemberId]) -> bool:
+        """Whether of every partition's newest row, wherever one of `everyone` knows it, one of `alive` is in sync, or
+        one of `kept`, whose copies are on a disk.
+        """
         # A colder replica holds nothing of the maps that have fewer backups.
         holders = self.settings.holders()
         for partition in range(self.settings.partitions.count):
@@ -350,22 +368,26 @@ class Cluster:
 
     def settled(self) -> bool:
         """Whether every living member is admitted, of one view, and sees nothing unsafe."""
-        members = self.members()
-        numbers = {member.membership.view.number if member.membership.view else -1 for member in members}
-        return len(numbers) == 1 and all(
-            member.membership.state == "member"
-            and len(member.membership.members()) == len(members)
-            and not member.why_unsafe()
-            and not member.lane.waiting
-            for member in members
-        )
+        return settled_among(self.members())
+
+
+def settled_among(members: list[Member]) -> bool:
+    """Whether these are all members of one view, and see nothing unsafe."""
+    numbers = {member.membership.view.number if member.membership.view else -1 for member in members}
+    return len(numbers) == 1 and all(
+        member.membership.state == "member"
+        and len(member.membership.members()) == len(members)
+        and not member.why_unsafe()
+        and not member.lane.waiting
+        for member in members
+    )
 
 
 def _numbers(members: list[Member]) -> list[int]:
     return [member.membership.view.number for member in members if member.membership.view is not None]
 
 
-def _views(member: Member) -> list[View]:
+def agreed_views(member: Member) -> list[View]:
     """The view that a member has installed, and the next one that it has agreed to."""
     return [
         view for view in (member.membership.view, member.membership.agreement.accepted) if view is not None

@@ -86,6 +86,8 @@ class Faults(DiskFaults):
             self.kinds += self.CLOCKS
         if cluster.groups:
             self.kinds.append("group")
+        self.core: set[str] | None = None
+        """The hosts that are well, while all others stay broken."""
         self._state_wanted: ClusterState | None = None
         """What the operator wants the cluster to be again, until it is."""
         self.pause_ns = self.random.choice([1, 2, 5]) * SECOND
@@ -259,7 +261,9 @@ class Faults(DiskFaults):
             self._activate()
 
     def _order(self, state: ClusterState) -> None:
-        process = self.random.choice(self.cluster.living())
+        living = self.cluster.living()
+        well = [process for process in living if self.core is None or process.host in self.core]
+        process = self.random.choice(well or living)
         process.whenever_awake(lambda: process.step(lambda: process.driver.change_state(state)))
 
     def _wish(self) -> None:
@@ -470,6 +474,7 @@ class Faults(DiskFaults):
 
     def end(self) -> None:
         """Heal everything: the network is whole and quick, nobody is paused."""
+        self.over = True
         weather = self.world.weather
         weather.cut.clear()
         self.heal_disks()

@@ -19,6 +19,8 @@ class Harm:
         self.world = world
         self.cluster = cluster
         self.until_ns = until_ns
+        self.over = False
+        """Whether there are no more faults: what was to strike a little later does not."""
         self.counts: dict[str, int] = {}
         self._migrations_before: int | None = None
         self._migrations_after = 0
@@ -65,7 +67,7 @@ class Harm:
 
     def _kill(self, process: Process | None, kind: str) -> None:
         """Let it die, if that is within the budget now."""
-        if process is not None and not process.dead and self.cluster.may_die(process):
+        if process is not None and not process.dead and not self.over and self.cluster.may_die(process):
             self._did(kind, process.name)
             self._die(process)
             self._restart_later(process)

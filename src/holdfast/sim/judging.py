@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
-from holdfast.check.linearizability import READS, Broken, Call, Outcome, judge
+from holdfast.check.linearizability import FOREVER, READS, Broken, Call, Outcome, judge
 from holdfast.check.times import EXACT, Clocks, endings, outlived
 from holdfast.config import Settings
 from holdfast.core.machine import MILLISECOND, SECOND
+from holdfast.core.placement.key import partition_of
 from holdfast.core.store import operations as core
 from holdfast.core.store.operations import Op, Request, Status
 from holdfast.sim.calls import Knowledge, name_of, wire_key
@@ -77,9 +79,15 @@ def clocks_of(cluster: Cluster) -> Clocks:
     )
 
 
-def judge_calls(calls: Sequence[Call], settings: Settings, clocks: Clocks = EXACT) -> list[str]:
+def judge_calls(
+    calls: Sequence[Call],
+    settings: Settings,
+    clocks: Clocks = EXACT,
+    lost: Sequence[tuple[int, int]] = (),
+) -> list[str]:
     """What is wrong with the answers, in words: of a key that holds no register, what kind of call shows it; values
-    that were seen after their time; reads of what nobody wrote.
+    that were seen after their time; reads of what nobody wrote. `lost`: partitions of which all copies were destroyed,
+    and when.
     """
     confirmed = {
         name
@@ -91,10 +99,34 @@ def judge_calls(calls: Sequence[Call], settings: Settings, clocks: Clocks = EXAC
         for call in calls
         if call.operation not in READS or call.client == LAST or map_of(call.key, settings) in confirmed
     ]
+    binding = _parted(binding, settings.partitions.count, lost)
     # Other reads may come from a primary that was replaced, and have used nothing.
     binding += endings(binding, clocks)
     problems = [_which(broken, binding) for broken in judge(binding)]
     return problems + outlived(calls, clocks) + _invented(calls)
+
+
+def _parted(calls: list[Call], partitions: int, lost: Sequence[tuple[int, int]]) -> list[Call]:
+    """The same calls, but that those on a key whose partition was lost are two histories: one until then, and one in
+    which whatever was written before may be there or not.
+    """
+    when = dict(lost)
+    if not when:
+        return calls
+    found: list[Call] = []
+    for call in calls:
+        at = when.get(partition_of(wire_key(call.key), 0, partitions))
+        if at is None:
+            found.append(call)
+        elif call.start > at:
+            found.append(replace(call, key=f"{call.key} after the loss"))
+        else:
+            doubtful = replace(call, outcome=Outcome.UNKNOWN, end=FOREVER, result=None)
+            whole = call.outcome is not Outcome.DONE or call.end <= at
+            found.append(replace(call if whole else doubtful, key=f"{call.key} before the loss"))
+            if call.outcome is not Outcome.REFUSED:
+                found.append(replace(doubtful, key=f"{call.key} after the loss"))
+    return found
 
 
 def _which(broken: Broken, calls: Sequence[Call]) -> str:

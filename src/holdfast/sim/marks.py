@@ -19,6 +19,7 @@ RULE = "rule "
 ANSWER = "answer "
 FAULT = "fault "
 PHASE = "phase "
+DAMAGE = "damage "
 
 FEATURES: dict[str, str] = {
     "one member": "a cluster of one",
@@ -94,7 +95,17 @@ DISKS = (
 FAULTS: dict[str, str] = {FAULT + kind: "as the story tells it" for kind in NETWORK_FAULTS}
 DISK_FAULTS: dict[str, str] = {FAULT + kind: "the same, of runs with files" for kind in DISKS}
 ANSWERS: dict[str, str] = {ANSWER + status.name: "as a client heard it" for status in Status}
-PHASES: dict[str, str] = {}
+PHASES: dict[str, str] = {
+    PHASE + "core alone": "a sufficient part of the hosts is well and converges, the rest stays broken",
+    PHASE + "loss: accept": "all copies of partitions are lost, and the settings accept it",
+    PHASE + "loss: operator": "the same, and the operator accepts it",
+    PHASE + "loss: return": "the same, until those who held them are back with their disks",
+    DAMAGE + "value": "a backup holds another value, and is mended",
+    DAMAGE + "entry lost": "an entry is missing there",
+    DAMAGE + "entry added": "there is one too many",
+    DAMAGE + "rot": "memory has changed, and nobody has noticed",
+    DAMAGE + "behind": "it has missed the last updates",
+}
 RULES_ASKED: dict[str, str] = {RULE + name: meaning for name, meaning in RULES.items()}
 MARKS: dict[str, str] = FEATURES | FAULTS | DISK_FAULTS | ANSWERS | PHASES | RULES_ASKED
 """Every mark, and what it means."""
@@ -104,7 +115,7 @@ NEVER: dict[str, str] = {
 }
 """Marks that no run can hit, and why."""
 NEED_DISKS = frozenset(
-    {*DISK_FAULTS, "journal sync", "journal lazy", *(RULE + name for name in DURABLE)}
+    {*DISK_FAULTS, PHASE + "loss: return", "journal sync", "journal lazy", *(RULE + name for name in DURABLE)}
     | {ANSWER + "NO_ROOM", RULE + "fill-durable", RULE + "failed-sync-stops", RULE + "damage-ends"}
 )
 """Marks that only runs with files can hit."""
@@ -136,5 +147,13 @@ def missing(figures: Mapping[str, int | float], *, disks: bool, cuts_only: bool 
     return [name for name in MARKS if name not in excused and not figures.get(MARK + name)]
 
 
-CUTS_HAVE_NOT = frozenset({"quorum any", "more losses than backups", "journal lazy", "service"})
+CUTS_HAVE_NOT = frozenset(
+    {
+        "quorum any",
+        "more losses than backups",
+        "journal lazy",
+        "service",
+        *(name for name in PHASES if name.startswith(PHASE + "loss")),
+    }
+)
 """Marks that runs with power cuts do not hit."""

@@ -24,6 +24,7 @@ from holdfast.sim.cluster import Cluster
 from holdfast.sim.faults import Faults
 from holdfast.sim.judging import clocks_of, judge_calls, look
 from holdfast.sim.marks import RULE
+from holdfast.sim.phases import Phases
 from holdfast.sim.shape import Journalling, Shape, drawn
 from holdfast.sim.stream import Reader
 from holdfast.sim.tally import Tally, Teller
@@ -124,6 +125,11 @@ def simulate(
     world.run_until(end_ns)
     faults.end()
     ear.running = reader.running = False
+    phases = Phases(world, cluster, faults)
+    phases.core()
+    phases.lose(shape.loss)
+    if shape.damage:
+        phases.damage()
     world.run_until(world.now_ns + 12 * SECOND)
     for teller in tellers:
         teller.running = False
@@ -202,14 +208,14 @@ def _judged(
     if not world.failures:
         problems += _look_at_all(world, cluster, clients, known=problems)
     if not problems and tellers:
-        problems += tally.judge(cluster.members(), tellers)
+        problems += tally.judge(cluster.members(), tellers, {partition for partition, _ in cluster.lost})
     calm_ns = world.now_ns - calm_from
     if not problems and cluster.disks:
         problems += [f"again from disk: {problem}" for problem in _again_from_disk(world, cluster, clients)]
     if not problems and any(client.habits.ttl or client.habits.idle for client in clients):
         world.run_until(world.now_ns + OUTLIVES + LATE_NS)
         problems += look(world, cluster, clients[0].keys, clients[0].knowledge)
-    problems += judge_calls(clients[0].knowledge.calls, cluster.settings, clocks_of(cluster))
+    problems += judge_calls(clients[0].knowledge.calls, cluster.settings, clocks_of(cluster), cluster.lost)
     for problem in problems:
         world.tell(f"PROBLEM {problem}")
     figures = _figures(world, cluster, clients, faults)

@@ -138,7 +138,7 @@ def drawn(
     groups = _groups(kinds, hosts + spare)
     split = not power_cuts and kinds.random() < 0.05
     loss = _loss(kinds, hosts - len([index for index in lite if index < hosts]), mode) if not split else ""
-    accepted = loss == "accept" or kinds.random() < 0.1
+    accepted = loss == "accept" or (not loss and kinds.random() < 0.1)
     changes = kinds.choice([5000, 50_000]) if kinds.random() < 0.15 else 0
     settings = _knobs(
         simulated_settings(
@@ -159,6 +159,9 @@ def drawn(
         lost="accept" if accepted else "wait",
         group_by=kinds.choice(["zone", "host", "rack"]) if groups else "member",
     )
+    damage = kinds.random() < 0.25
+    if damage:
+        settings = _changed(settings, "replication", anti_entropy_ms=kinds.choice([500, 1000]))
     limited = size.random() < 0.06
     if limited:
         settings = _changed(settings, "limits", value_bytes=LITTLE_BYTES)
@@ -178,7 +181,7 @@ def drawn(
         memory=memory or kinds.random() < 0.08,
         states=kinds.random() < 0.3,
         clocks=kinds.random() < 0.3,
-        damage=kinds.random() < 0.3,
+        damage=damage,
         loss=loss if not power_cuts else "",
     )
 

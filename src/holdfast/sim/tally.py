@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
 from holdfast.core.machine import MILLISECOND, SECOND
@@ -166,8 +166,10 @@ def stop(tellers: Sequence[Teller]) -> None:
     assert not any(teller.waiting for teller in tellers)
 
 
-def judge(members: Sequence[Member], tellers: Sequence[Teller]) -> list[str]:
-    """What is wrong with the tally of a cluster at rest, in words: all of one view and table."""
+def judge(members: Sequence[Member], tellers: Sequence[Teller], lost: Collection[int] = ()) -> list[str]:
+    """What is wrong with the tally of a cluster at rest, in words: all of one view and table. `lost`: partitions that
+    have begun anew.
+    """
     problems: list[str] = []
     for partition in range(len(members[0].table.rows)):
         row = members[0].table.rows[partition]
@@ -182,7 +184,8 @@ def judge(members: Sequence[Member], tellers: Sequence[Teller]) -> list[str]:
                 problems.append(f"partition {partition}: index {index} holds {share and share.count}")
             elif share is not None and vars(share) != vars(primary):
                 problems.append(f"partition {partition}: index {index} differs from the owner")
-        problems += _judge_numbers(primary, partition, tellers)
+        if partition not in lost:
+            problems += _judge_numbers(primary, partition, tellers)
     for member in members:
         problems += judge_order(tally_of(member).heard)
         if member.copies.services.pending:

@@ -1,0 +1,84 @@
+"""Copies of backups that are damaged on purpose, and whether they have been mended."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from holdfast.check import convergence
+from holdfast.core.member import Member
+from holdfast.core.replication.counter import UpdateCounter
+from holdfast.core.store.partition import MapPartition
+from holdfast.sim.cluster import Cluster
+from holdfast.sim.world import Process
+
+KINDS = ("value", "entry lost", "entry added", "rot", "behind")
+"""What may be wrong with a copy: a value is another one; an entry is missing, or too many; memory has changed and
+nobody has noticed; the copy has missed the last updates."""
+MISSED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One copy of one map, damaged."""
+
+    process: Process
+    partition: int
+    name: str
+    kind: str
+
+    @property
+    def member(self) -> Member:
+        """Whose copy it is."""
+        return self.process.driver.member
+
+    def __str__(self) -> str:
+        return f"partition {self.partition} of {self.process.name}: {self.kind} in {self.name}"
+
+
+def spoil(cluster: Cluster, draw: random.Random) -> Damage | None:
+    """Damage one copy of a backup, if there is one that holds something; at most one of each partition."""
+    found = [
+        (process, partition, held)
+        for process in cluster.living()
+        for partition, copy in process.driver.member.copies.held.items()
+        if process.driver.member.table.rows[partition].index_of(process.driver.member.me) > 0
+        and all(damage.partition != partition for damage in cluster.damages)
+        for held in copy.maps.values()
+        if held.entries and held.counter > MISSED
+    ]
+    if not found:
+        return None
+    process, partition, held = draw.choice(found)
+    damage = Damage(process, partition, held.name, draw.choice(KINDS))
+    _harm(held, damage.kind, draw)
+    cluster.damages.append(damage)
+    return damage
+
+
+def _harm(held: MapPartition, kind: str, draw: random.Random) -> None:
+    key = draw.choice(list(held.entries))
+    match kind:
+        case "value":
+            held.store(key, b"wrong", 0, 0, 0, 0)
+        case "entry lost":
+            held.drop(key)
+        case "entry added":
+            held.store(b"\xff\xff\xff\xf5stray", b"stray", 0, 0, 0, 0)
+        case "rot":
+            held.entries[key] = b"rotten"
+        case _:
+            held.updates = UpdateCounter(held.counter - draw.randint(1, MISSED))
+            held.drop(key)
+
+
+def mended(damage: Damage, primary: Member | None) -> bool:
+    """Whether the copy is again what its primary's is, or is not there any more. False while nobody can tell."""
+    member, partition = damage.member, damage.partition
+    if damage.process.dead or partition not in member.copies.held:
+        return True
+    if primary is None or primary.lane.unfinished(partition) or primary.lane.serving[partition] is None:
+        return False
+    if primary.table.rows[partition].index_of(member.me) <= 0:
+        return False
+    return not convergence.unequal(primary, [member], partition)
