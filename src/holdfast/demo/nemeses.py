@@ -69,6 +69,7 @@ class Nemesis:
         return (
             f"[cluster]\nheartbeat_ms = {HEARTBEAT_MS}\nsuspect_after_ms = {SUSPECT_MS}\n"
             "[persistence]\nsegment_bytes = 262144\ncheckpoint_bytes = 524288\n"
+            f"[maps.default]\nbackups = {self.backups}\n"
             f'[maps.{MAP}]\nbackups = {self.backups}\nreads = "confirmed"\njournal = "{self.journal}"\n'
         )
 
