@@ -114,11 +114,12 @@ class Nemesis:
     def removed(self, unheard: Sequence[ManagedMember] = ()) -> list[ManagedMember]:
         """Those without whom others have gone on. `unheard`: those that cannot be asked."""
         running = self.cluster.alive
-        views = [
-            {row["uuid"] for row in self.cluster.status(member)["members"]}
-            for member in running
-            if member not in unheard
-        ]
+        views = []
+        for member in running:
+            if member not in unheard:
+                view = {row["uuid"] for row in self.cluster.status(member)["members"]}
+                if member.uuid in view:  # Else it has just heard that it was removed itself.
+                    views.append(view)
         return [member for member in running if any(member.uuid not in view for view in views)]
 
 
