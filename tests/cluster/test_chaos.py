@@ -81,7 +81,7 @@ def test_what_all_members_had_acknowledged_when_they_were_killed_is_there() -> N
     verdict = run("blackout", 1)
     assert verdict.good
     assert verdict.rounds == 1
-    assert min(verdict.judged.values()) > 50
+    assert min(verdict.judged.counts.values()) > 50
 
 
 @pytest.mark.slow
@@ -91,7 +91,7 @@ def test_every_answer_holds(name: str) -> None:
     verdict = run(name, 3, java=JAVA)
     assert verdict.good
     assert sum(verdict.faults.values()) >= 3
-    changed, quiet, everything = verdict.judged.values()
+    changed, quiet, everything = verdict.judged.counts.values()
     assert 0 < changed < quiet < everything
 
 
@@ -101,7 +101,7 @@ def test_every_answer_holds(name: str) -> None:
 def test_members_that_lie_are_found(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     monkeypatch.setattr(cluster, "COMMAND", [cluster.COMMAND[0], "-c", f"{LIAR}{LIES[mode]}main()"])
     verdict = chaos.Chaos(Nothing(random.Random(1)), CONSOLE, rounds=1).run()
-    assert verdict.broken[mode]
+    assert verdict.judged.broken[mode]
     assert not verdict.good
 
 

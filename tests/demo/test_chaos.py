@@ -14,12 +14,15 @@ from holdfast.check.linearizability import (
     OPERATIONS,
     SILENT,
     UNTOLD,
+    Broken,
     Call,
     Outcome,
+    judge,
 )
+from holdfast.demo import chaos
 from holdfast.demo.calls import CHOSEN, Keys, history, read_each
 from holdfast.demo.calls import OPERATIONS as NAMES
-from holdfast.demo.chaos import MODES, Chaos, judge_modes, kind_of, table
+from holdfast.demo.chaos import MODES, Chaos, Verdict, judge_modes, kind_of, table
 from holdfast.demo.nemeses import NEMESES, Clock, choose_s, find_faketime
 from holdfast.demo.workload import DemoError
 
@@ -129,10 +132,10 @@ def altered(calls: list[Call], kind: str) -> list[Call]:
 )
 def test_one_altered_answer_is_found_and_its_mode_is_named(seed: int, kind: str, mode: str) -> None:
     calls = recorded(seed)
-    counts, broken = judge_modes(calls)
-    assert not any(broken.values())
-    assert counts[READS] == len(calls)
-    _, broken = judge_modes(altered(calls, kind))
+    judged = judge_modes(calls)
+    assert not any(judged.broken.values())
+    assert judged.counts[READS] == len(calls)
+    broken = judge_modes(altered(calls, kind)).broken
     assert {name: len(found) for name, found in broken.items()} == {name: int(name == mode) for name in MODES}
     assert broken[mode][0].key == "a"
 
@@ -144,12 +147,28 @@ def test_a_lost_write_is_found() -> None:
         Call("set", "k", 3, 4, Outcome.DONE, "new"),
         Call("get", "k", 5, 6, Outcome.DONE, result="old"),
     ]
-    _, broken = judge_modes(calls)
+    broken = judge_modes(calls).broken
     assert [len(broken[mode]) for mode in MODES] == [0, 0, 1]
     unknown = [calls[0], replace(calls[1], outcome=Outcome.UNKNOWN, end=FOREVER), calls[2]]
-    counts, broken = judge_modes(unknown)
-    assert not any(broken.values())
-    assert counts == {WRITES: 2, QUIET: 2, READS: 3}
+    judged = judge_modes(unknown)
+    assert not any(judged.broken.values())
+    assert judged.counts == {WRITES: 2, QUIET: 2, READS: 3}
+
+
+def test_what_the_judge_cannot_decide_is_not_called_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tired(history: list[Call], *, quiet: bool = True, reads: bool = True) -> list[Broken]:
+        if reads:
+            raise RuntimeError("too many")
+        return judge(history, quiet=quiet, reads=reads)
+
+    monkeypatch.setattr(chaos, "judge", tired)
+    calls = recorded(1)
+    verdict = Verdict(judged=judge_modes(calls))
+    assert verdict.judged.undecided == {"a": "too many", "b": "too many"}
+    assert not verdict.good
+    judged = judge_modes(altered(calls, "changed something"))
+    assert [len(judged.broken[mode]) for mode in MODES] == [1, 0, 0]
+    assert judged.undecided == {"b": "too many"}
 
 
 def test_a_run_that_got_stuck_is_no_good_one() -> None:

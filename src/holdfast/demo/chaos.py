@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,13 +34,13 @@ from holdfast.demo.nemeses import MAP, NEMESES, SETTLE_S, Clock, Nemesis
 from holdfast.demo.workload import DemoError
 from holdfast.errors import HoldfastError
 
-HOT = Keys(4, "k", 60)
+HOT = Keys(8, "k", 60)
 COLD = Keys(1000, "c")
 LOAD_S = 0.7
 """How long clients call undisturbed before each fault, at least; a random part of it is added."""
 ROUTING = {"threads": 8, "pause-us": 80_000, "ops": ",".join([*CHOSEN, *["get"] * 20])}
 """A client that calls owners. It mostly reads: what nobody reads may have been anything."""
-PINNED = {"threads": 24, "pause-us": 3_000_000, "ops": ",".join(CHOSEN)}
+PINNED = {"threads": 12, "pause-us": 1_500_000, "ops": ",".join(CHOSEN)}
 """A client that speaks to one member, whoever owns the key. Its threads rest long: who has called before a pause sees
 only what was so before. A replaced primary must not answer calls that began when others had taken its place, and for
 those some threads have to be left.
@@ -60,31 +60,6 @@ FINISH_S = 240.0
 SHOWN = 10
 
 
-@dataclass(slots=True)
-class Verdict:
-    """What a run found."""
-
-    rounds: int = 0
-    seconds: float = 0.0
-    faults: Counter[str] = field(default_factory=Counter)
-    calls: Counter[str] = field(default_factory=Counter)
-    """By kind, or by outcome when not done."""
-    judged: dict[str, int] = field(default_factory=dict)
-    """Mode -> how many calls were held against the register."""
-    keys: int = 0
-    broken: dict[str, list[Broken]] = field(default_factory=dict)
-    """Mode -> what breaks in it, and in none before."""
-    diverged: int = 0
-    failure: str = ""
-    """Why the rounds ended before their time."""
-    served_s: list[float] = field(default_factory=list)
-
-    @property
-    def good(self) -> bool:
-        """Whether every answer holds, all copies are alike, and nothing got stuck."""
-        return not (any(self.broken.values()) or self.diverged or self.failure)
-
-
 def kind_of(call: Call) -> str:
     """What the call did, or what became of it."""
     if call.outcome is not Outcome.DONE:
@@ -94,10 +69,22 @@ def kind_of(call: Call) -> str:
     return "changed nothing" if changed_nothing(call) else "changed something"
 
 
-def judge_modes(calls: list[Call]) -> tuple[dict[str, int], dict[str, list[Broken]]]:
-    """For each mode how many calls were judged, and what breaks in it and in none before.
+@dataclass(slots=True)
+class Judged:
+    """What the judge says of all keys."""
 
-    What holds with all calls holds with fewer: so the narrower modes are only asked about keys that break.
+    counts: dict[str, int]
+    """Mode -> how many calls were held against the register."""
+    broken: dict[str, list[Broken]]
+    """Mode -> what breaks in it, and in none before."""
+    undecided: dict[str, str] = field(default_factory=dict)
+    """Keys with too many calls under way at a time, and what the judge says of that."""
+
+
+def judge_modes(calls: list[Call]) -> Judged:
+    """Judge every key in all modes.
+
+    What holds with all calls holds with fewer: so the narrower modes are only asked about keys that do not.
     """
     kinds = Counter(
         kind_of(call) for call in calls if not (call.operation in READS and call.outcome is not Outcome.DONE)
@@ -105,14 +92,49 @@ def judge_modes(calls: list[Call]) -> tuple[dict[str, int], dict[str, list[Broke
     changing = kinds["changed something"] + kinds["unknown"]
     quiet = changing + kinds["changed nothing"]
     counts = dict(zip(MODES, (changing, quiet, quiet + kinds["read"]), strict=True))
-    broken: dict[str, list[Broken]] = {mode: [] for mode in MODES}
-    for found in judge(calls):
-        history = [call for call in calls if call.key == found.key]
+    judged = Judged(counts, {mode: [] for mode in MODES})
+    histories: dict[str, list[Call]] = defaultdict(list)
+    for call in calls:
+        histories[call.key].append(call)
+    for key, history in sorted(histories.items()):
+        try:
+            if not judge(history):
+                continue
+        except RuntimeError as failure:
+            judged.undecided[key] = str(failure)
         for mode, believed in MODES.items():
-            if first := judge(history, **believed):
-                broken[mode] += first
+            try:
+                found = judge(history, **believed)
+            except RuntimeError:
+                continue
+            if found:
+                judged.broken[mode] += found
+                judged.undecided.pop(key, None)
                 break
-    return counts, broken
+    return judged
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What a run found."""
+
+    rounds: int = 0
+    seconds: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
+    """By kind, or by outcome when not done."""
+    judged: Judged = field(default_factory=lambda: judge_modes([]))
+    keys: int = 0
+    diverged: int = 0
+    failure: str = ""
+    """Why the rounds ended before their time."""
+    served_s: list[float] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        """Whether every answer holds, all copies are alike, and nothing got stuck."""
+        judged = self.judged
+        return not (any(judged.broken.values()) or judged.undecided or self.diverged or self.failure)
 
 
 class CallingProcess:
@@ -329,10 +351,12 @@ class Chaos:
         calls = [call for client in self.clients for call in client.calls]
         verdict.calls.update(map(kind_of, calls))
         verdict.keys = len({call.key for call in calls})
-        verdict.judged, verdict.broken = judge_modes(calls)
-        for mode, broken in verdict.broken.items():
+        verdict.judged = judge_modes(calls)
+        for mode, broken in verdict.judged.broken.items():
             for one in broken[:SHOWN]:
                 self._tell(f"{mode}: {one}")
+        for key, why in verdict.judged.undecided.items():
+            self._tell(f"key {key} is not decided: {why}")
         if verdict.failure:
             self._tell(verdict.failure)
 
@@ -354,10 +378,11 @@ def table(verdict: Verdict) -> Table:
     for kind in ("changed something", "changed nothing", "read", "unknown", "refused"):
         found.add_row(f"calls: {kind}", f"{verdict.calls[kind]:,}")
     found.add_row("keys", f"{verdict.keys:,}")
-    for mode, count in verdict.judged.items():
+    for mode, count in verdict.judged.counts.items():
         found.add_row(f"judged: {mode}", f"{count:,}")
     for name, count in (
-        *((f"keys that break: {mode}", len(broken)) for mode, broken in verdict.broken.items()),
+        *((f"keys that break: {mode}", len(broken)) for mode, broken in verdict.judged.broken.items()),
+        ("keys that are not decided", len(verdict.judged.undecided)),
         ("partitions whose copies differ", verdict.diverged),
         ("stuck", int(bool(verdict.failure))),
     ):
