@@ -156,7 +156,7 @@ def test_a_lost_write_is_found() -> None:
 
 
 def test_what_the_judge_cannot_decide_is_not_called_good(monkeypatch: pytest.MonkeyPatch) -> None:
-    def tired(history: list[Call], *, quiet: bool = True, reads: bool = True) -> list[Broken]:
+    def tired(history: list[Call], *, most: int, quiet: bool = True, reads: bool = True) -> list[Broken]:
         if reads:
             raise RuntimeError("too many")
         return judge(history, quiet=quiet, reads=reads)

@@ -53,6 +53,8 @@ MODES = {
     "also reads": {"quiet": True, "reads": True},
 }
 """Whom the judge believes, from few to all."""
+MOST = 1_000_000
+"""Configurations that the judge may look at for one key at a time: some gigabyte, and some minutes."""
 READY_S = 120.0
 READ_S = 200.0
 """How long a client may take to read every key: longer than it goes on trying by itself."""
@@ -98,13 +100,13 @@ def judge_modes(calls: list[Call]) -> Judged:
         histories[call.key].append(call)
     for key, history in sorted(histories.items()):
         try:
-            if not judge(history):
+            if not judge(history, most=MOST):
                 continue
         except RuntimeError as failure:
             judged.undecided[key] = str(failure)
         for mode, believed in MODES.items():
             try:
-                found = judge(history, **believed)
+                found = judge(history, most=MOST, **believed)
             except RuntimeError:
                 continue
             if found:
