@@ -262,10 +262,11 @@ class Chaos:
         rounds: int = 0,
         java: Path | None = None,
         keep: Path | None = None,
+        pinned: int = 3,
     ) -> None:
         """Rounds begin for so many `seconds`, or there are so many `rounds`. `java`: where the Java client's program
         was built; without it the Python client calls alone. `keep`: the folder for logs, files and histories; without
-        it they are thrown away.
+        it they are thrown away. `pinned`: how many Python clients speak to one member each.
         """
         self.nemesis = nemesis
         self.console = console
@@ -273,6 +274,7 @@ class Chaos:
         self.rounds = rounds
         self.java = java
         self.keep = keep
+        self.pinned = pinned
         self.verdict = Verdict(faults=nemesis.faults, served_s=nemesis.served_s)
 
     def run(self) -> Verdict:
@@ -307,7 +309,7 @@ class Chaos:
             python_client(addresses, folder, "python-many", SPREAD, COLD, smart=True),
             *(
                 python_client(one, folder, f"python-{number}", PINNED, HOT, smart=False)
-                for number, one in enumerate(ones[:3])
+                for number, one in enumerate(ones[: self.pinned])
             ),
         ]
         if self.java is not None:
