@@ -16,7 +16,7 @@ ARGS ?=
 # One meaning of text everywhere.
 export PYTHONUTF8 := 1
 
-.PHONY: help demo test check sim cuts matrix memory bench pipeline chaos powercut pauses resize fuzz example slow lock clean java node java-client java-clients install
+.PHONY: help demo test check sim cuts matrix memory bench pipeline chaos resize fuzz example slow lock clean java node java-client java-clients install
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,14 +54,11 @@ bench: install ## Measure, against redis-server where it is installed; writes do
 pipeline: install java ## Measure the Spark pipeline beside plain pyarrow; writes docs/performance.md (ARGS="--rows 1000000")
 	@$(BIN)/python -m bench.pipeline $(ARGS)
 
-chaos: install ## Kill members of a real cluster under load, again and again (ROUNDS=20)
-	@$(BIN)/holdfast chaos --rounds $(or $(ROUNDS),20) $(ARGS)
-
-powercut: install ## Kill all members of a real cluster at once under load, and read everything back (ROUNDS=50)
-	@$(BIN)/holdfast powercut --rounds $(or $(ROUNDS),50) $(ARGS)
-
-pauses: install java-client ## Pause the primaries of hot keys under load, and judge every answer (ROUNDS=200)
-	@$(BIN)/holdfast pauses --rounds $(or $(ROUNDS),200) $(if $(wildcard $(JAVA_TESTS)/target/.java-client),--java $(JAVA_TESTS)/target) $(ARGS)
+chaos: install java-client ## Strike a real cluster under load, and judge every answer (NEMESIS=kill pause cut resize clock blackout, MINUTES=10)
+	@for nemesis in $(or $(NEMESIS),kill); do \
+		$(BIN)/holdfast chaos --nemesis $$nemesis --minutes $(or $(MINUTES),10) \
+			$(if $(wildcard $(JAVA_TESTS)/target/.java-client),--java $(JAVA_TESTS)/target) $(ARGS) || exit 1; \
+	done
 
 resize: install ## Grow and shrink a real cluster under load, with crashes, again and again (ROUNDS=10)
 	@$(BIN)/holdfast resize --rounds $(or $(ROUNDS),10) $(ARGS)

@@ -17,9 +17,11 @@ from holdfast.cli import simulate as simulation
 from holdfast.cli import status as inspection
 from holdfast.cli.credentials import Credentials
 from holdfast.cli.main import holdfast
+from holdfast.cli.pipeline import NEMESES
 from holdfast.cli.simulate import Terms, parse_seeds
 from holdfast.config import Settings
 from holdfast.core.rules import RULES
+from holdfast.demo import nemeses
 from holdfast.errors import ConfigError
 from holdfast.runtime import process
 from holdfast.sim.marks import MARKS, NEVER
@@ -641,10 +643,27 @@ def test_what_is_wrong_with_an_export_is_said_before_spark_starts(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "arguments", [["demo", "--rows", "0"], ["demo", "--members", "1"], ["chaos", "--rounds", "0"]]
+    "arguments",
+    [
+        ["demo", "--rows", "0"],
+        ["demo", "--members", "1"],
+        ["chaos", "--rounds", "0"],
+        ["chaos", "--minutes", "0"],
+        ["chaos", "--nemesis", "rain"],
+    ],
 )
 def test_jobs_refuse_numbers_that_make_no_sense(arguments: list[str]) -> None:
     assert run(*arguments).exit_code == 2
+
+
+def test_the_nemeses_that_are_offered_are_those_that_there_are() -> None:
+    assert set(NEMESES) == set(nemeses.NEMESES)
+
+
+def test_chaos_of_clocks_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nemeses, "FAKETIME", ("/nowhere", "faketime/libfaketimeMT.so.1"))
+    told = run("chaos", "--nemesis", "clock")
+    assert (told.exit_code, "apt-get install libfaketime" in told.output) == (1, True)
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:

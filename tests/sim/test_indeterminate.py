@@ -261,6 +261,31 @@ def test_a_call_of_all_members_of_which_one_leaves_is_not_unknown(op: Op) -> Non
 # -- a minority
 
 
+def test_what_waited_in_an_earlier_life_is_not_done_after_its_answer() -> None:
+    """A primary that has not taken office yet keeps what others send to it. Then it is cut off, the next primary is
+    asked, and finds a value: nothing is changed. Of that no id is kept; so what was kept must be forgotten.
+    """
+    stage = Stage(4)
+    late, asker = stage.owner_of("a"), stranger(stage, "a")
+    partition = partition_of(wire_key("a"), 0, 7)
+    stage.put(late, "a", "first")
+    office = late.driver.member.lane.in_office
+    office[partition] = None  # As between its row and its office.
+    answers = send(asker, request(Op.PUT_IF_ABSENT, "a", "second"))
+    stage.wait(1)
+    assert late.driver.member.router.leftovers["parked requests"] == 1
+    stage.isolate(late)
+    stage.wait(10)
+    assert [(answer.status, answer.value) for answer in answers] == [(Status.OK, b"first")]
+    removed = send(asker, request(Op.REMOVE, "a"))
+    stage.wait(1)
+    assert [answer.value for answer in removed] == [b"first"]
+    stage.heal()
+    stage.rest()
+    assert stage.get(asker, "a") is None
+    assert stage.cluster.leftovers() == []
+
+
 def test_a_primary_that_is_cut_off_keeps_a_bounded_amount_and_says_so() -> None:
     limit = 65_536
     stage = Stage(5, settings=settings(limits={"backlog_bytes": limit, "call_timeout_ms": 5000}))

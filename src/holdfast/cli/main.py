@@ -18,7 +18,7 @@ from holdfast.cli.load import load
 from holdfast.cli.matrix import matrix
 from holdfast.cli.member import member
 from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, EXIT_STANDING
-from holdfast.cli.pipeline import chaos, demo, fuzz, pauses, powercut, resize
+from holdfast.cli.pipeline import chaos, demo, fuzz, resize
 from holdfast.cli.plan import plan
 from holdfast.cli.read import read
 from holdfast.cli.simulate import simulate
@@ -84,8 +84,6 @@ COMMANDS = (
     restore,
     demo,
     chaos,
-    pauses,
-    powercut,
     fuzz,
     resize,
     config,

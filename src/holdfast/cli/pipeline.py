@@ -1,4 +1,4 @@
-"""`holdfast demo`, `chaos`, `powercut`, `pauses`, `resize`, `fuzz`: jobs around a cluster.
+"""`holdfast demo`, `chaos`, `resize`, `fuzz`: jobs around a cluster.
 
 What they need is imported when asked for.
 """
@@ -13,6 +13,8 @@ import click
 
 from holdfast.cli.spark import need_spark
 from holdfast.config.schema import BACKUPS_MAX
+
+NEMESES = ("kill", "pause", "cut", "resize", "clock", "blackout")
 
 
 @click.command(short_help="Show the main job on real data.")
@@ -38,67 +40,55 @@ def demo(rows: int | None, members: int, csv: Path | None, key: str | None, out:
     sys.exit(main(rows, members, csv, key, out))
 
 
-@click.command(short_help="Kill members under load, again and again.")
+@click.command(short_help="Strike a cluster under load, and judge every answer.")
 @click.option(
-    "--rounds",
-    default=20,
+    "--nemesis",
+    type=click.Choice(NEMESES),
+    default="kill",
     show_default=True,
-    type=click.IntRange(1),
-    help="Members killed, one after another.",
+    help="What is done to it: members are killed; stand still; cannot hear each other; come and go; have wrong clocks; "
+    "are all killed at once.",
 )
-@click.option("--members", default=4, show_default=True, type=click.IntRange(2))
-@click.option("--clients", default=2, show_default=True, type=click.IntRange(1), help="Writing processes.")
-@click.option("--seed", type=int, help="Which members die; random if left out.")
-def chaos(rounds: int, members: int, clients: int, seed: int | None) -> None:
-    """Kill members of a real cluster under load, again and again, and see whether anything is lost."""
-    from holdfast.demo.chaos import main
-
-    sys.exit(main(rounds, members, clients, seed))
-
-
-@click.command(short_help="Kill all members at once under load, again and again.")
 @click.option(
-    "--rounds", default=50, show_default=True, type=click.IntRange(1), help="How often all are killed."
+    "--minutes", default=10.0, show_default=True, type=click.FloatRange(0, min_open=True), help="How long."
 )
-@click.option("--members", default=3, show_default=True, type=click.IntRange(2))
-@click.option("--seed", type=int, help="When they are killed; random if left out.")
-@click.option(
-    "--keep", type=click.Path(path_type=Path), help="Folder in which the members' files and logs are kept."
-)
-def powercut(rounds: int, members: int, seed: int | None, keep: Path | None) -> None:
-    """Kill all members of a real cluster at once under load, start them again with their files, and see whether
-    anything that was acknowledged is lost.
-
-    What a killed process has given to the operating system stays, so this is a power cut for processes, not for disks;
-    `holdfast simulate` cuts those too. The exit status is 1 if anything journalled is lost, or copies differ.
-    """
-    from holdfast.demo.powercut import main
-
-    sys.exit(main(rounds, members, seed, keep))
-
-
-@click.command(short_help="Pause primaries under load, again and again.")
-@click.option(
-    "--rounds", default=200, show_default=True, type=click.IntRange(1), help="How often one is paused."
-)
-@click.option("--seed", type=int, help="Which members are paused; random if left out.")
+@click.option("--rounds", type=click.IntRange(1), help="So many faults, however long they take.")
+@click.option("--seed", type=int, help="Who is struck, and when; random if left out.")
 @click.option(
     "--java",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Where make java-client has built the Java client's program; without it the Python client calls alone.",
 )
 @click.option(
-    "--keep", type=click.Path(path_type=Path), help="Folder in which the clients' histories are kept."
+    "--faketime",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="libfaketimeMT.so.1, if it is not where Debian puts it; for clocks.",
 )
-def pauses(rounds: int, seed: int | None, java: Path | None, keep: Path | None) -> None:
-    """Pause the primary of a hot key (SIGSTOP) until others have taken its place, let it go on, and judge every answer.
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path),
+    help="Folder in which the clients' histories and the members' files and logs are kept.",
+)
+def chaos(
+    nemesis: str,
+    minutes: float,
+    rounds: int | None,
+    seed: int | None,
+    java: Path | None,
+    faketime: Path | None,
+    keep: Path | None,
+) -> None:
+    """Strike a real cluster again and again while official Hazelcast clients call, and judge every answer.
 
-    What clients had sent to it meanwhile it answers before it knows that it was replaced. The exit status is 1 if any
-    answer does not hold, or copies differ.
+    Each key has to look like one register to all clients: to those calls that changed something, to those that changed
+    nothing, and to reads. The exit status is 1 if any answer does not hold, copies differ, or the cluster does not
+    recover.
     """
-    from holdfast.demo.pauses import main
+    from holdfast.demo.chaos import main
 
-    sys.exit(main(rounds, seed, java, keep))
+    sys.exit(
+        main(nemesis, minutes=minutes, rounds=rounds or 0, seed=seed, java=java, faketime=faketime, keep=keep)
+    )
 
 
 @click.command(short_help="Grow and shrink a cluster under load, again and again.")

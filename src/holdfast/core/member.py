@@ -462,6 +462,7 @@ class Member:
         after = {(info.uuid, info.life) for info in new.members} if new else set()
         gone = {uuid for uuid, _ in before - after} - {self.me}
         came = {uuid for uuid, _ in after - before} - {self.me}
+        self.router.askers_gone(gone)
         self.migrations.view_changed(old, new)
         self.router.passive = new is not None and not new.state.writes
         members = new.members if new is not None and not new.missing else []

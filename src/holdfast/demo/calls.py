@@ -2,10 +2,12 @@
 
     python -m holdfast.demo.calls --address HOST:PORT ... --map NAME --client NAME > HISTORY
 
-The official Hazelcast client with several threads, until standard input ends. Every value is written once only. The
-client sends no call again by itself that may have been carried out (its default), so an error leaves its call unknown,
-unless the error says that nothing was done. It prints one line of JSON for each call, as `history` reads it; the
-Java client's program (`tests/interop/java`, `HotKeys`) writes the same.
+The official Hazelcast client with several threads, until standard input ends or says "stop". Every value is written
+once only. The client sends no call again by itself that may have been carried out (its default), so an error leaves its
+call unknown, unless the error says that nothing was done. It prints one line of JSON for each call, as `history` reads
+it; the Java client's program (`tests/interop/java`, `HotKeys`) writes the same.
+
+Any other line of standard input is a JSON list of keys, each of which is read once, besides.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -45,9 +48,29 @@ REFUSED = "was not applied"
 LAST_WAIT_S = 130.0
 
 
-def key_names(keys: int) -> list[str]:
-    """The hot keys of a run."""
-    return [f"k{number}" for number in range(keys)]
+REREAD = 8
+"""One in so many reads of a key that changes with time is of an earlier one."""
+READ_AGAIN_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Which keys are called now. With `rotate_s` there are new ones every so many seconds, the same for all clients of
+    a machine, so that no key's history becomes too long for the judge.
+    """
+
+    count: int
+    prefix: str = "k"
+    rotate_s: int = 0
+
+    def turn(self, now_ns: int) -> int:
+        """Which set of keys it is at this time of the monotonic clock."""
+        return now_ns // (self.rotate_s * 1_000_000_000) if self.rotate_s else 0
+
+    def names(self, turn: int) -> list[str]:
+        """The keys of one turn."""
+        middle = f"{turn}." if self.rotate_s else ""
+        return [f"{self.prefix}{middle}{number}" for number in range(self.count)]
 
 
 class Caller:
@@ -57,14 +80,15 @@ class Caller:
         self,
         target: Any,
         name: str,
-        keys: int,
+        keys: Keys,
         seed: int,
         operations: list[str],
         out: Callable[[dict[str, Any]], None],
     ) -> None:
         self._map = target
         self._name = name
-        self._keys = key_names(keys)
+        self._keys = keys
+        self._first_turn = keys.turn(time.monotonic_ns())
         self._dice = random.Random(f"{seed}/{name}")  # noqa: S311 - which key is called is no secret
         self._operations = operations
         self._out = out
@@ -79,7 +103,11 @@ class Caller:
     def step(self) -> None:
         """One call."""
         self._number += 1
-        operation, key = self._dice.choice(self._operations), self._dice.choice(self._keys)
+        operation = self._dice.choice(self._operations)
+        turn = self._keys.turn(time.monotonic_ns())
+        if operation == "get" and self._dice.randrange(REREAD) == 0:
+            turn = self._dice.randint(self._first_turn, turn)
+        key = self._dice.choice(self._keys.names(turn))
         value = f"{self._name}/{self._number}"
         expected = self._seen.get(key, f"{self._name}/never")
         argument: str | list[str] | None
@@ -109,6 +137,32 @@ class Caller:
                 self._seen[key] = line["result"]
 
 
+def read_each(target: Any, name: str, keys: list[str], out: Callable[[dict[str, Any]], None]) -> None:
+    """Read each of these keys once, all at the same time; what fails is read again, until `LAST_WAIT_S` are over.
+
+    `target`: the map, without blocking.
+    """
+    deadline_s = time.monotonic() + LAST_WAIT_S
+    again: list[str] = []
+    while keys:
+        again = []
+        begun = [(key, time.monotonic_ns(), target.get(key)) for key in keys]
+        for key, start_ns, answer in begun:
+            line = {"client": name, "op": "get", "key": key, "arg": None, "start_ns": start_ns}
+            try:
+                line["result"] = answer.result()
+            except Exception as error:  # noqa: BLE001 - whatever the client raises, it was not answered
+                line["outcome"], line["error"] = "unknown", f"{type(error).__name__}: {error}"
+                again.append(key)
+            else:
+                line["outcome"] = "ok"
+            out({**line, "end_ns": time.monotonic_ns()})
+        keys = again if time.monotonic() < deadline_s else []
+        if keys:
+            time.sleep(READ_AGAIN_S)
+    out({"read": True, "unread": again})
+
+
 def history(lines: Iterable[str]) -> Iterator[Call]:
     """The calls that a client has noted, as the judge takes them.
 
@@ -116,26 +170,30 @@ def history(lines: Iterable[str]) -> Iterator[Call]:
     """
     for line in lines:
         noted = json.loads(line)
-        if "op" not in noted:
-            continue  # "ready", and the counts at the end.
-        operation = OPERATIONS[noted["op"]]
-        argument, expected = noted["arg"], None
-        if operation == "replace_if_same":
-            expected, argument = argument
-        elif operation == "remove_if_same":
-            expected, argument = argument, None
-        outcome = Outcome(noted["outcome"])
-        yield Call(
-            operation,
-            noted["key"],
-            noted["start_ns"],
-            noted["end_ns"] if outcome is Outcome.DONE else FOREVER,
-            outcome,
-            argument,
-            expected,
-            UNTOLD if operation == "delete" else noted.get("result"),
-            noted["client"],
-        )
+        if "op" in noted:  # Else "ready", or the counts at the end.
+            yield call_of(noted)
+
+
+def call_of(noted: dict[str, Any]) -> Call:
+    """One line of a history, as the judge takes it."""
+    operation = OPERATIONS[noted["op"]]
+    argument, expected = noted["arg"], None
+    if operation == "replace_if_same":
+        expected, argument = argument
+    elif operation == "remove_if_same":
+        expected, argument = argument, None
+    outcome = Outcome(noted["outcome"])
+    return Call(
+        operation,
+        noted["key"],
+        noted["start_ns"],
+        noted["end_ns"] if outcome is Outcome.DONE else FOREVER,
+        outcome,
+        argument,
+        expected,
+        UNTOLD if operation == "delete" else noted.get("result"),
+        noted["client"],
+    )
 
 
 def open_client(addresses: tuple[str, ...], name: str, *, smart: bool) -> Any:
@@ -164,7 +222,9 @@ def run(caller: Caller, pause_s: float, ended: threading.Event) -> None:
 @click.option(
     "--client", default="p", show_default=True, help="What the calls of this process are signed with."
 )
-@click.option("--keys", default=4, show_default=True)
+@click.option("--keys", "count", default=4, show_default=True, help="How many are called at a time.")
+@click.option("--prefix", default="k", show_default=True, help="What the names of the keys begin with.")
+@click.option("--rotate-s", default=0, show_default=True, help="Other keys every so many seconds; 0: never.")
 @click.option("--threads", default=4, show_default=True)
 @click.option("--pause-us", default=0, show_default=True, help="Between two calls of a thread, on average.")
 @click.option(
@@ -176,7 +236,9 @@ def main(
     addresses: tuple[str, ...],
     name: str,
     client: str,
-    keys: int,
+    count: int,
+    prefix: str,
+    rotate_s: int,
     threads: int,
     pause_us: int,
     ops: str,
@@ -184,7 +246,7 @@ def main(
     *,
     smart: bool,
 ) -> None:
-    """Call until standard input ends."""
+    """Call until standard input ends, or says so."""
     lock = threading.Lock()
     ended = threading.Event()
     connected = open_client(addresses, f"holdfast-calls-{client}", smart=smart)
@@ -193,17 +255,22 @@ def main(
         with lock:
             click.echo(json.dumps(line))
 
-    target = connected.get_map(name).blocking()
+    target = connected.get_map(name)
+    blocking = target.blocking()
+    keys = Keys(count, prefix, rotate_s)
     note({"ready": True})
     callers = [
-        Caller(target, f"{client}/{number}", keys, seed, ops.split(","), note) for number in range(threads)
+        Caller(blocking, f"{client}/{number}", keys, seed, ops.split(","), note) for number in range(threads)
     ]
     workers = [
         threading.Thread(target=run, args=(caller, pause_us / 1e6, ended), daemon=True) for caller in callers
     ]
     for worker in workers:
         worker.start()
-    sys.stdin.read()
+    for line in iter(sys.stdin.readline, ""):
+        if line.strip() == "stop":
+            break
+        read_each(target, f"{client}/reader", json.loads(line), note)
     ended.set()
     deadline_s = time.monotonic() + LAST_WAIT_S
     for worker in workers:

@@ -16,6 +16,7 @@ Everything it starts it ends, by pid, whatever happens in between; and it ends n
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import resource
@@ -197,7 +198,8 @@ class LocalCluster:
         member_port, client_port = free_ports(2, self._ports)
         self._ports |= {member_port, client_port}
         name = f"m{len(self.members) + 1}"
-        doors = (f"{HOST}:{member_port}", f"{HOST}:{client_port}")
+        host = self.host_of(name)
+        doors = (f"{host}:{member_port}", f"{host}:{client_port}")
         seeds = [running.member_address for running in self.alive] or [doors[0]]
         member = self._start(name, doors, seeds, self.log_dir / f"{name}.log", lite=lite)
         if wait:
@@ -227,6 +229,20 @@ class LocalCluster:
         assert self.data_dir is not None, "the cluster has no data_dir"
         return self.data_dir / member.name
 
+    # -- what a member has for itself; for clusters in special surroundings
+
+    def host_of(self, name: str) -> str:
+        """The address at which others reach this member; the doors of its last start have it, too."""
+        return HOST
+
+    def arguments(self, name: str) -> list[str]:
+        """What `holdfast start` is told besides, for this member."""
+        return []
+
+    def environment(self, name: str) -> dict[str, str]:
+        """What its process has in its environment besides."""
+        return {}
+
     def _start(
         self, name: str, doors: tuple[str, str], seeds: list[str], log: Path, *, lite: bool, starts: int = 1
     ) -> ManagedMember:
@@ -242,6 +258,7 @@ class LocalCluster:
             directory = self.data_dir / name
             directory.mkdir(parents=True, exist_ok=True)
             command += ["--set", f"persistence.directory={directory}"]
+        command += self.arguments(name)
         if self.config:
             file = self.log_dir / "holdfast.toml"
             file.write_text(self.config, encoding="utf-8")
@@ -254,6 +271,7 @@ class LocalCluster:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                env={**os.environ, **self.environment(name)},
             )
         if self.address_space:
             # From outside, for code between fork and exec is not safe in a process with threads.

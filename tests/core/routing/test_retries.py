@@ -13,7 +13,7 @@ from holdfast.core.messages import Answer, Forward, Replicate, Replicated
 from holdfast.core.migration.services import part_name
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.lane import Lane
-from holdfast.core.routing.router import LATE_NS, RETRY_NS, Router
+from holdfast.core.routing.router import LATE_NS, RETRY_NS, SLICE_ENTRIES, Router
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import Op, Outcome, Request, Status, Value
 from holdfast.core.store.partition import PartitionCopy, ServicePartition
@@ -359,6 +359,42 @@ def test_each_operation_answers_the_second_time_what_it_answered_the_first(
         without.ask(request)
         without.acknowledge()
     assert [outcome.value for outcome in without.told] == [first, second]
+
+
+def test_what_was_asked_in_an_earlier_life_is_not_done_in_a_later_one() -> None:
+    """Whoever has asked asks again when one of the two leaves, if only for a moment. The second time nothing was
+    changed, and of that no id is kept: so the first one, if it still waited here, would be done after the answer.
+    """
+    desk = Desk()
+    desk.rows[0] = Row(2, (ME, BEN))
+    add = Request(Op.PUT_IF_ABSENT, "m", [0], b"k", b"mine", id=b"one")
+    desk.router.on_forward(ASKER, Forward(1, add))
+    desk.router.on_forward(BEN, Forward(2, Request(Op.SET, "m", [0], b"k", b"of ben", id=b"two")))
+    assert desk.sent() == [], "both wait until this member serves the partition"
+    desk.router.askers_gone({ASKER})
+    copy = desk.serve()
+    desk.router.served(0)
+    desk.acknowledge()
+    desk.router.on_forward(ASKER, Forward(3, add))
+    desk.router.on_forward(BEN, Forward(4, Request(Op.REMOVE, "m", [0], b"k", id=b"three")))
+    desk.acknowledge()
+    answers = [message for _, message in desk.sent() if isinstance(message, Answer)]
+    assert [answer.outcome.value for answer in answers if answer.ticket == 3] == [b"of ben"]
+    assert all(answer.ticket != 1 for answer in answers)
+    assert b"k" not in copy.maps["m"].entries, "nobody has put it back"
+    assert sum(desk.router.leftovers.values()) == 0
+
+
+def test_nor_is_a_share_of_a_whole_map() -> None:
+    desk = Desk()
+    copy = desk.serve()
+    desk.router.on_forward(ASKER, Forward(1, Request(Op.SET, "m", [0], b"k", b"v", id=b"one")))
+    desk.router._spent = SLICE_ENTRIES  # Others have had all of this turn.
+    desk.router.on_forward(ASKER, Forward(2, Request(Op.CLEAR, "m", [0])))
+    desk.router.askers_gone({ASKER})
+    desk.router.on_timer("gather")
+    assert b"k" in copy.maps["m"].entries
+    assert sum(desk.router.leftovers.values()) == 0
 
 
 # -- a primary that keeps too much for its backups

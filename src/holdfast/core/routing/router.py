@@ -13,6 +13,8 @@
 - R-8: Who does not take in what it was answered gets no more to read: while a member has not acknowledged
   `limits.answer_bytes`, reads that it forwards are sent back, and it asks again.
 - R-9: A read that meets an error in this member is refused. Only an error that leaves its own state in doubt stops it.
+- R-10: What a member has asked for, and what waits here when it leaves, is forgotten: it asks somebody again, and what
+  was asked first must not be done after that was answered. An id does not help: of what changed nothing none is kept.
 """
 
 from __future__ import annotations
@@ -102,14 +104,14 @@ PARTLY = "it was done in some partitions; others had no serving primary in time"
 class Parked:
     """A request that is not answered yet."""
 
-    __slots__ = ("deadline_ns", "done", "doubt", "here", "request", "size", "why")
+    __slots__ = ("asker", "deadline_ns", "done", "doubt", "request", "size", "why")
 
-    def __init__(self, request: Request, done: Done, deadline_ns: int, *, here: bool = True) -> None:
+    def __init__(self, request: Request, done: Done, deadline_ns: int, asker: MemberId | None = None) -> None:
         self.request = request
         self.done = done
         self.deadline_ns = deadline_ns
-        self.here = here
-        """Whether it came from a session of this member."""
+        self.asker = asker
+        """The member that has sent it; None: it came from a session of this one."""
         self.doubt = ""
         """Why it may have been applied already; empty: it has not been."""
         self.why = ""
@@ -214,8 +216,8 @@ class Router:
         self._sent: dict[int, tuple[MemberId, Parked]] = {}
         self._gathered: dict[int, tuple[MemberId, Gathering, list[int]]] = {}
         self._again: list[Gathering] = []
-        self._works: deque[Callable[[], None]] = deque()
-        """Slices of operations on whole maps that wait for their turn."""
+        self._works: deque[tuple[MemberId | None, Callable[[], None]]] = deque()
+        """Slices of operations on whole maps that wait for their turn, and who asks for them; None: this member."""
         self._spent = 0
         """Entries that such slices have looked at in this turn, at about."""
         self._listed = 0
@@ -295,10 +297,10 @@ class Router:
             gathering = Gathering(request, finished, deadline_ns)
             self._take_turn(lambda: self._go_on(gathering))
 
-    def _take_turn(self, work: Callable[[], None]) -> None:
+    def _take_turn(self, work: Callable[[], None], asker: MemberId | None = None) -> None:
         """Make a slice of an operation on whole maps: now, or after others when these have taken long enough."""
         if self._works or self._spent >= SLICE_ENTRIES:
-            self._works.append(work)
+            self._works.append((asker, work))
         else:
             if not self._spent:
                 self._out.timer("gather", PAUSE_NS)
@@ -311,7 +313,8 @@ class Router:
         works = self._works
         while works and self._spent < SLICE_ENTRIES:
             self._spent += 1
-            works.popleft()()
+            _, work = works.popleft()
+            work()
         if self._spent:
             self._out.timer("gather", PAUSE_NS)
 
@@ -350,7 +353,7 @@ class Router:
             else:
                 self._perform(copy, request, lambda outcome: self._answer(parked, outcome))
             return
-        if parked.here and request.op in FROM_BACKUPS:
+        if parked.asker is None and request.op in FROM_BACKUPS:
             outcome = self._read_here(request)
             if outcome is not None:
                 self._answer(parked, outcome)
@@ -389,12 +392,16 @@ class Router:
             self._waiting_bytes += size
         return True
 
-    def _answer(self, parked: Parked, outcome: Outcome) -> None:
-        """Answer the caller; what may have been applied before is not refused (R-4)."""
+    def _count_out(self, parked: Parked) -> None:
+        """It waits no more."""
         if parked.size:
             self._waiting -= 1
             self._waiting_bytes -= parked.size
             parked.size = 0
+
+    def _answer(self, parked: Parked, outcome: Outcome) -> None:
+        """Answer the caller; what may have been applied before is not refused (R-4)."""
+        self._count_out(parked)
         if parked.doubt and outcome.status is not Status.OK:
             outcome = Outcome(Status.UNKNOWN, None, f"{parked.doubt}; {outcome.detail}".rstrip("; "))
         parked.done(outcome)
@@ -627,7 +634,7 @@ class Router:
                 # A slice of it was done: the next one soon, but not before others have had their turn.
                 if not gathering.queued:
                     gathering.queued = True
-                    self._works.append(lambda: self._go_on(gathering))
+                    self._works.append((None, lambda: self._go_on(gathering)))
                     self._out.timer("gather", PAUSE_NS)
             else:
                 if gathering not in self._again:
@@ -668,7 +675,7 @@ class Router:
             if crowded:
                 self._out.send(sender, Answer(ticket, Outcome(Status.OK, 0), request.partitions))
                 return
-            self._take_turn(lambda: self._perform_share(sender, forward))
+            self._take_turn(lambda: self._perform_share(sender, forward), sender)
             return
 
         def done(outcome: Outcome) -> None:
@@ -682,7 +689,7 @@ class Router:
             self._perform(copy, request, done)
         elif self._rows[partition].owner == self._me or self._coming(partition):
             # The sender may know of a commit that is still on its way here.
-            self._park(partition, Parked(request, done, self._out.now_ns + self._timeout_ns, here=False))
+            self._park(partition, Parked(request, done, self._out.now_ns + self._timeout_ns, sender))
         else:
             done(Outcome(Status.MOVED, None, "this member is not the partition's primary"))
 
@@ -749,6 +756,21 @@ class Router:
                     self._answer(parked, refused)
             if not waiting:
                 del self._parked[partition]
+
+    def askers_gone(self, gone: set[MemberId]) -> None:
+        """R-10. To be told before anything is served in the new view."""
+        for partition, waiting in list(self._parked.items()):
+            stay = [parked for parked in waiting if parked.asker not in gone]
+            for parked in waiting:
+                if parked.asker in gone:
+                    self._count_out(parked)
+            if stay:
+                self._parked[partition] = stay
+            else:
+                del self._parked[partition]
+        works = [(asker, work) for asker, work in self._works if asker not in gone]
+        self._works.clear()
+        self._works.extend(works)
 
     def members_gone(self, gone: set[MemberId]) -> None:
         """R-2."""

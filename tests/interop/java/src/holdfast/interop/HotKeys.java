@@ -23,7 +23,8 @@ import java.util.concurrent.atomic.AtomicBoolean;
  *
  * <p>{@code HotKeys run OPTIONS}: {@code --threads} threads choose operations by {@code --seed}, until {@code --seconds}
  * are over, or standard input has a line "stop". Every value is written once only. Options, with their defaults:
- * those of {@link Options#connect}, {@code --map hot}, {@code --client j}, {@code --keys 4} (named k0, k1 ...),
+ * those of {@link Options#connect}, {@code --map hot}, {@code --client j}, {@code --keys 4} (named k0, k1 ...; with
+ * {@code --rotate-s 60} others each minute of CLOCK_MONOTONIC, named k7.0, k7.1 ... in the seventh),
  * {@code --threads 4}, {@code --seconds 10}, {@code --seed 1}, {@code --pause-us 0} between two operations of a thread, on average,
  * {@code --ops set,get,remove,delete,putIfAbsent,replaceIfSame,removeIfSame} (name one twice to have it twice as often;
  * {@code put} and {@code replace} are there, too).
@@ -113,10 +114,12 @@ public final class HotKeys {
     private void hammer(String name, Random dice, Options options, long end, AtomicBoolean stopped) {
         String[] ops = options.text("ops", "set,get,remove,delete,putIfAbsent,replaceIfSame,removeIfSame").split(",");
         int keys = options.number("keys", 4);
+        long rotateNs = options.number("rotate-s", 0) * 1_000_000_000L;
         int pauseUs = options.number("pause-us", 0);
         Map<String, String> seen = new TreeMap<>();
         for (int number = 0; System.nanoTime() - end < 0 && !stopped.get(); number++) {
-            String key = "k" + dice.nextInt(keys);
+            String turn = rotateNs == 0 ? "" : System.nanoTime() / rotateNs + ".";
+            String key = "k" + turn + dice.nextInt(keys);
             String value = name + "/" + number;
             String op = ops[dice.nextInt(ops.length)];
             String expected = seen.getOrDefault(key, name + "/never");
