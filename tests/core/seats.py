@@ -61,9 +61,9 @@ class Seat:
         self.current = 0
         """How often the ledger has become current."""
         self.active: list[tuple[Migration, int]] = []
+        self.then: Callable[[], None] = lambda: None
+        """What it does when the newest table is known."""
         self.parting = False
-        self.durable: list[Callable[[], None]] = []
-        """What waits for the disk, if `slow_disk`."""
         identity = Identity(info(name), "cluster", {}, (), False, "id")
         self.membership = Membership(
             identity,
@@ -78,6 +78,7 @@ class Seat:
             known_rows=self._known,
         )
         self.table = Table(partitions)
+        self.membership.assigned = lambda: self.table.assigned
         self.ledger = self._ledger()
 
     def _ledger(self) -> Ledger:
@@ -105,6 +106,7 @@ class Seat:
     def _gathered(self, active: list[tuple[Migration, int]], staying: set[MemberId]) -> None:
         self.gathered.append((active, staying))
         self.ledger.settle_news()
+        self.then()
 
     def _became_current(self) -> None:
         self.current += 1

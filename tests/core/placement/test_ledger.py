@@ -6,10 +6,25 @@ from collections.abc import Callable
 from itertools import product
 
 import pytest
+from tests.core.placement.rounds import (
+    MOVE,
+    VIEW,
+    E,
+    follower,
+    heard,
+    leader,
+    offer,
+    offered_to,
+    offers,
+    report,
+    row,
+    said,
+    stored,
+)
 from tests.core.seats import A, B, C, D, Picks, Seat, every_order, info, view_of
 
 from holdfast.core.cluster.state import Wish
-from holdfast.core.machine import MemberId, SetTimer
+from holdfast.core.machine import SECOND, MemberId, Note, SetTimer
 from holdfast.core.messages import (
     Heartbeat,
     Prepare,
@@ -18,77 +33,12 @@ from holdfast.core.messages import (
     TableDiffers,
     TableFetch,
     TableOffer,
-    TableReport,
     TableStored,
     View,
 )
-from holdfast.core.migration.news import Kind, Loss, News
-from holdfast.core.placement.ledger import CHECK_NS
-from holdfast.core.placement.migration import NONE, Migration
+from holdfast.core.migration.news import Kind, Loss
 from holdfast.core.placement.table import Row
 from holdfast.errors import InvariantBroken
-
-E = MemberId("e")
-VIEW = view_of(1, A, B, C)
-MOVE = Migration(0, A, 0, NONE, B, NONE, 0)
-
-
-def row(version: int, *replicas: MemberId | None) -> Row:
-    return Row(version, replicas or (A, B))
-
-
-def said(view: int, number: int, kind: Kind = Kind.STARTED, **more: object) -> News:
-    return News((view, number), kind, **more)  # type: ignore[arg-type]
-
-
-def offer(
-    number: int,
-    rows: list[tuple[int, Row]],
-    *,
-    view: int = 1,
-    committed: int | None = None,
-    news: tuple[News, ...] = (),
-) -> TableOffer:
-    return TableOffer(view, number, number - 1 if committed is None else committed, rows, list(news))
-
-
-def report(rows: tuple[tuple[int, Row], ...] = (), view: int = 1, **more: object) -> TableReport:
-    return TableReport(view, list(rows), **({"active": []} | more))  # type: ignore[arg-type]
-
-
-def follower(partitions: int = 2, view: View = VIEW) -> Seat:
-    """A member that is not the master."""
-    seat = Seat(B, partitions)
-    seat.install(view)
-    seat.effects()
-    return seat
-
-
-def leader(
-    *others: MemberId, partitions: int = 2, without: str = "", rows: tuple[tuple[int, Row], ...] = ()
-) -> Seat:
-    """A master that knows the newest table; `rows` are told by the others, and offered by it since."""
-    seat = Seat(A, partitions, without=frozenset({without} if without else ()))
-    members = others or (B, C)
-    seat.install(view_of(1, A, *members))
-    for member in members:
-        seat.hear(member, report(rows))
-    seat.effects()
-    return seat
-
-
-def stored(seat: Seat, number: int, *by: MemberId, view: int = 1) -> None:
-    for member in by:
-        seat.hear(member, TableStored(view, number))
-
-
-def offers(seat: Seat) -> list[tuple[MemberId, TableOffer]]:
-    return [(to, message) for to, message in seat.sent() if isinstance(message, TableOffer)]
-
-
-def offered_to(seat: Seat) -> list[MemberId]:
-    return [to for to, _ in offers(seat)]
-
 
 # -- members store what the master of their view offers (L-1)
 
@@ -416,6 +366,25 @@ def test_a_new_master_finds_the_newest_row_wherever_it_is(where: tuple[int, int,
         assert seat.ledger.leftovers["rows to offer"] == (newest > 0)
 
 
+def test_what_a_master_offered_in_vain_is_forgotten_when_it_leads_again() -> None:
+    seat = leader()
+    seat.ledger.propose({0: row(9, C)})
+    seat.install(view_of(2, B, A, C))
+    seat.install(view_of(3, A, C))
+    seat.hear(C, report(view=3))
+    assert seat.ledger.head[0] == Row(), "neither C nor this member had stored it"
+
+
+def test_with_an_empty_table_a_new_master_tells_what_has_happened() -> None:
+    seat = Seat(A)
+    seat.then = lambda: seat.ledger.reporter.lost(Loss(0, 0, False, []))
+    seat.install(VIEW)
+    seat.hear(B, report())
+    seat.hear(C, report())
+    assert [message.news[0].kind for _, message in offers(seat)] == [Kind.LOST] * 2
+    assert not seat.ledger.current
+
+
 def test_with_an_empty_table_a_new_master_is_current_at_once() -> None:
     seat = leader()
     assert seat.ledger.current
@@ -450,7 +419,7 @@ def test_what_one_master_has_asked_for_is_void_when_another_one_leads() -> None:
     leads.install(view_of(2, B, A))
     assert not leads.ledger.ready
     leads.ledger.on_timer()
-    assert leads.effects()[-1:] != [SetTimer("table", CHECK_NS)]
+    assert leads.effects()[-1:] != [SetTimer("table", 15 * SECOND)]
 
 
 def test_the_newest_row_that_may_be_committed_is_what_was_inherited_until_newer_ones_are() -> None:
@@ -578,9 +547,10 @@ def test_a_master_that_has_agreed_to_a_next_view_offers_and_commits_nothing_more
     sealed(seat)
     stored(seat, 1, B, C)
     assert (seat.sent(), seat.table.rows[0]) == ([], Row())
+    assert not seat.ledger.settled, "though all others have it"
     late = leader(B, C)
     sealed(late)
-    late.ledger.propose({0: row(1, A)})
+    late.ledger.propose({0: row(1, B)})
     assert late.sent() == []
     assert late.ledger.leftovers["rows to offer"] == 1
 
@@ -657,10 +627,6 @@ def test_whoever_waits_to_leave_goes_when_the_last_one_has_stored_the_last_round
         assert {type(message) for _, message in seat.sent()} == {Prepare}
 
 
-def heard(seat: Seat, member: MemberId, applied: int, *, known: int = 0, view: int = 1) -> None:
-    seat.ledger.heard(member, view, applied, known)
-
-
 def test_a_round_is_known_to_all_when_all_say_that_they_have_applied_it() -> None:
     seat = leader(B, C)
     for number in (1, 2, 3):
@@ -678,6 +644,24 @@ def test_a_round_is_known_to_all_when_all_say_that_they_have_applied_it() -> Non
     assert seat.ledger.rounds() == (3, 3), "no more than it has applied itself"
     seat.install(view_of(2, A, B, C))
     assert seat.ledger.rounds() == (0, 0)
+    stored(seat, 1, B, C, view=2)
+    assert seat.ledger.rounds() == (1, 0), "words of the view before do not count"
+    heard(seat, B, 1, view=2)
+    heard(seat, C, 0, view=2)
+    assert seat.ledger.rounds() == (1, 0)
+
+
+def test_what_all_have_applied_the_master_need_not_tell_again() -> None:
+    seat = leader(B, C)
+    seat.ledger.reporter.started(1)
+    seat.ledger.tell()
+    stored(seat, 1, B)
+    heard(seat, B, 1)
+    seat.ledger.rounds()
+    assert seat.ledger.chronicle.kept != []
+    heard(seat, C, 1)
+    seat.ledger.rounds()
+    assert seat.ledger.chronicle.kept == []
 
 
 def test_a_master_alone_knows_what_all_have_applied() -> None:
@@ -691,7 +675,20 @@ def test_other_members_say_what_they_have_applied_and_know_nothing_of_all() -> N
     seat = follower()
     seat.hear(A, offer(1, [(0, row(1))]))
     seat.hear(A, TableCommit(1, 1))
+    heard(seat, A, 1)
+    heard(seat, C, 1)
     assert seat.ledger.rounds() == (1, 0)
+
+
+def test_who_is_in_no_view_has_applied_nothing_and_hears_nothing() -> None:
+    seat = Seat(B, 2)
+    heard(seat, A, 1, known=1)
+    assert seat.ledger.rounds() == (0, 0)
+    assert (seat.ledger.current, seat.ledger.ready, seat.ledger.settled) == (False, False, False)
+    assert seat.ledger.head == [Row(), Row()]
+    assert seat.ledger.base(1) == Row()
+    assert seat.ledger.kept_by_all
+    assert sum(seat.ledger.leftovers.values()) == 0
 
 
 def test_a_round_counts_as_applied_when_a_restart_would_know_it() -> None:
@@ -742,7 +739,7 @@ def checked(seat: Seat) -> list[object]:
     seat.effects()
     seat.ledger.on_timer()
     effects = seat.effects()
-    assert [effect for effect in effects if isinstance(effect, SetTimer)] == [SetTimer("table", CHECK_NS)]
+    assert [effect for effect in effects if isinstance(effect, SetTimer)] == [SetTimer("table", 15 * SECOND)]
     return [effect.message for effect in effects if not isinstance(effect, SetTimer)]  # type: ignore[union-attr]
 
 
@@ -751,7 +748,7 @@ def test_from_time_to_time_the_master_says_the_stamp_of_its_table() -> None:
     seat.install(VIEW)
     seat.hear(B, report())
     seat.hear(C, report())
-    assert SetTimer("table", CHECK_NS) in seat.effects()
+    assert SetTimer("table", 15 * SECOND) in seat.effects()
     seat.ledger.propose({0: row(1, A)})
     assert checked(seat) == []
     stored(seat, 1, B)
@@ -794,9 +791,33 @@ def test_whoever_differs_is_sent_the_whole_table() -> None:
         assert seat.sent() == []
     seat.hear(C, TableDiffers(1, 1, 5))
     assert offers(seat) == [(one, offer(2, [(0, row(1, A)), (2, row(1, B))])) for one in (B, C)]
-    other = follower()
-    other.hear(C, TableDiffers(1, 0, 5))
-    assert other.sent() == []
+    seat.install(view_of(2, B, A))
+    seat.effects()
+    seat.hear(C, TableDiffers(2, 2, 5))
+    assert seat.sent() == [], "it leads no more"
+
+
+def test_that_tables_differ_is_told_to_the_operator_by_both() -> None:
+    view = view_of(4, A, B)
+    one = follower(view=view)
+    one.hear(A, offer(1, [(0, row(1))], view=4))
+    one.hear(A, TableCommit(4, 1))
+    one.effects()
+    one.hear(A, TableCheck(4, 1, 5))
+    note, answer = one.effects()
+    assert note == Note("the table differs from the master's", {"round": 1}, "error")
+    assert answer.message == TableDiffers(4, 1, one.table.stamp)  # type: ignore[union-attr]
+    seat = Seat(A)
+    seat.install(view)
+    seat.hear(B, report(((0, row(1)),), view=4))
+    assert Note("newest table found", {"version": 1, "of": 2}) in seat.effects()
+    assert not seat.ledger.current
+    stored(seat, 1, B, view=4)
+    assert seat.sent() == [(B, TableCommit(4, 1))]
+    assert seat.ledger.current
+    assert checked(seat) == [TableCheck(4, 1, seat.table.stamp)]
+    seat.hear(B, TableDiffers(4, 1, 5))
+    assert seat.effects()[0] == Note("table differs", {"member": B, "round": 1}, "error")
 
 
 def test_what_waits_is_not_undone_by_the_whole_table() -> None:
@@ -806,114 +827,3 @@ def test_what_waits_is_not_undone_by_the_whole_table() -> None:
     seat.effects()
     stored(seat, 1, B)
     assert offers(seat) == [(one, offer(2, [(0, row(2, A))])) for one in (B, C)]
-
-
-# -- L-7: news
-
-
-def test_news_are_told_with_their_round_and_reported_until_then() -> None:
-    seat = follower()
-    told: list[News] = []
-    seat.ledger.chronicle.listen(told.append)
-    first, second = said(1, 1), said(1, 2, Kind.LOST, loss=Loss(0, 0, False, []))
-    seat.hear(A, offer(1, [], news=(first, second)))
-    assert told == []
-    seat.hear(A, TableCommit(1, 1))
-    assert told == [first, second]
-    seat.effects()
-    seat.hear(A, TableFetch(1))
-    assert seat.sent() == [(A, report(news=[first, second]))], "somebody may not have applied the round"
-    seat.ledger.heard(C, 1, 1, 1)
-    seat.ledger.heard(A, 2, 1, 1)
-    assert len(seat.ledger.chronicle.kept) == 2
-    seat.ledger.heard(A, 1, 1, 9)
-    assert seat.ledger.chronicle.kept == []
-
-
-def test_news_are_kept_until_this_member_too_has_applied_their_round() -> None:
-    seat = follower()
-    seat.hear(A, offer(1, [], news=(said(1, 1),)))
-    seat.hear(A, TableCommit(1, 1))
-    seat.ledger.heard(A, 1, 1, 0)
-    assert seat.ledger.chronicle.kept == [said(1, 1)]
-
-
-def test_the_first_round_of_a_view_lists_all_that_is_to_be_kept_and_later_ones_add_to_it() -> None:
-    seat = follower()
-    for number, news in ((1, said(1, 1)), (2, said(1, 2))):
-        seat.hear(A, offer(number, [], news=(news,)))
-        seat.hear(A, TableCommit(1, number))
-    assert len(seat.ledger.chronicle.kept) == 2
-    seat.install(view_of(2, A, B))
-    seat.hear(A, offer(1, [], view=2, news=(said(2, 1),)))
-    seat.hear(A, TableCommit(2, 1))
-    assert seat.ledger.chronicle.kept == [said(2, 1)]
-
-
-def test_a_new_master_tells_again_what_others_have_told_and_what_turns_out_to_be_true() -> None:
-    seat = Seat(A, 2)
-    seat.install(view_of(2, A, B, C))
-    done = said(1, 3, Kind.COMPLETED, migration=MOVE, version=5)
-    undone = said(1, 4, Kind.COMPLETED, migration=Migration(1, A, 0, NONE, B, NONE, 0), version=9)
-    seat.hear(B, report(((0, row(5)), (1, row(8))), view=2, news=[said(1, 2)], offered=[undone]))
-    seat.hear(C, report(view=2, news=[said(1, 1)], offered=[done]))
-    ((_, first),) = [one for one in offers(seat) if one[0] == B]
-    assert first.news == [said(1, 1), said(1, 2), done]
-    stored(seat, 1, B, C, view=2)
-    seat.effects()
-    seat.ledger.reporter.lost(Loss(0, 0, False, []))
-    seat.ledger.tell()
-    fresh = said(2, 1, Kind.LOST, loss=Loss(0, 0, False, []))
-    assert [message.news for _, message in offers(seat)] == [[fresh]] * 2, "the others have been told"
-
-
-def test_what_was_told_is_certain_even_if_the_rows_have_gone_on() -> None:
-    seat = Seat(A, 2)
-    seat.install(view_of(2, A, B))
-    done = said(1, 3, Kind.COMPLETED, migration=MOVE, version=5)
-    seat.hear(B, report(((0, row(8)),), view=2, news=[done], offered=[done]))
-    assert [message.news for _, message in offers(seat)] == [[done]]
-
-
-def test_a_master_tells_in_the_next_view_what_it_had_not_told_in_this_one() -> None:
-    seat = leader(B, C, D)
-    seat.ledger.reporter.started(1)
-    seat.ledger.tell()
-    seat.ledger.reporter.started(2)
-    seat.effects()
-    seat.install(view_of(2, A, B, C))
-    under_way = said(1, 1, process=(1, 1), planned=1)
-    over = said(1, 2, Kind.FINISHED, process=(1, 1), planned=1)
-    pending = said(1, 3, process=(1, 3), planned=2)
-    assert [message.news for _, message in offers(seat)] == []
-    seat.ledger.reporter.finished()
-    seat.ledger.tell()
-    first = next(message.news for _, message in offers(seat))
-    assert first[:3] == [under_way, over, pending]
-    assert [news.number for news in first[3:]] == [(2, 1)]
-
-
-def test_news_that_were_told_here_and_are_kept_go_with_the_first_round() -> None:
-    seat = leader(B, C)
-    seat.ledger.reporter.started(1)
-    seat.ledger.tell()
-    stored(seat, 1, B)
-    seat.effects()
-    seat.install(view_of(2, A, B, C))
-    seat.ledger.propose({0: row(1, A)})
-    assert [news.number for news in offers(seat)[0][1].news] == [(1, 1)]
-
-
-def test_a_removed_master_forgets_what_it_was_about_to_say() -> None:
-    seat = leader(B, C)
-    seat.ledger.reporter.started(1)
-    seat.ledger.propose({0: row(1, C)})
-    seat.ledger.propose({1: row(1, C)})
-    seat.ledger.reporter.started(2)
-    seat.install(view_of(2, B, C))
-    assert not seat.ledger.reporter.under_way
-    assert sum(seat.ledger.leftovers.values()) == 0
-    seat.effects()
-    seat.install(View(3, "id", [info(B), info(C), info(A, 3)]))
-    seat.hear(B, TableFetch(3))
-    assert seat.sent() == [(B, report(view=3))]
