@@ -13,10 +13,11 @@ JAVA_TESTS := tests/interop/java
 WORKERS ?= 0
 TEST_WORKERS ?= 2
 ARGS ?=
+MODULES ?=
 # One meaning of text everywhere.
 export PYTHONUTF8 := 1
 
-.PHONY: help demo test check sim cuts matrix memory bench pipeline chaos resize fuzz example slow lock clean java node java-client java-clients install
+.PHONY: help demo test check sim cuts matrix memory mutants bench pipeline chaos resize fuzz example slow lock clean java node java-client java-clients install
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +48,9 @@ matrix: install ## Every single fault of a migration at every packet (ARGS="--pa
 memory: install ## Fill members until they refuse, under RLIMIT_AS; and simulated ones with little room (SEEDS=100)
 	@$(BIN)/python -m pytest -q -m "slow or not slow" tests/cluster/test_memory.py tests/runtime/test_memory.py
 	@$(BIN)/holdfast simulate --memory --seeds $(or $(SEEDS),100) --workers $(WORKERS) $(ARGS)
+
+mutants: install ## Which small mistakes in the safety-critical modules do unit tests not notice? (MODULES="agreement ledger" ARGS="--sample 100")
+	@$(BIN)/python -m mutants $(MODULES) $(ARGS)
 
 bench: install ## Measure, against redis-server where it is installed; writes docs/performance.md
 	@$(BIN)/python -m bench $(ARGS)
@@ -85,7 +89,7 @@ LOCK = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11
 clean: ## Remove what was built, measured or cached here
 	rm -rf $(VENV) build dist out .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis \
 		spark-warehouse metastore_db derby.log $(NODE_TESTS)/node_modules $(JAVA_TESTS)/target
-	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests bench mutants -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # -- what has to be there first --------------------------------------------------------------------------------------
 

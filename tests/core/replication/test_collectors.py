@@ -168,3 +168,28 @@ def test_what_is_not_taken_is_not_told() -> None:
     backup.take(0)
     backup.take(1, 2, newer=(1, 2))
     assert backup.told == []
+
+
+def test_members_are_told_of_a_client_with_its_first_connection_and_its_last() -> None:
+    out = Outbox()
+    collectors = Collectors(out, lambda: [BEN, CAL])
+    heard: list[tuple[int, int]] = []
+    first = collectors.add(CLIENT, lambda correlation: heard.append((1, correlation)))
+    assert sent(out) == [(one, Collecting([CLIENT], [])) for one in (BEN, CAL)]
+    second = collectors.add(CLIENT, lambda correlation: heard.append((2, correlation)))
+    assert sent(out) == []
+    collectors.tell([Ack(CLIENT, [7, 8], [0]), Ack(b"nobody", [9], [0])])
+    assert heard == [(1, 7), (1, 8)], "over one connection"
+    first()
+    first()
+    assert sent(out) == []
+    collectors.tell([Ack(CLIENT, [9], [0])])
+    assert heard[2:] == [(2, 9)]
+    second()
+    assert sent(out) == [(one, Collecting([], [CLIENT])) for one in (BEN, CAL)]
+    collectors.tell([Ack(CLIENT, [10], [0])])
+    assert len(heard) == 3
+    collectors.members_changed([], [BEN])
+    assert sent(out) == [], "there is nobody to tell of"
+    collectors.add(CLIENT, lambda correlation: None)
+    assert len(sent(out)) == 2, "it is new again"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import MemberId, Outbox, Send
-from holdfast.core.messages import Replicate, Replicated, Section
+from holdfast.core.machine import Append, MemberId, Outbox, Send
+from holdfast.core.messages import Ack, Enlist, Enlisted, Replicate, Replicated, Section
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.copies import Copies
 from holdfast.core.rules import Rules
@@ -94,3 +96,240 @@ def test_what_comes_back_from_files_holds_only_the_maps_of_its_new_place() -> No
     held = copies.row_changed(0, Row(5, (OWNER, ME)), Row(9, (OWNER, OTHER, ME)), None)
     assert held is not None
     assert held.maps.keys() == {"deep"}
+
+
+# -- what it says to a new primary
+
+
+def enlisted(out: Outbox) -> list[tuple[MemberId, list[tuple[int, int, bool]]]]:
+    effects = [effect for effect in out.take() if isinstance(effect, Send)]
+    return [(one.to, one.message.partitions) for one in effects if isinstance(one.message, Enlisted)]
+
+
+def with_one_record(without: str = "") -> tuple[Copies, Outbox, list[Row]]:
+    copies, out, rows = backup(without)
+    copies.on_replicate(OWNER, Replicate([1], [Section(0, 5, [put(1, b"v")], 4)]))
+    out.take()
+    return copies, out, rows
+
+
+@pytest.mark.parametrize(
+    ("counters", "same"),
+    [
+        ([("m", 1, 4)], True),
+        ([("m", 2, 4)], False),
+        ([("m", 1, 5)], False),
+        ([("n", 1, 4)], False),
+        ([], False),
+        ([("m", 1, 4), ("n", 1, 4)], False),
+    ],
+)
+def test_a_backup_says_whether_it_holds_what_the_new_primary_holds(
+    counters: list[tuple[str, int, int]], *, same: bool
+) -> None:
+    copies, out, _ = with_one_record()
+    copies.on_enlist(OWNER, Enlist([(0, 5, counters)]))
+    assert enlisted(out) == [(OWNER, [(0, 5, same)])]
+
+
+def test_without_terms_equal_numbers_count_as_equal_histories() -> None:
+    """The rule is term."""
+    copies, out, _ = with_one_record("term")
+    copies.on_enlist(OWNER, Enlist([(0, 5, [("m", 1, 9)])]))
+    copies.on_enlist(OWNER, Enlist([(0, 5, [("m", 2, 4)])]))
+    assert enlisted(out) == [(OWNER, [(0, 5, True)]), (OWNER, [(0, 5, False)])]
+    del copies.held[0]
+    copies.on_enlist(OWNER, Enlist([(0, 5, [])]))
+    assert enlisted(out) == [(OWNER, [(0, 5, False)])]
+
+
+def test_without_a_copy_it_holds_something_else_whatever_the_primary_holds() -> None:
+    copies, out, _ = with_one_record()
+    del copies.held[0]
+    copies.on_enlist(OWNER, Enlist([(0, 5, [])]))
+    assert enlisted(out) == [(OWNER, [(0, 5, False)])]
+
+
+def test_only_maps_of_its_index_are_compared() -> None:
+    copies, out, rows = with_one_record()
+    rows[0] = Row(5, (OWNER, OTHER, ME))
+    copies.open(copies.held[0], "deep").apply(put(1, b"v", name="deep"), 0)
+    copies.on_enlist(OWNER, Enlist([(0, 5, [("deep", 1, 0)])]))
+    assert enlisted(out) == [(OWNER, [(0, 5, True)])]
+
+
+def test_an_enlistment_waits_for_the_row_that_it_speaks_of() -> None:
+    copies, out, rows = with_one_record()
+    copies.on_enlist(OWNER, Enlist([(0, 6, [("m", 1, 4)])]))
+    assert (enlisted(out), copies.leftovers["early messages"]) == ([], 1)
+    rows[0] = Row(6, (OWNER, ME))
+    copies.retry(0)
+    assert enlisted(out) == [(OWNER, [(0, 6, True)])]
+    assert copies.leftovers["early messages"] == 0
+
+
+def test_a_stranger_and_an_earlier_primary_are_not_answered() -> None:
+    copies, out, _ = with_one_record()
+    copies.on_enlist(OTHER, Enlist([(0, 5, [("m", 1, 4)])]))
+    copies.on_enlist(OWNER, Enlist([(0, 4, [("m", 1, 4)])]))
+    assert (enlisted(out), copies.leftovers["early messages"]) == ([], 0)
+
+
+def journalled() -> tuple[Copies, Outbox, Log]:
+    out = Outbox()
+    maps = {"m": MapSettings(journal="sync"), "later": MapSettings(journal="lazy"), "never": MapSettings()}
+    settings = Settings(partitions=PartitionSettings(count=1), maps=maps)
+    log = Log(out, on=True)
+    copies = Copies(ME, settings, out, Rules(), [Row(5, (OWNER, ME))], log)
+    copies.held[0] = PartitionCopy(0, 0)
+    return copies, out, log
+
+
+def test_what_it_says_to_hold_is_durable() -> None:
+    copies, out, log = journalled()
+    copies.on_replicate(OWNER, message(1, put(1, b"v", name="later")))
+    copies.on_enlist(OWNER, Enlist([(0, 5, [("later", 1, 0)])]))
+    assert enlisted(out) == []
+    log.flush()
+    log.on_durable(1)
+    assert len(enlisted(out)) == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "written", "waits"),
+    [
+        (["m"], ["m"], True),
+        (["later"], ["later"], False),
+        (["never"], [], False),
+        (["never", "later"], ["later"], False),
+        (["later", "m", "never"], ["later", "m"], True),
+    ],
+)
+def test_records_are_written_down_as_the_journal_of_their_map_says(
+    names: list[str], written: list[str], *, waits: bool
+) -> None:
+    copies, out, log = journalled()
+    copies.on_replicate(OWNER, message(1, *(put(1, b"v", name=name) for name in names)))
+    log.flush()
+    effects = out.take()
+    appended = [effect for effect in effects if isinstance(effect, Append)]
+    assert [record.map for one in appended for entry in one.entries for record in entry.records] == written  # type: ignore[union-attr]
+    assert [one.urgent for one in appended] == [waits] * bool(written)
+    assert any(isinstance(effect, Send) for effect in effects) != waits
+    log.on_durable(1)
+    assert acknowledged(out) == [1] * waits
+    copies.on_replicate(OWNER, message(2, put(1, b"w", name="fresh")))
+    assert acknowledged(out) == [2], "what came before does not make this wait"
+
+
+def test_what_was_applied_before_is_not_written_again_but_is_waited_for() -> None:
+    copies, out, log = journalled()
+    copies.on_replicate(OWNER, message(1, put(1, b"v")))
+    log.flush()
+    out.take()
+    copies.on_replicate(OWNER, message(1, put(1, b"v")))
+    log.flush()
+    assert out.take() == []
+    log.on_durable(1)
+    assert acknowledged(out) == [1, 1]
+
+
+# -- clients that wait for backups themselves
+
+
+def collecting() -> tuple[Copies, Outbox, list[list[Ack]]]:
+    out = Outbox()
+    settings = Settings(partitions=PartitionSettings(count=2))
+    rows = [Row(5, (OWNER, ME)), Row(5, (OWNER, ME))]
+    copies = Copies(ME, settings, out, Rules(), rows, Log(out, on=False))
+    for partition in (0, 1):
+        copies.held[partition] = PartitionCopy(partition, 0)
+    told: list[list[Ack]] = []
+    copies.collected = told.append
+    return copies, out, told
+
+
+def both(batch: int, first: Record, second: Record, *acks: Ack) -> Replicate:
+    return Replicate([batch], [Section(0, 5, [first]), Section(1, 5, [second])], list(acks))
+
+
+def test_clients_are_told_when_all_that_they_wait_for_is_held() -> None:
+    copies, _, told = collecting()
+    ack = Ack(b"client", [7, 8], [0, 1])
+    copies.on_replicate(OWNER, both(1, put(1, b"v"), put(1, b"v"), ack))
+    assert told == [[ack]]
+    copies.on_replicate(OWNER, both(2, put(2, b"v"), put(2, b"v")))
+    assert told == [[ack]]
+
+
+def test_a_client_that_waits_for_what_came_too_early_is_told_with_it() -> None:
+    copies, out, told = collecting()
+    here, early, split = Ack(b"c", [1], [0]), Ack(b"c", [2], [1]), Ack(b"c", [3], [0, 1])
+    copies.on_replicate(OWNER, both(2, put(1, b"v"), put(2, b"v"), here, early, split))
+    assert told == [[here]]
+    out.take()
+    copies.on_replicate(OWNER, Replicate([1], [Section(1, 5, [put(1, b"v")])]))
+    assert acknowledged(out) == [1, 2]
+    assert told == [[here], [early, Ack(b"c", [3], [1])]]
+
+
+def test_a_client_that_waits_for_a_partition_that_is_not_in_the_message_is_not_told() -> None:
+    copies, _, told = collecting()
+    copies.on_replicate(OWNER, Replicate([1], [Section(0, 5, [put(1, b"v")])], [Ack(b"c", [1], [0, 1])]))
+    assert told == []
+
+
+def test_a_client_that_waits_for_two_that_are_kept_is_not_told() -> None:
+    copies, out, told = collecting()
+    copies.on_replicate(OWNER, both(2, put(2, b"v"), put(2, b"v"), Ack(b"c", [1], [0, 1])))
+    copies.on_replicate(OWNER, both(1, put(1, b"v"), put(1, b"v")))
+    assert sorted(acknowledged(out)) == [1, 2, 2]
+    assert told == []
+
+
+# -- order
+
+
+def test_services_and_maps_of_one_name_are_counted_apart() -> None:
+    copies, out, _ = backup()
+    copies.on_replicate(OWNER, message(1, put(1, b"a"), put(1, b"b", name="n"), put(2, b"c")))
+    assert acknowledged(out) == [1]
+    assert (value_of(copies), value_of(copies, name="n")) == (b"c", b"b")
+
+
+def test_a_gap_within_a_message_holds_all_of_it_up() -> None:
+    copies, out, _ = backup()
+    copies.on_replicate(OWNER, message(1, put(1, b"a"), put(3, b"c")))
+    assert (acknowledged(out), value_of(copies)) == ([], None)
+    copies.on_replicate(OWNER, message(2, put(1, b"a"), put(2, b"b")))
+    assert (acknowledged(out), value_of(copies)) == ([2, 1], b"c")
+
+
+def test_records_of_maps_that_its_index_does_not_hold_are_left_out() -> None:
+    copies, out, _ = backup(row=(OWNER, OTHER, ME))
+    copies.on_replicate(OWNER, message(1, put(5, b"a"), put(1, b"b", name="deep")))
+    assert acknowledged(out) == [1]
+    assert copies.held[0].maps.keys() == {"deep"}
+
+
+def test_without_the_fence_anybody_is_believed() -> None:
+    copies, out, _ = backup("fence")
+    copies.on_replicate(OTHER, message(1, put(1, b"v"), version=4))
+    assert (value_of(copies), acknowledged(out)) == (b"v", [1])
+
+
+def test_records_of_several_partitions_are_acknowledged_for_those_that_were_taken() -> None:
+    copies, out, _ = collecting()
+    copies.on_replicate(OWNER, both(2, put(1, b"v"), put(2, b"v")))
+    (answer,) = [one.message for one in out.take() if isinstance(one, Send)]
+    assert answer == Replicated([2], [0])
+
+
+def test_whoever_watches_a_partition_is_told_of_its_records() -> None:
+    copies, _, _ = collecting()
+    told: list[int] = []
+    copies.applied = told.append
+    copies.on_replicate(OWNER, both(1, put(1, b"v"), put(1, b"v")))
+    copies.watched.add(1)
+    copies.on_replicate(OWNER, both(2, put(2, b"v"), put(2, b"v")))
+    assert told == [1]

@@ -76,3 +76,24 @@ def test_a_mark_names_its_request() -> None:
     assert id_of(b"") == b""
     with pytest.raises(AssertionError):
         mark_of(b"", None)
+
+
+def test_marks_have_room_up_to_their_last_byte() -> None:
+    half = KEPT_BYTES // 2
+    small, large = mark_of(b"a", b""), mark_of(b"b", bytes(half))
+    rest = bytes(KEPT_BYTES - len(small) - len(large) - len(mark_of(b"c", bytes(half))) + half)
+    memory = Remembered()
+    assert (memory.most, KEPT_BYTES) == (1000, 256 * 1024)
+    memory.note(small)
+    memory.note(large)
+    memory.note(large)
+    memory.note(mark_of(b"c", rest))
+    assert [memory.knows(name) for name in (b"a", b"b", b"c")] == [True, True, True]
+    memory.note(mark_of(b"c", rest + b"x"))
+    assert [memory.knows(name) for name in (b"a", b"b", b"c")] == [False, True, True]
+
+
+def test_no_mark_is_no_request() -> None:
+    memory = Remembered()
+    memory.note(b"")
+    assert len(memory) == 0

@@ -150,12 +150,15 @@ class Migrations:
         head = self.ledger.head
         state = self._membership.cluster_state
         failures: list[Migration] = []
+        offered: dict[int, Migration] = {}
         for partition, running in list(self.running.items()):
             involved = {running.owner, MemberId(running.migration.destination)}
             if involved <= staying and (state.migrates or running.committing):
                 continue
             self._forget(partition)
-            if not running.committing:
+            if running.committing:
+                offered[partition] = running.migration
+            else:
                 self._raise(running.migration)
                 failures.append(running.migration)
         for partition, row in enumerate(head):
@@ -168,6 +171,8 @@ class Migrations:
                 head[partition] = Row(higher, base.replicas, base.epoch, base.behind)
                 if taken_back is not None:
                     failures.append(taken_back.migration)
+                elif partition in offered:
+                    failures.append(offered[partition])
         for migration, version in active:
             # M-4: the old master's migrations; none of them is in a row that anyone knows.
             if head[migration.partition].version == version:

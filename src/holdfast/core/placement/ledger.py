@@ -313,7 +313,6 @@ class Ledger:
         for report in reports.values():
             self._certain.update({news.number: news for news in report.news})
             self._unheard.update({news.number: news for news in report.offered})
-        self._queued.clear()
         self._out.note("newest table found", version=sum(row.version for row in self.head), of=len(reports))
         self._begin(active, set())
 

@@ -1,0 +1,170 @@
+"""A master whose cluster stores whatever it offers: for the tests of its decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.core.seats import A, B, C, Seat, view_of
+
+from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Settings
+from holdfast.core.cluster.state import Wish
+from holdfast.core.machine import MemberId, Note, Send, SetTimer
+from holdfast.core.messages import (
+    Heartbeat,
+    Holdings,
+    Message,
+    MigrationReady,
+    MigrationRefused,
+    MigrationRequest,
+    TableCommit,
+    TableFetch,
+    TableOffer,
+    TableReport,
+    TableStored,
+    View,
+)
+from holdfast.core.migration.master import Migrations
+from holdfast.core.migration.news import Kind, News
+from holdfast.core.placement.layout import Candidate
+from holdfast.core.placement.ledger import Ledger
+from holdfast.core.placement.migration import Slots
+from holdfast.core.placement.table import Row
+
+E = MemberId("e")
+
+
+def settings(
+    count: int = 1, *, initial: int = 1, backups: int = 1, deep: int | None = None, **more: object
+) -> Settings:
+    maps = {"default": MapSettings(backups=backups)}
+    if deep is not None:
+        maps["deep"] = MapSettings(backups=deep)
+    return Settings(
+        cluster=ClusterSettings(initial_members=initial),
+        partitions=PartitionSettings(count=count, **more),  # type: ignore[arg-type]
+        maps=maps,
+    )
+
+
+class Lead(Seat):
+    """A member with the machine of the master; the other members store whatever is offered."""
+
+    def __init__(self, *rows: Row, chosen: Settings | None = None, without: str = "") -> None:
+        """`rows`: the table that it has applied before."""
+        self.settings = chosen or settings(max(1, len(rows)))
+        self.wanted: list[Slots] | None = None
+        """The layout; None: what is there."""
+        self.asked: list[Sequence[Candidate]] = []
+        self.log: list[tuple[MemberId, Message]] = []
+        """What was sent, but for the rounds of the table."""
+        self.timers_set: list[SetTimer] = []
+        self.notes: list[str] = []
+        self.silent: set[MemberId] = set()
+        """Who stores nothing."""
+        self.bringing: Holdings | None = None
+        """What it tells itself of its own files, when it comes."""
+        super().__init__(A, self.settings.partitions.count, without=frozenset({without} if without else ()))
+        for partition, row in enumerate(rows):
+            self.table.rows[partition] = row
+        self.news: list[News] = []
+        self.ledger.chronicle.listen(self.news.append)
+        self.membership._may_part = self.migrations.may_part
+
+    def _ledger(self) -> Ledger:
+        self.migrations = Migrations(
+            self.settings, self.out, self.rules, self.membership, 1 + self.settings.replica_backups()
+        )
+        self.migrations.layout = self.layout
+        ledger = Ledger(
+            self.table,
+            self.membership,
+            self.out,
+            self.rules,
+            applied=lambda partition, old, new: self.applied.append((partition, old, new)),
+            committed=self.migrations.committed,
+            gathered=self.migrations.gathered,
+            became_current=self._became_current,
+            active=lambda: self.active,
+        )
+        self.migrations.ledger = ledger
+        return ledger
+
+    def layout(self, current: Sequence[Slots], candidates: Sequence[Candidate], replicas: int) -> list[Slots]:
+        self.asked.append(candidates)
+        return list(current) if self.wanted is None else self.wanted[: len(current)]
+
+    def _view_changed(self, old: View | None, new: View | None) -> None:
+        self.migrations.view_changed(old, new)
+        if self.bringing is not None:
+            self.migrations.returns.heard(A, self.bringing)
+        self.ledger.view_changed(old, new)
+
+    def enter(self, view: View | tuple[MemberId, ...] = (A, B, C)) -> Lead:
+        """The view, in which all that is stored is told, and everyone else knows nothing."""
+        self.install(view if isinstance(view, View) else view_of(1, *view))
+        self.settle()
+        return self
+
+    def settle(self) -> Lead:
+        """Let the others store the rounds, and planning go on."""
+        while effects := self.effects():
+            for effect in effects:
+                if isinstance(effect, SetTimer):
+                    self.timers_set.append(effect)
+                    if effect.name == "planning":
+                        self.migrations.go_on_planning()
+                elif isinstance(effect, Note):
+                    self.notes.append(effect.kind)
+                elif isinstance(effect, Send):
+                    self._answer(effect.to, effect.message)
+        return self
+
+    def _answer(self, to: MemberId, message: Message) -> None:
+        if isinstance(message, TableFetch):
+            self.hear(to, TableReport(message.view, [], []))
+        elif isinstance(message, TableOffer):
+            if to not in self.silent:
+                self.hear(to, TableStored(message.view, message.round))
+        elif not isinstance(message, TableCommit):
+            self.log.append((to, message))
+
+    def hear(self, sender: MemberId, message: Message) -> None:
+        if isinstance(message, MigrationReady):
+            self.migrations.on_ready(sender, message)
+        elif isinstance(message, MigrationRefused):
+            self.migrations.on_refused(sender, message)
+        elif isinstance(message, Holdings):
+            self.migrations.returned(sender, message)
+        else:
+            super().hear(sender, message)
+
+    def requests(self) -> list[tuple[MemberId, int, str, int]]:
+        """Migrations that were asked for since this was called last: of whom, partition, destination, version."""
+        log, self.log = self.log, []
+        return [
+            (to, one.migration.partition, one.migration.destination, one.version)
+            for to, one in log
+            if isinstance(one, MigrationRequest)
+        ]
+
+    def ready(self, partition: int = 0, version: int | None = None, sender: MemberId | None = None) -> None:
+        """The primary says that the destination holds everything."""
+        row = self.table.rows[partition]
+        self.hear(
+            sender or row.owner or A,
+            MigrationReady(1, partition, row.version if version is None else version),
+        )
+        self.settle()
+
+    def told(self) -> list[tuple[Kind, int]]:
+        """News since this was asked last: the kind, and the version."""
+        news, self.news[:] = list(self.news), []
+        return [(one.kind, one.version) for one in news]
+
+    def wish(self, member: MemberId, wish: Wish) -> None:
+        view = self.membership.view
+        assert view is not None
+        self.membership.wishes.heard(Heartbeat(member, 1, view.number, wish=wish, wish_number=1), view.number)
+
+    def pass_ns(self, time_ns: int) -> None:
+        self.out.now_ns += time_ns

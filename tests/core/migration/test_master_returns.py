@@ -1,0 +1,189 @@
+"""What the master makes of copies that come back (X-1, X-2), and of losses that are accepted."""
+
+from __future__ import annotations
+
+from tests.core.migration.lead import E, Lead, settings
+from tests.core.seats import A, B, D, info
+
+from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Settings
+from holdfast.core.machine import MILLISECOND, MemberId, SetTimer
+from holdfast.core.messages import (
+    Holdings,
+    Kept,
+    View,
+)
+from holdfast.core.migration.news import Loss
+from holdfast.core.placement.table import Row
+
+# -- what comes back
+
+
+STORE = "files of d"
+OLD_A, OLD_B, OLD_D = MemberId("f"), MemberId("g"), MemberId("h")
+
+
+def lost_d(**more: object) -> Lead:
+    """D had files, and is gone with the only copy."""
+    lead = Lead(Row(5, (D, None)), chosen=settings(1, **more))  # type: ignore[arg-type]
+    lead.enter(View(1, "id", [info(A), info(B), info(D, store=STORE)]))
+    lead.enter(View(2, "id", [info(A), info(B)]))
+    assert lead.migrations.lost == {0}
+    lead.told()
+    return lead
+
+
+def holdings(*kept: Kept, view: int = 3) -> Holdings:
+    return Holdings(view, None, {}, [], list(kept))
+
+
+def test_a_partition_goes_on_when_one_that_its_row_names_is_back_with_it() -> None:
+    lead = lost_d()
+    lead.enter(View(3, "id", [info(A), info(B), info(E, store=STORE, returns=True)]))
+    assert lead.migrations.lost == {0}
+    lead.hear(E, holdings(Kept(0, 0, [("m", 4, 5)], True)))
+    lead.settle()
+    assert lead.table.rows[0] == Row(8, (E, None))
+    assert lead.migrations.lost == set()
+    assert "partitions are back" in lead.notes
+
+
+def test_nothing_is_planned_before_all_have_said_what_they_have_kept() -> None:
+    lead = Lead(Row(5, (A, B)))
+    lead.enter(View(1, "id", [info(A), info(B), info(E, store=STORE, returns=True)]))
+    assert (lead.asked, lead.migrations.planned) == ([], True)
+    lead.hear(E, holdings(view=1))
+    lead.settle()
+    assert len(lead.asked) == 1
+
+
+def test_a_copy_that_proves_nothing_does_not_end_the_wait_until_the_operator_accepts_the_loss() -> None:
+    lead = lost_d()
+    lead.enter(View(3, "id", [info(A), info(B), info(E, store=STORE, returns=True)]))
+    lead.hear(E, holdings(Kept(0, 0, [("m", 4, 5)], False)))
+    lead.settle()
+    assert lead.migrations.lost == {0}
+    lead.migrations.accept_loss()
+    lead.settle()
+    assert lead.table.rows[0] == Row(8, (E, None))
+    assert not lead.migrations.returns.accepted, "what is lost later waits again"
+    assert lead.migrations.planned
+
+
+def test_a_loss_that_is_accepted_lets_the_partition_begin_anew() -> None:
+    lead = lost_d()
+    lead.migrations.accept_loss()
+    lead.settle()
+    assert lead.table.rows[0] == Row(8, (A, None), 1)
+    assert lead.migrations.lost == set()
+    assert [one.loss for one in lead.news if one.loss] == [Loss(0, 1, True, ["default"], begun_anew=True)]
+
+
+def test_while_nothing_is_lost_there_is_nothing_to_accept() -> None:
+    lead = Lead(Row(5, (A, B))).enter()
+    lead.applied.clear()
+    lead.migrations.accept_loss()
+    lead.settle()
+    assert lead.applied == []
+    assert not lead.migrations.returns.accepted
+
+
+def test_before_the_first_assignment_the_loss_stays_accepted() -> None:
+    lead = Lead(chosen=settings(1, initial=5)).enter()
+    lead.migrations.accept_loss()
+    assert lead.migrations.returns.accepted
+
+
+def test_what_a_new_master_has_brought_back_itself_does_not_wait() -> None:
+    lead = Lead(Row(5, (OLD_A, D), 2))
+    lead.bringing = Holdings(1, None, {OLD_A: "files of a"}, [], [Kept(0, 2, [("m", 1, 5)], True)])
+    lead.enter(View(1, "id", [info(A, store="files of a", returns=True), info(B)]))
+    assert lead.table.rows[0] == Row(8, (A, None), 2)
+    assert lead.migrations.lost == set()
+    assert lead.news == []
+
+
+RECOVERING: dict[str, object] = {"recovering": True}
+
+
+def stopped(
+    *kept: tuple[MemberId, Holdings],
+    initial: int = 1,
+    count: int = 2,
+    chosen: Settings | None = None,
+    **view: object,
+) -> Lead:
+    """A cluster that was stopped as a whole comes back."""
+    lead = Lead(chosen=chosen or settings(count, initial=initial))
+    lead.wanted = [(A, B)] * count
+    members = [info(A, store="files of a", returns=True), info(B, store="files of b", returns=True)]
+    lead.install(View(7, "id", members, **(RECOVERING | view)))  # type: ignore[arg-type]
+    lead.settle()
+    for member, one in kept:
+        lead.hear(member, one)
+        lead.settle()
+    return lead
+
+
+STORES = {OLD_A: "files of a", OLD_B: "files of b", OLD_D: "files of d"}
+WAS = [(0, Row(5, (OLD_A, OLD_B))), (1, Row(5, (OLD_B, None)))]
+
+
+def brought(*partitions: int, rows: list[tuple[int, Row]] = WAS) -> Holdings:
+    kept = [Kept(partition, 0, [("m", 4, 5)], True) for partition in partitions]
+    return Holdings(7, None, STORES, rows, kept)
+
+
+def test_the_table_of_a_stopped_cluster_is_made_when_all_have_spoken() -> None:
+    lead = stopped((A, brought(0)))
+    assert not lead.table.assigned
+    assert lead.asked == []
+    lead.hear(B, brought(0, 1))
+    lead.settle()
+    assert [row.replicas for row in lead.table.rows] == [(A, B), (B, None)]
+    assert [row.epoch for row in lead.table.rows] == [0, 0]
+    assert lead.migrations.lost == set()
+    assert "the table of before is found" in lead.notes
+
+
+def test_of_what_no_copy_came_back_it_waits() -> None:
+    lead = stopped((A, brought(0)), (B, brought(0)))
+    assert lead.table.rows[0].replicas == (A, B)
+    assert lead.table.rows[1].replicas == (OLD_B, None)
+    assert lead.migrations.lost == {1}
+    assert [one.loss for one in lead.news if one.loss] == [Loss(1, 1, True, [])]
+
+
+def test_a_stopped_cluster_that_had_no_table_is_assigned_one() -> None:
+    lead = stopped((A, brought(rows=[])), (B, brought(rows=[])), initial=2)
+    assert lead.table.rows == [Row(2, (A, B))] * 2
+    few = stopped((A, brought(rows=[])), (B, brought(rows=[])), initial=3)
+    assert not few.table.assigned
+
+
+def test_a_stopped_cluster_whose_loss_is_accepted_begins_anew_where_nothing_is_left() -> None:
+    lead = stopped((A, brought(0)))
+    lead.migrations.returns.accepted = True
+    lead.hear(B, brought(0))
+    lead.settle()
+    assert lead.table.rows[0].replicas == (A, B)
+    assert (lead.table.rows[1].replicas, lead.table.rows[1].epoch) == ((B, None), 1)
+    assert not lead.migrations.returns.accepted
+
+
+def test_members_that_are_missing_are_given_up_after_a_while_if_that_is_allowed() -> None:
+    chosen = Settings(
+        cluster=ClusterSettings(initial_members=1, missing_stores="accept"),
+        partitions=PartitionSettings(count=2),
+        maps={"default": MapSettings(backups=1)},
+    )
+    patience_ns = 3 * chosen.cluster.suspect_after_ms * MILLISECOND
+    both = ((A, brought(0)), (B, brought(0, 1)))
+    lead = stopped(*both, chosen=chosen, missing=[info(D, store="files of d")])
+    assert not lead.table.assigned
+    assert lead.timers_set[-1] == SetTimer("plan", patience_ns)
+    assert lead.migrations.planned
+    lead.pass_ns(patience_ns)
+    lead.migrations.on_timer("delay")
+    assert not lead.settle().table.assigned
+    lead.migrations.on_timer("plan")
+    assert lead.settle().table.assigned

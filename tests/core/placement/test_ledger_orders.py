@@ -1,0 +1,164 @@
+"""Every order of the ledger's messages in a cluster of three whose master dies, or is removed, at any moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from tests.core.seats import A, B, C, Links, Picks, Seat, every_order, info, view_of
+
+from holdfast.core.machine import MemberId
+from holdfast.core.messages import View
+from holdfast.core.placement.table import Row
+from holdfast.errors import InvariantBroken
+
+PAIRS = {
+    "of the master, then of one other": (Row(1, (A,)), Row(2, (B,))),
+    "of one other, then of another": (Row(1, (C,)), Row(2, (B,))),
+    "of both others": (Row(1, (B, C)), Row(2, (C, B))),
+}
+
+
+@dataclass
+class Found:
+    """In how many ways it went, and in how many of them a promise was broken."""
+
+    ways: int = 0
+    split: int = 0
+    """One version of a partition has two rows."""
+    forgotten: int = 0
+    """A row that somebody took for the table is not followed by a newer one."""
+    early: int = 0
+    """Somebody knows a row that not all whom it names have stored."""
+    unequal: int = 0
+    """In the end the tables differ."""
+
+    @property
+    def broken(self) -> int:
+        return self.split + self.forgotten + self.early + self.unequal
+
+
+def together(without: str) -> Links:
+    seats = [Seat(name, without=frozenset({without} if without else ())) for name in (A, B, C)]
+    for seat in seats:
+        seat.install(view_of(1, A, B, C))
+    links = Links(*seats)
+    links.settle()
+    return links
+
+
+def deliver_until(links: Links, pick: Picks, look: Callable[[], None], seen: set[str]) -> bool | None:
+    """Deliver in any order, and stop anywhere. Answers whether something is still under way; None when all that
+    can come of this has been seen before.
+    """
+    links.collect()
+    look()
+    while choices := links.choices():
+        picked = pick(len(choices) + 1)
+        if picked == len(choices):
+            return True
+        links.deliver(choices[picked])
+        look()
+        if pick.fresh:
+            state = links.state()
+            if state in seen:
+                return None
+            seen.add(state)
+    return False
+
+
+def go_on_without(links: Links, oldest: MemberId, other: MemberId, *, carried: bool) -> None:
+    """These two have agreed on a view without the master. `carried`: with the newest rows that both know (A-2); else
+    only what the new master asks for (L-3) is between them and a loss.
+    """
+    seats = [links.seats[oldest], links.seats[other]]
+    rows: dict[int, Row] = {}
+    for seat in seats if carried else ():
+        for partition, row in seat.ledger.known():
+            if row.version > rows.get(partition, Row()).version:
+                rows[partition] = row
+    for seat in seats:
+        seat.membership.carried = sorted(rows.items())
+        seat.install(View(2, "id", [info(oldest), info(other)]))
+    links.settle()
+    leader = seats[0].ledger
+    leader.propose({0: Row(leader.head[0].version + 1, (oldest, None, other))})
+    links.settle()
+
+
+def explore(rows: tuple[Row, Row], *, without: str = "", carried: bool) -> Found:
+    """Two rounds; the master dies at any moment, or is removed by the others and goes on for a while."""
+    found = Found()
+    seen: set[str] = set()
+
+    def run(pick: Picks) -> None:
+        links = together(without)
+        seats = links.seats
+        early = False
+
+        def look() -> None:
+            nonlocal early
+            for row in rows:
+                knowing = {name for name, seat in seats.items() if (0, row) in seat.ledger.known()}
+                stored = {
+                    name
+                    for name, seat in seats.items()
+                    for _, one in seat.ledger.known()
+                    if one.version >= row.version
+                }
+                if knowing - set(row.replicas) and not stored.issuperset(filter(None, row.replicas)):
+                    early = True
+
+        for row in rows:
+            seats[A].ledger.propose({0: row})
+        going_on = deliver_until(links, pick, look, seen)
+        if going_on is None:
+            return
+        if going_on and pick(2):
+            for name in (B, C):
+                seats[name].seal(view_of(2, B, C))
+            links.settle()
+        links.crash(A)
+        try:
+            go_on_without(links, *((B, C) if pick(2) else (C, B)), carried=carried)
+        except InvariantBroken:
+            found.split += 1
+            return
+        history: dict[int, set[Row]] = {}
+        for seat in seats.values():
+            for _, _, new in seat.applied:
+                history.setdefault(new.version, set()).add(new)
+        taken = [version for version, known in history.items() if known.intersection(rows)]
+        found.early += early
+        found.split += any(len(known) > 1 for known in history.values())
+        found.forgotten += any(version >= seats[B].table.rows[0].version for version in taken)
+        found.unequal += seats[B].table.rows != seats[C].table.rows
+
+    found.ways = every_order(run)
+    return found
+
+
+@pytest.mark.parametrize("carried", [True, False])
+@pytest.mark.parametrize("rows", PAIRS.values(), ids=PAIRS.keys())
+def test_whenever_a_master_goes_every_row_that_anybody_took_for_the_table_lives_on(
+    rows: tuple[Row, Row], *, carried: bool
+) -> None:
+    found = explore(rows, carried=carried)
+    assert found.ways > 30
+    assert found.broken == 0, found
+
+
+def test_without_the_newest_table_a_row_that_was_committed_is_forgotten() -> None:
+    found = explore(PAIRS["of one other, then of another"], without="newest-table", carried=False)
+    assert found.forgotten or found.split, found
+
+
+def test_without_a_majority_a_row_is_committed_that_nobody_else_knows() -> None:
+    found = explore(PAIRS["of the master, then of one other"], without="table-majority", carried=True)
+    assert found.split, found
+
+
+def test_without_destinations_first_somebody_knows_a_row_before_its_replicas_do() -> None:
+    found = explore(PAIRS["of one other, then of another"], without="destination-first", carried=True)
+    assert found.early, found

@@ -1,0 +1,243 @@
+"""How a new primary takes office: whom it asks, what it waits for, and what makes it begin again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import permutations
+
+import pytest
+
+from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.core.journal.log import Log
+from holdfast.core.machine import MemberId, Outbox, Send
+from holdfast.core.messages import Enlist, Enlisted, Message
+from holdfast.core.placement.table import Row
+from holdfast.core.replication.activation import Activation
+from holdfast.core.replication.copies import Copies
+from holdfast.core.rules import Rules
+from holdfast.core.store.partition import Change, PartitionCopy, Record
+
+ME, B, C, D = MemberId("me"), MemberId("b"), MemberId("c"), MemberId("d")
+SETTINGS = Settings(
+    partitions=PartitionSettings(count=2),
+    maps={"m": MapSettings(backups=2), "shallow": MapSettings(backups=1)},
+)
+
+
+class Office:
+    """One member that is named the owner of partitions, and what it asks for."""
+
+    def __init__(self, *rows: Row, without: str = "") -> None:
+        self.rows = list(rows) or [Row(5, (ME, B, C))]
+        self.out = Outbox()
+        rules = Rules(frozenset({without} if without else ()))
+        self.copies = Copies(ME, SETTINGS, self.out, rules, self.rows, Log(self.out, on=False))
+        for partition in range(len(self.rows)):
+            copy = self.copies.held[partition] = PartitionCopy(partition, 0)
+            for name in ("m", "shallow"):
+                copy.open(name).apply(Record(name, 1, Change.SET, b"key", b"value"), 0)
+        self.fills: list[tuple[int, MemberId]] = []
+        self.served: list[int] = []
+        self.disk: list[Callable[[], None]] = []
+        self.activation = Activation(
+            ME,
+            self.out,
+            rules,
+            self.rows,
+            self.copies,
+            fill=lambda partition, member: self.fills.append((partition, member)),
+            serve=self.served.append,
+            when_durable=self.disk.append,
+        )
+
+    def begin(self, *partitions: int) -> None:
+        for partition in partitions or (0,):
+            self.activation.begin(partition)
+        self.activation.flush()
+
+    def durable(self) -> None:
+        told, self.disk[:] = list(self.disk), []
+        for one in told:
+            one()
+
+    def sent(self) -> list[tuple[MemberId, Message]]:
+        return [(one.to, one.message) for one in self.out.take() if isinstance(one, Send)]
+
+    def enlisted(self, *by: MemberId, partition: int = 0, version: int = 5, same: bool = True) -> None:
+        for member in by:
+            self.activation.on_enlisted(member, Enlisted([(partition, version, same)]))
+
+    def leftovers(self) -> dict[str, int]:
+        return {what: count for what, count in self.activation.leftovers.items() if count}
+
+
+def test_a_new_primary_asks_its_replicas_whether_they_hold_what_it_holds() -> None:
+    office = Office()
+    office.begin()
+    terms = {name: term for name, _, term in office.copies.held[0].counters()}
+    m, shallow = ("m", 1, terms["m"]), ("shallow", 1, terms["shallow"])
+    assert office.sent() == [(B, Enlist([(0, 5, [m, shallow])])), (C, Enlist([(0, 5, [m])]))]
+    office.activation.flush()
+    assert office.sent() == [], "once each"
+    assert (office.served, office.activation.active, office.activation.pending) == ([], set(), 1)
+
+
+def test_it_serves_when_all_have_said_so_and_its_own_copy_is_durable_in_whatever_order() -> None:
+    for order in permutations([B, C, ME]):
+        office = Office()
+        office.begin()
+        for one in order:
+            assert office.served == []
+            assert office.leftovers() == {"primaries taking office": 1}
+            if one == ME:
+                office.durable()
+            else:
+                office.enlisted(one)
+        assert office.served == [0]
+        assert office.activation.active == {0}
+        assert (office.activation.pending, office.leftovers()) == (0, {})
+
+
+def test_without_that_rule_it_serves_at_once() -> None:
+    office = Office(without="activate")
+    office.begin()
+    assert office.served == [0]
+    assert office.activation.active == {0}
+    assert (office.sent(), office.disk) == ([], [])
+
+
+def test_alone_it_serves_when_its_copy_is_durable() -> None:
+    office = Office(Row(5, (ME, None)))
+    office.begin()
+    assert (office.sent(), office.served) == ([], [])
+    office.durable()
+    assert office.served == [0]
+
+
+def test_a_backup_that_is_behind_is_neither_asked_nor_waited_for() -> None:
+    office = Office(Row(5, (ME, B, C), behind=(B,)))
+    office.begin()
+    assert [to for to, _ in office.sent()] == [C]
+    office.durable()
+    office.enlisted(C)
+    assert office.served == [0]
+
+
+def test_a_replica_that_holds_something_else_is_filled_first() -> None:
+    office = Office()
+    office.begin()
+    office.durable()
+    office.enlisted(C)
+    office.enlisted(B, same=False)
+    assert (office.fills, office.served) == ([(0, B)], [])
+    office.activation.holds(0, B)
+    assert office.served == [0]
+
+
+@pytest.mark.parametrize(
+    ("sender", "partition", "version"),
+    [(B, 0, 4), (B, 0, 6), (B, 1, 5), (D, 0, 5), (ME, 1, 5)],
+    ids=["earlier", "later", "another partition", "a stranger", "nobody waits"],
+)
+@pytest.mark.parametrize("same", [True, False])
+def test_words_that_are_not_of_this_office_have_no_effect(
+    sender: MemberId, partition: int, version: int, *, same: bool
+) -> None:
+    office = Office(Row(5, (ME, B)), Row(5, (ME, B)))
+    office.begin()
+    office.durable()
+    office.enlisted(sender, partition=partition, version=version, same=same)
+    assert (office.fills, office.served) == ([], [])
+    office.enlisted(B)
+    assert office.served == [0]
+
+
+def test_who_has_been_filled_is_not_filled_again_by_a_late_word() -> None:
+    office = Office()
+    office.begin()
+    office.enlisted(B)
+    office.enlisted(B, same=False)
+    office.enlisted(B)
+    assert (office.fills, office.served, office.activation.pending) == ([], [], 1)
+
+
+def test_words_about_several_partitions_count_each_for_itself() -> None:
+    office = Office(Row(5, (ME, B)), Row(7, (ME, B)))
+    office.begin(0, 1)
+    ((to, message),) = office.sent()
+    assert to == B
+    assert isinstance(message, Enlist)
+    assert [(partition, version) for partition, version, _ in message.partitions] == [(0, 5), (1, 7)]
+    office.durable()
+    office.activation.on_enlisted(B, Enlisted([(0, 4, True), (1, 7, True)]))
+    assert (office.served, office.activation.active) == ([1], {1})
+    assert office.activation.pending == 1
+    office.activation.on_enlisted(B, Enlisted([(1, 7, True), (0, 5, True)]))
+    assert (office.served, office.activation.active) == ([1, 0], {0, 1})
+
+
+def test_a_copy_that_has_become_durable_for_an_earlier_row_does_not_count_for_the_new_one() -> None:
+    office = Office(Row(5, (ME, None)))
+    office.begin()
+    office.rows[0] = Row(6, (ME, None))
+    office.durable()
+    assert office.served == []
+    office.begin()
+    office.durable()
+    assert office.served == [0]
+
+
+def test_what_is_not_awaited_any_more_makes_nobody_serve() -> None:
+    office = Office(Row(5, (ME, B)))
+    office.begin()
+    office.activation.cancel(0)
+    assert (office.activation.pending, office.leftovers()) == (0, {})
+    office.durable()
+    office.enlisted(B)
+    office.activation.holds(0, B)
+    assert (office.served, office.activation.active) == ([], set())
+
+
+def test_when_a_replica_comes_back_the_primary_stops_and_begins_again() -> None:
+    office = Office(Row(5, (ME, B)))
+    office.begin()
+    office.durable()
+    office.enlisted(B)
+    office.sent()
+    office.begin()
+    assert office.activation.active == set()
+    assert [to for to, _ in office.sent()] == [B]
+    office.enlisted(B)
+    assert office.served == [0], "its own copy is to be durable again"
+    office.durable()
+    assert office.served == [0, 0]
+
+
+def test_what_is_cancelled_before_it_was_sent_is_not_asked() -> None:
+    office = Office(Row(5, (ME, B)), Row(5, (ME, B)))
+    office.activation.begin(0)
+    office.activation.begin(1)
+    assert office.leftovers() == {"primaries taking office": 2, "enlistments not sent": 1}
+    office.activation.cancel(0)
+    office.activation.flush()
+    ((_, message),) = office.sent()
+    assert isinstance(message, Enlist)
+    assert [partition for partition, _, _ in message.partitions] == [1]
+
+
+def test_each_order_of_two_terms_of_office_ends_with_the_second_alone() -> None:
+    """What was said for the row before may arrive at any time; nobody serves before all have spoken of the new one."""
+    old = [("said", B, 5), ("said", C, 5)]
+    new = [("said", B, 6), ("said", C, 6), ("durable", ME, 6)]
+    for order in permutations([*old, *new]):
+        office = Office(Row(6, (ME, B, C)))
+        office.begin()
+        left = set(new)
+        for step in order:
+            what, member, version = step
+            if what == "durable":
+                office.durable()
+            else:
+                office.enlisted(member, version=version)
+            left.discard(step)
+            assert office.served == ([] if left else [0])

@@ -1,0 +1,38 @@
+"""The driver of mutants: what a test notices, what none does, and what the list of equivalents may not say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*args: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "mutants", *args, "--tests", "tests/core/replication/test_collectors.py"],
+        cwd=ROOT, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}, capture_output=True, text=True, check=False,
+        timeout=120,
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_what_tests_notice_and_what_not() -> None:
+    _, told = run("collectors", "counter", "--match", "return", "--kills")
+    assert "killed: Collectors" in told
+    assert "test_collectors.py::" in told, "it says which test has noticed"
+    assert "unreached: src/holdfast/core/replication/counter.py:" in told
+
+
+def test_a_sample_is_the_same_for_the_same_seed() -> None:
+    one, same, other = (run("core/journal", "--list", "--sample", "20", "--seed", seed)[1] for seed in ("1", "1", "2"))
+    assert one == same != other
+    assert len(one.splitlines()) == 20
+
+
+def test_an_unknown_module_is_told() -> None:
+    status, told = run("nosuch")
+    assert status
+    assert "knows no module 'nosuch'" in told
