@@ -343,6 +343,31 @@ def test_a_member_that_stands_still_is_left_and_what_it_has_is_unknown(kind: typ
     assert desk.client.counts["silent connections given up"] >= 1
 
 
+@pytest.mark.parametrize("kind", BOTH)
+def test_a_write_that_no_backup_has_is_never_called_done(kind: type[Client]) -> None:
+    desk = Desk(kind, repeats=False)
+    desk.ask(request(Op.SET, "a", "one1"))
+    desk.stage.isolate(desk.stage.owner_of("a"))
+    told = desk.send(request(Op.SET, "a", "two2"), request(Op.DELETE, "a"), request(Op.PUT, "a", "six6"))
+    desk.stage.wait(12)
+    assert [[outcome.status for outcome in each] for each in told] == [[Status.UNKNOWN]] * 3
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_bytes_wait_while_the_network_is_cut(kind: type[Client]) -> None:
+    desk = Desk(kind)
+    desk.ask(request(Op.SET, "a", "one1"))
+    host = desk.stage.owner_of("a").host
+    desk.world.weather.cut[host, "client"] = True
+    (told,) = desk.send(request(Op.PUT, "a", "two2"))
+    desk.stage.wait(2)
+    assert told == []
+    desk.stage.heal()
+    desk.stage.wait(1)
+    assert [outcome.value for outcome in told] == [b"one1"]
+    assert not desk.client.counts["connections lost"]
+
+
 def test_a_client_that_reads_nothing_is_not_served_for_ever() -> None:
     """What it leaves unread stops its own connection, and goes on when it reads again."""
     stage = Stage(1, settings=settings(0, limits={"unread_bytes": 65_536}))

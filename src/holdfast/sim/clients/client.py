@@ -2,8 +2,8 @@
 
 Whoever uses it gives it requests, and is told exactly once what became of each:
 
-- OK: the member has said so, with the value that the protocol answers. If `detail` begins with `REPEATED` a try before it
-  was in doubt: that was not acknowledged, but somebody may have seen it, also where the last one has changed nothing;
+- OK: the member has said so, with the value that the protocol answers. If `detail` begins with `REPEATED` an earlier
+  try was in doubt: it was not acknowledged, but may have been seen, also where the last one has changed nothing;
 - a refusal: certainly not applied, also not by an earlier try;
 - UNKNOWN: it may have been applied, or may still be.
 """
