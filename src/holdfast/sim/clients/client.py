@@ -2,7 +2,8 @@
 
 Whoever uses it gives it requests, and is told exactly once what became of each:
 
-- OK: the member has said so, with the value that the protocol answers;
+- OK: the member has said so, with the value that the protocol answers. If `detail` begins with `REPEATED` an earlier
+  try was in doubt: it was not acknowledged, but may have been seen, also where the last one has changed nothing;
 - a refusal: certainly not applied, also not by an earlier try;
 - UNKNOWN: it may have been applied, or may still be.
 """
@@ -24,6 +25,7 @@ from holdfast.sim.world import World
 
 TEND_NS = (100 * MILLISECOND, 400 * MILLISECOND)
 """How often a client looks at its connections."""
+REPEATED = "an earlier try may have been applied"
 Told = Callable[[Outcome], None]
 
 
@@ -215,10 +217,9 @@ class Client:
     def answered(self, ask: Ask, outcome: Outcome) -> None:
         """A member has answered with this, and it is final unless an earlier try is in doubt."""
         ask.flying = False
-        if outcome.status is not Status.OK and ask.doubt:
-            outcome = Outcome(
-                Status.UNKNOWN, None, f"an earlier try may have been applied; then: {outcome.detail}"
-            )
+        if ask.doubt:
+            status = Status.OK if outcome.status is Status.OK else Status.UNKNOWN
+            outcome = Outcome(status, outcome.value, f"{REPEATED}; then: {outcome.detail}")
         self.finish(ask, outcome)
 
     def refused_for_now(self, ask: Ask) -> None:

@@ -66,7 +66,7 @@ KINDS: dict[Op, tuple[int, int]] = {
     Op.CONTAINS_KEY: (0x010600, 0),
     Op.ENTRY_VIEW: (0x011D00, 0),
     Op.PUT: (0x010100, 0x014400),
-    Op.SET: (0x010F00, 0x014500),
+    Op.SET: (0x010F00, 0x014700),
     Op.PUT_IF_ABSENT: (0x010E00, 0x014600),
     Op.REPLACE: (0x010400, 0),
     Op.REPLACE_IF_SAME: (0x010500, 0),
