@@ -158,6 +158,21 @@ def test_without_that_rule_another_history_of_the_same_length_counts_as_equal() 
     assert not equal(primary, backup)
 
 
+@pytest.mark.parametrize("written", [0, 3])
+def test_a_replica_that_counts_updates_that_there_never_were_is_mended(written: int) -> None:
+    """It would take the next updates for known: acknowledge, and not apply them."""
+    stage = compared(3)
+    primary, backup, held = filled(stage)
+    unjudged(stage)
+    held.updates = UpdateCounter(held.counter + 5)
+    if written:
+        put_all(stage, KEYS[:written], "new")
+    assert not equal(primary, backup)
+    stage.wait(5 * INTERVAL_MS / 1000)
+    assert equal(primary, backup)
+    assert primary.repair.repaired == 1
+
+
 def test_what_is_written_while_a_replica_is_mended_is_not_lost() -> None:
     stage = compared(3)
     primary, backup, _ = filled(stage)

@@ -12,9 +12,9 @@ from holdfast.core.store.partition import MapPartition
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.world import Process
 
-KINDS = ("value", "entry lost", "entry added", "rot", "behind")
+KINDS = ("value", "entry lost", "entry added", "rot", "behind", "ahead")
 """What may be wrong with a copy: a value is another one; an entry is missing, or too many; memory has changed and
-nobody has noticed; the copy has missed the last updates."""
+nobody has noticed; the copy has missed the last updates, or counts some that there never were."""
 MISSED = 3
 
 
@@ -67,6 +67,8 @@ def _harm(held: MapPartition, kind: str, draw: random.Random) -> None:
             held.store(b"\xff\xff\xff\xf5stray", b"stray", 0, 0, 0, 0)
         case "rot":
             held.entries[key] = b"rotten"
+        case "ahead":
+            held.updates = UpdateCounter(held.counter + draw.randint(1, MISSED))
         case _:
             held.updates = UpdateCounter(held.counter - draw.randint(1, MISSED))
             held.drop(key)

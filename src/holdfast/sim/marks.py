@@ -105,6 +105,7 @@ PHASES: dict[str, str] = {
     DAMAGE + "entry added": "there is one too many",
     DAMAGE + "rot": "memory has changed, and nobody has noticed",
     DAMAGE + "behind": "it has missed the last updates",
+    DAMAGE + "ahead": "it counts updates that there never were",
 }
 RULES_ASKED: dict[str, str] = {RULE + name: meaning for name, meaning in RULES.items()}
 MARKS: dict[str, str] = FEATURES | FAULTS | DISK_FAULTS | ANSWERS | PHASES | RULES_ASKED

@@ -40,8 +40,6 @@ WIRED = 0.7
 """The share of clients that speak a protocol over connections; the others ask members directly."""
 POWER_CUTS = 2
 """How often at least the power of all hosts fails, in runs that are about this."""
-ASKED_EVERY = 4
-"""In one of so many seeds it is counted which rules stand before decisions: the counting takes time."""
 TELL_NS = 100 * MILLISECOND
 """How long those who write to a service rest in between, at the most."""
 LOOK_NS = SECOND // 17
@@ -82,7 +80,7 @@ def simulate(
     shape = drawn(seed, journal, power_cuts=power_cuts, memory=memory)
     if shape.clocks:
         world.clocks.err(random.Random(f"{seed}/clocks"))
-    asked = AskedRules(without) if rules is None and seed % ASKED_EVERY == 0 else None
+    asked = AskedRules(without) if rules is None else None
     services = (lambda: [Tally(backups)]) if (backups := shape.service_backups) is not None else list
     cluster = Cluster(
         world,

@@ -3,6 +3,8 @@
 - R-1: From time to time, partition by partition, a primary that serves sends each backup a summary: of every map the
   update counter, its term, and the digest of its content. A backup compares when it stands at the same counter: what a
   summary counts may be on its way. If it does not stand there when the next summary comes, what was missing is lost.
+  If it stood further, and the primary has not come there by the next summary, it counts updates that there never were:
+  it would take the next ones for known, and acknowledge them.
 - R-2: A backup that differs asks for repair, and says why. The primary fills it the common way (`migration.source`):
   the present copy goes on following, and acknowledging, until the new one is whole. Only what differs is sent.
 - R-3: At most `replication.parallel_repairs` at a time; one for each partition and backup; none while the partition
@@ -73,6 +75,8 @@ class Repair:
         self._running: set[Key] = set()
         self._summaries: dict[int, list[Summed]] = {}
         """As backup: what was said of maps and services that do not stand there yet."""
+        self._further: dict[int, dict[str, int]] = {}
+        """As backup: where maps and services stood that were further than the last summary said."""
         self.summaries_sent = 0
         self.asked = 0
         """As backup: how often this member has asked for repair."""
@@ -149,13 +153,34 @@ class Repair:
             return
         overdue = [said for said in self._summaries.get(partition, []) if said.counter > _reached(copy, said)]
         self._forget_maps(copy, {said.name for said in message.maps})
-        self._watch(partition, [*message.maps, *message.services])
-        if overdue:
+        said_now = [*message.maps, *message.services]
+        never = self._counted_too_much(copy, said_now)
+        self._watch(partition, said_now)
+        if never:
+            self._ask(partition, never, content=False)
+        elif overdue:
             said = overdue[0]
             stands = f"{said.name} stands at {_reached(copy, said)}, and {said.counter} was said before"
             self._ask(partition, stands, content=False)
         else:
             self._compare(partition)
+
+    def _counted_too_much(self, copy: PartitionCopy, said_now: list[Summed]) -> str:
+        """In words, that this copy was further when the last summary came than its primary is now, and still is."""
+        before = self._further.pop(copy.partition, {})
+        further = {
+            said.name: reached for said in said_now if (reached := _reached(copy, said)) > said.counter
+        }
+        if further:
+            self._further[copy.partition] = further
+        return next(
+            (
+                f"{said.name} stood at {before[said.name]}, and its primary is at {said.counter} only now"
+                for said in said_now
+                if said.name in further and before.get(said.name, 0) > said.counter
+            ),
+            "",
+        )
 
     def _forget_maps(self, copy: PartitionCopy, there: set[str]) -> None:
         """Maps that the primary does not hold (R-4)."""
@@ -254,6 +279,7 @@ class Repair:
     def row_changed(self, partition: int) -> None:
         """What was said, or wanted, at an older version is void."""
         self._watch(partition, [])
+        self._further.pop(partition, None)
         self._drop(key for key in self._wanted if key[0] == partition)
 
     def members_changed(self, members: set[MemberId]) -> None:
@@ -267,6 +293,7 @@ class Repair:
     def reset(self) -> None:
         """This member was removed: nothing is compared or mended any more."""
         self._wanted.clear()
+        self._further.clear()
         for partition in list(self._summaries):
             self._watch(partition, [])
 
