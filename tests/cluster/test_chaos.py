@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import shutil
 import time
+from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -103,6 +105,24 @@ def test_members_that_lie_are_found(monkeypatch: pytest.MonkeyPatch, mode: str) 
     verdict = chaos.Chaos(Nothing(random.Random(1)), CONSOLE, rounds=1, pinned=1).run()
     assert verdict.judged.broken[mode]
     assert not verdict.good
+
+
+def test_a_member_has_the_calendar_that_it_was_given(tmp_path: Path) -> None:
+    try:
+        clock = nemeses.Clock(random.Random(1))
+    except DemoError as missing:
+        pytest.skip(str(missing))
+    with ExitStack() as stack:
+        members = clock.prepare(stack, tmp_path)
+        assert isinstance(members, nemeses.FakedCluster)
+        members.data_members = 1
+        stack.enter_context(members)
+        (member,) = members.members
+        members.set_offset(member, -86_400.0)
+        members.kill(member)
+        (member,) = members.restart([member])
+        said_s = time.time() - datetime.strptime(member.log.read_text()[:19], "%Y-%m-%d %H:%M:%S").timestamp()  # noqa: DTZ007
+    assert 86_390 < said_s < 86_700
 
 
 @pytest.mark.campaign

@@ -333,11 +333,11 @@ class Clock(Nemesis):
         self.library = library or find_faketime()
 
     def prepare(self, stack: ExitStack, folder: Path) -> LocalCluster:
-        self.cluster = _FakedCluster(self.library, self.members, self.config, **self._options(folder))
+        self.cluster = FakedCluster(self.library, self.members, self.config, **self._options(folder))
         return self.cluster
 
     def strike(self) -> str:
-        assert isinstance(self.cluster, _FakedCluster), "made by prepare"
+        assert isinstance(self.cluster, FakedCluster), "made by prepare"
         victims = self.dice.sample(self.cluster.alive, self.dice.randint(1, 2))
         words = []
         for member in victims:
@@ -366,7 +366,7 @@ class Clock(Nemesis):
         return ", ".join(words)
 
 
-class _FakedCluster(LocalCluster):
+class FakedCluster(LocalCluster):
     """Members with calendars of their own."""
 
     def __init__(self, library: Path, members: int, config: str, **options: Any) -> None:
