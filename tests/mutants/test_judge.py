@@ -27,7 +27,9 @@ def test_what_tests_notice_and_what_not() -> None:
 
 
 def test_a_sample_is_the_same_for_the_same_seed() -> None:
-    one, same, other = (run("core/journal", "--list", "--sample", "20", "--seed", seed)[1] for seed in ("1", "1", "2"))
+    one, same, other = (
+        run("core/journal", "--list", "--sample", "20", "--seed", seed)[1] for seed in ("1", "1", "2")
+    )
     assert one == same != other
     assert len(one.splitlines()) == 20
 

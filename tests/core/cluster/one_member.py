@@ -1,0 +1,162 @@
+"""One `Membership`, and what the others and the other machines of its member are to it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import msgspec
+
+from holdfast.core.cluster.identity import Identity, Timing
+from holdfast.core.cluster.membership import Membership
+from holdfast.core.machine import (
+    MILLISECOND,
+    SECOND,
+    Address,
+    MemberId,
+    Note,
+    Outbox,
+    Send,
+    Whisper,
+)
+from holdfast.core.messages import (
+    FilesProof,
+    FilesSeen,
+    Heartbeat,
+    JoinRequest,
+    MemberInfo,
+    View,
+)
+from holdfast.core.placement.table import Row
+
+HEARTBEAT_NS = 500 * MILLISECOND
+TIMING = Timing(HEARTBEAT_NS, 3000 * MILLISECOND)
+START_NS = 100 * SECOND
+
+
+def info(name: str, **changed: Any) -> MemberInfo:
+    """A member that is at the host of its name."""
+    return msgspec.structs.replace(
+        MemberInfo(MemberId(name), 1, name, 5701, name, 5702, f"name-{name}"), **changed
+    )
+
+
+A, B, C, D, E, F, G = (info(name) for name in "abcdefg")
+a, b, c, d, e = (one.uuid for one in (A, B, C, D, E))
+
+
+def view(*members: MemberInfo, **changed: Any) -> View:
+    return msgspec.structs.replace(View(5, "id", list(members)), **changed)
+
+
+def home(who: MemberInfo) -> Address:
+    return Address(who.host, who.port)
+
+
+def row(version: int) -> Row:
+    return Row(version, (b,))
+
+
+SEEDS = (home(A), home(B), home(C))
+
+
+class One:
+    """One member, and what the others and its own machines are to it."""
+
+    def __init__(
+        self, who: MemberInfo = A, *members: MemberInfo, majority: bool = True, **changed: Any
+    ) -> None:
+        """With `members`, it is in a view of these (itself among them)."""
+        self.out = Outbox()
+        self.out.now_ns = START_NS
+        self.changes: list[tuple[View | None, View | None]] = []
+        self.may_part: set[MemberId] = set()
+        self.may_demote: set[MemberId] = set()
+        self.safe = False
+        self.rows: list[tuple[int, Row]] = []
+        identity = Identity(who, "prod", {"partitions.count": "7"}, (), False, "new")
+        self.membership = Membership(
+            dataclasses.replace(identity, **changed),
+            TIMING,
+            self.out,
+            majority=majority,
+            view_changed=lambda old, new: self.changes.append((old, new)),
+            may_part=lambda uuid: uuid in self.may_part,
+            may_demote=lambda uuid: uuid in self.may_demote,
+            safe=lambda: self.safe,
+            rounds=lambda: (4, 3),
+            known_rows=lambda: self.rows,
+        )
+        if members:
+            self.membership.install(view(*members))
+            self.fresh()
+
+    def fresh(self) -> None:
+        """Forget what was done so far."""
+        self.out.take()
+        self.changes.clear()
+
+    def pass_time(self, nanoseconds: int) -> None:
+        """In steps small enough not to be a pause."""
+        end = self.out.now_ns + nanoseconds
+        while self.out.now_ns < end:
+            self.out.now_ns = min(end, self.out.now_ns + HEARTBEAT_NS)
+            self.membership.detector.awake(self.out.now_ns)
+
+    def silence(self, *who: MemberInfo) -> None:
+        for one in who:
+            self.membership.detector.silent(one.uuid)
+
+    def beat(self, who: MemberInfo, number: int = 5, **said: Any) -> None:
+        """A heartbeat of this member comes in."""
+        beat = msgspec.structs.replace(Heartbeat(who.uuid, who.life, number), **said)
+        self.membership.on_heartbeat(home(who), beat)
+
+    def ask(self, who: MemberInfo, **changed: Any) -> None:
+        """A request to be admitted comes in."""
+        request = JoinRequest(who, "prod", {"partitions.count": "7"})
+        self.membership.on_join_request(home(who), msgspec.structs.replace(request, **changed))
+
+    def done(self, kind: type) -> list[Any]:
+        """The effects of this kind; the others are forgotten."""
+        return [effect for effect in self.out.take() if isinstance(effect, kind)]
+
+    def whispered(self, kind: type) -> list[tuple[str, Any]]:
+        """Whom it told a message of this kind, by host."""
+        return [
+            (one.address.host, one.message) for one in self.done(Whisper) if isinstance(one.message, kind)
+        ]
+
+    def sent(self, kind: type) -> list[tuple[MemberId, Any]]:
+        return [(one.to, one.message) for one in self.done(Send) if isinstance(one.message, kind)]
+
+    def noted(self, kind: str) -> list[dict[str, object]]:
+        return [note.fields | {"level": note.level} for note in self.done(Note) if note.kind == kind]
+
+    @property
+    def proposes(self) -> bool:
+        return self.membership.agreement.proposing
+
+    def wanted(self) -> View:
+        wanted = self.membership._wanted()
+        assert wanted is not None
+        return wanted
+
+
+def parting(*rest: MemberInfo) -> One:
+    one = One(A, A, *rest)
+    one.membership.install(view(*rest, number=6, left=[a]))
+    one.fresh()
+    return one
+
+
+OLD = info("a", store="s", incarnation=2, proof=FilesProof("token2", "token1", 5))
+NEWS = {"s": FilesSeen(7, "token7", 9)}
+
+
+def recovering(who: MemberInfo = OLD, *others: MemberInfo) -> One:
+    """One that forms a stopped cluster again."""
+    one = One(who, cluster_id="old")
+    one.membership.install(View(9, "old", [who, *others], recovering=True))
+    one.fresh()
+    return one
