@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from holdfast.check.linearizability import FOREVER, READS, Broken, Call, Outcome, judge
+from holdfast.check.linearizability import FOREVER, READS, Call, Outcome, judge
 from holdfast.check.times import EXACT, Clocks, endings, outlived
 from holdfast.config import Settings
 from holdfast.core.machine import MILLISECOND, SECOND
@@ -102,7 +103,10 @@ def judge_calls(
     binding = _parted(binding, settings.partitions.count, lost)
     # Other reads may come from a primary that was replaced, and have used nothing.
     binding += endings(binding, clocks)
-    problems = [_which(broken, binding) for broken in judge(binding)]
+    by_key: dict[str, list[Call]] = defaultdict(list)
+    for call in binding:
+        by_key[call.key].append(call)
+    problems = [problem for key in sorted(by_key) if (problem := _of_key(key, by_key[key]))]
     return problems + outlived(calls, clocks) + _invented(calls)
 
 
@@ -129,13 +133,17 @@ def _parted(calls: list[Call], partitions: int, lost: Sequence[tuple[int, int]])
     return found
 
 
-def _which(broken: Broken, calls: Sequence[Call]) -> str:
-    """In words; the weakest mode in which the key fails says most."""
-    of_key = [call for call in calls if call.key == broken.key]
-    for name, quiet, reads in MODES:
-        if found := judge(of_key, quiet=quiet, reads=reads):
-            return f"not linearizable, shown by {name}: {found[0]}"
-    return f"not linearizable: {broken}"
+def _of_key(key: str, calls: Sequence[Call]) -> str:
+    """What is wrong with one key: the weakest mode in which it fails says most. Nor may one stay undecided."""
+    try:
+        if not judge(calls):
+            return ""
+        weakest = next(
+            (name, found[0]) for name, *mode in MODES if (found := judge(calls, quiet=mode[0], reads=mode[1]))
+        )
+    except RuntimeError as undecided:
+        return f"key {key} is not decided: {undecided}"
+    return f"not linearizable, shown by {weakest[0]}: {weakest[1]}"
 
 
 def _invented(calls: Sequence[Call]) -> list[str]:

@@ -30,6 +30,10 @@ LOOSE = "loose"
 """A map with async backups only, in the runs that have it."""
 SWEPT = "swept"
 """A map that is cleared, and read as a whole."""
+SURGE_KEYS = 12
+"""Keys of each partition at least."""
+SIDE_BY_SIDE = 4
+"""Calls of one burst on one key at the most: how many orders of them a judge has to try grows fast."""
 HOT_KEYS = 20
 """The first keys, which all clients come back to."""
 SWEPT_KEYS = 24
@@ -142,14 +146,14 @@ class Keys:
         self._partitions = settings.partitions.count
         self.cold: list[str] = []
         self.by_partition: list[list[str]] = [[] for _ in range(self._partitions)]
-        empty = self._partitions
+        missing = self._partitions * SURGE_KEYS
         for number in count():
             here = self.by_partition[self.partition(key := f"k{number}")]
-            if number < most or not here:
-                empty -= not here
+            if number < most or len(here) < SURGE_KEYS:
+                missing -= len(here) < SURGE_KEYS
                 here.append(key)
                 self.cold.append(key)
-            elif not empty:
+            elif not missing:
                 break
         self.hot = self.cold[:HOT_KEYS]
         self.timed = [f"t{number}" for number in range(TIMED_KEYS)]
@@ -312,8 +316,8 @@ class Client:
     def _burst(self, keys: Sequence[str]) -> list[Asked]:
         """Several requests that reach the member in one read buffer, some of the same key."""
         found: list[Asked] = []
-        for _ in range(self.random.randint(2, self.habits.burst_writes)):
-            key = self.random.choice(keys)
+        most = min(self.habits.burst_writes, SIDE_BY_SIDE * len(keys))
+        for key in self.random.sample(list(keys) * SIDE_BY_SIDE, self.random.randint(2, most)):
             if key in self.knowledge.unseen:
                 op = self.random.choice([Op.PUT, Op.PUT, Op.PUT, Op.REMOVE])
             else:
@@ -323,7 +327,7 @@ class Client:
 
     def surge(self, process: Process, partition: int) -> None:
         """At once, writes to one partition; whatever is still waited for becomes unknown."""
-        self._send(process, self._burst(self.keys.by_partition[partition][:HOT_KEYS]), at_once=True)
+        self._send(process, self._burst(self.keys.by_partition[partition][:SURGE_KEYS]), at_once=True)
 
     def _loose(self, process: Process) -> None:
         """A write with async backups only: what may be lost of it is not judged, but all copies must end alike."""

@@ -49,8 +49,12 @@ def settings(
 class Lead(Seat):
     """A member with the machine of the master; the other members store whatever is offered."""
 
-    def __init__(self, *rows: Row, chosen: Settings | None = None, without: str = "") -> None:
+    def __init__(
+        self, *rows: Row, chosen: Settings | None = None, without: str = "", arranged: bool = False
+    ) -> None:
         """`rows`: the table that it has applied before."""
+        self.arranged = arranged
+        """Whether the layout is the real one."""
         self.settings = chosen or settings(max(1, len(rows)))
         self.wanted: list[Slots] | None = None
         """The layout; None: what is there."""
@@ -61,6 +65,8 @@ class Lead(Seat):
         self.notes: list[str] = []
         self.silent: set[MemberId] = set()
         """Who stores nothing."""
+        self.offered: list[tuple[int, int, list[int], list[Kind]]] = []
+        """View, round, partitions and news of each round, as the first of the others heard of it."""
         self.bringing: Holdings | None = None
         """What it tells itself of its own files, when it comes."""
         super().__init__(A, self.settings.partitions.count, without=frozenset({without} if without else ()))
@@ -74,7 +80,8 @@ class Lead(Seat):
         self.migrations = Migrations(
             self.settings, self.out, self.rules, self.membership, 1 + self.settings.replica_backups()
         )
-        self.migrations.layout = self.layout
+        if not self.arranged:
+            self.migrations.layout = self.layout
         ledger = Ledger(
             self.table,
             self.membership,
@@ -123,6 +130,10 @@ class Lead(Seat):
         if isinstance(message, TableFetch):
             self.hear(to, TableReport(message.view, [], []))
         elif isinstance(message, TableOffer):
+            words = (message.view, message.round)
+            if words not in [one[:2] for one in self.offered]:
+                partitions = [partition for partition, _ in message.rows]
+                self.offered.append((*words, partitions, [one.kind for one in message.news]))
             if to not in self.silent:
                 self.hear(to, TableStored(message.view, message.round))
         elif not isinstance(message, TableCommit):

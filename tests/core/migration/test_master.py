@@ -10,7 +10,7 @@ from tests.core.migration.lead import E, Lead, settings
 from tests.core.seats import A, B, C, D, info, view_of
 
 from holdfast.core.cluster.state import ClusterState
-from holdfast.core.machine import MILLISECOND, MemberId, SetTimer
+from holdfast.core.machine import MILLISECOND, SECOND, MemberId, SetTimer
 from holdfast.core.messages import (
     Holdings,
     MigrationReady,
@@ -19,7 +19,6 @@ from holdfast.core.messages import (
     TableStored,
     View,
 )
-from holdfast.core.migration.master import FULL_PAUSE_NS, PAUSE_NS
 from holdfast.core.migration.news import Kind, Loss, News
 from holdfast.core.placement.layout import Candidate
 from holdfast.core.placement.migration import NONE, Migration
@@ -37,11 +36,11 @@ def test_partitions_are_assigned_when_enough_members_are_there() -> None:
     lead.enter(view_of(2, A, B, C))
     assert lead.table.rows == [Row(2, (A, B)), Row(1, (B, None))]
     assert [one.uuid for one in lead.asked[0]] == [A, B, C]
+    assert "partitions assigned" in lead.notes
 
 
 def test_the_layout_is_that_of_all_data_members() -> None:
-    lead = Lead(chosen=settings(3))
-    lead.migrations.layout = None
+    lead = Lead(chosen=settings(3), arranged=True)
     lead.enter(View(1, "id", [info(A), info(B, lite=True), info(C, group="zone")]))
     assert {member for row in lead.table.rows for member in row.replicas} == {A, C}
     assert all(row.version == 2 for row in lead.table.rows)
@@ -72,6 +71,28 @@ def test_nothing_is_done_before_the_newest_table_is_known() -> None:
     lead.hear(B, Holdings(1, None, {}, [], []))
     assert (lead.effects(), lead.asked) == ([], [])
     assert not lead.migrations.returns.accepted
+
+
+def test_who_is_in_no_view_has_nothing_planned_and_plans_nothing() -> None:
+    lead = Lead()
+    assert not lead.migrations.planned
+    lead.migrations.go_on_planning()
+    lead.migrations.control()
+    assert (lead.effects(), lead.migrations.queued, lead.migrations.delayed_ms) == ([], 0, 0)
+
+
+def test_where_members_hold_no_data_any_more_nothing_is_planned() -> None:
+    lead = Lead(Row(5, (A, B)))
+    lead.enter(View(1, "id", [info(A, lite=True), info(B, lite=True)]))
+    assert lead.asked == []
+    assert lead.migrations.planned
+
+
+def test_a_new_cluster_does_not_wait_for_what_a_member_has_found_in_its_files() -> None:
+    lead = Lead()
+    lead.wanted = [(A, B)]
+    lead.enter(View(1, "id", [info(A), info(B, store="files", returns=True)]))
+    assert lead.table.assigned
 
 
 # -- repair
@@ -142,6 +163,23 @@ def test_of_several_promotions_there_is_one_process() -> None:
     assert lead.table.rows == [Row(7, (A, None)), Row(9, (C, None)), Row(4, (A, None))]
 
 
+def test_the_first_round_tells_all_that_has_happened() -> None:
+    lead = Lead(Row(1, (B, A))).enter((A, C))
+    assert lead.table.rows == [Row(3, (A, None))]
+    told = [Kind.LOST, Kind.STARTED, Kind.COMPLETED, Kind.FINISHED]
+    assert lead.offered[0] == (1, 1, [0], told)
+    assert "partitions lost their owners: a backup has taken over, no entry is gone" in lead.notes
+
+
+def test_what_waits_or_begins_anew_does_not_hold_up_the_repair_of_others() -> None:
+    lead = Lead(Row(5, (D, E)), Row(5, (D, A))).enter((A, C))
+    assert lead.table.rows[1] == Row(7, (A, None))
+    assert "partitions lost: they wait for a copy to return" in lead.notes
+    lead = Lead(Row(5, (D, E)), Row(5, (D, A)), chosen=settings(2, lost="accept")).enter((A, C))
+    assert [row.replicas for row in lead.table.rows] == [(A, None), (A, None)]
+    assert "partitions lost: begun anew, empty" in lead.notes
+
+
 def test_a_partition_that_was_never_assigned_is_left_alone() -> None:
     lead = Lead(Row(5, (A, B)), Row()).enter()
     assert lead.table.rows == [Row(5, (A, B)), Row()]
@@ -205,11 +243,30 @@ def test_a_first_row_that_was_never_committed_and_whose_members_are_gone_begins_
     assert [one.loss for one in lead.news if one.loss] == []
 
 
+def test_of_a_first_row_that_was_never_committed_who_is_left_gets_the_partition() -> None:
+    lead = Lead(chosen=settings(2))
+    lead.wanted = [(C, D), (B, D)]
+    lead.silent = {D}
+    lead.enter((A, B, C, D))
+    lead.wanted = None
+    lead.enter(view_of(2, A, B))
+    assert lead.table.rows == [Row(6, (A, None)), Row(3, (B, None))]
+
+
+def test_a_first_row_that_was_never_committed_waits_for_somebody_to_hold_data() -> None:
+    lead = Lead(chosen=settings(1))
+    lead.wanted = [(C, D)]
+    lead.silent = {D}
+    lead.enter(View(1, "id", [info(A, lite=True), info(B, lite=True), info(C), info(D)]))
+    lead.enter(View(2, "id", [info(A, lite=True), info(B, lite=True)]))
+    assert lead.ledger.head[0] == Row(2, (C, D))
+
+
 FROZEN = ClusterState.FROZEN
 
 
 def test_in_a_frozen_table_a_missing_backup_is_marked_as_behind() -> None:
-    rows = [Row(5, (A, D, B)), Row(5, (A, B, None)), Row(5, (D, A, B)), Row(5, (A, E, D), behind=(E,))]
+    rows = [Row(5, (A, D, B)), Row(5, (A, B, None)), Row(5, (D, A, E)), Row(5, (A, E, D), behind=(E,))]
     lead = Lead(*rows, chosen=settings(4, deep=2))
     lead.enter(view_of(1, A, B, state=FROZEN, missing=[info(D)]))
     assert lead.table.rows == [
@@ -220,6 +277,9 @@ def test_in_a_frozen_table_a_missing_backup_is_marked_as_behind() -> None:
     ]
     assert lead.migrations.lost == set()
     assert lead.asked == []
+    lead.migrations.accept_loss()
+    lead.settle()
+    assert lead.table.rows[0] == Row(6, (A, D, B), behind=(D,)), "nothing was lost"
 
 
 # -- M-3: migrations
@@ -232,6 +292,7 @@ def moving(*, without: str = "", backups: int = 1) -> Lead:
     lead.enter()
     assert lead.requests() == [(A, 0, B, 5)]
     assert lead.told() == [(Kind.STARTED, 0)]
+    assert "rebalance planned" in lead.notes
     return lead
 
 
@@ -251,6 +312,7 @@ def test_a_migration_is_asked_of_the_primary_and_committed_when_it_says_so() -> 
     assert sum(lead.migrations.leftovers.values()) == 0
     assert lead.migrations.planned
     assert lead.requests() == []
+    assert len(lead.asked) == 2, "and once more, whether that is all"
 
 
 def nothing_runs(lead: Lead) -> None:
@@ -316,7 +378,8 @@ def test_after_a_refusal_the_master_pauses_and_plans_anew() -> None:
     lead.hear(A, MigrationRefused(1, 0, 5, "busy"))
     lead.settle()
     assert lead.told() == [(Kind.FAILED, 5), (Kind.FINISHED, 0)]
-    assert lead.timers_set == [SetTimer("plan", PAUSE_NS, PAUSE_NS // 2)]
+    assert "migration refused" in lead.notes
+    assert lead.timers_set == [SetTimer("plan", 300 * MILLISECOND, 150 * MILLISECOND)]
     assert sum(lead.migrations.leftovers.values()) == 0
     assert not lead.migrations.planned
     lead.migrations.control()
@@ -333,7 +396,7 @@ def test_while_a_disk_is_full_it_pauses_for_longer() -> None:
     lead.membership.wishes.note_full(B, full=True)
     lead.hear(A, MigrationRefused(1, 0, 5, "full"))
     lead.settle()
-    assert lead.timers_set == [SetTimer("plan", FULL_PAUSE_NS, FULL_PAUSE_NS // 2)]
+    assert lead.timers_set == [SetTimer("plan", 10 * SECOND, 5 * SECOND)]
 
 
 def test_two_refusals_are_one_pause() -> None:
@@ -381,6 +444,14 @@ def test_a_slot_that_is_not_wanted_is_cleared_by_the_table_alone() -> None:
     assert lead.table.rows[0] == Row(6, (A, None))
 
 
+def test_a_rotation_that_is_not_made_changes_nothing() -> None:
+    lead = Lead(Row(5, (A, B)))
+    lead.wanted = [(B, A)]
+    lead.enter()
+    assert (lead.requests(), lead.table.rows[0]) == ([], Row(5, (A, B)))
+    assert "rebalance planned" not in lead.notes
+
+
 def test_without_plans_that_keep_copies_a_backup_goes_before_its_successor_comes() -> None:
     lead = Lead(Row(5, (A, B)), without="plan-keeps-copies")
     lead.wanted = [(A, C)]
@@ -406,9 +477,12 @@ def test_a_partition_that_waits_for_copies_takes_no_part_in_the_plan() -> None:
 def test_when_an_end_of_a_migration_dies_the_version_goes_beyond_its_success() -> None:
     lead = moving()
     lead.wanted = [(A, C)]
-    lead.enter(view_of(2, A, C))
+    lead.install(view_of(2, A, C))
+    assert lead.migrations.running == {}
+    assert lead.ledger.head[0] == Row(7, (A, C))
+    lead.settle()
     assert lead.table.rows[0] == Row(7, (A, C))
-    assert (lead.migrations.failed, lead.migrations.running) == (1, {})
+    assert lead.migrations.failed == 1
     assert lead.told() == [(Kind.FAILED, 7), (Kind.FINISHED, 0)]
     assert "migration failed" in lead.notes
     assert sum(lead.migrations.leftovers.values()) == 0
@@ -421,17 +495,44 @@ def test_without_that_rule_the_row_stays_as_it_is() -> None:
     assert lead.table.rows[0] == Row(5, (A, C))
 
 
-def test_a_migration_between_members_that_stay_goes_on() -> None:
+@pytest.mark.parametrize("last", [(A, B), (A, B, C)])
+def test_a_migration_between_members_that_stay_goes_on(last: tuple[MemberId, ...]) -> None:
+    lead = Lead(Row(5, (A, None)))
+    lead.wanted = [(B, None)]
+    lead.enter((A, B, C, D))
+    lead.told()
+    lead.enter(view_of(2, *last))
+    assert len(lead.requests()) == 1, "it is asked for once"
+    assert lead.migrations.failed == 0
+    lead.ready()
+    assert lead.table.rows[0] == Row(6, (B, None))
+    assert lead.told() == [(Kind.COMPLETED, 6), (Kind.FINISHED, 0)]
+
+
+def test_of_several_migrations_those_end_whose_members_have_gone() -> None:
+    lead = Lead(Row(5, (A, None)), Row(5, (A, None)), Row(5, (A, None)))
+    lead.wanted = [(B, None), (D, None), (B, None)]
+    lead.enter((A, B, C, D))
+    assert len(lead.migrations.running) == 3
+    lead.install(view_of(2, A, B, C))
+    assert lead.migrations.running.keys() == {0, 2}
+    assert [row.version for row in lead.ledger.head] == [5, 7, 5]
+
+
+def test_what_was_offered_is_taken_back_when_a_third_one_that_it_names_is_gone() -> None:
     lead = Lead(Row(5, (A, C)))
     lead.wanted = [(B, C)]
     lead.enter((A, B, C, D))
     lead.told()
-    lead.enter(view_of(2, A, B, C))
-    assert len(lead.requests()) == 1, "it is asked for once"
-    assert lead.migrations.failed == 0
+    lead.silent = {B, C, D}
     lead.ready()
-    assert lead.table.rows[0] == Row(6, (B, C))
-    assert lead.told() == [(Kind.COMPLETED, 6), (Kind.FINISHED, 0)]
+    lead.silent = set()
+    lead.wanted = None
+    lead.enter(view_of(2, A, B, D))
+    assert lead.table.rows[0] == Row(8, (A, None))
+    assert (lead.migrations.completed, lead.migrations.failed) == (0, 1)
+    assert lead.told()[:1] == [(Kind.FAILED, 7)]
+    assert sum(lead.migrations.leftovers.values()) == 0
 
 
 def test_a_member_in_another_life_has_not_stayed() -> None:
@@ -536,6 +637,7 @@ def test_a_new_master_ends_the_process_of_the_old_one() -> None:
     lead.hear(B, TableReport(2, [], [], [News((1, 1), Kind.STARTED, (1, 1), 3)]))
     lead.settle()
     assert [(one.kind, one.number[0]) for one in lead.news][-1:] == [(Kind.FINISHED, 2)]
+    assert lead.offered[0] == (2, 1, [0], [Kind.STARTED, Kind.FINISHED])
     assert not lead.ledger.reporter.under_way
 
 

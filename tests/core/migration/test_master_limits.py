@@ -15,12 +15,14 @@ from holdfast.core.messages import (
     Prepare,
     View,
 )
-from holdfast.core.migration.master import PARTING_NS, PAUSE_NS
 from holdfast.core.migration.news import Kind
 from holdfast.core.placement.migration import NONE, Migration, Slots
 from holdfast.core.placement.table import Row
 
 # -- how much at once (M-5)
+
+
+QUARTER_NS = 250 * MILLISECOND
 
 
 def many(count: int, before: tuple[MemberId, ...], wanted: Slots, **more: object) -> Lead:
@@ -54,7 +56,7 @@ def test_the_limit_holds_at_each_end() -> None:
     assert len(lead.requests()) == 1, "one primary"
 
 
-@pytest.mark.parametrize(("total", "running"), [(3 << 20, 3), (4 << 20, 4), (1, 1)])
+@pytest.mark.parametrize(("total", "running"), [(3 << 20, 3), (4 << 20, 4), (1 << 19, 1)])
 def test_all_together_have_no_more_chunks_under_way_than_may_be(total: int, running: int) -> None:
     lead = many(
         6,
@@ -62,7 +64,7 @@ def test_all_together_have_no_more_chunks_under_way_than_may_be(total: int, runn
         (B, C),
         parallel_migrations=5,
         chunk_bytes=1 << 20,
-        flight_bytes_total=max(total, 1 << 20),
+        flight_bytes_total=total,
     ).enter()
     assert len(lead.requests()) == running
 
@@ -92,6 +94,11 @@ def test_nothing_is_moved_to_a_member_whose_memory_is_full(room: Room, *, moves:
     lead.membership.wishes.note_room(B, room)
     lead.settle()
     assert len(lead.requests()) == moves
+    lead.wish(C, Wish.LEAVE)
+    lead.membership._may_part = lambda member: True
+    lead.migrations.control()
+    assert not any(isinstance(message, Prepare) for _, message in lead.settle().log)
+    assert lead.ledger.reporter.under_way
     lead.membership.wishes.note_room(B, Room.PLENTY)
     lead.migrations.control()
     assert len(lead.settle().requests()) == (not moves)
@@ -112,9 +119,13 @@ def test_a_partition_whose_row_is_just_offered_is_started_when_that_is_committed
 
 
 def test_a_step_that_does_not_fit_the_row_makes_it_plan_anew() -> None:
-    for changed in (Row(6, (A, B)), Row(6, (C, A))):
-        lead = Lead(Row(5, (A, C)), Row(5, (A, C)), chosen=settings(2, parallel_migrations=1))
-        lead.wanted = [(B, C)] * 2
+    for before, wanted, changed in (
+        ((A, C), (B, C), Row(6, (A, B))),
+        ((A, C), (B, C), Row(6, (C, A))),
+        ((A, None), (A, B), Row(6, (C, None))),
+    ):
+        lead = Lead(Row(5, before), Row(5, before), chosen=settings(2, parallel_migrations=1))
+        lead.wanted = [wanted] * 2
         lead.enter()
         lead.requests()
         lead.timers_set.clear()
@@ -122,9 +133,38 @@ def test_a_step_that_does_not_fit_the_row_makes_it_plan_anew() -> None:
         lead.ready(0)
         assert lead.requests() == []
         assert [one for one in lead.timers_set if one.name == "plan"] == [
-            SetTimer("plan", PAUSE_NS, PAUSE_NS // 2)
+            SetTimer("plan", 300 * MILLISECOND, 150 * MILLISECOND)
         ]
         assert lead.migrations.queued == 0
+
+
+def test_a_plan_that_does_not_fit_is_given_up_as_a_whole() -> None:
+    lead = Lead(*[Row(5, (A, C))] * 3, chosen=settings(3, parallel_migrations=1))
+    lead.wanted = [(B, C)] * 3
+    lead.enter()
+    lead.requests()
+    lead.ledger.head[1] = Row(6, (A, C))
+    lead.table.rows[2] = lead.ledger.head[2] = Row(6, (C, A))
+    lead.ready(0)
+    assert (lead.requests(), lead.migrations.queued) == ([], 0)
+
+
+def test_the_end_of_another_wait_does_not_undo_a_plan() -> None:
+    lead = many(3, (A, C), (B, C), parallel_migrations=1).enter()
+    lead.told()
+    lead.migrations.on_timer("plan")
+    assert lead.settle().told() == []
+    assert lead.migrations.queued == 2
+
+
+def test_what_was_planned_before_is_not_done_when_nothing_is_wanted_any_more() -> None:
+    lead = many(3, (A, C), (B, C), parallel_migrations=1).enter()
+    assert len(lead.requests()) == 1
+    lead.wanted = None
+    lead.migrations.departures_known()
+    lead.ready(0)
+    assert lead.requests() == []
+    assert lead.migrations.queued == 0
 
 
 def test_nothing_is_asked_of_or_for_who_is_not_in_the_view() -> None:
@@ -250,6 +290,16 @@ def test_when_there_is_nothing_left_to_do_who_waits_to_leave_may(
     assert any(isinstance(message, Prepare) for _, message in lead.log) == settled
 
 
+def test_a_wish_to_leave_is_granted_when_the_new_plan_has_nothing_to_do() -> None:
+    lead = Lead(Row(5, (A, B)))
+    lead.enter((A, B, C, D))
+    lead.wish(D, Wish.LEAVE)
+    lead.membership._may_part = lambda member: True
+    lead.log.clear()
+    lead.migrations.departures_known()
+    assert any(isinstance(message, Prepare) for _, message in lead.settle().log)
+
+
 def test_nobody_is_asked_about_leaving_while_something_runs() -> None:
     lead = Lead(Row(5, (A, C)))
     lead.wanted = [(B, C)]
@@ -358,8 +408,8 @@ def free(
 def test_who_holds_nothing_may_leave_after_a_while() -> None:
     lead = free()
     assert not lead.migrations.may_part(C)
-    assert lead.effects() == [SetTimer("part-look", PARTING_NS)]
-    lead.pass_ns(PARTING_NS - 1)
+    assert lead.effects() == [SetTimer("part-look", QUARTER_NS)]
+    lead.pass_ns(QUARTER_NS - 1)
     assert not lead.migrations.may_part(C)
     assert lead.effects() == []
     lead.pass_ns(1)
@@ -369,13 +419,13 @@ def test_who_holds_nothing_may_leave_after_a_while() -> None:
 def test_who_gets_something_meanwhile_begins_to_wait_anew() -> None:
     lead = free()
     assert not lead.migrations.may_part(C)
-    lead.pass_ns(PARTING_NS)
+    lead.pass_ns(QUARTER_NS)
     lead.table.rows[0] = Row(6, (A, C))
     assert not lead.migrations.may_part(C)
     assert lead.migrations.why_kept(C) == "1 partition replicas are still here"
     lead.table.rows[0] = Row(7, (A, B))
     assert not lead.migrations.may_part(C)
-    lead.pass_ns(PARTING_NS)
+    lead.pass_ns(QUARTER_NS)
     assert lead.migrations.may_part(C)
 
 
@@ -386,7 +436,7 @@ def test_without_that_rule_anybody_may_leave_at_any_time() -> None:
 
 def waited(lead: Lead) -> bool:
     lead.migrations.may_part(C)
-    lead.pass_ns(PARTING_NS)
+    lead.pass_ns(QUARTER_NS)
     return lead.migrations.may_part(C)
 
 
@@ -445,7 +495,7 @@ def test_when_all_who_hold_data_leave_nobody_waits() -> None:
 
 
 def test_who_holds_nothing_may_be_lite_unless_nobody_else_holds_data() -> None:
-    lead = Lead(Row(5, (A, B))).enter()
+    lead = Lead(Row(5, (A, B)), Row(5, (A, D))).enter()
     assert lead.migrations.may_demote(C)
     assert not lead.migrations.may_demote(B)
     assert not lead.migrations.may_demote(A)

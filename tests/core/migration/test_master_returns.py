@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.core.migration.lead import E, Lead, settings
-from tests.core.seats import A, B, D, info
+from tests.core.seats import A, B, C, D, info
 
 from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Settings
 from holdfast.core.machine import MILLISECOND, MemberId, SetTimer
@@ -47,6 +47,14 @@ def test_a_partition_goes_on_when_one_that_its_row_names_is_back_with_it() -> No
     assert "partitions are back" in lead.notes
 
 
+def test_who_leads_no_more_decides_nothing() -> None:
+    lead = lost_d()
+    lead.install(View(3, "id", [info(B), info(A), info(E, store=STORE, returns=True)]))
+    lead.hear(E, holdings(Kept(0, 0, [("m", 4, 5)], True)))
+    lead.migrations.accept_loss()
+    assert lead.ledger.head[0] == Row(5, (D, None))
+
+
 def test_nothing_is_planned_before_all_have_said_what_they_have_kept() -> None:
     lead = Lead(Row(5, (A, B)))
     lead.enter(View(1, "id", [info(A), info(B), info(E, store=STORE, returns=True)]))
@@ -62,9 +70,12 @@ def test_a_copy_that_proves_nothing_does_not_end_the_wait_until_the_operator_acc
     lead.hear(E, holdings(Kept(0, 0, [("m", 4, 5)], False)))
     lead.settle()
     assert lead.migrations.lost == {0}
+    assert "partitions are back" not in lead.notes
     lead.migrations.accept_loss()
     lead.settle()
     assert lead.table.rows[0] == Row(8, (E, None))
+    assert "the operator accepts the loss of what is missing" in lead.notes
+    assert "partitions are back" in lead.notes
     assert not lead.migrations.returns.accepted, "what is lost later waits again"
     assert lead.migrations.planned
 
@@ -76,6 +87,21 @@ def test_a_loss_that_is_accepted_lets_the_partition_begin_anew() -> None:
     assert lead.table.rows[0] == Row(8, (A, None), 1)
     assert lead.migrations.lost == set()
     assert [one.loss for one in lead.news if one.loss] == [Loss(0, 1, True, ["default"], begun_anew=True)]
+
+
+def test_only_what_was_lost_changes() -> None:
+    lead = Lead(Row(5, (A, B)), Row(5, (D, E)), Row(5, (A, B))).enter()
+    lead.offered.clear()
+    lead.migrations.accept_loss()
+    lead.settle()
+    assert lead.offered[0][2] == [1]
+
+
+def test_a_copy_that_came_back_is_not_taken_while_a_better_one_lives() -> None:
+    lead = Lead(Row(5, (OLD_A, B)))
+    lead.bringing = Holdings(1, None, {OLD_A: "files of a"}, [], [Kept(0, 0, [("m", 9, 5)], True)])
+    lead.enter(View(1, "id", [info(A, store="files of a", returns=True), info(B)]))
+    assert lead.table.rows[0] == Row(7, (B, None))
 
 
 def test_while_nothing_is_lost_there_is_nothing_to_accept() -> None:
@@ -94,12 +120,13 @@ def test_before_the_first_assignment_the_loss_stays_accepted() -> None:
 
 
 def test_what_a_new_master_has_brought_back_itself_does_not_wait() -> None:
-    lead = Lead(Row(5, (OLD_A, D), 2))
+    lead = Lead(Row(5, (OLD_A, D), 2), Row(5, (D, B)))
     lead.bringing = Holdings(1, None, {OLD_A: "files of a"}, [], [Kept(0, 2, [("m", 1, 5)], True)])
     lead.enter(View(1, "id", [info(A, store="files of a", returns=True), info(B)]))
     assert lead.table.rows[0] == Row(8, (A, None), 2)
+    assert lead.table.rows[1] == Row(7, (B, None)), "nor do others wait"
     assert lead.migrations.lost == set()
-    assert lead.news == []
+    assert [one.loss.partition for one in lead.news if one.loss] == [1]
 
 
 RECOVERING: dict[str, object] = {"recovering": True}
@@ -137,6 +164,7 @@ def test_the_table_of_a_stopped_cluster_is_made_when_all_have_spoken() -> None:
     lead = stopped((A, brought(0)))
     assert not lead.table.assigned
     assert lead.asked == []
+    assert "the table is not made yet: waiting" in lead.notes
     lead.hear(B, brought(0, 1))
     lead.settle()
     assert [row.replicas for row in lead.table.rows] == [(A, B), (B, None)]
@@ -156,6 +184,7 @@ def test_of_what_no_copy_came_back_it_waits() -> None:
 def test_a_stopped_cluster_that_had_no_table_is_assigned_one() -> None:
     lead = stopped((A, brought(rows=[])), (B, brought(rows=[])), initial=2)
     assert lead.table.rows == [Row(2, (A, B))] * 2
+    assert "the table of before is found" not in lead.notes
     few = stopped((A, brought(rows=[])), (B, brought(rows=[])), initial=3)
     assert not few.table.assigned
 
@@ -168,6 +197,14 @@ def test_a_stopped_cluster_whose_loss_is_accepted_begins_anew_where_nothing_is_l
     assert lead.table.rows[0].replicas == (A, B)
     assert (lead.table.rows[1].replicas, lead.table.rows[1].epoch) == ((B, None), 1)
     assert not lead.migrations.returns.accepted
+    assert [one[:3] for one in lead.offered[:2]] == [(7, 1, [0, 1]), (7, 2, [1])]
+
+
+def test_members_that_are_missing_are_waited_for_until_the_operator_accepts_the_loss() -> None:
+    lead = stopped((A, brought(0)), (B, brought(0, 1)), missing=[info(D, store="files of d")])
+    assert not lead.table.assigned
+    lead.migrations.accept_loss()
+    assert lead.settle().table.assigned
 
 
 def test_members_that_are_missing_are_given_up_after_a_while_if_that_is_allowed() -> None:
@@ -182,6 +219,11 @@ def test_members_that_are_missing_are_given_up_after_a_while_if_that_is_allowed(
     assert not lead.table.assigned
     assert lead.timers_set[-1] == SetTimer("plan", patience_ns)
     assert lead.migrations.planned
+    lead.pass_ns(1000)
+    members = [info(A, store="files of a", returns=True), info(B, store="files of b", returns=True), info(C)]
+    missing = [info(D, store="files of d")]
+    lead.enter(View(8, "id", members, recovering=True, missing=missing))
+    assert lead.timers_set[-1] == SetTimer("plan", patience_ns), "counted from when somebody came"
     lead.pass_ns(patience_ns)
     lead.migrations.on_timer("delay")
     assert not lead.settle().table.assigned

@@ -10,8 +10,9 @@ from holdfast.core.machine import Append, MemberId, Outbox, Send
 from holdfast.core.messages import Ack, Enlist, Enlisted, Replicate, Replicated, Section
 from holdfast.core.placement.table import Row
 from holdfast.core.replication.copies import Copies
+from holdfast.core.replication.requests import mark_of
 from holdfast.core.rules import Rules
-from holdfast.core.store.partition import Change, PartitionCopy, Record
+from holdfast.core.store.partition import FOLD_AT, Change, PartitionCopy, Record, ServicePartition
 
 ME, OWNER, OTHER = MemberId("me"), MemberId("owner"), MemberId("other")
 SETTINGS = Settings(partitions=PartitionSettings(count=1), maps={"deep": MapSettings(backups=2)})
@@ -333,3 +334,127 @@ def test_whoever_watches_a_partition_is_told_of_its_records() -> None:
     copies.watched.add(1)
     copies.on_replicate(OWNER, both(2, put(2, b"v"), put(2, b"v")))
     assert told == [1]
+
+
+def test_a_client_is_not_told_of_what_was_refused() -> None:
+    """Of one partition the records are held; of the other they are of an earlier version, and will never be."""
+    copies, _, told = collecting()
+    ack = Ack(b"c", [1], [0, 1])
+    stale = [Section(0, 5, [put(1, b"v")]), Section(1, 4, [put(1, b"v")])]
+    copies.on_replicate(OWNER, Replicate([1], stale, [ack]))
+    copies.on_enlist(OWNER, Enlist([(1, 6, [])]))
+    stale[0] = Section(0, 5, [put(2, b"v")])
+    copies.on_replicate(OWNER, Replicate([2], stale, [ack]))
+    assert told == []
+
+
+def test_a_client_is_not_told_with_the_records_of_another_batch() -> None:
+    copies, _, told = collecting()
+    copies.on_replicate(OWNER, Replicate([7], [Section(1, 5, [put(2, b"v")])]))
+    sections = [Section(0, 5, [put(1, b"v")]), Section(1, 4, [put(1, b"v")])]
+    copies.on_replicate(OWNER, Replicate([1], sections, [Ack(b"c", [1], [0, 1])]))
+    copies.on_replicate(OWNER, Replicate([8], [Section(1, 5, [put(1, b"v")])]))
+    assert told == []
+
+
+class Sum:
+    """A service that adds up."""
+
+    def __init__(self) -> None:
+        self.sum = 0
+
+    def apply(self, update: bytes) -> bytes:
+        self.sum += len(update)
+        return b""
+
+    def ask(self, question: bytes) -> bytes:
+        return b""
+
+    def supply(self) -> list[bytes]:
+        return [b"x" * self.sum]
+
+    def receive(self, piece: bytes) -> None:
+        self.sum = len(piece)
+
+
+def called(counter: int, update: bytes = b"x") -> Record:
+    return Record("m", counter, Change.CALL, b"", update)
+
+
+def with_service() -> tuple[Copies, Outbox, Sum]:
+    copies, out, _ = backup()
+    share = Sum()
+    copies.held[0].services["m"] = ServicePartition("m", share)
+    for counter in range(1, 5):
+        copies.on_replicate(OWNER, message(counter, called(counter)))
+    assert (share.sum, acknowledged(out)) == (4, [1, 2, 3, 4])
+    return copies, out, share
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        (put(1, b"v"), called(5)),
+        (called(5), put(1, b"v")),
+        (called(5), called(6), put(1, b"v"), put(2, b"v")),
+    ],
+)
+def test_a_service_and_a_map_of_one_name_have_counters_of_their_own(records: tuple[Record, ...]) -> None:
+    copies, out, share = with_service()
+    copies.on_replicate(OWNER, message(9, *records))
+    assert acknowledged(out) == [9]
+    assert share.sum == 3 + sum(record.change is Change.CALL for record in records) + 1
+    assert value_of(copies) == b"v"
+
+
+@pytest.mark.parametrize("records", [(called(6),), (called(5), called(7)), (put(2, b"v"),)])
+def test_each_of_them_may_have_a_gap(records: tuple[Record, ...]) -> None:
+    copies, out, share = with_service()
+    copies.on_replicate(OWNER, message(9, *records))
+    assert (acknowledged(out), share.sum) == ([], 4)
+
+
+def test_calls_of_a_service_that_is_not_here_are_left_out() -> None:
+    copies, out, _ = backup()
+    copies.on_replicate(OWNER, message(9, called(1), put(1, b"v")))
+    assert acknowledged(out) == [9]
+    assert copies.held[0].services == {}
+    assert value_of(copies) == b"v"
+
+
+def test_calls_are_never_written_down() -> None:
+    copies, out, log = journalled()
+    copies.held[0].services["m"] = ServicePartition("m", Sum())
+    copies.on_replicate(OWNER, message(1, called(1)))
+    log.flush()
+    effects = out.take()
+    assert [type(effect) for effect in effects] == [Send]
+
+
+def test_what_comes_twice_says_nothing_of_cuts() -> None:
+    copies, out, _ = backup()
+    for _ in range(2):
+        copies.on_replicate(OWNER, message(1, put(1, b"v")))
+    answers = [one.message for one in out.take() if isinstance(one, Send)]
+    assert answers == [Replicated([1], [0], [])] * 2
+
+
+@pytest.mark.parametrize(("count", "left"), [(FOLD_AT - 1, FOLD_AT - 1), (FOLD_AT, 0)])
+def test_digests_that_are_kept_follow_when_so_many_keys_have_changed(count: int, left: int) -> None:
+    copies, _, _ = backup()
+    held = copies.open(copies.held[0], "m")
+    held.digests()
+    copies.on_replicate(OWNER, message(1, *(put(n + 1, b"v", key=b"%d" % n) for n in range(count))))
+    assert held.touched is not None
+    assert len(held.touched) == left
+
+
+def test_a_backup_remembers_requests_and_updates() -> None:
+    copies, _, _ = backup()
+    mark = mark_of(b"request", None)
+    copies.on_replicate(
+        OWNER, Replicate([1], [Section(0, 5, [Record("m", 1, Change.SET, b"k", b"v", request=mark)], 4)])
+    )
+    held = copies.held[0].maps["m"]
+    assert copies.held[0].requests.knows(b"request")
+    assert (held.term, held.counter, held.remembered_from) == (4, 1, 0)

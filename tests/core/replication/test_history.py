@@ -154,3 +154,116 @@ def test_some_are_told_until_they_are_too_many() -> None:
     assert [record.counter for _, record in tail.some(4, 20, 3 * one)] == [5, 6, 7]
     assert [record.counter for _, record in tail.some(4, 6, 1000 * one)] == [5, 6]
     assert [record.counter for _, record in tail.some(4, 20, 1)] == [5]
+
+
+def told(tail: Tail, after: int) -> list[tuple[int, int]]:
+    return [(term, record.counter) for term, record in tail.since(after)]
+
+
+def with_old(counter: int, old: bytes | None, time_ms: int = 7) -> Record:
+    return Record("m", counter, Change.SET, b"k", b"value", old=old, time_ms=time_ms)
+
+
+def test_it_costs_the_same_whether_records_come_one_by_one_or_together() -> None:
+    said = [with_old(1, b"before"), with_old(2, None), with_old(3, b"")]
+    together, single = Tail(10_000), Tail(10_000)
+    together.add(3, said)
+    for record in said:
+        single.add(3, [record])
+    expected = 3 * (RECORD_OVERHEAD + len(b"k") + len(b"value")) + len(b"before")
+    assert (RECORD_OVERHEAD, together.size, single.size) == (160, expected, expected)
+    assert told(together, 0) == told(single, 0) == [(3, 1), (3, 2), (3, 3)]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_it_is_full_with_its_last_byte_and_then_gives_up_an_eighth(*, together: bool) -> None:
+    each = RECORD_OVERHEAD + 1 + 39
+    for spare, left in ((0, 16), (1, 14)):
+        tail = Tail(16 * each - spare)
+        for part in [records(1, 16, 39)] if together else [records(n, n, 39) for n in range(1, 17)]:
+            tail.add(1, part)
+        assert tail.end == 16
+        # An eighth and one byte of the limit is what two records take, or a little more.
+        assert (tail.end - tail.start, tail.size) == (left, left * each)
+
+
+def test_nothing_is_left_of_records_that_do_not_fit_at_all() -> None:
+    tail = Tail(0)
+    tail.add(1, records(1, 3))
+    assert (tail.start, tail.end, tail.size) == (3, 3, 0)
+
+
+def test_what_is_given_up_takes_its_terms_along() -> None:
+    each = RECORD_OVERHEAD + 1 + 39
+    tail = Tail(8 * each)
+    for term in (1, 2, 3):
+        tail.add(term, records(3 * term - 2, 3 * term, 39))
+    assert tail.start == 2
+    assert told(tail, 2) == [(1, 3), (2, 4), (2, 5), (2, 6), (3, 7), (3, 8), (3, 9)]
+    tail.add(3, records(10, 10, 39))
+    tail.add(3, records(11, 11, 39))
+    assert told(tail, tail.start)[0] == (2, tail.start + 1)
+
+
+def test_a_new_stretch_has_none_of_the_old_one() -> None:
+    tail = Tail(10_000)
+    tail.add(1, records(1, 5))
+    tail.add(1, records(9, 9))
+    assert told(tail, 8) == [(1, 9)]
+    assert tail.size == RECORD_OVERHEAD + 11
+    tail.add(1, records(8, 8))
+    assert (tail.start, tail.end, told(tail, 7)) == (7, 8, [(1, 8)])
+    tail.add(1, [*records(9, 9), *records(11, 11)])
+    assert (tail.start, tail.end, tail.size) == (0, 0, 0)
+    tail.add(2, records(1, 1))
+    assert told(tail, 0) == [(2, 1)]
+
+
+def preceded(limit: int, *earlier: tuple[int, int], terms: tuple[int, ...] = (5,)) -> Tail:
+    """What was before updates 4 and on, one of each term: (term, counter)."""
+    tail = Tail(limit)
+    for number, term in enumerate(terms):
+        tail.add(term, records(4 + number, 4 + number))
+    tail.precede([(term, records(counter, counter)[0]) for term, counter in earlier])
+    return tail
+
+
+@pytest.mark.parametrize("earlier", [((5, 2), (5, 3)), ((4, 2), (4, 3)), ((3, 2), (4, 3)), ((4, 2), (5, 3))])
+@pytest.mark.parametrize("terms", [(5,), (5, 6)])
+def test_what_was_before_is_told_with_its_terms(
+    earlier: tuple[tuple[int, int], ...], terms: tuple[int, ...]
+) -> None:
+    tail = preceded(10_000, *earlier, terms=terms)
+    after = [(term, 4 + number) for number, term in enumerate(terms)]
+    assert (tail.start, tail.end) == (1, 3 + len(terms))
+    assert told(tail, 1) == [*earlier, *after]
+    assert told(tail, 2) == [earlier[1], *after]
+    assert tail.size == (2 + len(terms)) * (RECORD_OVERHEAD + 11)
+    last = tail.end
+    tail.add(9, records(last + 1, last + 1))
+    assert told(tail, 1) == [*earlier, *after, (9, last + 1)]
+
+
+def test_of_what_was_before_so_much_is_kept_as_fits() -> None:
+    each = RECORD_OVERHEAD + 11
+    assert preceded(3 * each, (5, 1), (5, 2), (5, 3)).start == 1
+    assert preceded(3 * each - 1, (5, 1), (5, 2), (5, 3)).start == 2
+    assert preceded(10 * each, (5, 1), (5, 3)).start == 2, "without a gap"
+    assert preceded(10 * each, (5, 1), (5, 2)).start == 3
+
+
+def test_nothing_was_before() -> None:
+    tail = Tail(10_000)
+    tail.precede([])
+    assert (tail.start, tail.end) == (0, 0)
+    tail.precede([(1, records(7, 7)[0])])
+    assert (tail.start, tail.end, told(tail, 6)) == (6, 7, [(1, 7)])
+
+
+def test_some_of_them_are_told_up_to_the_first_that_is_too_much() -> None:
+    tail = Tail(100_000)
+    for counter, size in ((1, 10), (2, 5000), (3, 10)):
+        tail.add(1, records(counter, counter, size))
+    assert [record.counter for _, record in tail.some(0, 3, 1000)] == [1]
+    assert [record.counter for _, record in tail.some(1, 3, 1000)] == [2]
+    assert [record.counter for _, record in tail.some(0, 2, 100_000)] == [1, 2]

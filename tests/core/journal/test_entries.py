@@ -1,0 +1,74 @@
+"""What is written down has the same form in every version: journals outlive programs."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from holdfast.core.journal.entries import (
+    Began,
+    Checkpointed,
+    Dropped,
+    Entry,
+    MapSnapshot,
+    Meta,
+    Rows,
+    Seen,
+    Snapshot,
+    Wrote,
+)
+from holdfast.core.machine import MemberId
+from holdfast.core.messages import View
+from holdfast.core.placement.table import Row
+
+MADE: list[tuple[Entry, list[object]]] = [
+    (Wrote(3, 4, [], 9), [1, 3, 4, [], 9]),
+    (Rows([(0, Row(5, (MemberId("a"), None), 2))]), [2, [[0, [5, ["a", None], 2, []]]]]),
+    (Seen(View(7, "id", [])), [3, [7, "id", [], [], "active", False, [], {}, False]]),
+    (Began(3, 2), [4, 3, 2]),
+    (Dropped(3), [5, 3, ""]),
+    (Dropped(3, "m"), [5, 3, "m"]),
+    (Checkpointed(3, 8, "file"), [6, 3, 8, "file"]),
+    (Meta("s", 1, "id", {MemberId("a"): "t"}), [7, "s", 1, "id", {"a": "t"}]),
+]
+
+
+@pytest.mark.parametrize(("entry", "form"), MADE, ids=[type(entry).__name__ for entry, _ in MADE])
+def test_an_entry_is_a_list_that_begins_with_its_number(entry: Entry, form: list[object]) -> None:
+    written = msgspec.msgpack.encode(entry)
+    assert msgspec.msgpack.decode(written) == form
+    assert msgspec.msgpack.decode(written, type=Entry) == entry
+
+
+def test_what_later_versions_add_may_be_missing() -> None:
+    for form, entry in (
+        ([1, 3, 4, []], Wrote(3, 4, [], 0)),
+        ([5, 3], Dropped(3, "")),
+        ([7, "s", 1, "id"], Meta("s", 1, "id", {})),
+    ):
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(form), type=Entry) == entry
+
+
+def test_checkpoints_have_a_form_too() -> None:
+    one = MapSnapshot("m", [(4, 0)], b"counter", [b"k"], [b"v"])
+    assert msgspec.to_builtins(one, builtin_types=(bytes,)) == [
+        "m",
+        [(4, 0)],
+        b"counter",
+        [b"k"],
+        [b"v"],
+        [],
+        [],
+        [],
+    ]
+    whole = Snapshot(3, 2, [one])
+    assert (whole.requests, whole.wall_ms) == (b"", 0)
+    assert isinstance(msgspec.to_builtins(whole, builtin_types=(bytes,)), list)
+
+
+@pytest.mark.parametrize(
+    "entry", [*(entry for entry, _ in MADE), MapSnapshot("m", [], b"", [], []), Snapshot(0, 0, [])]
+)
+def test_what_is_written_down_does_not_change_any_more(entry: msgspec.Struct) -> None:
+    with pytest.raises(AttributeError):
+        setattr(entry, entry.__struct_fields__[0], 0)
