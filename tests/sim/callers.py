@@ -103,9 +103,10 @@ class Scene:
         manners: Manners | None = None,
         without: frozenset[str] = frozenset(),
         hosts: int = 4,
+        power_cuts: int = 0,
     ) -> None:
         self.world = World(seed, None)
-        base = simulated_settings(1, PARTITIONS)
+        base = simulated_settings(1, PARTITIONS, journal="sync" if power_cuts else "off")
         settings = msgspec.structs.replace(
             base, replication=msgspec.structs.replace(base.replication, backup_acks=acks)
         )
@@ -130,18 +131,22 @@ class Scene:
         for index in range(1, hosts):
             self.world.after(draw.randint(0, 2 * SECOND), partial(self.cluster.start, index))
         self.seed = seed
+        self.power_cuts = power_cuts
 
     def play(self, seconds: int = 15) -> None:
         """With faults, and then without."""
         world = self.world
         for caller in self.callers:
             caller.start()
-        faults = Faults(self.seed, world, self.cluster, seconds * SECOND)
+        faults = Faults(self.seed, world, self.cluster, seconds * SECOND, power_cuts=self.power_cuts)
         faults.start()
         world.run_until(seconds * SECOND)
         faults.end()
         for caller in self.callers:
             caller.client.calm = True
+        world.run_until(
+            world.now_ns + (60 if self.power_cuts else 8) * SECOND, stop=lambda: not faults.power_cuts_due
+        )
         world.run_until(world.now_ns + 8 * SECOND)
         for caller in self.callers:
             caller.running = False

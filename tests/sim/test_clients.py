@@ -49,9 +49,10 @@ from tests.sim.stage import Stage, settings
 from holdfast.core.machine import SECOND
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import EntryEvent, EventKind, Op, Outcome, Request, Status, Value
+from holdfast.server.hazelcast.refusals import refusal
 from holdfast.sim.clients.client import Client, Manners
 from holdfast.sim.clients.doors import Doors
-from holdfast.sim.clients.hazelcast import KINDS, HazelcastClient, encode
+from holdfast.sim.clients.hazelcast import KINDS, HazelcastClient, encode, status_of
 from holdfast.sim.clients.own import OwnClient
 from holdfast.sim.workload import MAP, wire_key
 from holdfast.sim.world import Process
@@ -264,6 +265,12 @@ def test_each_request_is_what_the_official_client_writes() -> None:
 def _without_last_fixed_byte(message: bytes) -> bytes:
     length = int.from_bytes(message[:4], "little")
     return (length - 1).to_bytes(4, "little") + message[4 : length - 1] + message[length:]
+
+
+def test_each_refusal_is_known_by_its_error() -> None:
+    for status in set(Status) - {Status.OK, Status.UNKNOWN}:
+        code, reason = refusal(Outcome(status, None, "for some reason"))
+        assert status_of(code.number, reason) is status
 
 
 # -- faults of connections

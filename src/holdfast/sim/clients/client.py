@@ -222,10 +222,10 @@ class Client:
             outcome = Outcome(status, outcome.value, f"{REPEATED}; then: {outcome.detail}")
         self.finish(ask, outcome)
 
-    def refused_for_now(self, ask: Ask) -> None:
+    def refused_for_now(self, ask: Ask, status: Status) -> None:
         """Certainly not applied by this try, and another may be."""
         ask.flying = False
-        self.counts["refused for now"] += 1
+        self.counts[f"refused for now: {status.name}"] += 1
         self.later(ask)
 
     def in_doubt(self, ask: Ask, why: str) -> None:

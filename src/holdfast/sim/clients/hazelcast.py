@@ -465,7 +465,7 @@ class HazelcastClient(Client):
     def _refused(self, ask: Ask, code: int, reason: str) -> None:
         self.counts[f"hazelcast error {code}"] += 1
         if code == AGAIN.number:
-            self.refused_for_now(ask)
+            self.refused_for_now(ask, status_of(code, reason))
         elif code == INDETERMINATE.number:
             self.answered(ask, Outcome(Status.UNKNOWN, None, reason))
         else:

@@ -65,6 +65,8 @@ class OwnClient(Client):
         self._number = 0
         self._table: Table | None = None
         self._stale = True
+        self._asked_ns = -(1 << 62)
+        """When the table was asked for last."""
         self._remembers = False
 
     # -- connections
@@ -110,12 +112,15 @@ class OwnClient(Client):
     # -- the table
 
     def _refresh(self) -> None:
-        """Ask for the table, if nobody is asked already."""
+        """Ask for the table, if nobody is asked already, and not all the time while nobody has a newer one."""
         if any(isinstance(line, OwnLine) and line.table for line in self.lines.values()):
+            return
+        if self.world.now_ns - self._asked_ns < self.manners.retry_ns:
             return
         line = self.anyone()
         if isinstance(line, OwnLine):
             line.table = self._next()
+            self._asked_ns = self.world.now_ns
             line.write(own.frame(own.AskTable(line.table)))
 
     def _take_table(self, told: own.TableIs) -> None:
@@ -195,7 +200,7 @@ class OwnClient(Client):
             self.in_doubt(ask, outcome.detail)
         elif outcome.status in PASSING:
             self._stale = True
-            self.refused_for_now(ask)
+            self.refused_for_now(ask, outcome.status)
         else:
             self.answered(ask, outcome)
 
