@@ -50,6 +50,7 @@ FOUND_WITH_DISKS = {
 
 FOUND_WITH_POWER_CUTS = {
     532439: "the segment that was written last was removed before it was synced: the newest one's header was damaged",
+    508: "a cluster of one had no faults, and so no power cut",
     532456: "each restart began the time to live of what the journal told anew: an entry of 4 s was there after 50",
 }
 """The same with power cuts. Directed tests tell each again (`tests/engine/test_journal.py`,

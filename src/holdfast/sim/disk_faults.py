@@ -132,7 +132,7 @@ class DiskFaults(Harm):
     def _blackout(self, kind: str) -> bool:
         """Everybody dies at once, and comes back sooner or later, if all that was acknowledged is on disks."""
         running = self.cluster.running()
-        if len(self.cluster.living()) < 2 or not self.cluster.all_may_die():
+        if not self.cluster.all_may_die():
             return False
         self._did(kind, ", ".join(process.name for process in running))
         if kind == "kill-all":

@@ -49,6 +49,11 @@ class Faults(DiskFaults):
     )
     CONNECTED = ("crash", "crash-midstep", "replace", "drain", "join", "churn")
     """Those that cut nobody off from anybody, not even for the others: no pauses, no losses, no delays."""
+    ALONE = (
+        *("join", "pause", "lossy", "slow", "echo", "state", "suspend", "clock-jump", "calendar"),
+        *("power-cut-all", "kill-all", "disk-full", "slow-disk"),
+    )
+    """Those that mean something where only one member lives."""
     OPERATOR = ("state", "state", "wish")
     CLOCKS = ("suspend", "clock-jump", "calendar")
     AIMED = ("ambush", "coup", "starve")
@@ -114,8 +119,10 @@ class Faults(DiskFaults):
     def _next(self) -> None:
         if self.world.now_ns >= self.until_ns:
             return
-        if len(self.cluster.living()) > 1:
-            kind = self.random.choice(self.kinds)
+        alone = len(self.cluster.living()) == 1
+        kinds = [kind for kind in self.kinds if kind in self.ALONE] if alone else self.kinds
+        if kinds and self.cluster.living():
+            kind = self.random.choice(kinds)
             getattr(self, "_" + kind.replace("-", "_"))()
         self.world.after(self.random.randint(self.pause_ns // 2, 2 * self.pause_ns), self._next)
 
