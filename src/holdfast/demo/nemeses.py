@@ -322,11 +322,11 @@ class Clock(Nemesis):
     """The calendar of one member, or of several, jumps by up to an hour, or drifts; in some rounds it restarts.
 
     The clocks are those of the processes alone: libfaketime stands before the C library. The monotonic clock, which
-    never jumps on any system, is left as it is.
+    never jumps on any system, is left as it is. There are no files, for these have threads, and under libfaketime a
+    thread that waits for another one does not rest.
     """
 
     name = "clock"
-    journal = "sync"
 
     def __init__(self, dice: random.Random, library: Path | None = None) -> None:
         super().__init__(dice)
