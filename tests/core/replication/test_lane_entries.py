@@ -1,0 +1,306 @@
+"""What the lane does to entries, what it tells of them, and what of it is written down or follows a migration."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.core.journal.log import Log
+from holdfast.core.machine import MILLISECOND, Append, MemberId, Outbox, Send
+from holdfast.core.messages import Replicate, Replicated
+from holdfast.core.placement.table import Row
+from holdfast.core.replication.lane import Lane
+from holdfast.core.rules import Rules
+from holdfast.core.store.operations import DEFAULT_TTL, EntryEvent, EventKind
+from holdfast.core.store.partition import FOLD_AT, Change, PartitionCopy, Record, ServicePartition
+
+ME, BEN, CAL = (MemberId(name) for name in ("me", "ben", "cal"))
+
+
+class Serving:
+    """The primary of two partitions, each with one backup."""
+
+    def __init__(self, *, journal: bool = False, without: str = "", **maps: MapSettings) -> None:
+        self.out = Outbox()
+        settings = Settings(
+            partitions=PartitionSettings(count=2),
+            maps={"default": MapSettings(backups=1), **maps},
+        )
+        self.log = Log(self.out, on=journal)
+        self.lane = Lane(ME, settings, self.out, Rules(frozenset({without} if without else ())), self.log)
+        self.rows = [Row(1, (ME, BEN)), Row(1, (ME, CAL))]
+        self.copies = [PartitionCopy(partition, 0) for partition in (0, 1)]
+        self.lane.attach(self.rows)
+        self.lane.serving = list(self.copies)
+        self.heard: list[EntryEvent] = []
+        self.lane.heard = self.heard.append
+        self.told: list[bool] = []
+
+    def set(
+        self,
+        key: bytes,
+        ttl_ms: int = 0,
+        max_idle_ms: int = 0,
+        key_hash: int = 0,
+        *,
+        name: str = "m",
+        partition: int = 0,
+    ) -> bytes | None:
+        return self.lane.set(self.copies[partition], name, key, b"value", ttl_ms, max_idle_ms, key_hash)
+
+    def seal(self) -> None:
+        self.lane.seal(self.told.append)
+
+    def sent(self) -> dict[MemberId, Replicate]:
+        self.lane.flush()
+        effects = self.out.take()
+        return {
+            one.to: one.message
+            for one in effects
+            if isinstance(one, Send) and isinstance(one.message, Replicate)
+        }
+
+    def records(self) -> list[Record]:
+        self.seal()
+        return [
+            record for one in self.sent().values() for section in one.sections for record in section.records
+        ]
+
+    def expiry(self, key: bytes) -> tuple[int, int] | None:
+        found = self.copies[0].maps["m"].expiries.get(key)
+        return (found.ttl_ms, found.max_idle_ms) if found is not None else None
+
+
+@pytest.mark.parametrize(
+    ("given", "becomes"),
+    [
+        ((0, 0), None),
+        ((5, 0), (5, 0)),
+        ((0, 6), (0, 6)),
+        ((DEFAULT_TTL, 6), (1000, 6)),
+        ((5, DEFAULT_TTL), (5, 700)),
+        ((DEFAULT_TTL, DEFAULT_TTL), (1000, 700)),
+        ((0, DEFAULT_TTL), (0, 700)),
+        ((DEFAULT_TTL, 0), (1000, 0)),
+    ],
+)
+def test_times_that_are_not_given_are_those_of_the_map(
+    given: tuple[int, int], becomes: tuple[int, int] | None
+) -> None:
+    serving = Serving(m=MapSettings(backups=1, ttl_ms=1000, max_idle_ms=700))
+    for _ in range(2):
+        serving.set(b"k", *given)
+        assert serving.expiry(b"k") == becomes
+    record = serving.records()[-1]
+    assert (record.ttl_ms, record.max_idle_ms) == (becomes or (0, 0))
+
+
+def test_a_plain_store_takes_an_earlier_time_away() -> None:
+    serving = Serving()
+    serving.set(b"k", 5)
+    serving.set(b"k")
+    assert serving.expiry(b"k") is None
+
+
+def test_stores_keep_the_partition_hash_of_the_key_and_the_old_value() -> None:
+    serving = Serving()
+    assert serving.set(b"k", key_hash=9) is None
+    assert serving.set(b"k", key_hash=9) == b"value"
+    assert serving.copies[0].maps["m"].hashes == {b"k": 9}
+    assert [record.key_hash for record in serving.records()] == [9, 9]
+
+
+def test_what_is_over_is_absent_and_its_end_is_a_record() -> None:
+    serving = Serving()
+    serving.set(b"a", 5)
+    serving.set(b"b", 5)
+    serving.set(b"c", 5)
+    serving.records()
+    serving.out.now_ns = 5 * MILLISECOND
+    assert serving.lane.read(serving.copies[0], "m", b"a") is None
+    assert serving.lane.remove(serving.copies[0], "m", b"b") is None
+    assert serving.set(b"c") is None
+    changes = [(record.change, record.key) for record in serving.records()]
+    assert changes == [
+        (Change.REMOVE, b"a"),
+        (Change.REMOVE, b"b"),
+        (Change.REMOVE, b"c"),
+        (Change.SET, b"c"),
+    ]
+
+
+def test_a_sweep_removes_what_is_over_where_it_may() -> None:
+    serving = Serving()
+    for partition in (0, 1):
+        serving.set(b"a", 5, partition=partition)
+        serving.set(b"b", 5, partition=partition)
+        serving.set(b"c", partition=partition)
+    serving.set(b"c", name="n")
+    serving.records()
+    serving.out.now_ns = 5 * MILLISECOND
+    serving.lane.serving[1] = None
+    serving.lane.sweep(1)
+    assert [len(copy.maps["m"].entries) for copy in serving.copies] == [2, 3]
+    serving.lane.sweep(10)
+    assert [len(copy.maps["m"].entries) for copy in serving.copies] == [1, 3]
+    assert sum(serving.lane.leftovers.values()) > 0, "the backups are told"
+    serving.lane.sweep(10, [None, serving.copies[1]])
+    assert [len(copy.maps["m"].entries) for copy in serving.copies] == [1, 1]
+    removed = [record.change for record in serving.records()]
+    assert removed == [Change.REMOVE] * 4
+
+
+def test_listeners_hear_of_each_change_of_their_map_with_the_hash_of_the_key() -> None:
+    serving = Serving()
+    serving.lane.listening["m"] = 1
+    serving.set(b"k", key_hash=9)
+    serving.set(b"k", name="other")
+    serving.set(b"k", key_hash=9)
+    serving.lane.remove(serving.copies[0], "m", b"k")
+    serving.set(b"plain", 5)
+    serving.out.now_ns = 5 * MILLISECOND
+    serving.lane.read(serving.copies[0], "m", b"plain")
+    held = serving.copies[0].maps["m"]
+    serving.lane.emit(EventKind.CLEAR_ALL, held, None, None, None, count=3)
+    assert serving.heard == [
+        EntryEvent(EventKind.ADDED, "m", ME, b"k", b"value", None, 1, 9),
+        EntryEvent(EventKind.UPDATED, "m", ME, b"k", b"value", b"value", 1, 9),
+        EntryEvent(EventKind.REMOVED, "m", ME, b"k", None, b"value", 1, 9),
+        EntryEvent(EventKind.ADDED, "m", ME, b"plain", b"value", None, 1, 0),
+        EntryEvent(EventKind.EXPIRED, "m", ME, b"plain", None, b"value", 1, 0),
+        EntryEvent(EventKind.CLEAR_ALL, "m", ME, None, None, None, 3, 0),
+    ]
+
+
+def test_changes_that_are_told_carry_the_old_value_and_the_time() -> None:
+    serving = Serving(m=MapSettings(backups=1, changes_bytes=10_000))
+    serving.out.epoch_ms = 77
+    serving.set(b"k")
+    serving.set(b"k")
+    serving.lane.remove(serving.copies[0], "m", b"k")
+    told = [(record.old, record.time_ms) for record in serving.records()]
+    assert told == [(None, 77), (b"value", 77), (b"value", 77)]
+
+
+class Echo:
+    def apply(self, update: bytes) -> bytes:
+        return b"done " + update
+
+    def ask(self, question: bytes) -> bytes:
+        return question
+
+    def supply(self) -> list[bytes]:
+        return []
+
+    def receive(self, piece: bytes) -> None:
+        pass
+
+
+def test_a_call_of_a_service_goes_to_its_backups() -> None:
+    serving = Serving()
+    copy = serving.copies[0]
+    assert serving.lane.call(copy, "echo", b"x") is None, "there is no such service"
+    held = copy.services["echo"] = ServicePartition("echo", Echo())
+    serving.lane.retarget(copy)
+    assert serving.lane.call(copy, "echo", b"x") == b"done x"
+    assert serving.records() == [Record("echo", 1, Change.CALL, b"", b"x")]
+    assert (held.journal, held.changes, held.counter) == ("off", 0, 1)
+
+
+def test_a_mark_goes_with_the_last_record_of_its_request_if_it_has_any() -> None:
+    serving = Serving()
+    serving.set(b"a")
+    serving.set(b"b")
+    before = serving.lane.opened
+    serving.lane.remember(serving.copies[0], b"nothing", 1, before)
+    serving.set(b"c")
+    serving.set(b"d")
+    serving.lane.remember(serving.copies[0], b"two", 1, before)
+    marks = [bool(record.request) for record in serving.records()]
+    assert marks == [False, False, False, True]
+    assert serving.copies[0].requests.knows(b"nothing")
+
+
+@pytest.mark.parametrize(
+    ("journal", "urgent"), [("sync", True), ("lazy", False), ("off", None)], ids=["sync", "lazy", "off"]
+)
+def test_what_is_written_down_is_waited_for_as_the_map_says(journal: str, *, urgent: bool | None) -> None:
+    serving = Serving(journal=True, m=MapSettings(backups=0, journal=journal))  # type: ignore[arg-type]
+    serving.set(b"k")
+    serving.seal()
+    serving.lane.flush()
+    serving.log.flush()
+    appended = [one for one in serving.out.take() if isinstance(one, Append)]
+    assert [one.urgent for one in appended] == ([] if urgent is None else [urgent])
+    assert serving.told == ([] if urgent else [True])
+    serving.log.on_durable(1)
+    assert serving.told == [True]
+
+
+def test_a_synchronous_map_beside_another_keeps_a_collecting_client_waiting() -> None:
+    serving = Serving(journal=True, m=MapSettings(backups=1, journal="sync"))
+
+    class Everybody:
+        def reached(self, client: bytes, members: object) -> bool:
+            return True
+
+    serving.lane.collectors = Everybody()  # type: ignore[assignment]
+    serving.set(b"k", name="off")
+    serving.set(b"k")
+    serving.lane.seal_for(serving.told.append, b"client", [1])
+    assert serving.told == []
+    other = Serving()
+    assert other.lane.collectors is None
+    other.lane.collectors = Everybody()  # type: ignore[assignment]
+    other.set(b"k", name="off")
+    other.lane.seal_for(other.told.append, b"client", [1])
+    assert other.told == [True]
+
+
+@pytest.mark.parametrize(("count", "left"), [(FOLD_AT - 1, FOLD_AT - 1), (FOLD_AT, 0)])
+def test_digests_follow_when_so_many_keys_have_changed(count: int, left: int) -> None:
+    serving = Serving()
+    serving.set(b"0")
+    held = serving.copies[0].maps["m"]
+    held.digests()
+    for number in range(count):
+        serving.set(b"%d" % number)
+    serving.records()
+    assert held.touched is not None
+    assert len(held.touched) == left
+
+
+def test_who_waits_for_the_end_of_a_partition_is_told_when_nothing_is_under_way() -> None:
+    serving = Serving()
+    drained: list[int] = []
+    serving.lane.drained = drained.append
+    serving.set(b"k")
+    serving.seal()
+    assert serving.lane.leftovers["batches"] == 2
+    (message,) = serving.sent().values()
+    serving.lane.on_replicated(BEN, Replicated(message.batches, [0]))
+    assert (drained, serving.told) == ([0], [True])
+    assert sum(serving.lane.leftovers.values()) == 0
+
+
+@pytest.mark.parametrize(("index", "follows"), [(0, True), (1, True), (2, False)])
+def test_the_destination_of_a_migration_follows_if_its_place_holds_the_map(
+    index: int, *, follows: bool
+) -> None:
+    serving = Serving()
+    serving.set(b"k")
+    serving.records()
+    serving.lane.joining[0] = (CAL, index)
+    serving.lane.retarget(serving.copies[0])
+    held = serving.copies[0].maps["m"]
+    assert held.targets == ((BEN, CAL) if follows else (BEN,))
+    assert held.sync == ({BEN, CAL} if follows else {BEN})
+
+
+def test_without_that_rule_it_is_sent_nothing() -> None:
+    """The rule is destination-acks."""
+    serving = Serving(without="destination-acks")
+    serving.set(b"k")
+    serving.lane.joining[0] = (CAL, 1)
+    serving.lane.retarget(serving.copies[0])
+    assert serving.copies[0].maps["m"].targets == (BEN,)
