@@ -24,6 +24,7 @@ from holdfast.core.rules import RULES
 from holdfast.demo import nemeses
 from holdfast.errors import ConfigError
 from holdfast.runtime import process
+from holdfast.sim.lies import LIES
 from holdfast.sim.marks import MARKS, NEVER
 from holdfast.sim.run import Verdict
 
@@ -355,10 +356,17 @@ def test_one_seed_is_replayed_with_its_story() -> None:
 def test_the_alarm_fails_when_a_broken_rule_goes_unnoticed() -> None:
     found = run("simulate", "--alarm", "--without", "all-ack", "--seeds", "3", "--workers", "1")
     assert found.exit_code == 0
-    assert "found by seed 2" in found.output
+    assert "found by seed 2, after runs: none, none, 1:" in found.output
     missed = run("simulate", "--alarm", "--without", "fence", "--seeds", "3", "--workers", "1")
     assert missed.exit_code == 1
     assert "NOT FOUND in 3 runs" in missed.output
+
+
+@pytest.mark.usefixtures("faked")
+def test_the_alarm_fails_when_a_lie_goes_unnoticed_for_too_long() -> None:
+    missed = run("simulate", "--alarm", "--lie", "get-absent", "--seeds", "3", "--workers", "1")
+    assert missed.exit_code == 1
+    assert "get-absent" in missed.output
 
 
 def test_unknown_rules_are_refused_with_the_known_ones() -> None:
@@ -366,7 +374,8 @@ def test_unknown_rules_are_refused_with_the_known_ones() -> None:
     assert told.exit_code == 2
     assert "fence" in told.output
     listed = run("simulate", "--rules").output
-    assert all(name in listed for name in RULES)
+    assert all(name in listed for name in [*RULES, *LIES])
+    assert "cas-twice" in run("simulate", "--lie", "none").output
 
 
 @pytest.mark.slow

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+import statistics
 import sys
 import time
 from collections import Counter
@@ -36,6 +38,10 @@ MARK = "mark_"
 """What the figures of marks begin with; their name follows (`sim.marks`)."""
 SHOWN_PROBLEMS = 5
 SHOWN_SEEDS = 20
+STARTS = 5
+"""From so many seeds on the alarm looks for a run that shows what is wrong."""
+RUNS_MAX = 50
+"""In the median a lie has to be found within so many runs."""
 
 
 class Terms(NamedTuple):
@@ -46,10 +52,13 @@ class Terms(NamedTuple):
     journal: Journalling = DEFAULT_JOURNAL
     power_cuts: bool = False
     memory: bool = False
+    lies: frozenset[str] = frozenset()
+    """What members do to be caught at (`sim.lies`)."""
 
     def flags(self) -> str:
         """The same as options of the command; how maps are journalled is always said, for it decides the run."""
         rules = "".join(f" --without {rule}" for rule in sorted(self.without))
+        rules += "".join(f" --lie {lie}" for lie in sorted(self.lies))
         memory = " --memory" if self.memory else ""
         return rules + (" --power-cuts" if self.power_cuts else f" --journal {self.journal}") + memory
 
@@ -73,16 +82,18 @@ def campaign(seeds: range, terms: Terms, workers: int) -> Generator[Verdict, Non
 
 def simulate_seed(seed: int, terms: Terms, *, story: Callable[[str], None] | None = None) -> Verdict:
     """One run. The simulator is loaded here, so that no other command pays for it."""
+    from holdfast.sim.lies import telling
     from holdfast.sim.run import simulate
 
-    return simulate(
-        seed,
-        without=terms.without,
-        story=story,
-        journal=terms.journal,
-        power_cuts=terms.power_cuts,
-        memory=terms.memory,
-    )
+    with telling(terms.lies):
+        return simulate(
+            seed,
+            without=terms.without,
+            story=story,
+            journal=terms.journal,
+            power_cuts=terms.power_cuts,
+            memory=terms.memory,
+        )
 
 
 def judged(seed: int, terms: Terms) -> Verdict:
@@ -105,8 +116,11 @@ def judged(seed: int, terms: Terms) -> Verdict:
 )
 @click.option("--workers", default=0, type=click.IntRange(0), help="Processes; 0 is one for each core.")
 @click.option("--without", multiple=True, metavar="RULE", help="Switch a rule off. See --rules.")
+@click.option("--lie", "lies", multiple=True, metavar="LIE", help="Let members lie. See --rules.")
 @click.option(
-    "--alarm", is_flag=True, help="For each rule (or each --without) find a seed that shows its harm."
+    "--alarm",
+    is_flag=True,
+    help="How soon do the judges notice each broken rule and each lie? (Or each that is named.)",
 )
 @click.option(
     "--journal",
@@ -124,7 +138,7 @@ def judged(seed: int, terms: Terms) -> Verdict:
     is_flag=True,
     help="Show what the campaign has exercised, and fail if something was not, however short it is.",
 )
-@click.option("--rules", is_flag=True, help="List the rules.")
+@click.option("--rules", is_flag=True, help="List the rules and the lies.")
 @click.option("--quiet", is_flag=True, help="No story with --seed, no progress bar.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each verdict.")
 def simulate(
@@ -133,6 +147,7 @@ def simulate(
     seeds: str,
     workers: int,
     without: tuple[str, ...],
+    lies: tuple[str, ...],
     alarm: bool,
     journal: Journalling | None,
     power_cuts: bool,
@@ -147,15 +162,20 @@ def simulate(
     The same seed gives the same run, and the same trace hash. A campaign ends with the number of migrations that ended
     between the first fault and the last, and with how much of what clients wrote was judged. One of 200 seeds and more
     also tells how often each feature, fault, answer and rule came up, and fails if one never did. With --alarm each
-    rule that keeps data safe is switched off in turn, until a run fails. The exit status is 1 if any run failed, or
-    something never came up; with --alarm if any broken rule went unnoticed.
+    rule that keeps data safe is switched off in turn, and each lie is told, until a run fails: from five seeds on, a
+    fifth of --seeds apart. The exit status is 1 if any run failed, or something never came up; with --alarm if a broken
+    rule went unnoticed, or a lie for more than 50 runs in the median.
     """
     console = Console(highlight=False, soft_wrap=True)
     if unknown := sorted(set(without) - RULES.keys()):
         raise ConfigError(f"--without = {unknown[0]!r} is not allowed: the rules are {', '.join(RULES)}")
+    from holdfast.sim.lies import LIES
+
+    if unknown := sorted(set(lies) - LIES.keys()):
+        raise ConfigError(f"--lie = {unknown[0]!r} is not allowed: the lies are {', '.join(LIES)}")
     if rules:
-        for name, meaning in RULES.items():
-            click.echo(f"{name:20} {meaning}")
+        for name, meaning in [*RULES.items(), *((name, lie.meaning) for name, lie in LIES.items())]:
+            click.echo(f"{name:24} {meaning}")
         return
     if power_cuts and journal not in (None, "sync"):
         raise ConfigError(
@@ -163,7 +183,11 @@ def simulate(
         )
     workers = workers or os.cpu_count() or 1
     terms = Terms(
-        frozenset(without), journal or ("sync" if power_cuts else DEFAULT_JOURNAL), power_cuts, memory
+        frozenset(without),
+        journal or ("sync" if power_cuts else DEFAULT_JOURNAL),
+        power_cuts,
+        memory,
+        frozenset(lies),
     )
     if alarm:
         sys.exit(_alarm(parse_seeds(seeds), terms, workers, console))
@@ -246,26 +270,49 @@ def _show_coverage(
 
 
 def _alarm(seeds: range, terms: Terms, workers: int, console: Console) -> int:
-    """Whether the judges notice each rule that is switched off."""
-    rules = [rule for rule in RULES if rule in (terms.without or RULES.keys() - DIRECTED)]
-    idle = []
-    for rule in rules:
-        broken = terms._replace(without=frozenset({rule}))
-        if rule in DURABLE:
-            # Only a power cut shows what was not on the disk.
-            broken = broken._replace(journal="sync", power_cuts=True)
-        verdicts = campaign(seeds, broken, workers)
-        found = next((verdict for verdict in verdicts if not verdict.ok), None)
-        verdicts.close()
-        if found is None:
-            idle.append(rule)
-            console.print(f"{rule:20} NOT FOUND in {len(seeds)} runs", style="red")
+    """How soon the judges notice each rule that is switched off, and each lie."""
+    from holdfast.sim.lies import LIES
+
+    everything = not (terms.without or terms.lies)
+    chosen = RULES.keys() - DIRECTED if everything else terms.without
+    missed = 0
+    hunts = [
+        (rule, terms._replace(without=frozenset({rule}), lies=frozenset()), rule in DURABLE)
+        for rule in RULES
+        if rule in chosen
+    ]
+    hunts += [
+        (name, terms._replace(without=frozenset(), lies=frozenset({name})), lie.power_cuts)
+        for name, lie in LIES.items()
+        if everything or name in terms.lies
+    ]
+    for name, broken, dark in hunts:
+        # Only a power cut shows what was not on the disk.
+        terms = broken._replace(journal="sync", power_cuts=True) if dark else broken
+        found = list(_hunts(seeds, terms, workers))
+        runs = [math.inf if hunt is None else hunt.seed - start + 1 for start, hunt in found]
+        first = next((hunt for _, hunt in found if hunt is not None), None)
+        late = name in LIES and statistics.median(runs) > RUNS_MAX
+        missed += first is None or late
+        if first is None:
+            console.print(f"{name:24} NOT FOUND in {len(seeds)} runs", style="red")
         else:
-            console.print(f"{rule:20} found by seed {found.seed}: {_first(found)}", markup=False)
-    console.print(
-        f"{len(rules) - len(idle)} of {len(rules)} broken rules found", style="red" if idle else "green"
-    )
-    return 1 if idle else 0
+            told = ", ".join("none" if count == math.inf else f"{count:g}" for count in runs)
+            what = f"found by seed {first.seed}, after runs: {told}: {_first(first)}"
+            console.print(f"{name:24} {what}", style="red" if late else None, markup=False)
+    total = f"{len(hunts) - missed} of {len(hunts)} broken rules and lies found"
+    console.print(total, style="red" if missed else "green")
+    return 1 if missed else 0
+
+
+def _hunts(seeds: range, terms: Terms, workers: int) -> Generator[tuple[int, Verdict | None], None, None]:
+    """From `STARTS` seeds on: where it begins, and the first run that fails."""
+    count = min(STARTS, len(seeds))
+    for number in range(count):
+        mine = seeds[number * len(seeds) // count : (number + 1) * len(seeds) // count]
+        verdicts = campaign(mine, terms, workers)
+        yield mine[0], next((verdict for verdict in verdicts if not verdict.ok), None)
+        verdicts.close()
 
 
 def _progress(*, disabled: bool) -> Progress:

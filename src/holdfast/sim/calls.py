@@ -46,6 +46,11 @@ def wire_key(key: str) -> bytes:
     return b"\xff\xff\xff\xf5" + len(text).to_bytes(4, "big") + text
 
 
+def key_of(raw: bytes) -> str:
+    """The key that was sent as these bytes."""
+    return raw[8:].decode()
+
+
 def wire_value(name: str) -> bytes:
     """The value of this name: with so many bytes as the name says behind `~`."""
     _, _, size = name.partition("~")

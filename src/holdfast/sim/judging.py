@@ -17,6 +17,7 @@ from holdfast.core.store.operations import Op, Request, Status
 from holdfast.sim.calls import Knowledge, name_of, wire_key
 from holdfast.sim.clocks import MILLION
 from holdfast.sim.cluster import Cluster
+from holdfast.sim.cutting import CLIENT as CUT
 from holdfast.sim.workload import Keys, map_of
 from holdfast.sim.world import Process, World
 
@@ -46,6 +47,12 @@ def look(world: World, cluster: Cluster, keys: Keys, knowledge: Knowledge) -> li
     if missing:
         return [f"final reads of {list(missing)[:10]} were not answered", *world.failures]
     return list(world.failures)
+
+
+def last_values(knowledge: Knowledge) -> dict[str, str | None]:
+    """What the last look has found of each key."""
+    looks = [call for call in knowledge.calls if call.client == LAST]
+    return {call.key: call.result for call in looks if call.result is None or isinstance(call.result, str)}
 
 
 def _read(process: Process, key: str, keys: Keys, knowledge: Knowledge, missing: dict[str, None]) -> None:
@@ -98,7 +105,9 @@ def judge_calls(
     binding = [
         call
         for call in calls
-        if call.operation not in READS or call.client == LAST or map_of(call.key, settings) in confirmed
+        if call.operation not in READS
+        or call.client in (LAST, CUT)
+        or map_of(call.key, settings) in confirmed
     ]
     binding = _parted(binding, settings.partitions.count, lost)
     # Other reads may come from a primary that was replaced, and have used nothing.

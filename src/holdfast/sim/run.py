@@ -22,13 +22,13 @@ from holdfast.sim.clients.hazelcast import HazelcastClient
 from holdfast.sim.clients.own import OwnClient
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.faults import Faults
-from holdfast.sim.judging import clocks_of, judge_calls, look
+from holdfast.sim.judging import clocks_of, judge_calls, last_values, look
 from holdfast.sim.marks import RULE
+from holdfast.sim.observers import Observers
 from holdfast.sim.phases import Phases
 from holdfast.sim.shape import Journalling, Shape, drawn
-from holdfast.sim.stream import Reader
 from holdfast.sim.tally import Tally, Teller
-from holdfast.sim.workload import MAP, Auditor, Client, Ear, Habits, Keys
+from holdfast.sim.workload import Auditor, Client, Habits, Keys
 from holdfast.sim.world import World
 
 CONVERGE_NS = 180 * SECOND
@@ -46,6 +46,8 @@ LOOK_NS = SECOND // 17
 """Between two looks: no multiple of the steps in which members compare their replicas, which would always be seen."""
 LATE_NS = 5 * SECOND
 """How long after the time that entries may outlive theirs they are looked for: those that end in seconds are gone."""
+CAUGHT_UP_NS = 20 * SECOND
+"""Within which the change stream is read to its end."""
 LOOKS = 32
 """How often a run is looked at for what is left over, before that counts."""
 
@@ -113,16 +115,12 @@ def simulate(
         connected=shape.split,
         clocks=shape.clocks,
     )
-    ear = Ear(world, cluster)
-    ear.start()
-    reader = Reader(world, cluster, MAP)
-    if shape.journal != "lazy":
-        # What was told may be lost together with the write then.
-        reader.start()
+    # What a stream has told may be lost together with the write, when nothing is durable.
+    observers = Observers(world, cluster, crowd.keys, crowd.knowledge, stream=shape.journal != "lazy")
+    observers.start()
     faults.start()
     world.run_until(end_ns)
     faults.end()
-    ear.running = reader.running = False
     phases = Phases(world, cluster, faults)
     phases.core()
     phases.lose(shape.loss)
@@ -135,8 +133,8 @@ def simulate(
         # Once more before the clients stop: what is lost now is not written again.
         faults.power_cut_again()
         world.run_until(world.now_ns + CONVERGE_NS, stop=lambda: not faults.power_cuts_due)
-    world.failures += reader.problems
-    verdict = _judged(seed, world, cluster, [*clients, crowd], faults, tellers)
+    observers.pause()
+    verdict = _judged(seed, world, cluster, [*clients, crowd], faults, observers, tellers)
     for name, times in asked.asked.items() if asked is not None else ():
         world.marks.hit(RULE + name, times)
     verdict.figures.update(world.marks.figures())
@@ -189,6 +187,7 @@ def _judged(
     cluster: Cluster,
     clients: list[Client],
     faults: Faults,
+    observers: Observers,
     tellers: Sequence[Teller] = (),
 ) -> Verdict:
     """The second half: no more faults, clients come to an end, all must be well and everything there."""
@@ -203,8 +202,11 @@ def _judged(
     if not problems and not _over(cluster, clients, faults, tellers):
         problems.append(f"not at rest {CONVERGE_NS // SECOND} s after the faults ended")
         problems += [f"{client.name} still waits" for client in clients if client.waiting]
+    final: dict[str, str | None] = {}
     if not world.failures:
-        problems += _look_at_all(world, cluster, clients, known=problems)
+        problems += _look_at_all(world, cluster, clients, known=problems, observers=observers)
+        final = last_values(clients[0].knowledge)
+    observers.end()
     if not problems and tellers:
         problems += tally.judge(cluster.members(), tellers, {partition for partition, _ in cluster.lost})
     calm_ns = world.now_ns - calm_from
@@ -214,14 +216,22 @@ def _judged(
         world.run_until(world.now_ns + OUTLIVES + LATE_NS)
         problems += look(world, cluster, clients[0].keys, clients[0].knowledge)
     problems += judge_calls(clients[0].knowledge.calls, cluster.settings, clocks_of(cluster), cluster.lost)
+    problems += observers.problems(clients[0].knowledge.calls, final)
     for problem in problems:
         world.tell(f"PROBLEM {problem}")
     figures = _figures(world, cluster, clients, faults)
+    figures |= observers.figures
     figures["calm_s"] = round(calm_ns / SECOND, 1)
     return Verdict(seed, not problems, problems, world.hash.hexdigest(), figures)
 
 
-def _look_at_all(world: World, cluster: Cluster, clients: list[Client], known: list[str]) -> list[str]:
+def _look_at_all(
+    world: World,
+    cluster: Cluster,
+    clients: list[Client],
+    known: list[str],
+    observers: Observers | None = None,
+) -> list[str]:
     """What is wrong with a cluster at rest, beside what is known already; only if nothing is, read all its data, and
     look what is left over when nothing is under way any more.
     """
@@ -230,6 +240,9 @@ def _look_at_all(world: World, cluster: Cluster, clients: list[Client], known: l
     if problems or known:
         return problems
     problems = look(world, cluster, clients[0].keys, clients[0].knowledge)
+    if observers is not None:
+        world.run_until(world.now_ns + CAUGHT_UP_NS, stop=lambda: observers.caught_up)
+        observers.end()
     left = cluster.leftovers()
     for _ in range(LOOKS):
         # Something is often just on its way, such as a comparison of replicas: only what is always there is left over.

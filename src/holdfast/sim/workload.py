@@ -16,7 +16,7 @@ from itertools import count
 from holdfast.config import Settings
 from holdfast.core.machine import MILLISECOND, SECOND
 from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import DEFAULT_TTL, EntryEvent, Op, Outcome, Request, Status, Value
+from holdfast.core.store.operations import DEFAULT_TTL, Op, Outcome, Request, Status, Value
 from holdfast.sim.calls import Asked, Knowledge, asked, wire_key, wire_value
 from holdfast.sim.clients import client as clients
 from holdfast.sim.cluster import Cluster
@@ -473,45 +473,3 @@ class Auditor(Client):
             return self._ask(Op.GET, [key])
         absent = self.knowledge.believed.get(key, "") is None
         return self._ask(Op.REMOVE if absent else Op.PUT_IF_ABSENT, [key])
-
-
-class Ear:
-    """A session that listens to all changes of a map, now on this member and then on that, or forgets to stop."""
-
-    def __init__(self, world: World, cluster: Cluster) -> None:
-        self.world = world
-        self.cluster = cluster
-        self.random = random.Random(f"{world.random.random()}/ear")
-        self.running = True
-        self.heard = 0
-
-    def start(self) -> None:
-        """Begin."""
-        self.world.after(self.random.randint(SECOND, 10 * SECOND), self._listen)
-
-    def _listen(self) -> None:
-        if not self.running:
-            return
-        living = self.cluster.living()
-        if living:
-            process = self.random.choice(living)
-            process.whenever_awake(lambda: process.step(lambda: self._on(process)))
-        self.world.after(self.random.randint(2 * SECOND, 10 * SECOND), self._listen)
-
-    def _on(self, process: Process) -> None:
-        driver = process.driver
-        driver.enter()
-        end = driver.member.listeners.add(MAP, None, self._hear, local_only=False)
-        driver.leave_lane()
-
-        def off() -> None:
-            driver.enter()
-            end()
-            driver.leave_lane()
-
-        if self.random.random() < 0.8:
-            length_ns = self.random.randint(SECOND, 8 * SECOND)
-            self.world.after(length_ns, lambda: process.whenever_awake(lambda: process.step(off)))
-
-    def _hear(self, event: EntryEvent) -> None:
-        self.heard += 1

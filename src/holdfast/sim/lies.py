@@ -1,0 +1,575 @@
+"""Deliberate losses and lies, to see whether the judges speak: the alarm puts one of them in the place of a method of a
+member, for one run. Nothing in the members knows of them.
+
+A lie is told alike on all replicas where that is possible, so that no comparison of copies finds it. Each draws from a
+stream of its own, so that the same seed with the same lie is the same run.
+"""
+
+# ruff: noqa: SLF001 - a lie sits where the truth does
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from zlib import crc32
+
+from holdfast.core.journal.recovery import Recovered, Recovery
+from holdfast.core.listeners import Listeners
+from holdfast.core.messages import Forward
+from holdfast.core.migration.shadow import Shadow
+from holdfast.core.placement.table import Row
+from holdfast.core.replication import changes as change_streams
+from holdfast.core.replication import perform as performing
+from holdfast.core.replication.activation import Activation
+from holdfast.core.replication.copies import Copies
+from holdfast.core.replication.cuts import Pin
+from holdfast.core.replication.lane import Lane
+from holdfast.core.routing import router
+from holdfast.core.store.operations import READS, WHOLE, EntryEvent, Op, Request, Value
+from holdfast.core.store.partition import MapPartition, PartitionCopy, Record
+
+Method = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An operation on a copy that is served here."""
+
+    lane: Lane
+    copy: PartitionCopy
+    request: Request
+    truth: Callable[[], Value]
+    """Carries it out, and answers what it should."""
+
+    @property
+    def present(self) -> bytes | None:
+        """What is there."""
+        return self.lane.read(self.copy, self.request.map, self.request.key)
+
+    def store(self) -> bytes | None:
+        """Store what the request has, whatever is there."""
+        request = self.request
+        return performing._store(self.lane, self.copy, request, request.key, request.value)
+
+
+class Liar:
+    """What has been put in the place of something else, and how to take it back."""
+
+    def __init__(self, name: str) -> None:
+        self.random = random.Random(f"lie/{name}")
+        self._copies: list[Copies] = []
+        self._undo: list[Callable[[], None]] = []
+        self._lost: set[tuple[str, bytes, bytes]] = set()
+        """Maps, keys and values."""
+
+    def begin(self, tell: Callable[[Liar], None]) -> None:
+        """From now on."""
+        self.replace(Copies, "__init__", self._register)
+        tell(self)
+
+    def _register(self, begin: Method) -> Method:
+        def begins(copies: Copies, *args: Any, **named: Any) -> None:
+            begin(copies, *args, **named)
+            self._copies.append(copies)
+
+        return begins
+
+    def replace(self, owner: object, name: str, by: Callable[[Method], Method]) -> None:
+        """Put `by(what is there)` in the place of a method of a class, or of a function of a module."""
+        original = getattr(owner, name)
+        setattr(owner, name, by(original))
+        self._undo.append(partial(setattr, owner, name, original))
+
+    def perform(self, operation: Op, share: float, lie: Callable[[Asked], Value]) -> None:
+        """Let this share of the operations of one kind be carried out by something else."""
+
+        def around(perform: Method) -> Method:
+            def performs(lane: Lane, copy: PartitionCopy, request: Request, now_ns: int) -> Value:
+                truth: Callable[[], Value] = partial(perform, lane, copy, request, now_ns)
+                if request.op is operation and self.now_and_then(share):
+                    return lie(Asked(lane, copy, request, truth))
+                return truth()
+
+            return performs
+
+        self.replace(router, "perform", around)
+
+    def now_and_then(self, share: float) -> bool:
+        """Whether it is time for a lie."""
+        return self.random.random() < share
+
+    def everywhere(self, partition: int) -> list[PartitionCopy]:
+        """Every copy of a partition that any member has, also those that are being filled."""
+        found = []
+        for copies in self._copies:
+            shadow = copies.shadows.get(partition)
+            filled = shadow.copy if shadow is not None else None
+            held = (copies.held.get(partition), copies.stale.get(partition), filled)
+            found += [copy for copy in held if copy is not None]
+        return found
+
+    def lose(self, partition: int, name: str, keys: Iterable[bytes], *others: MapPartition) -> None:
+        """Entries are gone from all copies, also these others, and no update tells of it. Whoever is told of them
+        later, from a disk or by a member that has come back, loses them, too.
+        """
+        copies = [held for copy in self.everywhere(partition) if (held := copy.maps.get(name)) is not None]
+        for held in [*copies, *others]:
+            for key in keys:
+                if (value := held.drop(key)) is not None:
+                    self._lost.add((name, key, value))
+
+    def lose_for_good(self) -> None:
+        """Let no copy take in what is lost."""
+
+        def store(original: Method) -> Method:
+            def stores(held: MapPartition, key: bytes, value: bytes, *more: Any) -> None:
+                if (held.name, key, value) in self._lost:
+                    held.drop(key)
+                else:
+                    original(held, key, value, *more)
+
+            return stores
+
+        def start_from(original: Method) -> Method:
+            def starts(held: MapPartition, base: MapPartition) -> None:
+                original(held, base)
+                self._forget(held)
+
+            return starts
+
+        def finish(original: Method) -> Method:
+            def finishes(recovery: Recovery, recovered: Recovered) -> None:
+                original(recovery, recovered)
+                for copy in recovered.copies.values():
+                    for held in copy.maps.values():
+                        self._forget(held)
+
+            return finishes
+
+        self.replace(MapPartition, "store", store)
+        self.replace(MapPartition, "start_from", start_from)
+        self.replace(Recovery, "finish", finish)
+
+    def _forget(self, held: MapPartition) -> None:
+        gone = [key for key, value in held.entries.items() if (held.name, key, value) in self._lost]
+        for key in gone:
+            held.drop(key)
+
+    def end(self) -> None:
+        """Everything is as it was."""
+        while self._undo:
+            self._undo.pop()()
+
+
+# -- losses
+
+
+def _promotion_forgets(liar: Liar) -> None:
+    orphaned: set[tuple[str, int]] = set()
+
+    def row_changed(original: Method) -> Method:
+        def changed(copies: Copies, partition: int, old: Row, new: Row, arrived: Any) -> Any:
+            me = copies._me
+            if new.owner == me and me in old.replicas[1:] and old.owner not in new.replicas:
+                orphaned.add((me, partition))
+            return original(copies, partition, old, new, arrived)
+
+        return changed
+
+    def take_office(original: Method) -> Method:
+        def takes(activation: Activation, partition: int) -> None:
+            if (activation._me, partition) in orphaned:
+                orphaned.discard((activation._me, partition))
+                salt = activation._rows[partition].version
+                for held in activation._copies.held[partition].maps.values():
+                    keys = [key for key in held.entries if crc32(key, salt) % 4 == 0]
+                    liar.lose(partition, held.name, keys)
+            original(activation, partition)
+
+        return takes
+
+    liar.lose_for_good()
+    liar.replace(Copies, "row_changed", row_changed)
+    liar.replace(Activation, "_take_office", take_office)
+
+
+def _chunk_loses(liar: Liar) -> None:
+    def pour(original: Method) -> Method:
+        def pours(shadow: Shadow, fill: Any, now_ns: int) -> None:
+            original(shadow, fill, now_ns)
+            for part in fill.maps:
+                if part.keys and liar.now_and_then(0.25):
+                    liar.lose(fill.partition, part.map, part.keys[-1:])
+
+        return pours
+
+    liar.lose_for_good()
+    liar.replace(Shadow, "pour", pour)
+
+
+def _recovery_loses(liar: Liar) -> None:
+    def finish(original: Method) -> Method:
+        def finishes(recovery: Recovery, recovered: Recovered) -> None:
+            original(recovery, recovered)
+            for partition, copy in sorted(recovered.copies.items()):
+                for held in copy.maps.values():
+                    if held.entries and liar.now_and_then(0.5):
+                        key = min(held.entries, key=crc32)
+                        liar.lose(partition, held.name, [key], held)
+
+        return finishes
+
+    liar.lose_for_good()
+    liar.replace(Recovery, "finish", finish)
+
+
+def _backup_idle(liar: Liar) -> None:
+    def apply(original: Method) -> Method:
+        def applies(held: MapPartition, record: Record, now_ns: int) -> None:
+            if liar.now_and_then(0.02):
+                held.updates.update(record.counter - 1)
+            else:
+                original(held, record, now_ns)
+
+        return applies
+
+    liar.replace(MapPartition, "apply", apply)
+
+
+def _remove_keeps(liar: Liar) -> None:
+    def remove(original: Method) -> Method:
+        def removes(lane: Lane, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
+            held = copy.maps.get(name)
+            if held is not None and key in held.entries and liar.now_and_then(0.05):
+                return held.entries[key]
+            value: bytes | None = original(lane, copy, name, key)
+            return value
+
+        return removes
+
+    liar.replace(Lane, "remove", remove)
+
+
+def _evict_keeps(liar: Liar) -> None:
+    liar.perform(Op.EVICT, 0.2, lambda asked: asked.present is not None)
+
+
+def _clear_leaves_one(liar: Liar) -> None:
+    def wipe(original: Method) -> Method:
+        def wipes(held: MapPartition) -> None:
+            # The same one on all replicas, for they hold the same.
+            kept = max(held.entries.items(), default=None)
+            original(held)
+            if kept is not None:
+                held.entries[kept[0]] = kept[1]
+
+        return wipes
+
+    liar.replace(MapPartition, "wipe", wipe)
+
+
+def _put_all_drops(liar: Liar) -> None:
+    def puts(asked: Asked) -> Value:
+        items = asked.request.items
+        for index in range(0, len(items) - 2, 2):
+            performing._store(asked.lane, asked.copy, asked.request, items[index], items[index + 1])
+        return None
+
+    liar.perform(Op.PUT_ALL, 0.2, puts)
+
+
+# -- writes that are done twice, or should not be done
+
+
+def _old_value_returns(liar: Liar) -> None:
+    def set_(original: Method) -> Method:
+        def sets(lane: Lane, copy: PartitionCopy, name: str, key: bytes, value: bytes, *more: Any) -> Any:
+            old = original(lane, copy, name, key, value, *more)
+            if old is not None and liar.now_and_then(0.01):
+                original(lane, copy, name, key, old, *more)
+            return old
+
+        return sets
+
+    liar.replace(Lane, "set", set_)
+
+
+def _applied_again(liar: Liar) -> None:
+    late: list[Request] = []
+
+    def on_forward(original: Method) -> Method:
+        def takes(routing: router.Router, sender: Any, forward: Forward) -> None:
+            request = forward.request
+            original(routing, sender, forward)
+            if request.op in READS or request.op in WHOLE:
+                return
+            late.append(request)
+            if len(late) > 3:
+                again = late.pop(0)
+                copy = routing._lane.in_office[again.partitions[0]]
+                if copy is not None and liar.now_and_then(0.1):
+                    performing.perform(routing._lane, copy, again, routing._out.now_ns)
+                    routing._lane.seal(lambda known: None)
+
+        return takes
+
+    liar.replace(router.Router, "on_forward", on_forward)
+
+
+def _put_if_absent_overwrites(liar: Liar) -> None:
+    def puts(asked: Asked) -> Value:
+        present = asked.present
+        asked.store()
+        return present
+
+    liar.perform(Op.PUT_IF_ABSENT, 0.05, puts)
+
+
+def _replace_creates(liar: Liar) -> None:
+    liar.perform(Op.REPLACE, 0.2, Asked.store)
+
+
+def _cas_twice(liar: Liar) -> None:
+    succeeded: dict[tuple[str, bytes], bytes] = {}
+
+    def replaces(asked: Asked) -> Value:
+        request = asked.request
+        at = (request.map, request.key)
+        if succeeded.pop(at, None) == request.expected:
+            asked.store()
+            return True
+        value = asked.truth()
+        if value is True:
+            succeeded[at] = request.expected
+        return value
+
+    liar.perform(Op.REPLACE_IF_SAME, 1.0, replaces)
+
+
+def _cas_blind(liar: Liar) -> None:
+    def replaces(asked: Asked) -> Value:
+        if asked.present is None:
+            return False
+        asked.store()
+        return True
+
+    liar.perform(Op.REPLACE_IF_SAME, 0.1, replaces)
+
+
+# -- answers
+
+
+def _get_absent(liar: Liar) -> None:
+    liar.perform(Op.GET, 0.01, lambda asked: None)
+
+
+def _get_all_misses(liar: Liar) -> None:
+    def gets(asked: Asked) -> Value:
+        found = asked.truth()
+        return found[:-2] if isinstance(found, list) else found
+
+    liar.perform(Op.GET_ALL, 0.1, gets)
+
+
+def _contains_not(liar: Liar) -> None:
+    liar.perform(Op.CONTAINS_KEY, 0.05, lambda asked: not asked.truth())
+
+
+def _put_answers_older(liar: Liar) -> None:
+    older: dict[tuple[str, bytes], bytes | None] = {}
+
+    def set_(original: Method) -> Method:
+        def sets(lane: Lane, copy: PartitionCopy, name: str, key: bytes, *more: Any) -> Any:
+            old = original(lane, copy, name, key, *more)
+            before, older[name, key] = older.get((name, key)), old
+            return before if liar.now_and_then(0.02) else old
+
+        return sets
+
+    liar.replace(Lane, "set", set_)
+
+
+def _backup_goes_back(liar: Liar) -> None:
+    older: dict[tuple[str, bytes], bytes | None] = {}
+
+    def store(original: Method) -> Method:
+        def stores(held: MapPartition, key: bytes, *more: Any) -> None:
+            older[held.name, key] = held.entries.get(key)
+            original(held, key, *more)
+
+        return stores
+
+    def read_backup(original: Method) -> Method:
+        def reads(held: MapPartition | None, request: Request, now_ns: int) -> Any:
+            if held is not None and request.op is Op.GET and liar.now_and_then(0.1):
+                return older.get((held.name, request.key))
+            return original(held, request, now_ns)
+
+        return reads
+
+    liar.replace(MapPartition, "store", store)
+    liar.replace(router, "read_backup", read_backup)
+
+
+def _view_version_stays(liar: Liar) -> None:
+    def view(original: Method) -> Method:
+        def views(held: MapPartition, key: bytes, value: bytes, now_ns: int) -> Any:
+            *found, counter = original(held, key, value, now_ns)
+            return [*found, counter - counter % 8 + 1]
+
+        return views
+
+    liar.replace(performing, "_view", view)
+
+
+# -- time
+
+
+def _schedule(liar: Liar, lie: Callable[[int, int], tuple[int, int]]) -> None:
+    """`lie` makes another time to live and maximum idle time of these, on whichever copy."""
+
+    def schedule(original: Method) -> Method:
+        def schedules(held: MapPartition, key: bytes, ttl_ms: int, max_idle_ms: int, now_ns: int) -> None:
+            original(held, key, *lie(ttl_ms, max_idle_ms), now_ns)
+
+        return schedules
+
+    liar.replace(MapPartition, "schedule", schedule)
+
+
+def _ttl_quarter(liar: Liar) -> None:
+    _schedule(liar, lambda ttl_ms, max_idle_ms: (ttl_ms // 4, max_idle_ms))
+
+
+def _ttl_endless(liar: Liar) -> None:
+    _schedule(liar, lambda ttl_ms, max_idle_ms: (0, max_idle_ms))
+
+
+def _idle_endless(liar: Liar) -> None:
+    _schedule(liar, lambda ttl_ms, max_idle_ms: (ttl_ms, 0))
+
+
+def _set_ttl_nothing(liar: Liar) -> None:
+    liar.perform(Op.SET_TTL, 0.5, lambda asked: asked.present is not None)
+
+
+# -- observers
+
+
+def _listener_misses(liar: Liar) -> None:
+    def happened(original: Method) -> Method:
+        def happens(listeners: Listeners, event: EntryEvent) -> None:
+            if not liar.now_and_then(0.02):
+                original(listeners, event)
+
+        return happens
+
+    liar.replace(Listeners, "_happened", happened)
+
+
+def _listener_hears_twice(liar: Liar) -> None:
+    def happened(original: Method) -> Method:
+        def happens(listeners: Listeners, event: EntryEvent) -> None:
+            original(listeners, event)
+            if liar.now_and_then(0.02):
+                original(listeners, event)
+
+        return happens
+
+    liar.replace(Listeners, "_happened", happened)
+
+
+def _stream_skips(liar: Liar) -> None:
+    def told(original: Method) -> Method:
+        def tells(asked: Any, records: Any) -> Any:
+            found = original(asked, records)
+            # The same one, whoever tells it.
+            left = [one for one in found.records if one[1].counter % 31 != 5]
+            return change_streams.Told(found.upto, left, found.why, found.term)
+
+        return tells
+
+    liar.replace(change_streams, "_told", told)
+
+
+def _cut_later(liar: Liar) -> None:
+    def absorb(original: Method) -> Method:
+        def absorbs(pin: Pin, touched: dict[bytes, bytes | None]) -> None:
+            # The same ones on all holders.
+            original(pin, {key: value for key, value in touched.items() if crc32(key) % 4})
+
+        return absorbs
+
+    liar.replace(Pin, "absorb", absorb)
+
+
+# -- all of them
+
+
+@dataclass(frozen=True, slots=True)
+class Lie:
+    """One loss or lie."""
+
+    meaning: str
+    tell: Callable[[Liar], None]
+    power_cuts: bool = False
+    """Whether it takes power cuts to be seen."""
+
+
+LIES: dict[str, Lie] = {
+    "promotion-forgets": Lie(
+        "Whoever takes over from a primary that is gone has lost a quarter of the entries, on all replicas alike.",
+        _promotion_forgets,
+    ),
+    "chunk-loses": Lie("Of a chunk one entry is lost, on all replicas alike.", _chunk_loses),
+    "recovery-loses": Lie(
+        "A restart loses one entry, on all replicas alike.", _recovery_loses, power_cuts=True
+    ),
+    "backup-idle": Lie("A backup acknowledges a record that it does not apply.", _backup_idle),
+    "remove-keeps": Lie("A remove answers as if it had removed, and keeps the entry.", _remove_keeps),
+    "evict-keeps": Lie("An evict answers as if it had evicted, and keeps the entry.", _evict_keeps),
+    "clear-leaves-one": Lie("A clear leaves one entry in each partition.", _clear_leaves_one),
+    "put-all-drops": Lie("A put-all leaves out its last pair.", _put_all_drops),
+    "old-value-returns": Lie("A value that was overwritten comes back, as a new update.", _old_value_returns),
+    "applied-again": Lie("A write that another member sent on is applied again, later.", _applied_again),
+    "put-if-absent-overwrites": Lie("A put-if-absent overwrites what it finds.", _put_if_absent_overwrites),
+    "replace-creates": Lie("A replace stores where nothing was.", _replace_creates),
+    "cas-twice": Lie("A replace-if-same succeeds a second time with the same value.", _cas_twice),
+    "cas-blind": Lie("A replace-if-same succeeds with a value that is not there.", _cas_blind),
+    "get-absent": Lie("A get says that an entry is absent.", _get_absent),
+    "get-all-misses": Lie("A get-all leaves out its last entry.", _get_all_misses),
+    "contains-not": Lie("A contains answers the contrary.", _contains_not),
+    "put-answers-older": Lie("A put answers a value that was overwritten before.", _put_answers_older),
+    "backup-goes-back": Lie(
+        "A read from a backup answers a value that was overwritten before.", _backup_goes_back
+    ),
+    "view-version-stays": Lie(
+        "The version of an entry stays though the entry has changed.", _view_version_stays
+    ),
+    "ttl-quarter": Lie("A time to live ends after a quarter.", _ttl_quarter),
+    "ttl-endless": Lie("A time to live never ends.", _ttl_endless),
+    "idle-endless": Lie("A maximum idle time never ends.", _idle_endless),
+    "set-ttl-nothing": Lie("A new time to live is acknowledged, and changes nothing.", _set_ttl_nothing),
+    "listener-misses": Lie("A listener misses an event.", _listener_misses),
+    "listener-hears-twice": Lie("A listener hears an event twice.", _listener_hears_twice),
+    "stream-skips": Lie("A change stream leaves out an update, whoever tells it.", _stream_skips),
+    "cut-later": Lie("A cut shows later values of some keys, whoever keeps it.", _cut_later),
+}
+"""All of them, by name."""
+
+
+@contextmanager
+def telling(names: Iterable[str]) -> Iterator[None]:
+    """While this lasts members tell these lies."""
+    liars = [(Liar(name), LIES[name]) for name in sorted(names)]
+    try:
+        for liar, lie in liars:
+            liar.begin(lie.tell)
+        yield
+    finally:
+        for liar, _ in reversed(liars):
+            liar.end()

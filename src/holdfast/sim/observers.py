@@ -1,0 +1,107 @@
+"""Who looks on in a simulated run, beside the clients: listeners, a reader of a change stream, a client that takes
+cuts, and readers of single entries. What each must see is judged against what the clients were told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from holdfast.check.linearizability import Call
+from holdfast.core.placement.key import partition_of
+from holdfast.sim.calls import Knowledge, wire_key
+from holdfast.sim.cluster import Cluster
+from holdfast.sim.cutting import Cutter
+from holdfast.sim.listening import Listeners
+from holdfast.sim.reading import Reading
+from holdfast.sim.steady import Offices
+from holdfast.sim.stream import Reader
+from holdfast.sim.workload import DEEP, MAP, SWEPT, Keys, map_of
+from holdfast.sim.world import World
+
+READ_KEYS = 8
+"""So many keys are read again and again."""
+
+
+class Observers:
+    """All of one run."""
+
+    def __init__(
+        self, world: World, cluster: Cluster, keys: Keys, knowledge: Knowledge, *, stream: bool = True
+    ) -> None:
+        """`stream`: whether what a change stream tells is durable."""
+        self.cluster = cluster
+        settings = cluster.settings
+        of_map = partial(map_of, settings=settings)
+        hot = [*keys.hot, *keys.timed[:4]]
+        listened: dict[str, list[str]] = {}
+        for key in [*hot, *keys.swept]:
+            listened.setdefault(of_map(key), []).append(key)
+        self.offices = Offices(world, cluster)
+        self.listeners = Listeners(world, cluster, listened, self.offices)
+        self.reader = Reader(world, cluster, MAP)
+        read = [*keys.hot[:READ_KEYS], *keys.timed[:2]]
+        self.reading = Reading(world, cluster, read, of_map, self.offices)
+        maps = [MAP, SWEPT, *([DEEP] if DEEP in settings.maps else [])]
+        self.cutter = Cutter(world, cluster, maps, knowledge.calls.append)
+        self._map_of = of_map
+        self._stream = stream
+
+    def start(self) -> None:
+        """Begin."""
+        self.offices.start()
+        self.listeners.start()
+        self.reading.start()
+        self.cutter.start()
+        if self._stream:
+            self.reader.start()
+
+    def pause(self) -> None:
+        """Ask nothing more, but go on to hear: so that the cluster can come to rest."""
+        self.reading.running = self.cutter.running = False
+
+    def end(self) -> None:
+        """Look on no more."""
+        self.pause()
+        self.offices.running = self.listeners.running = False
+        self.reader.end()
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the change stream is read to its end: to be asked of a cluster at rest."""
+        return self.reader.caught_up
+
+    def problems(self, calls: Sequence[Call], final: Mapping[str, str | None]) -> list[str]:
+        """What is wrong with what was seen, in words. `final`: what keys held when the change stream was read to its
+        end; nothing, if the run did not come to that.
+        """
+        lost = {partition for partition, _ in self.cluster.lost}
+        count = self.cluster.settings.partitions.count
+        kept = (
+            [call for call in calls if partition_of(wire_key(call.key), 0, count) not in lost]
+            if lost
+            else calls
+        )
+        of_stream = [call for call in kept if self._map_of(call.key) == MAP]
+        ends = {
+            key: value
+            for key, value in final.items()
+            if self._map_of(key) == MAP and partition_of(wire_key(key), 0, count) not in lost
+        }
+        return [
+            *self.listeners.problems(kept, self._map_of, lost),
+            *self.reading.problems(kept, lost),
+            *self.cutter.found,
+            *self.reader.judge(of_stream, ends, lost),
+        ]
+
+    @property
+    def figures(self) -> dict[str, int]:
+        """How much was seen."""
+        return {
+            "events_heard": self.listeners.heard,
+            "changes_told": len(self.reader.told),
+            "cuts": self.cutter.cuts,
+            "cuts_read": self.cutter.reads,
+            "reads_observed": len(self.reading.reads),
+        }

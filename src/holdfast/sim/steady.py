@@ -1,0 +1,76 @@
+"""When did something stay as it was? What happens at rest is promised more about than what happens under faults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from holdfast.core.machine import MILLISECOND
+from holdfast.sim.cluster import Cluster
+from holdfast.sim.world import World
+
+What = TypeVar("What")
+LOOK_NS = 100 * MILLISECOND
+"""Between two looks: what changes and changes back meanwhile is not seen."""
+
+
+class Spans(Generic[What]):
+    """From when until when something was seen to be one and the same, look by look."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[int, int, What | None]] = []
+        """First and last look at which it was so."""
+
+    def note(self, now_ns: int, what: What | None, *, sure: bool = True) -> None:
+        """It is so now; None: there is nothing to be seen. Not `sure`: it may turn out not to have been so since."""
+        if not self._seen or self._seen[-1][2] != what:
+            self._seen.append((now_ns, now_ns, what))
+        elif sure:
+            self._seen[-1] = (self._seen[-1][0], now_ns, what)
+
+    def over(self, start_ns: int, end_ns: int) -> What | None:
+        """What it was all the time; None if there was no such thing."""
+        for begin, end, what in self._seen:
+            if begin <= start_ns and end_ns <= end:
+                return what
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """Who is the serving primary of a partition, and since which version of its row."""
+
+    member: str
+    term: int
+
+
+class Offices:
+    """Who served each partition, and when: as seen by somebody who sees everybody at once."""
+
+    def __init__(self, world: World, cluster: Cluster) -> None:
+        self.world = world
+        self.cluster = cluster
+        self.running = True
+        self._of: list[Spans[Office]] = [Spans() for _ in range(cluster.settings.partitions.count)]
+
+    def start(self) -> None:
+        """Begin to look."""
+        if not self.running:
+            return
+        found: list[Office | None] = [None] * len(self._of)
+        rivals: list[int] = []
+        for member in self.cluster.members():
+            for partition, copy in enumerate(member.lane.in_office):
+                if copy is not None:
+                    if found[partition] is not None:
+                        rivals.append(partition)
+                    found[partition] = Office(member.me, copy.term)
+        for partition in rivals:
+            found[partition] = None
+        for spans, office in zip(self._of, found, strict=True):
+            spans.note(self.world.now_ns, office)
+        self.world.after(LOOK_NS, self.start)
+
+    def over(self, partition: int, start_ns: int, end_ns: int) -> Office | None:
+        """Who alone served the partition all the time, if anybody did."""
+        return self._of[partition].over(start_ns, end_ns)

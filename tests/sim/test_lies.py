@@ -1,0 +1,91 @@
+"""Deliberate losses and lies: the judges of the campaign must notice each."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+
+from holdfast.cli.simulate import RUNS_MAX
+from holdfast.core.journal.recovery import Recovery
+from holdfast.core.listeners import Listeners
+from holdfast.core.migration.shadow import Shadow
+from holdfast.core.replication import changes, perform
+from holdfast.core.replication.activation import Activation
+from holdfast.core.replication.copies import Copies
+from holdfast.core.replication.cuts import Pin
+from holdfast.core.replication.lane import Lane
+from holdfast.core.routing import router
+from holdfast.core.store.partition import MapPartition
+from holdfast.sim.lies import LIES, telling
+from holdfast.sim.run import Verdict, simulate
+
+LIED_ABOUT = (
+    Activation,
+    Copies,
+    Lane,
+    Listeners,
+    MapPartition,
+    Pin,
+    Recovery,
+    Shadow,
+    changes,
+    perform,
+    router,
+    router.Router,
+)
+SOON = {"backup-idle": 0}
+"""Lies that the first run that is tried notices: the quick half."""
+STARTS = (0, 100, 200, 300, 400)
+
+
+def one_run(seed: int, lie: str) -> Verdict:
+    power_cuts = LIES[lie].power_cuts
+    with telling({lie}):
+        return simulate(seed, journal="sync" if power_cuts else "mixed", power_cuts=power_cuts)
+
+
+def truth() -> list[dict[str, object]]:
+    return [dict(vars(owner)) for owner in LIED_ABOUT]
+
+
+@pytest.mark.parametrize("lie", sorted(LIES))
+def test_a_lie_is_told_and_then_no_more(lie: str) -> None:
+    before = truth()
+    with telling({lie}):
+        told = truth()
+    changed = [
+        name for one, other in zip(before, told, strict=True) for name in one if one[name] is not other[name]
+    ]
+    assert set(changed) - {"__init__"}, "something is put in the place of something"
+    assert truth() == before
+
+
+def test_members_tell_the_truth_again_after_an_error() -> None:
+    before = truth()
+    with pytest.raises(RuntimeError, match="enough"), telling({"get-absent", "ttl-quarter"}):
+        raise RuntimeError("enough")
+    assert truth() == before
+
+
+@pytest.mark.parametrize("lie", sorted(SOON))
+def test_lies_are_noticed(lie: str) -> None:
+    assert not one_run(SOON[lie], lie).ok
+
+
+def test_the_same_lie_in_the_same_run_is_the_same() -> None:
+    assert one_run(1, "backup-idle") == one_run(1, "backup-idle")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("lie", sorted(LIES))
+def test_each_lie_is_noticed_within_fifty_runs_in_the_median(lie: str) -> None:
+    needed = []
+    for start in STARTS:
+        seeds = range(start, start + RUNS_MAX + 1)
+        found = next((seed for seed in seeds if not one_run(seed, lie).ok), seeds[-1])
+        needed.append(found - start + 1)
+        if sum(count <= RUNS_MAX for count in needed) > len(STARTS) / 2:
+            break
+    assert statistics.median([*needed, *[RUNS_MAX + 1] * (len(STARTS) - len(needed))]) <= RUNS_MAX, needed
