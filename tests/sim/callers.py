@@ -14,7 +14,7 @@ from holdfast.core.machine import MILLISECOND, SECOND
 from holdfast.core.placement.key import partition_of
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import DEFAULT_TTL, Op, Outcome, Request, Status
-from holdfast.sim.clients.client import REPEATED, Client, Manners
+from holdfast.sim.clients.client import REPEATED, Client, Manners, Told
 from holdfast.sim.clients.doors import Doors
 from holdfast.sim.clients.hazelcast import HazelcastClient
 from holdfast.sim.clients.own import OwnClient
@@ -61,7 +61,7 @@ class Caller:
             self.client.ask([self._one() for _ in range(burst)])
         world.after(self.random.randint(10, 60) * MILLISECOND, self._next)
 
-    def _one(self):  # type: ignore[no-untyped-def]
+    def _one(self) -> tuple[Request, Told]:
         self.asked += 1
         number, now_ns = self.asked, self.client.world.now_ns
         key = f"k{self.random.randrange(KEYS)}"
