@@ -14,13 +14,14 @@ from holdfast.core.machine import MILLISECOND, SECOND
 from holdfast.core.placement.key import partition_of
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import DEFAULT_TTL, Op, Outcome, Request, Status
+from holdfast.sim.calls import wire_key
 from holdfast.sim.clients.client import REPEATED, Client, Manners, Told
 from holdfast.sim.clients.doors import Doors
 from holdfast.sim.clients.hazelcast import HazelcastClient
 from holdfast.sim.clients.own import OwnClient
 from holdfast.sim.cluster import Cluster, simulated_settings
 from holdfast.sim.faults import Faults
-from holdfast.sim.workload import MAP, wire_key
+from holdfast.sim.workload import MAP
 from holdfast.sim.world import World
 
 PARTITIONS = 7

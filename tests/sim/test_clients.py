@@ -50,11 +50,12 @@ from holdfast.core.machine import SECOND
 from holdfast.core.placement.key import partition_of
 from holdfast.core.store.operations import EntryEvent, EventKind, Op, Outcome, Request, Status, Value
 from holdfast.server.hazelcast.refusals import refusal
+from holdfast.sim.calls import wire_key
 from holdfast.sim.clients.client import Client, Manners
 from holdfast.sim.clients.doors import Doors
 from holdfast.sim.clients.hazelcast import KINDS, HazelcastClient, encode, status_of
 from holdfast.sim.clients.own import OwnClient
-from holdfast.sim.workload import MAP, wire_key
+from holdfast.sim.workload import MAP
 from holdfast.sim.world import Process
 
 BOTH: list[type[Client]] = [HazelcastClient, OwnClient]

@@ -13,6 +13,7 @@ from holdfast.check.times import WRITES
 from holdfast.core.machine import MILLISECOND
 from holdfast.core.store import operations as core
 from holdfast.core.store.operations import Op, Request, Status, Value
+from holdfast.sim.clients.client import REPEATED
 
 NAMES: dict[Op, str] = {
     Op.GET: "get",
@@ -139,7 +140,11 @@ class Asked:
         if done:
             self._results(outcome.value)
             for call in self.calls:
-                self.knowledge.answered(call)
+                if outcome.detail.startswith(REPEATED) and changed_nothing(call):
+                    # What an earlier try has written may have been read before it was lost with its primary.
+                    call.outcome, call.end, call.result = Outcome.UNKNOWN, FOREVER, None
+                else:
+                    self.knowledge.answered(call)
 
     def _results(self, value: Value) -> None:
         op = self.request.op

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from holdfast.check import convergence
@@ -17,6 +17,7 @@ from holdfast.core.rules import Rules
 from holdfast.sim import tally
 from holdfast.sim.asked import AskedRules
 from holdfast.sim.calls import Knowledge
+from holdfast.sim.clients.client import Manners
 from holdfast.sim.clients.doors import Doors
 from holdfast.sim.clients.hazelcast import HazelcastClient
 from holdfast.sim.clients.own import OwnClient
@@ -36,6 +37,8 @@ CONVERGE_NS = 180 * SECOND
 ARRIVE_NS = 2 * SECOND
 """What is just on its way at rest, such as the last offer of the table or the end of a connection, may arrive."""
 CLIENTS = 3
+REMEMBERS = 1000
+"""As many requests a partition must remember, and short ones, if clients are to repeat them."""
 WIRED = 0.7
 """The share of clients that speak a protocol over connections; the others ask members directly."""
 POWER_CUTS = 2
@@ -149,12 +152,16 @@ def _clients(
 
     wires = random.Random(f"{world.seed}/wires")
     doors = Doors(world, cluster)
+    remembers = shape.settings.replication.request_ids >= REMEMBERS and not shape.large_bytes
 
     def client(name: str, kind: type[Client] = Client, wired: float = 0.0) -> Client:
         wire = None
         if wires.random() < wired:
             protocol = wires.choice([HazelcastClient, HazelcastClient, OwnClient])
-            wire = protocol(name, world, doors, random.Random(f"{world.seed}/{name} on the wire"))
+            own = random.Random(f"{world.seed}/{name} on the wire")
+            # A repeat that is not remembered would be applied twice, and rightly.
+            manners = replace(Manners.drawn(own), **({} if remembers else {"repeats": False}))
+            wire = protocol(name, world, doors, own, manners)
         return kind(name, world, cluster, Habits.drawn(draw, shape.large_bytes), keys, knowledge, wire)
 
     clients = [*(client(f"c{number}", wired=WIRED) for number in range(CLIENTS)), client("auditor", Auditor)]
