@@ -66,6 +66,29 @@ def test_restarts_lengthen_no_time_to_live(journal: Journal, away_s: float) -> N
             assert abs(left_ms - (LONG_S - SHORT_S) * 1000) < SKEW_MS + 3000
 
 
+def test_an_entry_in_use_stays_when_its_primary_dies() -> None:
+    """That primary alone knows that the entry was used."""
+    stage = Stage(3)
+    process = stage.processes[0]
+    raw = wire_key("k1")
+    partition = partition_of(raw, 0, 7)
+    request = Request(Op.SET, MAP, [partition], raw, b"v", max_idle_ms=8000)
+    process.step(lambda: process.driver.execute(request, lambda outcome: None))
+    stage.wait(1)
+    for _ in range(12):
+        assert stage.get(stage.owner_of("k1"), "k1") == "v"
+    before = stage.owner_of("k1")
+    before.crash()
+    stage.processes.remove(before)
+    for _ in range(12):
+        stage.wait(1)
+        if stage.lives("k1") and stage.owner_of("k1").driver.member.lane.serving[partition] is not None:
+            break
+    assert stage.get(stage.owner_of("k1"), "k1") == "v"
+    stage.wait(9)
+    assert stage.get(stage.owner_of("k1"), "k1") is None, "it ends at last"
+
+
 def test_a_copy_that_gets_what_it_has_missed_counts_from_when_that_was() -> None:
     settings = simulated_settings(1, 7, journal="sync")
     stage = Stage(3, settings=settings)

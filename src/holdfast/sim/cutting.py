@@ -20,6 +20,8 @@ from holdfast.sim.calls import key_of, name_of
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.world import Process, World
 
+IDLE = "i"
+"""The first letter of keys whose values end when nobody uses them."""
 CLIENT = "cut"
 """The client of the calls that cuts answer: what they show is binding, for a cut waits for its backups."""
 LEASE_MS = 60_000
@@ -176,10 +178,9 @@ class Cutter:
             self.found.append(f"{where}: {keys[:5]} differ from what was read of it before")
 
     def _note(self, pin: Pin, partition: int, name: str, mark: Mark) -> None:
-        # To be in a cut is not to be used: whoever takes this for a use would expect the entry to stay for longer.
-        idle = {key for key, expiry in pin.expiries.items() if expiry.max_idle_ms}
-        entries = pin.content().items()
-        content = {key_of(key): name_of(value) for key, value in entries if key not in idle}
+        # To be in a cut is not to be used, and only the primary knows when an entry was: those that end so are left out.
+        entries = ((key_of(key), name_of(value)) for key, value in pin.content().items())
+        content = {key: value for key, value in entries if key[0] != IDLE}
         # Of a key that is absent the judge hears only if an earlier cut has shown it: there is no end of absent keys.
         known = self._known.setdefault((partition, name), {})
         known |= dict.fromkeys(sorted(content))

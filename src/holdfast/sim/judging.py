@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from holdfast.check.linearizability import FOREVER, READS, Call, Outcome, judge
-from holdfast.check.times import EXACT, Clocks, endings, outlived
+from holdfast.check.times import EXACT, OUTLIVES, Clocks, endings, outlived
 from holdfast.config import Settings
 from holdfast.core.machine import MILLISECOND, SECOND
 from holdfast.core.placement.key import partition_of
@@ -79,11 +79,13 @@ def _read(process: Process, key: str, keys: Keys, knowledge: Knowledge, missing:
 def clocks_of(cluster: Cluster) -> Clocks:
     """What the clocks of its hosts have been like."""
     clocks, files = cluster.world.clocks, bool(cluster.disks)
+    # As long as it may take until a backup that nobody reaches is left out, a few times over.
+    silent_ns = 5 * cluster.settings.cluster.suspect_after_ms * MILLISECOND
     return Clocks(
         fastest=clocks.fastest_ppm / MILLION,
         slowest=clocks.slowest_ppm / MILLION,
         early_ns=clocks.skipped_ns + (clocks.set_ahead_ns if files else 0),
-        late_ns=clocks.stood_ns + (clocks.set_back_ns if files else 0),
+        late_ns=clocks.stood_ns + (clocks.set_back_ns if files else 0) + max(0, silent_ns - OUTLIVES),
     )
 
 

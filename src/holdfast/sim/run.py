@@ -128,6 +128,8 @@ def simulate(
     phases.core()
     phases.lose(shape.loss)
     if shape.damage:
+        # Whoever reads a damaged copy is shown the damage.
+        observers.pause()
         phases.damage()
     world.run_until(world.now_ns + 12 * SECOND)
     for teller in tellers:

@@ -5,6 +5,8 @@
 - O-2: A replica that holds something else is filled anew from the primary first; its old copy stays until the
   new one is complete, so that no crash in between costs an acknowledged write.
 - O-3: When a replica comes back as a new life, the primary stops and takes office again.
+- O-4: Only the former primary knows when an entry was used last. To a new one all entries were used just now, or those
+  that are used all the time would end.
 """
 
 from __future__ import annotations
@@ -96,6 +98,7 @@ class Activation:
     def _take_office(self, partition: int) -> None:
         self._waiting.pop(partition, None)
         self.active.add(partition)
+        self._copies.held[partition].used(self._out.now_ns)
         self._serve(partition)
 
     def cancel(self, partition: int) -> None:

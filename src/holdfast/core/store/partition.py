@@ -472,6 +472,12 @@ class PartitionCopy:
         """Low watermark and its term, of each map and service that was ever written here, sorted by name."""
         return sorted((held.name, held.counter, held.term) for held in self if held.counter)
 
+    def used(self, now_ns: int) -> None:
+        """Whoever has been idle until now counts as used."""
+        for held in self.maps.values():
+            for expiry in held.expiries.values():
+                expiry.accessed_ns = now_ns
+
     def entry_count(self) -> int:
         """Entries of all maps together."""
         return sum(len(held.entries) for held in self.maps.values())
