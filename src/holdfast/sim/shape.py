@@ -130,9 +130,9 @@ def drawn(
     seed: int, journal: Journalling = "off", *, power_cuts: bool = False, memory: bool = False
 ) -> Shape:
     """The shape of this seed. With `power_cuts` everybody loses power at once: then every write is to be durable."""
-    mode, files = _files(seed, "sync" if power_cuts else journal)
     size = random.Random(f"{seed}/size")
     hosts, spare, partitions = _sizes(size)
+    mode, files = _files(seed, "sync" if power_cuts else journal, partitions)
     kinds = random.Random(f"{seed}/kinds")
     lite = _lite(kinds, hosts, spare)
     groups = _groups(kinds, hosts + spare)
@@ -227,14 +227,17 @@ def _run_ns(draw: random.Random, hosts: int, partitions: int) -> int:
     return draw.choice([10, 15] if large else [15, 25, 40]) * SECOND
 
 
-def _files(seed: int, journal: Journalling) -> tuple[Journal, PersistenceSettings]:
-    """How the maps of a run are journalled, and how large the files are: small, so that a run of seconds has many."""
+def _files(seed: int, journal: Journalling, partitions: int) -> tuple[Journal, PersistenceSettings]:
+    """How the maps of a run are journalled, and how large the files are: small, so that a run of seconds has many. But
+    each segment begins with the whole table, which must leave room in it.
+    """
     draw = random.Random(f"{seed}/journal")
+    table_bytes = 1024 * partitions if partitions >= MANY_PARTITIONS else 0
     chosen: Journal = draw.choice(["off", "sync", "sync", "lazy"])
     files = PersistenceSettings(
         directory="disk",
         sync_interval_ms=draw.choice([50, 200, 1000]),
-        segment_bytes=draw.choice([16_384, 65_536]),
+        segment_bytes=table_bytes + draw.choice([16_384, 65_536]),
         checkpoint_bytes=draw.choice([8_192, 32_768, 262_144]),
         history_bytes=draw.choice([0, 32_768, 1_048_576]),
     )
