@@ -15,6 +15,7 @@ from holdfast.core.cluster.state import Wish
 from holdfast.core.machine import MILLISECOND, SECOND, Address, MemberId
 from holdfast.core.member import Member
 from holdfast.core.messages import MemberInfo, View
+from holdfast.core.migration.news import News
 from holdfast.core.migration.services import Service, with_services
 from holdfast.core.rules import Rules
 from holdfast.engine.driver import Driver
@@ -88,6 +89,8 @@ class Cluster:
         """Who has left, says a view."""
         self.damages: list[Damage] = []
         """Copies that were damaged on purpose, and are not mended yet."""
+        self.accepted = False
+        """Whether the operator has accepted that partitions are lost."""
         self.lost: list[tuple[int, int]] = []
         """Partitions of which all copies were destroyed on purpose, and when: what was written there before may be
         gone, and nothing else.
@@ -130,6 +133,7 @@ class Cluster:
         member = process.driver.member
         member.lane.drained = partial(self._acknowledged, member, member.lane.drained)
         member.watch(partial(self._changed, member))
+        member.ledger.chronicle.listen(self._heard)
         self.everyone.append(process)
         self.world.processes[address] = process
         self.world.tell(f"{name}: starts as {uuid}")
@@ -213,6 +217,19 @@ class Cluster:
         told(partition)
         while self.when_acknowledged:
             self.when_acknowledged.pop()()
+
+    def _heard(self, news: News) -> None:
+        """A partition goes on without what it held: only if somebody has accepted that."""
+        loss = news.loss
+        if loss is None or not (loss.begun_anew or loss.maps):
+            return
+        if loss.all_lost and not loss.begun_anew:
+            return  # It waits.
+        if self.settings.partitions.lost != "accept" and not self.accepted:
+            self.world.failures.append(
+                f"nobody has accepted that partition {loss.partition} lost {loss.maps}"
+            )
+        self.lost.append((loss.partition, self.world.now_ns))
 
     def _changed(self, member: Member) -> None:
         """Rows or members have changed: on the master, look whether every partition could still lose as many members as

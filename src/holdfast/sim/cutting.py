@@ -178,7 +178,7 @@ class Cutter:
             self.found.append(f"{where}: {keys[:5]} differ from what was read of it before")
 
     def _note(self, pin: Pin, partition: int, name: str, mark: Mark) -> None:
-        # To be in a cut is not to be used, and only the primary knows when an entry was: those that end so are left out.
+        # To be in a cut is not to be used, and only the primary knows when an entry was: those ending so are left out.
         entries = ((key_of(key), name_of(value)) for key, value in pin.content().items())
         content = {key: value for key, value in entries if key[0] != IDLE}
         # Of a key that is absent the judge hears only if an earlier cut has shown it: there is no end of absent keys.

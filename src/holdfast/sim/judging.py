@@ -25,6 +25,8 @@ ANSWERED_NS = 10 * SECOND
 """Within which the last reads are answered."""
 AGAIN_NS = 20 * MILLISECOND
 """After how long a read that was refused is asked for again."""
+HEARD_NS = 10 * SECOND
+"""Within which a loss is heard of."""
 LAST = "the last look"
 """The client that reads every key when all is at rest: nobody can be cut off then, so its reads are binding."""
 MODES = (
@@ -122,22 +124,23 @@ def judge_calls(
 
 
 def _parted(calls: list[Call], partitions: int, lost: Sequence[tuple[int, int]]) -> list[Call]:
-    """The same calls, but that those on a key whose partition was lost are two histories: one until then, and one in
-    which whatever was written before may be there or not.
+    """The same calls, but that those on a key whose partition was lost are two histories: one until shortly before, and
+    one after it, in which whatever was written before may be there or not.
     """
-    when = dict(lost)
-    if not when:
+    if not lost:
         return calls
+    last = dict(sorted(lost, key=lambda one: one[1]))
+    first = dict(sorted(lost, key=lambda one: -one[1]))
     found: list[Call] = []
     for call in calls:
-        at = when.get(partition_of(wire_key(call.key), 0, partitions))
-        if at is None:
+        partition = partition_of(wire_key(call.key), 0, partitions)
+        if partition not in last:
             found.append(call)
-        elif call.start > at:
+        elif call.start > last[partition]:
             found.append(replace(call, key=f"{call.key} after the loss"))
         else:
             doubtful = replace(call, outcome=Outcome.UNKNOWN, end=FOREVER, result=None)
-            whole = call.outcome is not Outcome.DONE or call.end <= at
+            whole = call.outcome is not Outcome.DONE or call.end <= first[partition] - HEARD_NS
             found.append(replace(call if whole else doubtful, key=f"{call.key} before the loss"))
             if call.outcome is not Outcome.REFUSED:
                 found.append(replace(doubtful, key=f"{call.key} after the loss"))

@@ -256,6 +256,7 @@ class Phases:
             self._fail(f"somebody sees nothing unsafe though partitions {lost} are lost")
         process = self.random.choice(self.cluster.living())
         self.world.tell(f"LOSS accepted at {process.name}")
+        self.cluster.accepted = True
         process.step(process.driver.accept_loss)
 
     def _choose_victims(self) -> list[Process]:
