@@ -6,9 +6,11 @@ import random
 
 import msgspec
 import pytest
-from tests.engine.lives import Life, content, reopened
+from tests.engine.lives import SMALL, Life, content, reopened
 from tests.engine.memory_disk import MemoryDisk, Platter
 
+from holdfast.engine.doors import DiskFailed
+from holdfast.engine.journal import Journal
 from holdfast.engine.restore import FORMAT, IDENTITY, IdentityFile, identity_of
 from holdfast.errors import ConfigError, JournalBroken
 
@@ -120,3 +122,60 @@ def test_a_cut_end_is_part_of_the_proof_and_costs_nothing_that_was_durable() -> 
     assert len(found.damage) == 1
     assert (found.whole, found.uncertain) == (True, {})
     assert content(found.copies[0]) == held
+
+
+def durable_life(platter: Platter) -> Life:
+    life = Life(platter).settle()
+    life.begin(0)
+    life.begin(1)
+    for key in ("a", "b", "c"):
+        life.durably(life.put(0, key, key.encode() * 50))
+    life.journal.admitted("cluster", behind=False)
+    life.settle()
+    life.journal.close()
+    return life
+
+
+def test_damage_before_the_end_is_told_until_the_cluster_has_made_up_for_it() -> None:
+    platter = Platter()
+    life = durable_life(platter)
+    (name,) = [name for name in platter.files if b"b" * 50 in platter.files[name]]
+    data = platter.files[name]
+    data[data.index(b"b" * 50)] ^= 1
+    platter.seen[name] = bytearray(data)
+    second = Life(platter)
+    found = second.recovered
+    assert found.proof.cut
+    assert (found.whole, len(found.damage)) == (False, 1)
+    assert found.uncertain.keys() == {0, 1}
+    assert found.uncertain[0] == found.damage[0]
+    assert content(found.copies[0])["m"][0] == {b"a": b"a" * 50}, (
+        "nothing is joined to it from behind the damage"
+    )
+    assert life.recovered.whole
+    second.settle()
+    second.journal.close()
+
+
+def test_what_the_disk_cannot_read_is_damage_and_not_the_end() -> None:
+    platter = Platter()
+    durable_life(platter)
+    read = MemoryDisk.read
+
+    class Worn(MemoryDisk):
+        """One piece of one file cannot be read."""
+
+        def read(self, name: str, offset: int = 0, size: int = -1) -> bytes:
+            data = read(self, name, offset, size)
+            at = self.platter.seen[name].index(b"b" * 50) if b"b" * 50 in self.platter.seen[name] else -1
+            if at >= 0 and offset <= at < offset + (len(data) or 1):
+                raise DiskFailed("worn out")
+            return data
+
+    found = Journal.open(
+        Worn(platter), SMALL, name="one", uuid="member", new_id=lambda: "new", now_ns=0, wall_ms=0
+    )[1]
+    assert not found.whole
+    assert found.damage
+    assert found.copies == {}
+    assert found.proof.cut
