@@ -10,6 +10,7 @@ import dataclasses
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -128,17 +129,18 @@ def judge(module: Module, workers: int) -> None:
         environment["PYTHONPATH"] = str(ROOT / "src")
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
         command = [sys.executable, "-m", "mutants.judge", str(orders)]
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise SystemExit(f"{done.stdout[-6000:]}\n{module.path}: the tests could not be run, see above")
+        with subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True,
+        ) as process:  # fmt: skip
+            try:
+                said, _ = process.communicate()
+            finally:
+                if process.poll() is None:
+                    # This is being ended itself: its children, and theirs, go with it.
+                    os.killpg(process.pid, signal.SIGKILL)
+        if process.returncode:
+            raise SystemExit(f"{said[-6000:]}\n{module.path}: the tests could not be run, see above")
         for line in answers.read_text(encoding="utf-8").splitlines():
             key, verdict, by = json.loads(line)
             if verdict != LATER:
@@ -186,6 +188,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="only name the mutants")
     parser.add_argument("--kills", action="store_true", help="say of each mutant which test noticed it")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     modules, floor = read(options.modules, options.tests)
     choose(modules, options.sample, options.seed, options.match)
     modules = [module for module in modules if module.chosen]

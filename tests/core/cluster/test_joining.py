@@ -74,8 +74,12 @@ def test_the_first_seed_forms_the_cluster_when_the_others_are_idle() -> None:
     assert one.membership.view == View(
         1, "new", [info("a", store="files")], stores={"files": FilesSeen(0, "")}
     )
-    notes = [effect for effect in one.out.take() if isinstance(effect, Note)]
+    effects = one.out.take()
+    notes = [effect for effect in effects if isinstance(effect, Note)]
     assert notes[0] == Note("cluster formed", {"cluster": "prod", "by": a})
+    assert not [effect for effect in effects if isinstance(effect, Whisper | SetTimer)], (
+        "it asks nobody any more"
+    )
     one.membership.on_timer("join")
     assert one.out.effects == [], "a member looks for nothing"
 
@@ -127,6 +131,13 @@ def test_it_tells_what_its_files_know() -> None:
     ((_, request), _) = one.whispered(JoinRequest)
     assert request.info.proof.reached == 9
     assert request.stores["files"] == FilesSeen(0, "now", 9)
+
+
+def test_who_belongs_to_no_cluster_tells_nothing_of_files() -> None:
+    one = One(info("a", store="s"), seeds=SEEDS)
+    one.membership.durable(9)
+    one.membership.on_timer("join")
+    assert [request.stores for _, request in one.whispered(JoinRequest)] == [{}, {}]
 
 
 def test_who_was_removed_asks_the_members_that_it_knew_too() -> None:
@@ -238,6 +249,9 @@ def test_who_is_a_member_already_is_told_the_view() -> None:
     one.membership.carried = [(1, row(2))]
     one.ask(B)
     assert one.out.take() == [Whisper(home(B), ViewDecided(view(A, B), [(1, row(2))]))]
+    one = One(B, A, B, C)
+    one.ask(C)
+    assert one.out.take() == [Whisper(home(C), ViewDecided(view(A, B, C)))], "nor need the master know"
 
 
 def test_a_request_is_handed_on_to_the_master() -> None:
@@ -407,6 +421,13 @@ def test_its_own_files_are_judged_only_while_the_table_is_not_made(state: str) -
     assert one.membership.state != "gone"
     learned = one.membership._files._learned
     assert bool(learned) == (state in {"no files", "good"})
+
+
+def test_who_joined_a_cluster_that_comes_back_learns_too() -> None:
+    one = One(B)
+    one.membership.install(View(9, "old", [A, B], recovering=True))
+    one.ask(C, cluster_id="old", stores=NEWS)
+    assert one.membership._files.seen("s", None) == NEWS["s"]
 
 
 def test_what_others_have_found_shows_who_else_has_old_files() -> None:

@@ -97,6 +97,11 @@ def test_the_view_is_known_by_all_when_all_have_said_so() -> None:
     assert one.membership.known_by_all is False
     one.beat(C)
     assert one.membership.known_by_all is True
+    one.membership.install(view(A, B, C, number=6))
+    assert one.membership.known_by_all is False, "that was another view"
+    one.beat(B, 6)
+    one.beat(C, 6)
+    assert one.membership.known_by_all is True
     one.membership.state = "parting"
     assert one.membership.known_by_all is False
 
@@ -333,6 +338,7 @@ def test_when_all_leave_together_it_goes_after_its_last_words() -> None:
     one.membership.install(view(number=6, left=[a, b]))
     assert SetTimer("part", LAST_WORDS_NS) in one.out.effects
     assert LAST_WORDS_NS == 1000 * MILLISECOND
+    one.membership.on_timer("other")
     assert one.membership.state == "parting"
     one.membership.on_timer("part")
     assert one.membership.state == "gone"
@@ -505,6 +511,7 @@ def test_it_parts_when_somebody_knows_a_newer_view() -> None:
     one = parting(B, C, D)
     one.beat(C, 7)
     assert one.membership.state == "gone"
+    assert one.whispered(Heartbeat) == [], "it needs to learn nothing of this one any more"
 
 
 def test_a_member_that_is_not_parting_does_not_count_who_knows() -> None:
@@ -529,3 +536,6 @@ def test_it_says_where_the_data_has_gone() -> None:
     one.membership.install(view(B, number=6, left=[a]))
     one.beat(B, 7)
     assert one.done(Stop) == [Stop("left the cluster; so have all who held data")]
+    one = parting(B, info("c", lite=True))
+    one.beat(B, 7)
+    assert one.done(Stop) == [Stop("left the cluster; everything it held is on other members")]

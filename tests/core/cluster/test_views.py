@@ -88,6 +88,8 @@ def test_only_a_member_whose_turn_it_is_wants_anything() -> None:
 
 def test_nothing_is_wanted_when_all_is_right() -> None:
     one = One(A, A, B)
+    one.membership.assigned = lambda: False
+    assert one.membership._wanted() is None, "a new cluster has no table at first, and awaits no files"
     assert one.membership._wanted() is None
     one.membership.consider()
     assert one.out.effects == []
@@ -257,6 +259,7 @@ def test_who_is_not_in_any_view_takes_only_one_that_it_is_in() -> None:
     one.membership.on_view(ViewDecided(view(B, C, number=7)))
     assert (one.membership._last_view, one.out.effects) == (view(B, number=6), [])
     one.membership.on_view(ViewDecided(view(B, info("a", life=8), number=8)))
+    assert one.changes == [(None, view(B, info("a", life=8), number=8))]
     assert (one.membership.state, one.membership.info.life) == ("member", 8)
 
 
@@ -360,9 +363,10 @@ def test_who_is_removed_though_alive_asks_to_return() -> None:
     one = One(A, A, B, C)
     one.membership.wishes.order(view(A, B, C), ClusterState.FROZEN, ending=False)
     one.fresh()
-    one.membership.install(view(B, C, number=6))
+    one.membership.install(view(B, C, E, number=6))
     effects = one.out.take()
     assert (one.membership.state, one.membership.view) == ("exiled", None)
+    assert not [effect for effect in effects if isinstance(effect, OpenLink)]
     assert {effect.to for effect in effects if isinstance(effect, CloseLink)} == {b, c}
     assert SetTimer("join", JOIN_INTERVAL_NS, JOIN_INTERVAL_NS) in effects
     why = "removed from the cluster though alive; asking to return"

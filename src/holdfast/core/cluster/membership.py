@@ -119,7 +119,7 @@ class Membership:
     @property
     def is_master(self) -> bool:
         """Whether this member leads."""
-        return self.view is not None and self.master == self.me and self.state == "member"
+        return self.master == self.me and self.state == "member"
 
     def member(self, uuid: MemberId | None) -> MemberInfo | None:
         """The member's entry in the view."""
@@ -416,7 +416,7 @@ class Membership:
             if home != Address(master.host, master.port):
                 self._out.whisper(Address(master.host, master.port), request)
         for other in self.view.members:
-            if admission.home(other) == home and other.uuid != info.uuid:
+            if admission.home(other) == home:
                 # Its port is taken by a new process: the old one has ended. But if it has just been heard, it is the
                 # request that is old: of a process that ended before.
                 since = self._out.now_ns - self._timing.heartbeat_ns * 3 // 2
@@ -548,9 +548,7 @@ class Membership:
 
     def consider(self) -> None:
         """Propose a next view if one is wanted."""
-        if self.view is None or self.state != "member" or self.agreement.proposing:
-            return
-        if self._wanted() is not None:
+        if not self.agreement.proposing and self._wanted() is not None:
             self.agreement.propose()
 
     def _on_decided(self, view: View, rows: list[tuple[int, Row]]) -> None:
@@ -585,12 +583,10 @@ class Membership:
         old = self.view
         mine = next((info for info in view.members if info.uuid == self.me), None)
         admitted = mine is not None
-        if mine is not None and mine.life != self.info.life:
-            if self.state == "member":
-                # Removed and admitted again, and told of the latter only.
-                self._go_into_exile(old, view)
-                old = None
-            self.info = mine
+        if mine is not None and mine.life != self.info.life and self.state == "member":
+            # Removed and admitted again, and told of the latter only.
+            self._go_into_exile(old, view)
+            old = None
         before = {(info.uuid, info.life): info for info in old.members} if old else {}
         after = (
             {(info.uuid, info.life): info for info in view.members}
