@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.config import MapSettings, PartitionSettings, ReplicationSettings, Settings
+from holdfast.core.journal.entries import Wrote
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Append, MemberId, Outbox, Send
 from holdfast.core.messages import Ack, Enlist, Enlisted, Replicate, Replicated, Section
@@ -458,3 +459,51 @@ def test_a_backup_remembers_requests_and_updates() -> None:
     held = copies.held[0].maps["m"]
     assert copies.held[0].requests.knows(b"request")
     assert (held.term, held.counter, held.remembered_from) == (4, 1, 0)
+
+
+def test_what_is_not_journalled_does_not_wait_for_what_is() -> None:
+    copies, out, _ = journalled()
+    copies.on_replicate(OWNER, message(1, put(1, b"v")))
+    assert acknowledged(out) == []
+    copies.on_replicate(OWNER, message(2, put(1, b"v", name="never")))
+    assert acknowledged(out) == [2]
+
+
+def test_records_are_written_down_with_their_partition_and_term() -> None:
+    copies, out, log = journalled()
+    record = put(1, b"v")
+    copies.on_replicate(OWNER, Replicate([1], [Section(0, 5, [record], 4)]))
+    log.flush()
+    (appended,) = [effect for effect in out.take() if isinstance(effect, Append)]
+    assert appended.entries == [Wrote(0, 4, [record], 0)]
+
+
+def test_several_clients_are_told_though_one_waits_for_more() -> None:
+    copies, _, told = collecting()
+    more, here = Ack(b"more", [1], [0, 1]), Ack(b"here", [2], [0])
+    copies.on_replicate(OWNER, Replicate([1], [Section(0, 5, [put(1, b"v")])], [more, here]))
+    assert told == [[here]]
+
+
+def test_without_the_order_each_record_is_applied_as_it_comes() -> None:
+    """The rule is record-order."""
+    copies, out, _ = backup("record-order")
+    copies.on_replicate(OWNER, message(1, put(5, b"five")))
+    assert acknowledged(out) == [1]
+    copies.on_replicate(OWNER, message(2, put(3, b"three")))
+    assert (acknowledged(out), value_of(copies)) == ([2], b"three")
+
+
+def test_maps_with_change_streams_remember_more_than_others() -> None:
+    out = Outbox()
+    maps = {"told": MapSettings(changes_bytes=100_000)}
+    settings = Settings(
+        partitions=PartitionSettings(count=1), maps=maps, replication=ReplicationSettings(tail_bytes=1000)
+    )
+    copies = Copies(ME, settings, out, Rules(), [Row(5, (OWNER, ME))], Log(out, on=False))
+    copies.held[0] = PartitionCopy(0, 0)
+    for name in ("told", "m"):
+        copies.on_replicate(OWNER, message(1, *(put(n, b"v" * 100, name=name) for n in range(1, 21))))
+    assert copies.held[0].maps["told"].remembered_from == 0
+    assert copies.held[0].maps["m"].remembered_from > 10
+    assert copies.held[0].maps["m"].journal == "off"

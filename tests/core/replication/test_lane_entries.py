@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.core.journal.entries import Began
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import MILLISECOND, Append, MemberId, Outbox, Send
+from holdfast.core.machine import MILLISECOND, Append, MemberId, Outbox, Send, SetTimer
 from holdfast.core.messages import Replicate, Replicated
 from holdfast.core.placement.table import Row
+from holdfast.core.replication.backlog import RECORD_BYTES
 from holdfast.core.replication.lane import Lane
 from holdfast.core.rules import Rules
 from holdfast.core.store.operations import DEFAULT_TTL, EntryEvent, EventKind
@@ -255,6 +257,7 @@ def test_a_synchronous_map_beside_another_keeps_a_collecting_client_waiting() ->
     other.set(b"k", name="off")
     other.lane.seal_for(other.told.append, b"client", [1])
     assert other.told == [True]
+    assert other.lane.acks == 0
 
 
 @pytest.mark.parametrize(("count", "left"), [(FOLD_AT - 1, FOLD_AT - 1), (FOLD_AT, 0)])
@@ -304,3 +307,136 @@ def test_without_that_rule_it_is_sent_nothing() -> None:
     serving.lane.joining[0] = (CAL, 1)
     serving.lane.retarget(serving.copies[0])
     assert serving.copies[0].maps["m"].targets == (BEN,)
+    serving = Serving()
+    serving.set(b"k")
+    serving.lane.joining[0] = (BEN, 1)
+    serving.lane.retarget(serving.copies[0])
+    assert serving.copies[0].maps["m"].targets == (BEN,), "nor is anybody sent things twice"
+
+
+# -- answers that changed nothing
+
+
+@pytest.mark.parametrize("without", ["confirmed-answers", "all-ack"])
+def test_without_these_rules_an_answer_that_changed_nothing_waits_for_nobody(without: str) -> None:
+    serving = Serving(without=without)
+    serving.lane.remove(serving.copies[0], "m", b"absent")
+    assert serving.lane.leftovers["records of an open buffer"] == 0
+    serving.seal()
+    assert serving.told == [True]
+
+
+def test_an_answer_that_rests_on_what_is_not_durable_yet_waits_for_the_disk() -> None:
+    for backups in (0, 1):
+        serving = Serving(journal=True, m=MapSettings(backups=backups, journal="sync"))
+        serving.lane.retarget(serving.copies[0])
+        serving.lane.open(serving.copies[0], "m")
+        serving.log.note(Began(0, 0))
+        serving.log.flush()
+        serving.lane.remove(serving.copies[0], "m", b"absent")
+        serving.seal()
+        for to, message in serving.sent().items():
+            serving.lane.on_replicated(to, Replicated(message.batches, [0]))
+        assert serving.told == []
+        serving.log.on_durable(1)
+        assert serving.told == [True]
+        assert sum(serving.lane.leftovers.values()) == 0
+
+
+def test_answers_of_several_partitions_are_counted_each() -> None:
+    serving = Serving()
+    for partition in (0, 1):
+        serving.lane.remove(serving.copies[partition], "m", b"absent")
+    serving.seal()
+    assert serving.lane.backlog.bytes == 2 * RECORD_BYTES
+    for to, message in serving.sent().items():
+        assert serving.told == []
+        serving.lane.on_replicated(to, Replicated(message.batches, [0 if to == BEN else 1]))
+    assert (serving.told, serving.lane.backlog.bytes) == ([True], 0)
+
+
+# -- time
+
+
+def test_it_is_looked_eight_times_within_the_patience_and_by_one_timer() -> None:
+    serving = Serving()
+    for key in (b"a", b"b"):
+        serving.set(key)
+        serving.seal()
+        serving.lane.flush()
+    patience_ms = Settings().replication.backup_timeout_ms
+    timers = [one for one in serving.out.take() if isinstance(one, SetTimer)]
+    assert timers == [SetTimer("backups", min(500, patience_ms // 8) * MILLISECOND)]
+    serving.out.now_ns = 5
+    assert serving.lane.waits_since(0) == 0
+    assert serving.lane.waits_since(1) == 5, "nothing waits there"
+
+
+def test_what_has_time_left_is_removed_with_its_value() -> None:
+    serving = Serving()
+    serving.set(b"a", 5)
+    serving.set(b"b")
+    assert serving.lane.remove(serving.copies[0], "m", b"a") == b"value"
+    assert serving.lane.remove(serving.copies[0], "m", b"b") == b"value"
+
+
+def test_a_sweep_ends_its_own_buffer() -> None:
+    serving = Serving()
+    serving.set(b"a", 5)
+    serving.records()
+    serving.out.now_ns = 5 * MILLISECOND
+    serving.lane.sweep(10)
+    assert serving.lane.leftovers["records of an open buffer"] == 0
+
+
+def test_a_request_that_nobody_waits_for_is_answered_at_once() -> None:
+    serving = Serving()
+    serving.set(b"k")
+    serving.lane.remember(serving.copies[0], b"known", 1, 0)
+    serving.seal()
+    serving.lane.when_held(0, b"unknown", serving.told.append)
+    assert serving.told == [True]
+    serving.lane.when_held(0, b"known", serving.told.append)
+    assert serving.told == [True]
+    (message,) = serving.sent().values()
+    serving.lane.on_replicated(BEN, Replicated(message.batches, [0]))
+    assert serving.told == [True] * 3
+
+
+def test_one_urgent_map_makes_the_whole_turn_urgent() -> None:
+    serving = Serving(
+        journal=True, a=MapSettings(backups=0, journal="sync"), b=MapSettings(backups=0, journal="lazy")
+    )
+    serving.set(b"k", name="a")
+    serving.set(b"k", name="b")
+    serving.seal()
+    serving.lane.flush()
+    serving.log.flush()
+    assert [one.urgent for one in serving.out.take() if isinstance(one, Append)] == [True]
+
+
+# -- rows change
+
+
+def test_who_waits_for_a_backup_that_is_gone_waits_no_more() -> None:
+    serving = Serving()
+    serving.set(b"k")
+    serving.seal()
+    serving.sent()
+    serving.rows[0] = Row(2, (ME, None))
+    serving.lane.retarget(serving.copies[0])
+    assert serving.told == [True]
+    assert sum(serving.lane.leftovers.values()) == 0
+
+
+def test_a_partition_that_is_given_up_has_nothing_under_way() -> None:
+    serving = Serving()
+    drained: list[int] = []
+    serving.lane.drained = drained.append
+    serving.lane.abandon(0)
+    assert drained == []
+    serving.set(b"k")
+    serving.seal()
+    serving.sent()
+    serving.lane.abandon(0)
+    assert (drained, serving.told) == ([0], [False])
