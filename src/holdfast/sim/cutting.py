@@ -177,13 +177,12 @@ class Cutter:
 
     def _note(self, pin: Pin, partition: int, name: str, mark: Mark) -> None:
         # To be in a cut is not to be used: whoever takes this for a use would expect the entry to stay for longer.
-        idle = {key for key, expiry in pin.expiries.items() if expiry.max_idle_ms}
-        entries = pin.content().items()
-        content = {key_of(key): name_of(value) for key, value in entries if key not in idle}
+        idle = {key_of(key) for key, expiry in pin.expiries.items() if expiry.max_idle_ms}
+        content = {key_of(key): name_of(value) for key, value in pin.content().items()}
         # Of a key that is absent the judge hears only if an earlier cut has shown it: there is no end of absent keys.
         known = self._known.setdefault((partition, name), {})
         known |= dict.fromkeys(sorted(content))
-        keys = list(known)
+        keys = [key for key in known if key not in idle]
         for key in keys if len(keys) <= KEYS_MAX else self.random.sample(keys, KEYS_MAX):
             self.noted(
                 Call(
