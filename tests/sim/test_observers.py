@@ -9,8 +9,6 @@ from holdfast.sim.run import Verdict, simulate
 from holdfast.sim.steady import Spans
 
 SEED = 1
-STREAM = 13
-"""A seed whose map has a change stream."""
 
 
 def one_run(seed: int, *lies: str) -> Verdict:

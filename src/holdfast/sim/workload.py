@@ -42,6 +42,8 @@ TTLS_MS = (200, 1000, 4000)
 LONG_TTL_MS = 3_600_000
 """Of every third key, in the place of the longest of these: no run ends it, so it must be there at the end."""
 IDLE_MS = (500, 3000)
+RIVALS = 0.25
+"""The share of bursts in which two want to be the one to replace a value."""
 TOGETHER = 4
 """Keys of one request that has several, at the most."""
 
@@ -316,6 +318,10 @@ class Client:
     def _burst(self, keys: Sequence[str]) -> list[Asked]:
         """Several requests that reach the member in one read buffer, some of the same key."""
         found: list[Asked] = []
+        if keys[0] in self.knowledge.believed and self.random.random() < RIVALS:
+            # Two that compare with the same value: one at the most may find it.
+            found += [self._ask(Op.REPLACE_IF_SAME, [keys[0]]) for _ in range(2)]
+            keys = keys[1:] or keys
         most = min(self.habits.burst_writes, SIDE_BY_SIDE * len(keys))
         for key in self.random.sample(list(keys) * SIDE_BY_SIDE, self.random.randint(2, most)):
             if key in self.knowledge.unseen:
