@@ -52,7 +52,9 @@ def unequal(
     return [
         problem
         for other in others
-        if row.index_of(other.me) > 0 and other.table.rows[partition].version == row.version
+        if row.index_of(other.me) > 0
+        and other.me not in row.behind
+        and other.table.rows[partition].version == row.version
         for problem in _replica(primary, other, partition, row.index_of(other.me), excused.get(other.me, ""))
     ]
 
