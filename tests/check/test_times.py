@@ -90,3 +90,6 @@ def test_who_is_idle_for_long_is_gone() -> None:
     late = 10 + OUTLIVES / S + 5
     assert outlived([put("a", 0, idle=2), get("a", 10), get("a", late)])
     assert not outlived([put("a", 0, idle=2), get("a", 10), get("a", 20), get("a", late)])
+    promoted = Clocks(settled_ns=20 * S)
+    assert not outlived([put("a", 0, idle=2), get("a", 10), get("a", late)], promoted)
+    assert outlived([put("a", 0, idle=2), get("a", 10), get("a", late + 10)], promoted)

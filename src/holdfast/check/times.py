@@ -31,6 +31,8 @@ class Clocks:
     """How much sooner a time may be over because a clock jumped ahead, or a calendar was set."""
     late_ns: int = 0
     """How much later, because a clock stood still."""
+    settled_ns: int = 0
+    """Since when no primary has changed: each new one takes all entries for just used."""
 
     def least(self, span: int) -> int:
         """How long a time of so many nanoseconds takes at the least."""
@@ -148,5 +150,6 @@ def _over(write: Call, history: list[Call], seen: Call, clocks: Clocks) -> int:
     if write.ttl < FOREVER or len(lives) > 1:
         over = max(FOREVER if one.span >= FOREVER else one.end + clocks.most(one.span) for one in lives)
     if write.idle < FOREVER:
-        over = min(over, max(call.end for call in before) + clocks.most(write.idle))
+        used = max(clocks.settled_ns, *(call.end for call in before))
+        over = min(over, used + clocks.most(write.idle))
     return over

@@ -89,6 +89,8 @@ class Cluster:
         """Who has left, says a view."""
         self.damages: list[Damage] = []
         """Copies that were damaged on purpose, and are not mended yet."""
+        self.moved_ns = 0
+        """When rows or members have changed last."""
         self.accepted = False
         """Whether the operator has accepted that partitions are lost."""
         self.lost: list[tuple[int, int]] = []
@@ -235,6 +237,7 @@ class Cluster:
         """Rows or members have changed: on the master, look whether every partition could still lose as many members as
         is promised (rule 7).
         """
+        self.moved_ns = self.world.now_ns
         if not self.counts_copies or not member.membership.is_master:
             return
         self._note_losses()

@@ -94,6 +94,7 @@ class Faults(DiskFaults):
         self.core: set[str] | None = None
         """The hosts that are well, while all others stay broken."""
         self._state_wanted: ClusterState | None = None
+        self._insisting = False
         """What the operator wants the cluster to be again, until it is."""
         self.pause_ns = self.random.choice([1, 2, 5]) * SECOND
         world.weather.refusal = self.random.choice([0.0, 0.3])
@@ -259,12 +260,14 @@ class Faults(DiskFaults):
         states = {member.membership.cluster_state for member in members if member.membership.view is not None}
         if members and states != {ClusterState.ACTIVE}:
             self._order(ClusterState.ACTIVE)
-        self.world.after(SECOND, self._insist_on_state)
+        if not self._insisting:
+            self._insisting = True
+            self.world.after(SECOND, self._insist_on_state)
 
     def _insist_on_state(self) -> None:
-        if self._state_wanted is not None and any(
-            member.membership.cluster_state is not self._state_wanted for member in self.cluster.members()
-        ):
+        # An earlier order may still be on its way.
+        self._insisting = False
+        if self._state_wanted is not None:
             self._activate()
 
     def _order(self, state: ClusterState) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -21,7 +21,8 @@ from holdfast.sim.cutting import CLIENT as CUT
 from holdfast.sim.workload import Keys, map_of
 from holdfast.sim.world import Process, World
 
-ANSWERED_NS = 10 * SECOND
+AT_A_TIME = 40
+ANSWERED_NS = 60 * SECOND
 """Within which the last reads are answered."""
 AGAIN_NS = 20 * MILLISECOND
 """After how long a read that was refused is asked for again."""
@@ -40,11 +41,22 @@ def look(world: World, cluster: Cluster, keys: Keys, knowledge: Knowledge) -> li
     """Read every key that anybody has called, through one member of a cluster at rest, and note the answers as calls.
     What is wrong if they do not come.
     """
-    names = sorted({call.key for call in knowledge.calls})
     process = world.random.choice(cluster.living())
-    missing = dict.fromkeys(names)
-    for key in names:
-        process.step(partial(_read, process, key, keys, knowledge, missing))
+    missing = dict.fromkeys(sorted({call.key for call in knowledge.calls}))
+    due = iter(list(missing))
+
+    def ask() -> None:
+        key = next(due, None)
+        if key is not None:
+            _read(process, key, keys, knowledge, told)
+
+    def told(key: str) -> None:
+        del missing[key]
+        # Soon, not at once: a member answers what is its own before the call returns.
+        process.soon(ask)
+
+    for _ in range(AT_A_TIME):
+        process.step(ask)
     world.run_until(world.now_ns + ANSWERED_NS, stop=lambda: not missing)
     if missing:
         return [f"final reads of {list(missing)[:10]} were not answered", *world.failures]
@@ -57,7 +69,9 @@ def last_values(knowledge: Knowledge) -> dict[str, str | None]:
     return {call.key: call.result for call in looks if call.result is None or isinstance(call.result, str)}
 
 
-def _read(process: Process, key: str, keys: Keys, knowledge: Knowledge, missing: dict[str, None]) -> None:
+def _read(
+    process: Process, key: str, keys: Keys, knowledge: Knowledge, answered: Callable[[str], None]
+) -> None:
     call = Call("get", key, process.world.now_ns, client=LAST)
 
     def told(outcome: core.Outcome) -> None:
@@ -67,7 +81,7 @@ def _read(process: Process, key: str, keys: Keys, knowledge: Knowledge, missing:
         else:
             call.end, call.outcome, call.result = process.world.now_ns, Outcome.DONE, name_of(outcome.value)
             knowledge.calls.append(call)
-            missing.pop(key, None)
+            answered(key)
 
     def ask() -> None:
         call.start = process.world.now_ns
@@ -87,6 +101,7 @@ def clocks_of(cluster: Cluster) -> Clocks:
         fastest=clocks.fastest_ppm / MILLION,
         slowest=clocks.slowest_ppm / MILLION,
         early_ns=clocks.skipped_ns + (clocks.set_ahead_ns if files else 0),
+        settled_ns=cluster.moved_ns,
         late_ns=clocks.stood_ns + (clocks.set_back_ns if files else 0) + max(0, silent_ns - OUTLIVES),
     )
 

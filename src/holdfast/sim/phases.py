@@ -7,6 +7,7 @@ well are a core if the protocols promise that they can go on alone:
 - they are a quorum of the newest view, of each view that somebody has agreed to, and of the newest that they know
   themselves: no other part can decide anything, and they can;
 - of every partition's newest row, wherever it is known, one of them is in sync;
+- the operator lets partitions move: nobody is promoted, and no copy made, where the table stands still;
 - nobody proposes a view just now, for what that will need is not known yet;
 - the cluster is not coming back from its files: it waits for those of everybody then, and with `quorum = "any"` a core
   would not be one cluster.
@@ -139,7 +140,7 @@ class Phases:
         alive = {member.me for member in members}
         views = [view for member in everyone if (view := member.membership.view) is not None]
         known = [view for member in members if (view := member.membership.view) is not None]
-        if not known or any(view.recovering for view in views):
+        if not known or any(view.recovering or not view.state.migrates for view in views):
             return False
         if any(member.membership.agreement.proposing or not member.table.assigned for member in everyone):
             return False

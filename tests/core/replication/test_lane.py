@@ -466,6 +466,24 @@ def test_answers_that_rest_on_each_other_are_linked_in_a_row(primary: Primary) -
     assert sum(primary.lane.leftovers.values()) == 0
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_row_of_any_length_is_told_at_once(primary: Primary, known: bool) -> None:
+    """Each waits for the one before: who tells the first must not go as deep as the row is long."""
+    primary.write("write", 0)
+    primary.sent()
+    for number in range(3000):
+        rest(primary, f"rest {number}", 0)
+        primary.sent()
+    if known:
+        primary.lane.on_replicated(BEN, Replicated(list(range(2, 3002)), [0]))
+        assert not primary.told
+        primary.lane.on_replicated(BEN, Replicated([1], [0]))
+    else:
+        primary.pass_time(6)
+    assert set(primary.told.values()) == {known}
+    assert len(primary.told) == 3001
+
+
 def test_it_waits_for_what_was_written_in_the_same_turn(primary: Primary) -> None:
     rest(primary, "before", 0)
     primary.write("write", 0)

@@ -49,9 +49,22 @@ def test_a_backup_forgets_what_is_over_and_leaves_what_its_primary_has_not_remov
     held.store(b"ended", b"v", 2000, 0, 0, 0)
     held.drop(b"gone")
     held.schedule(b"later", 60_000, 0, 0)
-    assert held.tidy(3 * SECOND), "an entry that has ended waits for its primary's word"
+    held.tidy(3 * SECOND)
     assert sorted(key for _, key in held.deadlines) == [b"ended", b"later"]
-    assert held.due(3 * SECOND, 100) == [b"ended"], "and is found by this member if it becomes the primary"
+    assert held.entries.keys() == {b"ended", b"later"}, "an entry that has ended waits for its primary's word"
+    assert held.due(5 * SECOND, 100) == [b"ended"], "and is found by this member if it becomes the primary"
+
+
+def test_an_entry_that_is_in_use_at_its_primary_hides_nothing_on_a_backup() -> None:
+    """A backup does not know that it is used; what ended later and is gone must not be noted for ever."""
+    held = MapPartition("m")
+    held.store(b"used", b"v", 0, 1000, 0, 0)
+    for number in range(500):
+        held.store(b"%d" % number, b"v", 2000, 0, 0, 0)
+        held.drop(b"%d" % number)
+    held.tidy(3 * SECOND)
+    assert [key for _, key in held.deadlines] == [b"used"]
+    assert b"used" in held.entries
 
 
 def test_no_more_than_the_limit_are_removed_at_once() -> None:

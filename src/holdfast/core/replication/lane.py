@@ -21,6 +21,7 @@ destination of a running migration of those partitions, holds it.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from itertools import chain
 
@@ -103,6 +104,8 @@ class Lane:
         self._terms = [0] * settings.partitions.count
         """Of each partition that is served here: the version of the row with which this member took office."""
         self.backlog = Backlog(settings.limits)
+        self._telling: deque[tuple[list[Told], bool, str]] = deque()
+        """What callers are told just now, and what is to be told after that."""
         self.unknown_because = ""
         """While callers are told that an outcome is unknown: why."""
         self.collectors: Collectors | None = None
@@ -540,13 +543,25 @@ class Lane:
             self._look(batch)
 
     def _tell(self, batch: Batch, *, known: bool, why: str = "") -> None:
-        """Answer the callers."""
+        """Answer the callers. Other batches may wait for this one, and further ones for these, in a row of any length:
+        what they tell is told after it, not from within.
+        """
         told, batch.told = batch.told, []
-        if told:
-            self._joinable.clear()
-            self.unknown_because = why
-            for done in told:
-                done(known)
+        if not told:
+            return
+        self._joinable.clear()
+        telling = self._telling
+        telling.append((told, known, why))
+        if len(telling) > 1:
+            return
+        try:
+            while telling:
+                told, known, self.unknown_because = telling[0]
+                for done in told:
+                    done(known)
+                telling.popleft()
+        finally:
+            telling.clear()
 
     def _charge(self, batch: Batch) -> None:
         """Count the batch in the backlog of those async backups that do not hold it yet, and of no others."""

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from holdfast.core.replication.cuts import Pin
 
 FOREVER = 0
+AGAIN_NS = 1000 * MILLISECOND
+TIDIED = 100
+"""Entries that seem to have ended, of one map, at which a backup looks at a time."""
 FOLD_AT = 256
 """So many keys may have changed since digests and cuts were brought up to date; each keeps its former value alive."""
 JournalMode = Literal["off", "sync", "lazy"]
@@ -80,7 +83,9 @@ class Expiry:
         self.stored_ns = now_ns
         self.accessed_ns = now_ns
         self.noted_ns = 0
-        """The time under which the entry's key is in the heap of deadlines; not later than its deadline."""
+        """The time under which the key is in the heap of deadlines: not later than its deadline, but on a backup,
+        which waits for its primary's word, up to AGAIN_NS after it was looked at.
+        """
 
     def copy(self) -> Expiry:
         """Another one of the same entry, in another copy."""
@@ -298,15 +303,25 @@ class MapPartition:
     def due(self, now_ns: int, limit: int) -> list[bytes]:
         """Up to `limit` keys whose time is over; they stay until the caller removes them."""
         ended: list[bytes] = []
-        while len(ended) < limit and self.tidy(now_ns):
+        while len(ended) < limit and self._has_ended(now_ns):
             ended.append(heappop(self.deadlines)[1])
         return ended
 
-    def tidy(self, now_ns: int) -> bool:
-        """Forget deadlines of entries that are gone or have a later one now; answers whether some entry has ended.
+    def tidy(self, now_ns: int) -> None:
+        """What a backup does instead: forget deadlines of entries that are gone, some at a time.
 
-        A backup does this alone: it leaves the ended entry until its primary says that it is removed.
+        One that seems to have ended stays until the primary says that it is removed, and is looked at again later: it
+        may be in use there all the time, and must not hide those behind it.
         """
+        for _ in range(TIDIED):
+            if not self._has_ended(now_ns):
+                break
+            _, key = self.deadlines[0]
+            self.expiries[key].noted_ns = now_ns + AGAIN_NS
+            heapreplace(self.deadlines, (now_ns + AGAIN_NS, key))
+
+    def _has_ended(self, now_ns: int) -> bool:
+        """Forget deadlines of entries that are gone or have a later one now; answers whether the next one has ended."""
         deadlines = self.deadlines
         while deadlines and deadlines[0][0] <= now_ns:
             noted, key = deadlines[0]
