@@ -88,11 +88,18 @@ def test_a_core_that_does_not_converge_is_reported(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_core_that_does_not_answer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It becomes passive when it has been chosen."""
     stage = filled(5)
     monkeypatch.setattr(phases_module, "LIVE_NS", 30 * SECOND)
-    change(stage, ClusterState.PASSIVE)
     judged = phases(stage)
     judged.faults._state_wanted = None
+    break_others = judged._break_others
+
+    def passive(core: set[str]) -> Any:
+        change(stage, ClusterState.PASSIVE)
+        return break_others(core)
+
+    monkeypatch.setattr(judged, "_break_others", passive)
     monkeypatch.setattr(phases_module, "settled_among", lambda members: True)
     judged.core()
     (problem,) = stage.world.failures
