@@ -52,12 +52,9 @@ DIRECTED = frozenset(
         "newer-wins",
         "term",
         "monotonic-reads",
-        "apply-once",
         "fill-durable",
         "failed-sync-stops",
         "damage-ends",
-        "cut-kept",
-        "confirmed-answers",
         "wait-for-stores",
         "told-when-safe",
     }
