@@ -23,6 +23,7 @@ SEED = {
     "lives": 1,
     "owner-by-proof": 2,
     "plan-keeps-copies": 1,
+    "record-order": 4,
     "repeat": 1,
     "view-majority": 2,
 }
