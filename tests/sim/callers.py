@@ -182,7 +182,7 @@ class Scene:
             return ["the final reads were not answered"]
         writes = [write for caller in self.callers for write in caller.writes]
         reads = [read for caller in self.callers for read in caller.reads]
-        return judge_final(writes, final, (), self.world.now_ns) + judge_reads(writes, reads, ())
+        return judge_final(writes, final) + judge_reads(writes, reads)
 
     def counts(self) -> Counter[str]:
         """Of all clients, and of the doors."""

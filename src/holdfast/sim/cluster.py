@@ -135,7 +135,7 @@ class Cluster:
         member = process.driver.member
         member.lane.drained = partial(self._acknowledged, member, member.lane.drained)
         member.watch(partial(self._changed, member))
-        member.ledger.chronicle.listen(self._heard)
+        member.ledger.chronicle.listen(partial(self._heard, member.settings))
         self.everyone.append(process)
         self.world.processes[address] = process
         self.world.tell(f"{name}: starts as {uuid}")
@@ -220,14 +220,15 @@ class Cluster:
         while self.when_acknowledged:
             self.when_acknowledged.pop()()
 
-    def _heard(self, news: News) -> None:
-        """A partition goes on without what it held: only if somebody has accepted that."""
+    def _heard(self, settings: Settings, news: News) -> None:
+        """A partition goes on without what it held: only if somebody has accepted that, or nothing had a backup."""
         loss = news.loss
         if loss is None or not (loss.begun_anew or loss.maps):
             return
         if loss.all_lost and not loss.begun_anew:
             return  # It waits.
-        if self.settings.partitions.lost != "accept" and not self.accepted:
+        promised = loss.begun_anew or loss.lost_backups + 1 >= settings.holders()
+        if promised and settings.partitions.lost != "accept" and not self.accepted:
             self.world.failures.append(
                 f"nobody has accepted that partition {loss.partition} lost {loss.maps}"
             )

@@ -94,8 +94,9 @@ class Faults(DiskFaults):
         self.core: set[str] | None = None
         """The hosts that are well, while all others stay broken."""
         self._state_wanted: ClusterState | None = None
-        self._insisting = False
         """What the operator wants the cluster to be again, until it is."""
+        self._insisting = False
+        """Whether the operator will look again soon."""
         self.pause_ns = self.random.choice([1, 2, 5]) * SECOND
         world.weather.refusal = self.random.choice([0.0, 0.3])
         if self.random.random() < 0.5:

@@ -132,6 +132,7 @@ def assigned(stage: Keeping) -> bool:
 
 def accept(stage: Keeping, host: int) -> None:
     """The operator accepts through this member that something is lost; it is said again until nothing waits."""
+    stage.cluster.accepted = True
     process = stage.process(host)
     for _ in range(10):
         if process.driver.member.why_unserved():
