@@ -149,11 +149,18 @@ class Reader:
             self._left = self._behind() if self._begun else []
 
     def _behind(self) -> list[int]:
-        """The partitions in which there is more to be read."""
+        """The partitions in which there is more to be read: also what is not safe yet, and entries that have ended and
+        that the primary has yet to take out. Nobody can read those any more, and their end is told then.
+        """
         behind = []
         for member in self.cluster.members():
-            heads, _ = member.changes.heads(self.name, range(len(member.table.rows)))
-            behind += [p for p, head in heads.items() if self.at.get(p, (0, 0)) != (head.counter, head.term)]
+            for partition, copy in enumerate(member.lane.in_office):
+                held = copy.maps.get(self.name) if copy is not None else None
+                if held is None:
+                    continue
+                ended = any(held.expired(key, member.out.now_ns, touch=False) for key in held.expiries)
+                if ended or self.at.get(partition, (0, 0)) != (held.counter, held.term):
+                    behind.append(partition)
         return sorted(behind)
 
     def judge(
