@@ -60,3 +60,15 @@ def test_what_is_written_and_not_safe_yet_is_still_to_be_read() -> None:
     assert not reader.caught_up
     stage.wait(3)
     assert reader.caught_up
+
+
+def test_forgotten_changes_are_soon_known_to_be_so_among_many_members() -> None:
+    stage, reader = staged(13, changes_bytes=2000)
+    for step in range(40):
+        stage.ask(stage.processes[0], Op.SET, "k", f"{step}" + "x" * 100)
+        stage.wait(0.1)
+    stage.wait(1)
+    reader.start()
+    stage.world.run_until(stage.world.now_ns + 12 * SECOND, stop=lambda: reader.caught_up)
+    assert reader.caught_up
+    assert list(reader.gone) == [partition_of(wire_key("k"), 0, PARTITIONS)]
