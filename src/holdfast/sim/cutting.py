@@ -159,8 +159,8 @@ class Cutter:
 
     def _look(self, process: Process, cut: Cut, partition: int, name: str, mark: Mark) -> None:
         cuts = process.driver.member.copies.cuts
-        if self.world.now_ns > cut.begun_ns + KEPT_NS:
-            return  # It was paused, and the cut is over.
+        if not self.running or self.world.now_ns > cut.begun_ns + KEPT_NS:
+            return  # The member was paused, and the cut is over.
         pin = cuts.find(cut.id, partition, name)
         where = f"cut of map {name} in partition {partition}, update {mark.counter} of term {mark.term}"
         where += f", on {process.name}"
