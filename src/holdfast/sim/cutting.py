@@ -56,9 +56,9 @@ class Cut:
     begun_ns: int
     asked: dict[int, int] = field(default_factory=dict)
     """Partition -> the number of the last question: only its answer counts."""
-    first: dict[int, int] = field(default_factory=dict)
-    """Partition -> when it was asked for first: a member may have begun to keep it then, and a later question is
-    answered with the same.
+    first: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Member and partition -> when it was asked first. Asked again, it shows what it kept then, if it has made that
+    known since.
     """
     marks: dict[tuple[int, str], Mark] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
@@ -120,7 +120,8 @@ class Cutter:
             if mine:
                 self._questions += 1
                 cut.asked |= dict.fromkeys(mine, self._questions)
-                cut.first = dict.fromkeys(mine, self.world.now_ns) | cut.first
+                for partition in mine:
+                    cut.first.setdefault((process.name, partition), self.world.now_ns)
                 ask = partial(self._ask, process, cut, mine, self._questions)
                 process.whenever_awake(partial(process.step, ask))
 
@@ -134,8 +135,8 @@ class Cutter:
                 return
             for pin in told.pins:
                 if cut.asked[pin.partition] == question:
-                    asked_ns = cut.first[pin.partition]
-                    mark = Mark(pin.counter, pin.term, pin.holders, asked_ns, self.world.now_ns)
+                    start_ns = cut.first[process.name, pin.partition]
+                    mark = Mark(pin.counter, pin.term, pin.holders, start_ns, self.world.now_ns)
                     cut.marks[pin.partition, pin.map] = mark
                     cut.done.add(pin.partition)
 
