@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from holdfast.check.linearizability import UNTOLD, Call, Outcome
-from holdfast.check.listeners import Heard, Listening, judge
+from holdfast.check.listeners import LATE_NS, Heard, Listening, judge
 from holdfast.core.store.operations import EventKind
 
 DONE, REFUSED, UNKNOWN = Outcome.DONE, Outcome.REFUSED, Outcome.UNKNOWN
@@ -51,11 +52,16 @@ EVENTS = [
 ]
 
 
-def problems(events: list[Heard], whole: tuple[int, int] = (0, 1000), key: str | None = None) -> str:
+def problems(
+    events: list[Heard],
+    whole: tuple[int, int] = (0, 1000),
+    key: str | None = None,
+    offices: Sequence[int] = (),
+) -> str:
     def must_hear(call: Call) -> bool:
         return whole[0] <= call.start and call.end <= whole[1]
 
-    return "\n".join(judge(CALLS, [Listening("ear", key, list(events), must_hear)]))
+    return "\n".join(judge(CALLS, [Listening("ear", key, list(events), must_hear, lambda _: offices)]))
 
 
 def test_all_that_was_done_is_heard() -> None:
@@ -80,6 +86,25 @@ def test_an_event_that_is_heard_twice_is_noticed(at: int) -> None:
     assert "heard before" in problems(again)
     elsewhere = [*EVENTS, replace(EVENTS[at], at=500, member="another")]
     assert problems(elsewhere) == "", "a change that was lost with its primary is made again by the next one"
+
+
+def again(at: int, when: int, office: int) -> str:
+    """What is said when an event is heard again, from a member that took office at that moment."""
+    return problems([*EVENTS, replace(EVENTS[at], at=when)], offices=[office])
+
+
+def test_who_takes_office_anew_makes_a_change_again_that_was_lost() -> None:
+    assert again(8, 500, office=300) == "", "it was not acknowledged"
+    assert "heard before" in again(0, 19, office=300)
+    assert "heard before" in again(8, 500, office=501)
+    late = [replace(EVENTS[8], at=LATE_NS + at) for at in (400, 500)]
+    assert "heard before" in problems([*EVENTS[:8], *late], offices=[300]), "both are of the same office"
+    assert problems([EVENTS[0], replace(EVENTS[0], at=19), *EVENTS[1:]], offices=[17]) == ""
+    assert "heard before" in again(0, 500, office=300), "it was acknowledged before"
+    ended = heard(EventKind.EXPIRED, None, "e", 151)
+    both = [*EVENTS[:9], ended, replace(ended, at=500)]
+    assert "heard before" in problems(both, whole=(0, 1))
+    assert problems(both, whole=(0, 1), offices=[300]) == ""
 
 
 @pytest.mark.parametrize(

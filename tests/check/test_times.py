@@ -93,3 +93,8 @@ def test_who_is_idle_for_long_is_gone() -> None:
     promoted = Clocks(settled_ns=20 * S)
     assert not outlived([put("a", 0, idle=2), get("a", 10), get("a", late)], promoted)
     assert outlived([put("a", 0, idle=2), get("a", 10), get("a", late + 10)], promoted)
+
+
+def test_who_sees_a_value_at_the_moment_in_which_it_is_written_sees_it_in_time() -> None:
+    early = Call("get", "k", 0, 5 * S, DONE, result="a")
+    assert not outlived([put("a", 1, idle=2), early])

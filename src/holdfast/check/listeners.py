@@ -1,8 +1,9 @@
 """What listeners hear: each change once, as it was, and nothing else.
 
 An event is told when the primary makes the change, before it is acknowledged. So one may be heard of a change that is
-lost with its primary, and heard again, from another member, when it is made once more. From one member each change is
-heard once at most. And it is heard for certain, if the member that made it knew of the listener, and both lived on.
+lost with its primary, and heard again when it is made once more: from another member, or from the same one, if that
+has taken office anew since. In one office each change is heard once at most. And it is heard for certain, if the member
+that made it knew of the listener, and both lived on.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ WHOLE = frozenset({EventKind.CLEAR_ALL, EventKind.EVICT_ALL})
 STORING = frozenset({"set", "put", "put_if_absent", "replace", "replace_if_same"})
 REMOVING = frozenset({"remove", "delete", "remove_if_same"})
 COUNTED = frozenset({"delete", "set_ttl"})
+LATE_NS = 5_000_000_000
+"""An event arrives at most so long after it was made: as long as members who are cut off wait for each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,9 @@ class Listening:
     heard: list[Heard] = field(default_factory=list)
     must_hear: Callable[[Call], bool] = lambda call: True
     """Whether the change that a call has made was certain to be heard."""
+    offices: Callable[[Heard], Sequence[int]] = lambda heard: ()
+    """When the member that tells of an event has taken office in the partition of its key: what it had made in an
+    earlier office, and nobody had acknowledged, may be lost since."""
 
 
 def judge(calls: Sequence[Call], listenings: Iterable[Listening]) -> list[str]:
@@ -57,7 +63,7 @@ def judge(calls: Sequence[Call], listenings: Iterable[Listening]) -> list[str]:
     written = {call.argument: call for call in calls if call.operation in STORING}
     problems: list[str] = []
     for listening in listenings:
-        found = _sound(listening, written) + _twice(listening) + _late(listening, written)
+        found = _sound(listening, written) + _twice(listening, written) + _late(listening, written)
         found += _missed(listening, calls)
         problems += [f"listener {listening.name}: {problem}" for problem in found]
     return problems
@@ -89,18 +95,33 @@ def _sound(listening: Listening, written: dict[str | None, Call]) -> list[str]:
     return problems
 
 
-def _twice(listening: Listening) -> list[str]:
-    """Values are unique: on one member each is stored once, and ends once."""
+def _twice(listening: Listening, written: dict[str | None, Call]) -> list[str]:
+    """Values are unique: in one office each is stored once, and ends once."""
     problems: list[str] = []
     stored: dict[tuple[str, str | None], Heard] = {}
     ended: dict[tuple[str, str | None], Heard] = {}
     for heard in listening.heard:
         if heard.kind in WHOLE or heard.value == heard.old:
             continue  # A new time to live changes no value.
-        for before, name in ((stored, heard.value), (ended, heard.old)):
-            if name is not None and (first := before.setdefault((heard.member, name), heard)) is not heard:
+        for before, name, write in (
+            (stored, heard.value, written.get(heard.value)),
+            (ended, heard.old, None),
+        ):
+            first = before.get((heard.member, name))
+            if name is not None and first is not None and not _lost(listening, first, heard, write):
                 problems.append(f"{heard}: heard before: {first}")
+            before[heard.member, name] = heard
     return problems
+
+
+def _lost(listening: Listening, first: Heard, again: Heard, write: Call | None) -> bool:
+    """Whether a change that is heard again may have been lost after it was heard first: in between its member took
+    office anew, and if it was a write, nobody had acknowledged it until then.
+    """
+    acknowledged_ns = write.end if write is not None and write.outcome is Outcome.DONE else again.at
+    return any(
+        first.at - LATE_NS <= began <= min(again.at, acknowledged_ns) for began in listening.offices(again)
+    )
 
 
 def _late(listening: Listening, written: dict[str | None, Call]) -> list[str]:

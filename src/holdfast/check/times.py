@@ -150,6 +150,6 @@ def _over(write: Call, history: list[Call], seen: Call, clocks: Clocks) -> int:
     if write.ttl < FOREVER or len(lives) > 1:
         over = max(FOREVER if one.span >= FOREVER else one.end + clocks.most(one.span) for one in lives)
     if write.idle < FOREVER:
-        used = max(clocks.settled_ns, *(call.end for call in before))
+        used = max([clocks.settled_ns, *(call.end for call in before)])
         over = min(over, used + clocks.most(write.idle))
     return over

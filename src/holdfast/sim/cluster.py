@@ -335,12 +335,14 @@ class Cluster:
 
         Every partition's newest row must name somebody whose disk lasts; and the files of everybody in a view that may
         be the last one must be there: so all was well for a while since the beginning, or since a disk was lost.
+        What is damaged in memory may have been written down.
         """
         self._look()
         everyone = self.members()
         return (
             self.keeps
             and bool(everyone)
+            and not self.damages
             and self._calm_ns >= self._wiped_ns + SETTLED_NS
             and self.copies_elsewhere(everyone, set(), set(self._kept))
         )

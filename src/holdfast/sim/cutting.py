@@ -56,6 +56,10 @@ class Cut:
     begun_ns: int
     asked: dict[int, int] = field(default_factory=dict)
     """Partition -> the number of the last question: only its answer counts."""
+    first: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Member and partition -> when it was asked first. Asked again, it shows what it kept then, if it has made that
+    known since.
+    """
     marks: dict[tuple[int, str], Mark] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
     """Partitions that were answered."""
@@ -116,10 +120,12 @@ class Cutter:
             if mine:
                 self._questions += 1
                 cut.asked |= dict.fromkeys(mine, self._questions)
-                ask = partial(self._ask, process, cut, mine, self._questions, self.world.now_ns)
+                for partition in mine:
+                    cut.first.setdefault((process.name, partition), self.world.now_ns)
+                ask = partial(self._ask, process, cut, mine, self._questions)
                 process.whenever_awake(partial(process.step, ask))
 
-    def _ask(self, process: Process, cut: Cut, partitions: list[int], question: int, start_ns: int) -> None:
+    def _ask(self, process: Process, cut: Cut, partitions: list[int], question: int) -> None:
         member = process.driver.member
         if member.router.passive:
             return
@@ -129,6 +135,7 @@ class Cutter:
                 return
             for pin in told.pins:
                 if cut.asked[pin.partition] == question:
+                    start_ns = cut.first[process.name, pin.partition]
                     mark = Mark(pin.counter, pin.term, pin.holders, start_ns, self.world.now_ns)
                     cut.marks[pin.partition, pin.map] = mark
                     cut.done.add(pin.partition)
@@ -159,8 +166,8 @@ class Cutter:
 
     def _look(self, process: Process, cut: Cut, partition: int, name: str, mark: Mark) -> None:
         cuts = process.driver.member.copies.cuts
-        if self.world.now_ns > cut.begun_ns + KEPT_NS:
-            return  # It was paused, and the cut is over.
+        if not self.running or self.world.now_ns > cut.begun_ns + KEPT_NS:
+            return  # The member was paused, and the cut is over.
         pin = cuts.find(cut.id, partition, name)
         where = f"cut of map {name} in partition {partition}, update {mark.counter} of term {mark.term}"
         where += f", on {process.name}"

@@ -156,6 +156,7 @@ class Listeners:
                     each for each in heard if each.key is None or self._partition(each.key) not in lost
                 ]
                 one.listening.must_hear = partial(self._must_hear, one)
+                one.listening.offices = self._offices
             problems += judge(of_map, [one.listening for one in mine])
         return problems
 
@@ -164,6 +165,9 @@ class Listeners:
 
     def _must_hear(self, one: Registration, call: Call) -> bool:
         return one.must_hear(self.offices, self._partition(call.key), call)
+
+    def _offices(self, heard: Heard) -> list[int]:
+        return [] if heard.key is None else self.offices.begun(self._partition(heard.key), heard.member)
 
 
 def _end(one: Registration, end: Callable[[], None]) -> None:

@@ -35,6 +35,10 @@ class Spans(Generic[What]):
                 return what
         return None
 
+    def begun(self) -> list[tuple[int, What]]:
+        """What was seen, each with the first look at it."""
+        return [(begin, what) for begin, _, what in self._seen if what is not None]
+
 
 @dataclass(frozen=True, slots=True)
 class Office:
@@ -74,3 +78,12 @@ class Offices:
     def over(self, partition: int, start_ns: int, end_ns: int) -> Office | None:
         """Who alone served the partition all the time, if anybody did."""
         return self._of[partition].over(start_ns, end_ns)
+
+    def begun(self, partition: int, member: str) -> list[int]:
+        """Since when at the earliest a member served the partition, for each of its offices."""
+        first: dict[int, int] = {}
+        """By term."""
+        for seen_ns, office in self._of[partition].begun():
+            if office.member == member:
+                first.setdefault(office.term, seen_ns - LOOK_NS)
+        return list(first.values())

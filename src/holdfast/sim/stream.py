@@ -23,6 +23,9 @@ from holdfast.sim.world import Process, World
 
 ASKED = 3
 """So many members are asked at a time what is new."""
+STUCK_NS = 5 * SECOND
+"""After so long without progress, and without anybody who comes or goes, everybody is asked for changes that somebody
+does not remember."""
 CONTENTS = tuple[Change, bytes, bytes, bytes | None, int]
 
 
@@ -46,6 +49,11 @@ class Reader:
         """By partition: when it was begun anew last, because its history is forgotten."""
         self._refused: dict[int, set[str]] = {}
         """By partition: who has said that it remembers no such old changes, since there was progress."""
+        self._progress: dict[int, int] = {}
+        """By partition: when there was progress last."""
+        self._there: list[str] = []
+        self._there_since = 0
+        """Who lives, and since when it is these."""
         self.told: list[changes.Told] = []
         self._begun = False
         self._left: list[int] = []
@@ -63,6 +71,8 @@ class Reader:
         if not self._begun:
             return
         living = self.cluster.living()
+        if (there := [process.name for process in living]) != self._there:
+            self._there, self._there_since = there, self.world.now_ns
         for process in self.random.sample(living, min(len(living), ASKED)):
             process.whenever_awake(partial(process.step, partial(self._ask, process)))
 
@@ -80,9 +90,16 @@ class Reader:
                 continue
             most = self.random.choice([self.random.randint(1, 3000), 100_000])
             asked = Asked(self.name, partition, counter, term, head.counter, head.term, most)
-            # Mostly the primary itself; others know as much, or nothing.
-            other = process if self.random.random() < 0.6 else self.random.choice(self.cluster.living())
-            other.whenever_awake(partial(self._ask_for, other, asked, head))
+            for other in self._whom_to_ask(process, partition):
+                other.whenever_awake(partial(self._ask_for, other, asked, head))
+
+    def _whom_to_ask(self, primary: Process, partition: int) -> list[Process]:
+        """Mostly the primary itself; others know as much, or nothing."""
+        living = self.cluster.living()
+        stuck_since = max(self._there_since, self._progress.get(partition, 0))
+        if partition in self._refused and self.world.now_ns > stuck_since + STUCK_NS:
+            return living
+        return [primary if self.random.random() < 0.6 else self.random.choice(living)]
 
     def _ask_for(self, process: Process, asked: Asked, head: Reach) -> None:
         def deed() -> None:
@@ -105,10 +122,10 @@ class Reader:
             elif "remembered" in told.why or "nothing of this map" in told.why:
                 refused = self._refused.setdefault(partition, set())
                 refused.add(process.name)
-                if all(other.name in refused for other in self.cluster.living()):
+                if all(other.name in refused for other in self.cluster.running()):
                     self._begin_anew(partition, head)
             return
-        self._refused.pop(partition, None)
+        self._got_on(partition)
         content = self.content.setdefault(partition, {})
         for term, record in told.records:
             self._see(partition, term, record, content)
@@ -116,10 +133,14 @@ class Reader:
 
     def _begin_anew(self, partition: int, head: Reach) -> None:
         """The history is forgotten here, and perhaps everywhere: go on at the head, and know nothing of the content."""
-        self._refused.pop(partition, None)
+        self._got_on(partition)
         self.gone[partition] = self.world.now_ns
         self.at[partition] = (head.counter, head.term)
         self.content[partition] = {}
+
+    def _got_on(self, partition: int) -> None:
+        self._refused.pop(partition, None)
+        self._progress[partition] = self.world.now_ns
 
     def _see(self, partition: int, term: int, record: Record, content: dict[bytes, bytes]) -> None:
         found = (record.change, record.key, record.value, record.old, record.time_ms)
@@ -149,11 +170,18 @@ class Reader:
             self._left = self._behind() if self._begun else []
 
     def _behind(self) -> list[int]:
-        """The partitions in which there is more to be read."""
+        """The partitions in which there is more to be read: also what is not safe yet, and entries that have ended and
+        that the primary has yet to take out. Nobody can read those any more, and their end is told then.
+        """
         behind = []
         for member in self.cluster.members():
-            heads, _ = member.changes.heads(self.name, range(len(member.table.rows)))
-            behind += [p for p, head in heads.items() if self.at.get(p, (0, 0)) != (head.counter, head.term)]
+            for partition, copy in enumerate(member.lane.in_office):
+                held = copy.maps.get(self.name) if copy is not None else None
+                if held is None:
+                    continue
+                ended = any(held.expired(key, member.out.now_ns, touch=False) for key in held.expiries)
+                if ended or self.at.get(partition, (0, 0)) != (held.counter, held.term):
+                    behind.append(partition)
         return sorted(behind)
 
     def judge(

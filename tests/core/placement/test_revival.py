@@ -65,10 +65,20 @@ def test_two_halves_that_are_revived_apart_have_other_terms() -> None:
 
 def test_a_replica_that_never_held_every_map_does_not_become_the_owner() -> None:
     assert row_of(claim(C, 2, ("deep", 9)), holders=2) is None
-    assert row_of(claim(C, 2, ("deep", 9)), claim(B, 1, ("deep", 8), ("m", 1)), holders=2) == (B, C, None)
+    assert row_of(claim(C, 2, ("deep", 9)), claim(B, 1, ("deep", 8), ("m", 1)), holders=2) == (B, None, C)
+
+
+def test_a_replica_that_does_not_hold_every_map_stays_behind_the_slots_of_those_that_do() -> None:
+    """The owner may be lost before it has made the others equal; who follows it then must hold everything."""
+    assert row_of(claim(A, 0, ("m", 8)), claim(C, 2, ("m", 8)), holders=2) == (A, None, C)
+    assert row_of(claim(B, 1, ("m", 8)), claim(C, 2, ("m", 8)), holders=2) == (B, None, C)
+    assert row_of(claim(A, 0, ("m", 8)), claim(B, 1, ("m", 9)), claim(C, 2), holders=2) == (B, A, C)
+    assert row_of(claim(C, 2, ("m", 8)), holders=2, uncertain=True) == (C, None, None)
+    assert keeping(Row(9, (A, None, None)), [None, None, C], 2).replicas == (A, None, C)
+    assert keeping(Row(9, (A, None, None)), [None, B, C], 2).replicas == (A, B, C)
 
 
 def test_who_never_went_away_stays_in_the_row() -> None:
-    row = keeping(Row(9, (A, None, None)), [None, None, C])
+    row = keeping(Row(9, (A, None, None)), [None, None, C], 3)
     assert row.replicas == (A, C, None)
-    assert keeping(Row(9, (A, C)), [C]).replicas == (A, C)
+    assert keeping(Row(9, (A, C)), [C], 2).replicas == (A, C)

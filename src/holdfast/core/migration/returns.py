@@ -161,11 +161,14 @@ class Returns:
             self._claims(partition, row),
             self._width,
             version=version,
-            holders=self._width if self.accepted else holders,
+            holders=holders,
             uncertain=self.accepted,
         )
-        here = [member for member in row.holding if self._membership.member(member) is not None]
-        return keeping(made, here) if made is not None else None
+        here = [
+            member if member is not None and self._membership.member(member) is not None else None
+            for member in row.holding
+        ]
+        return keeping(made, here, holders) if made is not None else None
 
     def arranging(
         self, here: Sequence[int], now: Sequence[Slots], candidates: Sequence[Candidate], replicas: int

@@ -5,7 +5,9 @@ after; so the newest row that anybody has applied says whose copies count. Among
 taken: all hold what was acknowledged, and what more one of them holds may be somebody's unanswered write.
 
 - E-1: Only copies of members that the newest row names as holding, of its epoch, and proven whole, may become owners.
-- E-2: The others of them stay in the row, behind the owner, in their order; they are made equal before it serves.
+- E-2: The others of them stay in the row, behind the owner, in their order; they are made equal before it serves. None
+  comes to a hotter slot than its own, but for those that hold every map: if the owner is lost before it serves, who is
+  next in the row must hold what its slot says.
 - E-3: The version of a revived row is beyond whatever rows a member that is still away may know: so are the terms.
 """
 
@@ -55,23 +57,32 @@ def revived(
         for claim in claims
         if claim.kept.epoch == newest.epoch and (claim.kept.whole or uncertain) and claim.member is not None
     ]
-    if not any(claim.slot < holders for claim in proven):
+    if not any(claim.slot < holders or uncertain for claim in proven):
         return None
     ranked = sorted(proven, key=lambda claim: (claim.slot >= holders, *_rank(claim)))
     owner = ranked[0]
     others = sorted((claim for claim in ranked[1:] if claim.kept.whole), key=lambda claim: claim.slot)
-    members: list[MemberId | None] = [owner.member, *(claim.member for claim in others)]
-    members = members[:width] + [None] * (width - len(members))
-    return Row(version, tuple(members), newest.epoch)
+    replicas: list[MemberId | None] = [owner.member, *(None,) * (width - 1)]
+    for claim in others:
+        _place(replicas, claim.member, claim.slot, holders)
+    return Row(version, tuple(replicas), newest.epoch)
 
 
-def keeping(row: Row, living: Sequence[MemberId | None]) -> Row:
-    """The revived row with those in it, too, who were in the row before and never went away, if there is room."""
+def keeping(row: Row, living: Sequence[MemberId | None], holders: int) -> Row:
+    """The revived row with those in it, too, who were in the row before, at these slots, and never went away."""
     replicas = list(row.replicas)
-    for member in living:
-        if member not in replicas and None in replicas:
-            replicas[replicas.index(None)] = member
+    for slot, member in enumerate(living):
+        if member is not None and member not in replicas:
+            _place(replicas, member, slot, holders)
     return Row(row.version, tuple(replicas), row.epoch, row.behind)
+
+
+def _place(replicas: list[MemberId | None], member: MemberId, slot: int, holders: int) -> None:
+    """Put it into the first free slot that promises no more than the one that it had."""
+    for index in range(1 if slot < holders else slot, len(replicas)):
+        if replicas[index] is None:
+            replicas[index] = member
+            return
 
 
 def _rank(claim: Claim) -> tuple[bool, int, int, int]:
