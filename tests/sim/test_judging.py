@@ -63,7 +63,7 @@ def test_a_partition_that_was_lost_excuses_what_was_written_there_before() -> No
     assert judged(*calls)
     assert judged(*calls, lost=[(partition, 30 * SECOND)]) == []
     assert judged(*calls, lost=[((partition + 1) % 7, 30 * SECOND)])
-    after = call("set", 40, writes="b"), call("get", 60, client=LAST)
+    after = call("set", 45, writes="b"), call("get", 60, client=LAST)
     assert judged(*after, lost=[(partition, 30 * SECOND)]), "what is written after it is to be there"
     early = call("set", 1, writes="a"), call("put", 3, writes="b"), call("get", 60, client=LAST)
     when = 30 * SECOND + HEARD_NS

@@ -27,7 +27,7 @@ ANSWERED_NS = 60 * SECOND
 AGAIN_NS = 20 * MILLISECOND
 """After how long a read that was refused is asked for again."""
 HEARD_NS = 10 * SECOND
-"""Within which a loss is heard of."""
+"""Within which a loss is heard of: before that somebody may still answer from what others have given up."""
 LAST = "the last look"
 """The client that reads every key when all is at rest: nobody can be cut off then, so its reads are binding."""
 MODES = (
@@ -151,7 +151,7 @@ def _parted(calls: list[Call], partitions: int, lost: Sequence[tuple[int, int]])
         partition = partition_of(wire_key(call.key), 0, partitions)
         if partition not in last:
             found.append(call)
-        elif call.start > last[partition]:
+        elif call.start > last[partition] + HEARD_NS:
             found.append(replace(call, key=f"{call.key} after the loss"))
         else:
             doubtful = replace(call, outcome=Outcome.UNKNOWN, end=FOREVER, result=None)
