@@ -227,8 +227,9 @@ class Cluster:
             return
         if loss.all_lost and not loss.begun_anew:
             return  # It waits.
-        promised = loss.begun_anew or loss.lost_backups + 1 >= settings.holders()
-        if promised and settings.partitions.lost != "accept" and not self.accepted:
+        if not loss.begun_anew and loss.lost_backups + 1 < settings.holders():
+            return  # Only what has fewer backups than any map is gone.
+        if settings.partitions.lost != "accept" and not self.accepted:
             self.world.failures.append(
                 f"nobody has accepted that partition {loss.partition} lost {loss.maps}"
             )
