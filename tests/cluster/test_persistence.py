@@ -397,7 +397,7 @@ def test_damaged_files_are_found_and_mended_and_nothing_wrong_is_served(tmp_path
         until(lambda: "without_a_copy=" in cluster.said(started[0]))
         told = cluster.holdfast("cluster", "safe", "-a", started[0].client_address)
         assert told.returncode == 1
-        assert "and no primary" in told.stdout
+        assert "of 2 copies" in told.stdout
         accepted = cluster.holdfast("cluster", "accept-loss", "--yes", "-a", started[0].client_address)
         assert accepted.returncode == 0, accepted.stderr
         cluster.wait_ready(started)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.machine import MILLISECOND, SECOND
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.partition import MapPartition, PartitionCopy
 
 
 def test_an_entry_that_is_written_again_and_again_is_noted_once() -> None:
@@ -65,6 +65,17 @@ def test_an_entry_that_is_in_use_at_its_primary_hides_nothing_on_a_backup() -> N
     held.tidy(3 * SECOND)
     assert [key for _, key in held.deadlines] == [b"used"]
     assert b"used" in held.entries
+
+
+def test_what_ended_on_a_backup_is_found_at_once_when_it_becomes_the_primary() -> None:
+    copy = PartitionCopy(0, 0)
+    held = copy.open("m")
+    held.store(b"ended", b"v", 2000, 0, 0, 0)
+    held.store(b"idle", b"v", 0, 2000, 0, 0)
+    held.tidy(3 * SECOND)
+    copy.used(3 * SECOND)
+    assert held.due(3 * SECOND, 100) == [b"ended"]
+    assert held.due(6 * SECOND, 100) == [b"idle"]
 
 
 def test_no_more_than_the_limit_are_removed_at_once() -> None:

@@ -488,10 +488,13 @@ class PartitionCopy:
         return sorted((held.name, held.counter, held.term) for held in self if held.counter)
 
     def used(self, now_ns: int) -> None:
-        """Whoever has been idle until now counts as used."""
+        """This copy is the primary's from now on: whoever has been idle counts as used, and what has ended is found."""
         for held in self.maps.values():
-            for expiry in held.expiries.values():
+            for key, expiry in held.expiries.items():
                 expiry.accessed_ns = now_ns
+                if expiry.noted_ns > (deadline := expiry.deadline_ns()):
+                    expiry.noted_ns = deadline
+                    heappush(held.deadlines, (deadline, key))
 
     def entry_count(self) -> int:
         """Entries of all maps together."""
