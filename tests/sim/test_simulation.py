@@ -7,6 +7,7 @@ import pytest
 from holdfast.sim.run import POWER_CUTS, Verdict, simulate
 
 FOUND = {
+    245: "the reserved segment was made anew while it waited on a slow disk to get its own name: the member stopped",
     9: "of a partition that began anew, because that is accepted, the judge knew only if the loss was drawn",
 }
 """Seeds that failed once, and what they found. They stay as long as they are the same runs.

@@ -441,6 +441,8 @@ class Journal:
         """Reserve the next segment."""
         if self._reserving or self._spare_bytes or self._broken or self._closed:
             return
+        if self._rolling:
+            return  # The one before has not got its own name yet. When it has, the next one is reserved.
         self._reserving = True
         size = max(self._settings.segment_bytes, self._least_bytes)
 
