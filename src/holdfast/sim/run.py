@@ -203,10 +203,7 @@ def _judged(
     for client in clients:
         client.stop()
     calm_from = world.now_ns
-    world.run_until(world.now_ns + CONVERGE_NS, stop=lambda: _over(cluster, clients, faults, tellers))
-    for client in clients:
-        client.hang_up()
-    world.run_until(world.now_ns + ARRIVE_NS)
+    _come_to_rest(world, lambda: _over(cluster, clients, faults, tellers), clients)
     problems = list(world.failures)
     if not problems and not _over(cluster, clients, faults, tellers):
         problems.append(f"not at rest {CONVERGE_NS // SECOND} s after the faults ended")
@@ -232,6 +229,17 @@ def _judged(
     figures |= observers.figures
     figures["calm_s"] = round(calm_ns / SECOND, 1)
     return Verdict(seed, not problems, problems, world.hash.hexdigest(), figures)
+
+
+def _come_to_rest(world: World, at_rest: Callable[[], bool], clients: Sequence[Client] = ()) -> None:
+    """Run until all is well, and what was only on its way has arrived. An entry that ends just then is removed from its
+    replicas, so rest is waited for once more.
+    """
+    world.run_until(world.now_ns + CONVERGE_NS, stop=at_rest)
+    for client in clients:
+        client.hang_up()
+    world.run_until(world.now_ns + ARRIVE_NS)
+    world.run_until(world.now_ns + CONVERGE_NS, stop=at_rest)
 
 
 def _look_at_all(
@@ -272,8 +280,7 @@ def _again_from_disk(world: World, cluster: Cluster, clients: list[Client]) -> l
     for index in hosts:
         world.after(world.random.randint(0, 3 * SECOND), partial(_start, cluster, index))
     world.run_until(world.now_ns + 3 * SECOND)
-    world.run_until(world.now_ns + CONVERGE_NS, stop=lambda: _at_rest(cluster, clients))
-    world.run_until(world.now_ns + ARRIVE_NS)
+    _come_to_rest(world, lambda: _at_rest(cluster, clients))
     if world.failures:
         return list(world.failures)
     problems: list[str] = []
