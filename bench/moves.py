@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from holdfast.core.model.migration_step import Slots
 from holdfast.core.placement.layout import Candidate, arrange, minimum_moves, moves
-from holdfast.core.placement.migration import Slots
 from holdfast.core.placement.planner import plan
 
 PARTITIONS = 271

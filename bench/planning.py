@@ -15,9 +15,9 @@ from pathlib import Path
 
 import click
 
+from holdfast.core.model.migration_step import Slots
 from holdfast.core.placement.dryrun import forecast
 from holdfast.core.placement.layout import Candidate, arrange
-from holdfast.core.placement.migration import Slots
 
 SIZES = [(271, 7, 20), (1_000, 3, 100), (10_000, 3, 100), (100_000, 3, 100), (10_000, 3, 3), (10_000, 3, 10)]
 COMMAND = [sys.executable, "-c", "from holdfast.cli.main import main; main()", "plan"]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from holdfast.errors import ConfigError, HoldfastError, Refused, RequestError, Unknown
 
 if TYPE_CHECKING:
-    from holdfast.core.cluster.state import ClusterState
-    from holdfast.core.migration.news import Kind, Loss, News
     from holdfast.core.migration.services import Endpoint, MigrationEvent, Service
+    from holdfast.core.model.partition_events import Kind, Loss, News
+    from holdfast.core.model.views import ClusterState
     from holdfast.core.store.partition import Share
     from holdfast.runtime.member import Map, Member, ServiceHandle
 
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ClusterState": "holdfast.core.cluster.state",
+    "ClusterState": "holdfast.core.model.cluster_state",
     "Endpoint": "holdfast.core.migration.services",
     "Kind": "holdfast.core.migration.news",
     "Loss": "holdfast.core.migration.news",

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.check.linearizability import UNTOLD, Call, Outcome
 from holdfast.check.listeners import LATE_NS, Heard, Listening, judge
-from holdfast.core.store.operations import EventKind
+from holdfast.core.model.operations import EventKind
 
 DONE, REFUSED, UNKNOWN = Outcome.DONE, Outcome.REFUSED, Outcome.UNKNOWN
 CALLS = [

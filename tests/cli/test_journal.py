@@ -11,7 +11,7 @@ from tests.wire.journals import STORE, Written
 
 from holdfast.cli.journal import plain
 from holdfast.cli.main import holdfast
-from holdfast.core.journal.entries import (
+from holdfast.core.model.journal_entries import (
     Began,
     Checkpointed,
     Dropped,
@@ -23,10 +23,10 @@ from holdfast.core.journal.entries import (
     Snapshot,
     Wrote,
 )
-from holdfast.core.messages import View
-from holdfast.core.placement.table import Row
-from holdfast.core.replication.counter import UpdateCounter
-from holdfast.core.store.partition import Change, Record
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Change, Record
+from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.model.views import View
 from holdfast.wire.checkpoint import encode_checkpoint
 from holdfast.wire.values import to_stored
 

@@ -17,8 +17,8 @@ from tests.core.placement.test_every_table import COUNTS
 from holdfast.cli import whatif
 from holdfast.cli.main import holdfast
 from holdfast.cli.whatif import Cluster
+from holdfast.core.model.migration_step import Kind
 from holdfast.core.placement.layout import Candidate, arrange
-from holdfast.core.placement.migration import Kind
 from holdfast.core.placement.planner import plan
 from holdfast.errors import NotReady
 

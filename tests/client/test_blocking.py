@@ -12,8 +12,8 @@ from holdfast import errors
 from holdfast.client import blocking
 from holdfast.client.blocking import Client, PutCount
 from holdfast.client.connection import Broken
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import Op, Outcome, Request, Status
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.wire import own
 from holdfast.wire.values import to_stored
 

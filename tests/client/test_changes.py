@@ -11,8 +11,8 @@ from tests.server.memory_cluster import MemoryCluster, MemoryMember
 from holdfast.client import changes as client_changes
 from holdfast.client.blocking import Client
 from holdfast.client.changes import heads, read_changes
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import Op, Request
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Request
 from holdfast.core.store.partition import MapPartition
 from holdfast.errors import ChangesGone, NotReady, Unsupported
 from holdfast.wire import own

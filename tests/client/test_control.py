@@ -13,9 +13,9 @@ from tests.server.memory_cluster import MemoryCluster, MemoryMember
 from holdfast.client import control
 from holdfast.client.connection import Credentials
 from holdfast.client.control import Gap, Listening, Silence, Watcher, order, order_cluster
-from holdfast.core.machine import Address
-from holdfast.core.migration.news import Kind, News
-from holdfast.core.placement.migration import NONE, Migration
+from holdfast.core.model.ids import Address
+from holdfast.core.model.migration_step import NONE, Migration
+from holdfast.core.model.partition_events import Kind, News
 from holdfast.errors import Denied, NotReady, Refused, Standing, Unknown
 from holdfast.wire import own
 

@@ -15,8 +15,8 @@ from holdfast.client.ahead import Wanted, read_ahead
 from holdfast.client.blocking import Client
 from holdfast.client.cuts import Cut, end_cut, hold_cut, scan_cut, take_cut
 from holdfast.client.routing import Table
-from holdfast.core.machine import SECOND
-from holdfast.core.placement.key import partition_of
+from holdfast.core.model.ids import SECOND
+from holdfast.core.model.keys import partition_of
 from holdfast.core.replication.cuts import LOOKED_AT_MAX
 from holdfast.errors import ConfigError, CutLost, NotReady
 from holdfast.server import cuts as server_cuts

@@ -8,7 +8,7 @@ from holdfast.client.copies import Entry, Part
 from holdfast.client.differences import Differences, keys_that_differ
 from holdfast.client.repair import Write, majority, newest, request_of
 from holdfast.client.verify import Finding
-from holdfast.core.store.operations import Op
+from holdfast.core.model.operations import Op
 
 KEY = b"\0\0\0\1k"
 ONE, TWO, THREE = Entry(b"1"), Entry(b"2"), Entry(b"3")

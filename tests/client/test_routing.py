@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from holdfast import errors
 from holdfast.client import routing
 from holdfast.client.routing import Group, Table, group_rows, pack, parse_addresses
-from holdfast.core.machine import Address
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import Outcome, Status
+from holdfast.core.model.ids import Address
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Outcome, Status
 from holdfast.wire import own
 
 

@@ -19,9 +19,9 @@ from holdfast.client.verify import (
     different_rows,
     verify,
 )
-from holdfast.core.machine import MemberId
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.records import Change, Record
 from holdfast.core.store.digest import range_of
-from holdfast.core.store.partition import Change, Record
 from holdfast.wire import own
 from holdfast.wire.values import to_stored
 

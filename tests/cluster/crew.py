@@ -9,7 +9,7 @@ from typing import Self
 
 from holdfast.check import convergence
 from holdfast.config import load
-from holdfast.core.migration.news import Loss, News
+from holdfast.core.model.partition_events import Loss, News
 from holdfast.runtime.member import Member
 
 PARTITIONS = 31

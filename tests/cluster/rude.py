@@ -18,7 +18,7 @@ from hazelcast.protocol.codec import client_authentication_codec
 from hazelcast.serialization.data import Data
 
 from holdfast.config import Settings
-from holdfast.core.placement.key import partition_of
+from holdfast.core.model.keys import partition_of
 from holdfast.demo.cluster import ManagedMember
 from holdfast.runtime.peers import CHALLENGE_BYTES, MAGIC, Greeting, proof_of
 

@@ -9,7 +9,7 @@ from tests.cluster.keepers import Keepers
 
 from holdfast.client.blocking import Client
 from holdfast.client.changes import heads, read_changes
-from holdfast.core.store.operations import Op, Request
+from holdfast.core.model.operations import Op, Request
 from holdfast.wire import own
 from holdfast.wire.values import to_stored
 

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.client.blocking import Client
 from holdfast.client.verify import diverged
-from holdfast.core.placement.key import partition_of
+from holdfast.core.model.keys import partition_of
 from holdfast.demo.cluster import ClusterError, LocalCluster, free_ports
 from holdfast.errors import HoldfastError
 

@@ -20,9 +20,10 @@ from tests.cluster.crew import MAP, PARTITIONS, SETTINGS, Crew, until
 from holdfast.cli.main import holdfast
 from holdfast.client.blocking import Client
 from holdfast.config import load
-from holdfast.core.machine import MemoryRoom, Room
+from holdfast.core.machine import MemoryRoom
 from holdfast.core.migration.destination import MEMORY_FULL
-from holdfast.core.placement.key import partition_of
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.views import Room
 from holdfast.core.routing.router import NO_MEMORY
 from holdfast.demo.cluster import LocalCluster
 from holdfast.errors import NoMemory

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from holdfast.client.blocking import Client
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import Op, Request
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Request
 from holdfast.demo.latency import CRASH, MOVEMENT, PROCESSES
 from holdfast.demo.resize import Plan, Resize, ballast_map, client_map
 from holdfast.wire.values import to_stored

@@ -11,8 +11,8 @@ import pytest
 from tests.cluster.crew import MAP, PARTITIONS, Crew, hear, until
 
 import holdfast
-from holdfast.core.cluster.state import ClusterState
-from holdfast.core.migration.news import Loss
+from holdfast.core.model.partition_events import Loss
+from holdfast.core.model.views import ClusterState
 from holdfast.errors import Closing, HoldfastError, Passive
 
 

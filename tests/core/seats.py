@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 from holdfast.core.cluster.identity import Identity, Timing
 from holdfast.core.cluster.membership import Membership
-from holdfast.core.machine import SECOND, Effect, MemberId, Outbox, Send, SetTimer
+from holdfast.core.machine import Effect, Outbox, Send, SetTimer
 from holdfast.core.messages import (
     Accept,
-    MemberInfo,
     Message,
     TableCheck,
     TableCommit,
@@ -19,11 +18,12 @@ from holdfast.core.messages import (
     TableOffer,
     TableReport,
     TableStored,
-    View,
 )
+from holdfast.core.model.ids import SECOND, MemberId
+from holdfast.core.model.migration_step import Migration
+from holdfast.core.model.partition_table import Row, Table
+from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.placement.ledger import Ledger
-from holdfast.core.placement.migration import Migration
-from holdfast.core.placement.table import Row, Table
 from holdfast.core.rules import Rules
 
 A, B, C, D = MemberId("a"), MemberId("b"), MemberId("c"), MemberId("d")

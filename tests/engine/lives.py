@@ -9,7 +9,6 @@ from typing import Self
 from tests.engine.memory_disk import MemoryDisk, Platter
 
 from holdfast.config.schema import PersistenceSettings
-from holdfast.core.journal.entries import Began, Entry, MapSnapshot, Snapshot, Wrote
 from holdfast.core.journal.recovery import Recovered
 from holdfast.core.machine import (
     Append,
@@ -20,8 +19,10 @@ from holdfast.core.machine import (
     HistoryRead,
     ReadHistory,
 )
+from holdfast.core.model.journal_entries import Began, Entry, MapSnapshot, Snapshot, Wrote
+from holdfast.core.model.records import Change, Record
 from holdfast.core.rules import Rules
-from holdfast.core.store.partition import Change, PartitionCopy, Record
+from holdfast.core.store.partition import PartitionCopy
 from holdfast.engine.journal import Journal
 from holdfast.errors import JournalBroken
 

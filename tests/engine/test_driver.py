@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.machine import (
-    MILLISECOND,
-    SECOND,
-    Address,
-    Effect,
-    Event,
-    MemberId,
-    OpenLink,
-    Received,
-    TimerFired,
-)
+from holdfast.core.machine import Effect, Event, OpenLink, Received, TimerFired
 from holdfast.core.messages import Replicate, TableFetch
+from holdfast.core.model.ids import MILLISECOND, SECOND, Address, MemberId
+from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.rules import Rules
-from holdfast.core.store.operations import Op, Outcome, Request, Status
 from holdfast.engine import driver as driver_under_test
 from holdfast.engine.link import Link, road_between
 from holdfast.sim.cluster import Cluster, simulated_settings

@@ -10,7 +10,6 @@ from tests.engine.lives import SMALL, TERM, Life, content, reopened, taken_of
 from tests.engine.memory_disk import Platter
 
 from holdfast.config.schema import PersistenceSettings
-from holdfast.core.journal.entries import Began, Dropped, Rows, Seen, Wrote
 from holdfast.core.machine import (
     Append,
     Checkpoint,
@@ -20,13 +19,15 @@ from holdfast.core.machine import (
     Durable,
     Event,
     HistoryRead,
-    MemberId,
     ReadHistory,
 )
-from holdfast.core.messages import View
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.journal_entries import Began, Dropped, Rows, Seen, Wrote
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Change, Record
+from holdfast.core.model.views import View
 from holdfast.core.rules import Rules
-from holdfast.core.store.partition import Change, PartitionCopy, Record
+from holdfast.core.store.partition import PartitionCopy
 from holdfast.engine.doors import Create, Deed, Put, Remove, Rename, Sync, Write
 from holdfast.errors import ConfigError
 from holdfast.wire.checkpoint import parse_name

@@ -6,16 +6,10 @@ import pytest
 from tests.engine.lives import SMALL, Life
 from tests.engine.memory_disk import Platter
 
-from holdfast.core.journal.entries import Dropped, Seen
-from holdfast.core.machine import (
-    MILLISECOND,
-    SECOND,
-    CheckpointDone,
-    CheckpointWanted,
-    DiskRoom,
-    Durable,
-)
-from holdfast.core.messages import View
+from holdfast.core.machine import CheckpointDone, CheckpointWanted, DiskRoom, Durable
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.journal_entries import Dropped, Seen
+from holdfast.core.model.views import View
 from holdfast.engine.doors import Deed, Put, Remove, Sync, Write
 from holdfast.wire.checkpoint import parse_name
 

@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.machine import MemberId
+from holdfast.core.model.ids import MemberId
 from holdfast.core.rules import Rules
 from holdfast.engine.link import ACKNOWLEDGE_NS, RESEND_NS, Link, road_between
 

@@ -10,7 +10,8 @@ import random
 
 import pytest
 
-from holdfast.core.machine import MILLISECOND, SECOND, Heard, Received
+from holdfast.core.machine import Heard, Received
+from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.rules import Rules
 from holdfast.demo.hostile import Facts, Liar, member_messages, pack
 from holdfast.errors import ProtocolError

@@ -26,8 +26,8 @@ import holdfast
 from holdfast.cli.main import holdfast as command
 from holdfast.client.blocking import Client
 from holdfast.client.copies import ask_digests
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import Op, Request, Value
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Request, Value
 from holdfast.demo.cluster import LocalCluster
 from holdfast.errors import Passive, Unknown
 from holdfast.wire.values import from_stored, to_stored

@@ -16,7 +16,7 @@ from hazelcast.errors import HazelcastError, IllegalArgumentError, UnsupportedOp
 from hazelcast.predicate import sql, true
 from hazelcast.serialization.api import CompactReader, CompactSerializer, CompactWriter
 
-from holdfast.core.placement.key import partition_of
+from holdfast.core.model.keys import partition_of
 from holdfast.demo.cluster import LocalCluster
 
 pytestmark = [

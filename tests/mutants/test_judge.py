@@ -20,10 +20,10 @@ def run(*args: str) -> tuple[int, str]:
 
 
 def test_what_tests_notice_and_what_not() -> None:
-    _, told = run("collectors", "counter", "--match", "return", "--kills")
+    _, told = run("collectors", "update_counter", "--match", "return", "--kills")
     assert "killed: Collectors" in told
     assert "test_collectors.py::" in told, "it says which test has noticed"
-    assert "unreached: src/holdfast/core/replication/counter.py:" in told
+    assert "unreached: src/holdfast/core/model/update_counter.py:" in told
 
 
 def test_a_sample_is_the_same_for_the_same_seed() -> None:

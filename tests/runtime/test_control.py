@@ -13,8 +13,8 @@ from tests.cluster.crew import MAP, Crew, hear, until
 import holdfast
 from holdfast.check import convergence
 from holdfast.cli.configuration import config
-from holdfast.core.cluster.state import ClusterState
-from holdfast.core.migration.news import Kind, News
+from holdfast.core.model.partition_events import Kind, News
+from holdfast.core.model.views import ClusterState
 from holdfast.errors import Closing, InvariantBroken, NotReady, Unknown
 from holdfast.runtime.member import Member
 

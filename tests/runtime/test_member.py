@@ -12,7 +12,7 @@ import pytest
 import holdfast
 from holdfast.client.blocking import Client
 from holdfast.config import load
-from holdfast.core.store.operations import EntryEvent, EventKind
+from holdfast.core.model.operations import EntryEvent, EventKind
 from holdfast.errors import Closing, ConfigError, NoDataMember, NotReady, ProtocolError, Refused, TooLarge
 from holdfast.runtime.member import Member, _milliseconds
 from holdfast.wire.values import from_stored

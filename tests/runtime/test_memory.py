@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.main import holdfast
-from holdfast.core.machine import Room
+from holdfast.core.model.views import Room
 from holdfast.runtime.memory import Gauge, Limit, _room, container_bytes, limit_of
 
 MB = 1 << 20

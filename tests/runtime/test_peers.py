@@ -11,7 +11,7 @@ import pytest
 from tests.engine.test_driver import Pair
 
 from holdfast.config import Settings
-from holdfast.core.machine import Address, MemberId
+from holdfast.core.model.ids import Address, MemberId
 from holdfast.core.rules import Rules
 from holdfast.engine.link import HEADER, Link
 from holdfast.runtime import peers

@@ -59,7 +59,7 @@ def damaged(members: list[Member]) -> dict[int, str]:
 
 
 def key_in(partition: int, prefix: str) -> bytes:
-    from holdfast.core.placement.key import partition_of
+    from holdfast.core.model.keys import partition_of
 
     keys = (to_stored(f"{prefix}{number}") for number in range(100_000))
     return next(key for key in keys if partition_of(key, 0, PARTITIONS) == partition)

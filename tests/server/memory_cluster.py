@@ -16,13 +16,15 @@ from tests.server.hazelcast.one_member import OneLane, OneMemberGrid
 
 from holdfast import __version__
 from holdfast.config import MapSettings, Settings
-from holdfast.core.machine import MemberId, Outbox
-from holdfast.core.placement.table import Row
+from holdfast.core.machine import Outbox
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.operations import WHOLE, Done, Op, Outcome, Request, Status
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.changes import Changes
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.rules import Rules
-from holdfast.core.store.operations import WHOLE, Done, Op, Outcome, Request, Status
-from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record
+from holdfast.core.store.partition import MapPartition, PartitionCopy
 from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.server.session import OwnSession
 from holdfast.wire import own

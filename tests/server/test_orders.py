@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
 
-from holdfast.core.migration.news import Kind, Loss, News
-from holdfast.core.placement.migration import NONE, Migration
+from holdfast.core.model.migration_step import NONE, Migration
+from holdfast.core.model.partition_events import Kind, Loss, News
 from holdfast.server import session as under_test
 from holdfast.wire import own
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
 from tests.server.test_session import COUNT, KEY, at, keys_of, owned, text
 
-from holdfast.core.machine import MILLISECOND
+from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.replication.cuts import LOOKED_AT_MAX
 from holdfast.server.scanning import FIELDS_MAX, PROJECTED_BYTES_MAX, PROJECTED_ROWS_MAX, projection
 from holdfast.wire import own

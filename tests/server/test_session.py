@@ -14,10 +14,10 @@ from tests.server.hazelcast.one_member import OneMemberGrid
 from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
 
 from holdfast.config import LimitSettings
-from holdfast.core.machine import MILLISECOND
-from holdfast.core.placement.key import partition_of
+from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import READS, WHOLE, Op, Outcome, Request, Status
 from holdfast.core.store.digest import range_of, whole
-from holdfast.core.store.operations import READS, WHOLE, Op, Outcome, Request, Status
 from holdfast.server import session as under_test
 from holdfast.server.hazelcast.layouts import Schema
 from holdfast.server.hazelcast.schemas import schema_entry

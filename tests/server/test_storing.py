@@ -8,8 +8,8 @@ import pytest
 from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
 from tests.server.test_session import COUNT, keys_of, owned
 
-from holdfast.core.placement.key import index_of
-from holdfast.core.store.operations import Outcome, Status
+from holdfast.core.model.keys import index_of
+from holdfast.core.model.operations import Outcome, Status
 from holdfast.server import storing
 from holdfast.wire import own
 

@@ -10,10 +10,10 @@ from functools import partial
 import msgspec
 
 from holdfast.check.durability import Read, Write, judge_final, judge_reads
-from holdfast.core.machine import MILLISECOND, SECOND
-from holdfast.core.placement.key import partition_of
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import DEFAULT_TTL, Op, Outcome, Request, Status
 from holdfast.core.rules import Rules
-from holdfast.core.store.operations import DEFAULT_TTL, Op, Outcome, Request, Status
 from holdfast.sim.calls import wire_key
 from holdfast.sim.clients.client import REPEATED, Client, Manners, Told
 from holdfast.sim.clients.doors import Doors

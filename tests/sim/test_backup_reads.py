@@ -9,10 +9,10 @@ from tests.sim.stage import Stage
 from tests.sim.test_indeterminate import request, send
 
 from holdfast.config import MapSettings
-from holdfast.core.machine import MILLISECOND, SECOND, Address
 from holdfast.core.messages import Answer, Forward, Replicate
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import Op, Outcome, Status
+from holdfast.core.model.ids import MILLISECOND, SECOND, Address
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Outcome, Status
 from holdfast.engine.link import HEADER
 from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import simulated_settings

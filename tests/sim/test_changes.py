@@ -12,9 +12,9 @@ from tests.sim.scenarios.keeping import kept
 from tests.sim.stage import Stage
 
 from holdfast.config import Settings
-from holdfast.core.placement.key import partition_of
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.routing import clearing
-from holdfast.core.store.operations import Op, Outcome, Request, Status
 from holdfast.server import changes
 from holdfast.sim.calls import wire_key
 from holdfast.sim.clocks import SKEW_MS, WALL_MS

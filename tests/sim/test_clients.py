@@ -46,9 +46,9 @@ from tests.server.hazelcast.wire import data as official_data
 from tests.sim.callers import Scene, request
 from tests.sim.stage import Stage, settings
 
-from holdfast.core.machine import SECOND
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import EntryEvent, EventKind, Op, Outcome, Request, Status, Value
+from holdfast.core.model.ids import SECOND
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status, Value
 from holdfast.server.hazelcast.refusals import refusal
 from holdfast.sim.calls import wire_key
 from holdfast.sim.clients.client import Client, Manners

@@ -8,9 +8,9 @@ import pytest
 from tests.sim.stage import Stage
 
 from holdfast.check.times import OUTLIVES
-from holdfast.core.machine import MILLISECOND, SECOND
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import Op, Request
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Request
 from holdfast.sim.calls import wire_key
 from holdfast.sim.clocks import DRIFT_PPM, MILLION, Clock, Clocks
 from holdfast.sim.cluster import simulated_settings

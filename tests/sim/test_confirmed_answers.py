@@ -13,8 +13,8 @@ import pytest
 from tests.sim.stage import Stage, settings
 
 from holdfast.config import MapSettings, Settings
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import READS, Op, Outcome, Request, Status
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import READS, Op, Outcome, Request, Status
 from holdfast.sim.calls import wire_key
 from holdfast.sim.workload import MAP
 from holdfast.sim.world import Process

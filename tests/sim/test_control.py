@@ -7,9 +7,9 @@ import pytest
 from tests.sim.stage import Stage, change, settings, slots
 
 from holdfast.check import convergence
-from holdfast.core.cluster.state import ClusterState, Wish
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import Op, Outcome, Request, Status
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Outcome, Request, Status
+from holdfast.core.model.views import ClusterState, Wish
 from holdfast.errors import InvariantBroken
 from holdfast.sim.calls import wire_key
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.sim.stage import Stage, change, settings
 
-from holdfast.core.cluster.state import ClusterState, Wish
 from holdfast.core.messages import Heartbeat
-from holdfast.core.store.operations import Op, Outcome, Request, Status
+from holdfast.core.model.operations import Op, Outcome, Request, Status
+from holdfast.core.model.views import ClusterState, Wish
 from holdfast.sim.cluster import simulated_settings
 
 # -- too few left ------------------------------------------------------------------------------------------------------

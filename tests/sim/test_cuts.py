@@ -9,11 +9,11 @@ from functools import partial
 import pytest
 from tests.sim.stage import Stage, change, clean
 
-from holdfast.core.cluster.state import ClusterState
-from holdfast.core.machine import MILLISECOND
-from holdfast.core.placement.key import partition_of
+from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Outcome, Request
+from holdfast.core.model.views import ClusterState
 from holdfast.core.replication.cuts import Taken
-from holdfast.core.store.operations import Op, Outcome, Request
 from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import simulated_settings
 from holdfast.sim.workload import MAP

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.sim.stage import Stage
 
-from holdfast.core.placement.key import partition_of
+from holdfast.core.model.keys import partition_of
 from holdfast.sim.calls import wire_key
 from holdfast.sim.cutting import Cut, Cutter
 from holdfast.sim.workload import MAP

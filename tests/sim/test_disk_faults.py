@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.sim.stage import Stage, slots
 
-from holdfast.core.machine import SECOND
+from holdfast.core.model.ids import SECOND
 from holdfast.engine.doors import Put
 from holdfast.sim.cluster import Journal, simulated_settings
 from holdfast.sim.disk import SimDisk

@@ -8,12 +8,12 @@ import pytest
 from tests.sim.stage import Stage, settings
 
 from holdfast.core import member as member_module
-from holdfast.core.machine import MemberId
 from holdfast.core.member import Member
 from holdfast.core.messages import Fill, Filled, Message
 from holdfast.core.migration.master import Migrations, Way
-from holdfast.core.placement.table import Row
-from holdfast.core.store.operations import Op
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.operations import Op
+from holdfast.core.model.partition_table import Row
 from holdfast.engine.driver import Driver
 
 CHUNK = 1024

@@ -7,7 +7,7 @@ from tests.sim.test_scenarios import Stage
 
 from holdfast.cli.whatif import Cluster, Events
 from holdfast.core.member import Member
-from holdfast.core.placement.migration import Slots
+from holdfast.core.model.migration_step import Slots
 from holdfast.observe.status import status_of
 from holdfast.sim.cluster import simulated_settings
 

@@ -8,8 +8,8 @@ import msgspec
 from tests.sim.stage import Stage, settings
 
 from holdfast.config import LimitSettings
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import Op, Outcome, Request, Status
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.sim.calls import wire_key
 from holdfast.sim.workload import MAP
 

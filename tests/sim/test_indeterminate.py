@@ -14,10 +14,10 @@ import pytest
 from tests.sim.stage import Stage, settings
 
 from holdfast.check import convergence
-from holdfast.core.machine import MemberId
 from holdfast.core.messages import Answer, Forward, Message, Replicate, Replicated
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import Op, Outcome, Request, Status
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.engine.link import HEADER
 from holdfast.sim.calls import wire_key
 from holdfast.sim.workload import MAP

@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.check.linearizability import Call, Outcome
 from holdfast.config import MapSettings, Settings
-from holdfast.core.machine import SECOND
-from holdfast.core.placement.key import partition_of
+from holdfast.core.model.ids import SECOND
+from holdfast.core.model.keys import partition_of
 from holdfast.sim import judging
 from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import simulated_settings

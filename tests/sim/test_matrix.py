@@ -10,7 +10,7 @@ from itertools import chain
 
 import pytest
 
-from holdfast.core.placement.migration import Kind
+from holdfast.core.model.migration_step import Kind
 from holdfast.sim.matrix.faults import CRASHES, KINDS, MESSAGES, Fault, parse
 from holdfast.sim.matrix.forms import FORMS
 from holdfast.sim.matrix.play import Case, case_of, play

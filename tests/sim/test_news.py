@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.sim.stage import Stage, settings, slots
 
-from holdfast.core.cluster.state import ClusterState
-from holdfast.core.migration.news import Kind, News
+from holdfast.core.model.partition_events import Kind, News
+from holdfast.core.model.views import ClusterState
 from holdfast.sim.world import Process
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.sim.stage import Stage
 
-from holdfast.core.machine import SECOND
-from holdfast.core.store.operations import Op
+from holdfast.core.model.ids import SECOND
+from holdfast.core.model.operations import Op
 from holdfast.sim.cluster import Journal, simulated_settings
 from holdfast.sim.world import Process
 

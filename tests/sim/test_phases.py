@@ -11,13 +11,13 @@ from tests.sim.stage import Stage, change, settings
 from holdfast.check import convergence
 from holdfast.check.linearizability import Call, Outcome
 from holdfast.config import Settings
-from holdfast.core.cluster.state import ClusterState, Wish
-from holdfast.core.machine import SECOND
 from holdfast.core.migration.news import Chronicle
-from holdfast.core.placement.key import partition_of
+from holdfast.core.model.ids import SECOND
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op
+from holdfast.core.model.views import ClusterState, Wish
 from holdfast.core.replication.repair import Repair
 from holdfast.core.rules import Rules
-from holdfast.core.store.operations import Op
 from holdfast.core.store.partition import MapPartition
 from holdfast.sim import damage as damages
 from holdfast.sim import phases as phases_module
@@ -183,7 +183,9 @@ def test_only_what_was_written_to_a_lost_partition_before_is_excused() -> None:
 
     assert problems("k1", 30) == []
     assert problems("k1", 45) == [], "a loss may be heard of late"
-    assert problems("k1", 62), "and somebody may still answer from what others have given up, but not for long"
+    assert problems("k1", 62), (
+        "and somebody may still answer from what others have given up, but not for long"
+    )
     assert problems(other, 30)
 
 

@@ -11,14 +11,14 @@ import pytest
 from tests.sim.stage import Stage, change, settings
 
 from holdfast.config import MapSettings
-from holdfast.core.cluster.state import ClusterState
-from holdfast.core.machine import MILLISECOND, SECOND
 from holdfast.core.member import Member
 from holdfast.core.messages import RepairWanted, Summary
-from holdfast.core.migration.choice import How
-from holdfast.core.placement.key import partition_of
-from holdfast.core.replication.counter import UpdateCounter
-from holdfast.core.store.operations import Op
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op
+from holdfast.core.model.sync_request import How
+from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.model.views import ClusterState
 from holdfast.core.store.partition import MapPartition
 from holdfast.sim.calls import wire_key
 from holdfast.sim.workload import MAP

@@ -6,9 +6,9 @@ from collections import Counter
 
 from tests.sim.test_scenarios import Stage
 
-from holdfast.core.machine import MILLISECOND, MemberId
 from holdfast.core.member import Member
 from holdfast.core.migration.master import PARTING_NS
+from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.sim.cluster import simulated_settings
 from holdfast.sim.world import Process
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from holdfast.core.machine import SECOND
+from holdfast.core.model.ids import SECOND
 from holdfast.sim.marks import FEATURES, MARKS, Marks, missing
 from holdfast.sim.run import simulate
 from holdfast.sim.shape import Shape, drawn

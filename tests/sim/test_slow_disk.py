@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.sim.stage import Stage
 
 from holdfast.config import Settings
-from holdfast.core.machine import MILLISECOND, MemberId
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import Op, Outcome, Status
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Outcome, Status
 from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import simulated_settings
 from holdfast.sim.disk import SimDisk

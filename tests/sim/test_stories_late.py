@@ -6,8 +6,8 @@ from functools import partial
 
 from tests.sim.stage import Stage
 
-from holdfast.core.machine import SECOND, MemberId
 from holdfast.core.messages import Heartbeat, JoinRequest, ViewDecided
+from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.sim.workload import MAP
 from holdfast.wire.codec import encode
 

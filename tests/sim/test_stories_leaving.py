@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.sim.test_scenarios import Stage
 
-from holdfast.core.machine import SECOND
+from holdfast.core.model.ids import SECOND
 
 
 def test_the_last_ones_do_not_take_everything_with_them_while_removed_members_are_heard() -> None:

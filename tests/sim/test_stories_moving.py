@@ -6,12 +6,12 @@ from functools import partial
 
 from tests.sim.test_scenarios import Stage
 
-from holdfast.core.machine import MemberId
 from holdfast.core.messages import MigrationRequest
-from holdfast.core.placement.key import partition_of
-from holdfast.core.placement.migration import Migration
-from holdfast.core.placement.table import Row
-from holdfast.core.store.operations import Op, Request, Status
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.migration_step import Migration
+from holdfast.core.model.operations import Op, Request, Status
+from holdfast.core.model.partition_table import Row
 from holdfast.sim.calls import wire_key
 from holdfast.sim.workload import MAP
 from holdfast.sim.world import Process

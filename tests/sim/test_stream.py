@@ -7,9 +7,9 @@ from functools import partial
 import msgspec
 from tests.sim.stage import Stage
 
-from holdfast.core.machine import SECOND
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import Op, Outcome, Request, Status
+from holdfast.core.model.ids import SECOND
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import simulated_settings
 from holdfast.sim.stream import Reader

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.sim.stage import Stage
 
-from holdfast.core.machine import MILLISECOND, SECOND
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import Op, Outcome, Request, Status
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.store.partition import Expiry
 from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import Journal, simulated_settings

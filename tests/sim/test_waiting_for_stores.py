@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.sim.stage import Stage
 
-from holdfast.core.store.operations import Op, Status
+from holdfast.core.model.operations import Op, Status
 from holdfast.sim.cluster import simulated_settings
 
 KEYS = [f"k{number}" for number in range(12)]

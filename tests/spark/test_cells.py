@@ -12,7 +12,7 @@ pa = pytest.importorskip("pyarrow")
 np = pytest.importorskip("numpy")
 
 from holdfast.client.routing import Table  # noqa: E402
-from holdfast.core.placement.key import partition_of  # noqa: E402
+from holdfast.core.model.keys import partition_of  # noqa: E402
 from holdfast.spark.rows.cells import counted, from_buffers, partitions_of, to_buffers  # noqa: E402
 from holdfast.spark.rows.entries import Entries  # noqa: E402
 from holdfast.spark.source.parcels import EntryRows  # noqa: E402
@@ -36,7 +36,7 @@ def test_partitions_of_keys_of_one_length(size: int) -> None:
 
 
 def test_the_lowest_hash_goes_to_partition_0() -> None:
-    from holdfast.core.placement.key import SEED, index_of, murmur3
+    from holdfast.core.model.keys import SEED, index_of, murmur3
 
     dice = random.Random(1)
     lows = [key for key in (dice.randbytes(8) for _ in range(1000)) if murmur3(key[4:], SEED) < 0]

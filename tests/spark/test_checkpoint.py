@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.core.journal.entries import MapSnapshot, Snapshot
+from holdfast.core.model.journal_entries import MapSnapshot, Snapshot
 from holdfast.wire.checkpoint import encode_checkpoint
 from holdfast.wire.values import to_stored
 

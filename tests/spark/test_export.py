@@ -20,7 +20,7 @@ from pyspark.sql.types import LongType, StructType
 from holdfast.client.blocking import Client
 from holdfast.client.cuts import Cut, take_cut
 from holdfast.client.holdings import Holding, map_names, read_holdings
-from holdfast.core.placement.key import murmur3, partition_of
+from holdfast.core.model.keys import murmur3, partition_of
 from holdfast.core.store.digest import batch_digest, entry_digest, whole
 from holdfast.errors import ConfigError, CutLost, NotReady
 from holdfast.spark.pipeline.export import (

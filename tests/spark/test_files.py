@@ -14,10 +14,10 @@ from click.testing import CliRunner
 from tests.wire.journals import STORE, Written, some_journal
 
 from holdfast.cli.main import holdfast
-from holdfast.core.journal.entries import Began, Dropped, MapSnapshot, Meta, Snapshot, Wrote
-from holdfast.core.replication.counter import UpdateCounter
+from holdfast.core.model.journal_entries import Began, Dropped, MapSnapshot, Meta, Snapshot, Wrote
+from holdfast.core.model.records import Change, Record
+from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.replication.requests import mark_of
-from holdfast.core.store.partition import Change, Record
 from holdfast.demo.cluster import LocalCluster
 from holdfast.errors import ConfigError
 from holdfast.spark.files import checkpoints, journals

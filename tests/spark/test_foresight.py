@@ -9,9 +9,9 @@ from collections import Counter
 
 import pytest
 
+from holdfast.core.model.migration_step import Slots
 from holdfast.core.placement.dryrun import forecast
 from holdfast.core.placement.layout import Candidate, arrange, moves
-from holdfast.core.placement.migration import Slots
 from holdfast.errors import ConfigError
 from holdfast.spark.foresight import blocks
 from holdfast.spark.foresight.amounts import Sizes, mixed, parse_bytes, parse_rate, parse_sizes, parse_time

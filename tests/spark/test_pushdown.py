@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (  # noqa: E402
 )
 from pyspark.sql.types import StringType, StructType  # noqa: E402
 
-from holdfast.core.placement.key import partition_of  # noqa: E402
+from holdfast.core.model.keys import partition_of  # noqa: E402
 from holdfast.spark.rows.batches import PARTITION  # noqa: E402
 from holdfast.spark.rows.schemas import arrow_schema  # noqa: E402
 from holdfast.spark.rows.stored import EntryMaker, long_data, string_data  # noqa: E402

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from holdfast.core.journal.entries import MapSnapshot, Snapshot
-from holdfast.core.replication.counter import UpdateCounter
+from holdfast.core.model.journal_entries import MapSnapshot, Snapshot
+from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.engine.restore import IDENTITY, IdentityFile
 from holdfast.errors import ConfigError, JournalBroken
 from holdfast.spark.files.stores import checkpoint_bytes, read_store

@@ -10,7 +10,7 @@ from tests.server.memory_cluster import MemoryCluster
 pytest.importorskip("pyspark")
 
 from holdfast.client.blocking import Client
-from holdfast.core.placement.key import partition_of
+from holdfast.core.model.keys import partition_of
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.spark.source.history import GridHistory
 from holdfast.spark.source.offsets import BadOffset, Place

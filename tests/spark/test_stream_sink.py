@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
 
 from holdfast.client.blocking import Client
-from holdfast.core.placement.key import partition_of
+from holdfast.core.model.keys import partition_of
 from holdfast.errors import ConfigError
 from holdfast.spark.rows.schemas import arrow_schema, load_schema
 from holdfast.spark.rows.stored import json_data, long_data

@@ -15,8 +15,8 @@ pytest.importorskip("hazelcast")
 from tests.spark.streaming_judge import Verdict, Writer, content_of, judge
 
 from holdfast.client.blocking import Client
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import Op, Request
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Request
 from holdfast.demo.cluster import LocalCluster
 from holdfast.errors import HoldfastError
 from holdfast.spark.pipeline.changes import changes, follow, into_map, into_parquet, mirror, start

@@ -17,7 +17,7 @@ from holdfast.client.blocking import Client
 from holdfast.client.connection import Connection
 from holdfast.client.connection import Credentials as ClientCredentials
 from holdfast.client.routing import parse_addresses
-from holdfast.core.migration.news import Kind
+from holdfast.core.model.partition_events import Kind
 from holdfast.demo.cluster import LocalCluster
 from holdfast.spark.foresight import blocks
 from holdfast.spark.foresight.whatif import ask, moves, what_if

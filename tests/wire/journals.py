@@ -5,11 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from holdfast.core.cluster.state import ClusterState
-from holdfast.core.journal.entries import Began, Checkpointed, Dropped, Entry, Meta, Rows, Seen, Wrote
-from holdfast.core.messages import View
-from holdfast.core.placement.table import Row
-from holdfast.core.store.partition import Change, Record
+from holdfast.core.model.journal_entries import Began, Checkpointed, Dropped, Entry, Meta, Rows, Seen, Wrote
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Change, Record
+from holdfast.core.model.views import ClusterState, View
 from holdfast.wire.journal import HEAD_BYTES, Block, Chain
 from holdfast.wire.reading import Reading
 

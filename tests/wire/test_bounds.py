@@ -6,21 +6,22 @@ import msgspec
 import pytest
 
 from holdfast.core import messages as m
-from holdfast.core.machine import MILLISECOND, MemberId
-from holdfast.core.migration.choice import Base, Demand
-from holdfast.core.migration.news import Kind, Loss, News
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status
+from holdfast.core.model.partition_events import Kind, Loss, News
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Change, Record
+from holdfast.core.model.sync_request import Base, Demand
+from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.rules import Rules
-from holdfast.core.store.operations import EntryEvent, EventKind, Op, Outcome, Request, Status
-from holdfast.core.store.partition import Change, Record
 from holdfast.engine.link import Link
 from holdfast.errors import ProtocolError
 from holdfast.wire.codec import decode, encode
 
 COUNT = 7
 ANNA, BEN = MemberId("aa"), MemberId("bb")
-INFO = m.MemberInfo(ANNA, 1, "127.0.0.1", 5701, "127.0.0.1", 5801, "anna")
-VIEW = m.View(1, "cc", [INFO])
+INFO = MemberInfo(ANNA, 1, "127.0.0.1", 5701, "127.0.0.1", 5801, "anna")
+VIEW = View(1, "cc", [INFO])
 RECORD = Record("m", 1, Change.SET, b"k", b"v")
 ENTRIES = m.FillEntries("m", 1, [b"k"], [b"v"])
 

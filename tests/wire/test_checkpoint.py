@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.journal.entries import MapSnapshot, Snapshot
-from holdfast.core.replication.counter import UpdateCounter
+from holdfast.core.model.journal_entries import MapSnapshot, Snapshot
+from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.partition import MapPartition
 from holdfast.errors import JournalBroken
 from holdfast.wire import checkpoint

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.wire.journals import STORE, Written, goes_on, judge, read, some_journal
 
-from holdfast.core.journal.entries import Began, Dropped, Entry, Wrote
-from holdfast.core.store.partition import Change, Record
+from holdfast.core.model.journal_entries import Began, Dropped, Entry, Wrote
+from holdfast.core.model.records import Change, Record
 from holdfast.errors import JournalBroken
 from holdfast.wire import journal, reading
 from holdfast.wire.journal import (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.store.operations import Op, Request
+from holdfast.core.model.operations import Op, Request
 from holdfast.errors import ProtocolError, TooLarge
 from holdfast.wire import own
 

@@ -8,8 +8,8 @@ from itertools import product
 import pytest
 from tests.wire.journals import STORE, Written, goes_on, judge, read, some_entry, some_journal
 
-from holdfast.core.journal.entries import Began, Dropped, Wrote
-from holdfast.core.store.partition import Change, Record
+from holdfast.core.model.journal_entries import Began, Dropped, Wrote
+from holdfast.core.model.records import Change, Record
 from holdfast.wire import journal
 from holdfast.wire.journal import HEADER_BYTES, Chain, encode_block, segment_name
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from holdfast.core.machine import MemberId
 from holdfast.core.member import Member
+from holdfast.core.model.ids import MemberId
 from holdfast.core.store.partition import MapPartition
 
 NOBODY: Mapping[MemberId, str] = MappingProxyType({})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.core.machine import SECOND
 from holdfast.core.member import Member
+from holdfast.core.model.ids import SECOND
 from holdfast.core.store.partition import MapPartition
 
 OVER_NS = 10 * SECOND

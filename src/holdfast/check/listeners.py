@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.check.linearizability import READS, Call, Outcome, changed_nothing
-from holdfast.core.store.operations import EventKind
+from holdfast.core.model.operations import EventKind
 
 STORED = frozenset({EventKind.ADDED, EventKind.UPDATED})
 ENDED = frozenset({EventKind.REMOVED, EventKind.EVICTED, EventKind.EXPIRED})

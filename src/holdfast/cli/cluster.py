@@ -15,8 +15,8 @@ from holdfast.cli.watch import watch
 from holdfast.client.blocking import Client
 from holdfast.client.control import Status, order, order_cluster
 from holdfast.client.routing import parse_addresses
-from holdfast.core.cluster.state import ClusterState
-from holdfast.core.machine import Address
+from holdfast.core.model.ids import Address
+from holdfast.core.model.views import ClusterState
 from holdfast.errors import Denied, HoldfastError
 from holdfast.wire import own
 

@@ -19,9 +19,9 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.orders import EXIT_FAILED
-from holdfast.core.journal.entries import Began, Checkpointed, Dropped, Entry, Meta, Rows, Seen, Wrote
-from holdfast.core.replication.counter import UpdateCounter
-from holdfast.core.store.partition import Change, Record
+from holdfast.core.model.journal_entries import Began, Checkpointed, Dropped, Entry, Meta, Rows, Seen, Wrote
+from holdfast.core.model.records import Change, Record
+from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.errors import ConfigError, CounterBroken, JournalBroken
 from holdfast.wire.checkpoint import CheckpointHeader, parse_name, read_checkpoint, read_header
 from holdfast.wire.journal import Block, segment_lsn, segments

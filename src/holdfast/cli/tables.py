@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
+from holdfast.core.model.migration_step import Slots
 from holdfast.core.placement.dryrun import SLOTS_MAX, Outlook, dry_run, forecast
 from holdfast.core.placement.layout import Candidate
-from holdfast.core.placement.migration import Slots
 from holdfast.errors import ConfigError
 
 BACKUPS_MAX = SLOTS_MAX - 1

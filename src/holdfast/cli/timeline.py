@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from holdfast.core.model.migration_step import NONE, Kind, Migration
 from holdfast.core.placement.dryrun import Outlook, changed
-from holdfast.core.placement.migration import NONE, Kind, Migration
 
 Label = Callable[[str], str]
 """What a member is called."""

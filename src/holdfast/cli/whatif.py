@@ -10,11 +10,11 @@ from typing import Any
 from holdfast.cli.credentials import Credentials
 from holdfast.client.blocking import Client
 from holdfast.core.cluster.agreement import is_quorum
-from holdfast.core.machine import MemberId
-from holdfast.core.messages import MemberInfo, View
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.migration_step import Slots
+from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.placement.dryrun import Outlook, forecast
 from holdfast.core.placement.layout import Candidate
-from holdfast.core.placement.migration import Slots
 from holdfast.errors import ConfigError, HoldfastError, NotReady
 
 ANSWER_S = 5.0

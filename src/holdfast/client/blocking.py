@@ -32,9 +32,9 @@ from holdfast.client.routing import (
     pack,
     parse_addresses,
 )
-from holdfast.core.machine import Address
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import DEFAULT_TTL, READS, WHOLE, Op, Request, Value
+from holdfast.core.model.ids import Address
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import DEFAULT_TTL, READS, WHOLE, Op, Request, Value
 from holdfast.errors import NoDataMember, NotReady, Refused, Unknown
 from holdfast.wire import own
 

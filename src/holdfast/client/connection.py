@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from holdfast.client.routing import error_of_fault
-from holdfast.core.machine import Address
+from holdfast.core.model.ids import Address
 from holdfast.errors import HoldfastError, ProtocolError, Unsupported
 from holdfast.wire import doors, own
 

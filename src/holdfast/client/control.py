@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from holdfast.client.connection import Broken, Connection, Credentials
 from holdfast.client.routing import delays
-from holdfast.core.machine import Address
-from holdfast.core.migration.news import News, Number
+from holdfast.core.model.ids import Address
+from holdfast.core.model.partition_events import News, Number
 from holdfast.errors import HoldfastError, NotReady, Refused, Standing, Unknown
 from holdfast.wire import own
 

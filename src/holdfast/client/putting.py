@@ -13,7 +13,7 @@ from typing import Protocol
 from holdfast.client.blocking import PUT_BYTES_MAX, PUT_ROWS_MAX, Client, PutCount
 from holdfast.client.connection import Broken, Connection
 from holdfast.client.routing import PASSING, Table, delays
-from holdfast.core.store.operations import DEFAULT_TTL
+from holdfast.core.model.operations import DEFAULT_TTL
 from holdfast.errors import NotReady
 from holdfast.wire import own
 

@@ -25,7 +25,7 @@ from holdfast.client.differences import Differences, find_differences, value_of
 from holdfast.client.routing import error_of_outcome
 from holdfast.client.verify import Finding, Report
 from holdfast.core.migration.services import is_service
-from holdfast.core.store.operations import Op, Request
+from holdfast.core.model.operations import Op, Request
 from holdfast.errors import HoldfastError
 from holdfast.wire import own
 

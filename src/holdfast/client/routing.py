@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import pairwise, repeat
 
 from holdfast import errors
-from holdfast.core.machine import Address
-from holdfast.core.placement.key import partitions_of
-from holdfast.core.store.operations import Outcome, Status
+from holdfast.core.model.ids import Address
+from holdfast.core.model.keys import partitions_of
+from holdfast.core.model.operations import Outcome, Status
 from holdfast.wire import own
 
 DEFAULT_PORT = 5701

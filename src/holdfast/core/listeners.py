@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.core.machine import MemberId, Outbox
+from holdfast.core.machine import Outbox
 from holdfast.core.messages import Events, Subscribe
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.operations import EntryEvent, EventKind
 from holdfast.core.replication.lane import Lane
-from holdfast.core.store.operations import EntryEvent, EventKind
 
 Heard = Callable[[EntryEvent], None]
 

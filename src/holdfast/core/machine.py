@@ -12,34 +12,16 @@ Rules
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import IntEnum, unique
-from typing import TYPE_CHECKING, NewType
+from typing import TYPE_CHECKING
+
+from holdfast.core.model.ids import MILLISECOND, Address, MemberId, PartitionId
+from holdfast.core.model.views import Room
 
 if TYPE_CHECKING:
-    from holdfast.core.cluster.state import ClusterState, Wish
-    from holdfast.core.journal.entries import Entry, Snapshot
     from holdfast.core.messages import Message
-    from holdfast.core.store.partition import Record
-
-MemberId = NewType("MemberId", str)
-"""A member's UUID as text: who it is, for one life of its process. Its address is only where it is."""
-
-PartitionId = int
-"""0 .. partition count - 1."""
-
-MILLISECOND = 1_000_000
-SECOND = 1_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a process listens."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+    from holdfast.core.model.journal_entries import Entry, Snapshot
+    from holdfast.core.model.records import Record
+    from holdfast.core.model.views import ClusterState, Wish
 
 
 # -- effects ----------------------------------------------------------------------------------------------------------
@@ -247,17 +229,6 @@ class DiskRoom:
     """Whether there is room for the journal to go on. Without, what is under way still fits."""
 
     full: bool
-
-
-@unique
-class Room(IntEnum):
-    """How much room a member has left in its memory."""
-
-    PLENTY = 0
-    LITTLE = 1
-    """What clients would make it keep more of is refused; the rest is the reserve of backups and migrations."""
-    NONE = 2
-    """No migration is begun towards it either: what is left is for records of its primaries, which it cannot refuse."""
 
 
 @dataclass(frozen=True, slots=True)

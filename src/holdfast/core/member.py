@@ -14,14 +14,11 @@ from holdfast.config import Settings
 from holdfast.core import messages as m
 from holdfast.core.cluster.identity import Identity, Timing
 from holdfast.core.cluster.membership import Membership
-from holdfast.core.journal.entries import Began, Seen
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.recovery import Recovered
 from holdfast.core.journal.snapshot import snapshot_of
 from holdfast.core.listeners import Listeners
 from holdfast.core.machine import (
-    MILLISECOND,
-    Address,
     Become,
     ChangeState,
     CheckpointDone,
@@ -35,20 +32,22 @@ from holdfast.core.machine import (
     HistoryRead,
     LeaveRequested,
     LossAccepted,
-    MemberId,
     MemoryRoom,
     Outbox,
     PeerSilent,
     Received,
-    Room,
     TimerFired,
 )
 from holdfast.core.migration.destination import DISK_FULL, MEMORY_FULL, Destination
 from holdfast.core.migration.master import Migrations
 from holdfast.core.migration.services import Service
 from holdfast.core.migration.source import Source
+from holdfast.core.model.ids import MILLISECOND, Address, MemberId
+from holdfast.core.model.journal_entries import Began, Seen
+from holdfast.core.model.operations import Done, Outcome, Request, Status
+from holdfast.core.model.partition_table import Row, Table
+from holdfast.core.model.views import Room, View
 from holdfast.core.placement.ledger import Ledger
-from holdfast.core.placement.table import Row, Table
 from holdfast.core.post import deliver
 from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.changes import Changes
@@ -59,7 +58,6 @@ from holdfast.core.replication.repair import Repair
 from holdfast.core.routing.router import Router
 from holdfast.core.rules import Rules
 from holdfast.core.safety import Safety
-from holdfast.core.store.operations import Done, Outcome, Request, Status
 
 SWEEP_NS = 500 * MILLISECOND
 SWEEP_LIMIT = 100
@@ -453,7 +451,7 @@ class Member:
         self._show()
         self.backlog_changed()
 
-    def _view_changed(self, old: m.View | None, new: m.View | None) -> None:
+    def _view_changed(self, old: View | None, new: View | None) -> None:
         self._changed = True
         self.safety.changed()
         if new is not None:
@@ -484,7 +482,7 @@ class Member:
         self.router.members_gone(gone)
         self._known_departing = self.membership.departing
 
-    def _tell_holdings(self, old: m.View | None, new: m.View | None) -> None:
+    def _tell_holdings(self, old: View | None, new: View | None) -> None:
         """Tell a new master what this member has brought back."""
         master = self.membership.master
         if new is None or master is None or self.membership.state != "member":

@@ -4,82 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.cluster.state import ClusterState, Wish
-from holdfast.core.machine import MemberId, Room
-from holdfast.core.migration.choice import Demand, How
-from holdfast.core.migration.news import News
-from holdfast.core.placement.migration import Migration
-from holdfast.core.placement.table import Row
-from holdfast.core.store.operations import EntryEvent, Outcome, Request
-from holdfast.core.store.partition import Record
-
-
-class FilesProof(msgspec.Struct, frozen=True):
-    """What files prove of themselves when they are opened (`core.cluster.files`)."""
-
-    token: str = ""
-    """Of the life that begins now: the UUID of the first member that opened them for it."""
-    before: str = ""
-    """Of the life before it; empty: there was none, or it had no token."""
-    reached: int = 0
-    """The last block of their journal when that life first began."""
-    cut: bool = False
-    """Whether something at or before its end could not be read then."""
-
-
-class FilesSeen(msgspec.Struct, frozen=True, array_like=True):
-    """How a cluster has seen some files last."""
-
-    incarnation: int
-    """In which of their lives."""
-    token: str
-    reached: int = 0
-    """Up to which block their journal was durable."""
-
-
-class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
-    """One member as the view lists it."""
-
-    uuid: MemberId
-    life: int
-    """How often it was admitted; what was sent to an earlier life has no effect on a later one."""
-    host: str
-    port: int
-    client_host: str
-    client_port: int
-    name: str
-    lite: bool = False
-    group: str = ""
-    """Host, zone or own group: two copies of a partition never share one. Empty: the member is its own group."""
-    store: str = ""
-    """The UUID of its files; empty: it keeps none."""
-    incarnation: int = 0
-    """Which life of its files this is: lives that no cluster has admitted do not count."""
-    returns: bool = False
-    """Whether it has found data in its files, and will say what."""
-    proof: FilesProof = FilesProof()
-    behind: bool = False
-    """Whether its files lack what they once held, so that nothing in them is proven whole."""
-
-
-class View(msgspec.Struct, frozen=True, array_like=True):
-    """The agreed list of members, oldest first; the oldest is the master."""
-
-    number: int
-    cluster_id: str
-    members: list[MemberInfo]
-    left: list[MemberId] = []
-    """Members of the view before that have left gracefully with this one."""
-    state: ClusterState = ClusterState.ACTIVE
-    ending: bool = False
-    """Whether everybody is to leave: the cluster is being shut down."""
-    missing: list[MemberInfo] = []
-    """Who has gone while the table was frozen, and has not come back."""
-    stores: dict[str, FilesSeen] = {}
-    """Of all files that were ever in the cluster how they were seen last."""
-    recovering: bool = False
-    """Whether the cluster was stopped as a whole, and its table is still to be found in the files of its members."""
-
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.migration_step import Migration
+from holdfast.core.model.operations import EntryEvent, Outcome, Request
+from holdfast.core.model.partition_events import News
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Record
+from holdfast.core.model.sync_request import Demand, How
+from holdfast.core.model.views import ClusterState, FilesSeen, MemberInfo, Room, View, Wish
 
 Ballot = tuple[int, str]
 """Round and proposer; greater ones win."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.core import messages as m
-from holdfast.core.machine import MemberId
+from holdfast.core.model.ids import MemberId
 
 if TYPE_CHECKING:
     from holdfast.core.member import Member

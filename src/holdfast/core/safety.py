@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from holdfast.config import Settings
 from holdfast.core.cluster.membership import Membership
-from holdfast.core.machine import MILLISECOND, SECOND, Outbox
+from holdfast.core.machine import Outbox
 from holdfast.core.migration.master import Migrations
+from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.placement.ledger import Ledger
 from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.lane import Lane

@@ -31,7 +31,7 @@ import click
 from rich.console import Console
 
 from holdfast.client.blocking import Client
-from holdfast.core.machine import SECOND
+from holdfast.core.model.ids import SECOND
 from holdfast.demo.cluster import LocalCluster, ManagedMember
 from holdfast.demo.hostile import CLIENTS, MEMBERS, OWN, Facts, Talk, talk
 from holdfast.errors import HoldfastError

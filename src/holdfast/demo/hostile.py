@@ -22,10 +22,10 @@ from typing import Any, get_args
 import msgspec
 from msgspec import inspect
 
-from holdfast.core.cluster.state import ClusterState
 from holdfast.core.messages import Message
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import WHOLE, Op, Request
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import WHOLE, Op, Request
+from holdfast.core.model.views import ClusterState
 from holdfast.engine.link import HEADER
 from holdfast.errors import ProtocolError
 from holdfast.runtime.peers import FRAME, PACKET, WHISPER, proof_of

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from holdfast.client.blocking import Client
-from holdfast.core.placement.key import partition_of
+from holdfast.core.model.keys import partition_of
 from holdfast.demo.cluster import LocalCluster, ManagedMember
 from holdfast.demo.links import LinkedCluster, Links, between
 from holdfast.demo.workload import DemoError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from holdfast.core.journal.entries import Began, Checkpointed, Dropped, Entry, Snapshot, Wrote
+from holdfast.core.model.journal_entries import Began, Checkpointed, Dropped, Entry, Snapshot, Wrote
 
 KEPT = 2
 """Checkpoints of a partition: the newest, and the one before it, as long as the journal goes back to it."""

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.core.machine import Address, Append, Checkpoint, MemberId, Note, ReadHistory
+from holdfast.core.machine import Append, Checkpoint, Note, ReadHistory
+from holdfast.core.model.ids import Address, MemberId
 
 
 class World(Protocol):

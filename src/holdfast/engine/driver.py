@@ -6,10 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import assert_never, cast
 
-from holdfast.core.cluster.state import ClusterState, Wish
 from holdfast.core.machine import (
-    MILLISECOND,
-    Address,
     Append,
     Become,
     ChangeState,
@@ -21,7 +18,6 @@ from holdfast.core.machine import (
     Heard,
     LeaveRequested,
     LossAccepted,
-    MemberId,
     Note,
     OpenLink,
     PeerSilent,
@@ -35,7 +31,9 @@ from holdfast.core.machine import (
 )
 from holdfast.core.member import Member
 from holdfast.core.messages import Message
-from holdfast.core.store.operations import Done, Request
+from holdfast.core.model.ids import MILLISECOND, Address, MemberId
+from holdfast.core.model.operations import Done, Request
+from holdfast.core.model.views import ClusterState, Wish
 from holdfast.engine.doors import World, Writer
 from holdfast.engine.link import ACKNOWLEDGE_NS, RESEND_NS, Link, road_between
 from holdfast.errors import InvariantBroken, ProtocolError

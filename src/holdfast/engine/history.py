@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from holdfast.core.journal.entries import Began, Dropped, Entry, Wrote
 from holdfast.core.machine import HistoryRead, ReadHistory
+from holdfast.core.model.journal_entries import Began, Dropped, Entry, Wrote
+from holdfast.core.model.records import Record
 from holdfast.core.replication.history import size_of
-from holdfast.core.store.partition import Record
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.doors import Disk, DiskFailed
 from holdfast.engine.segments import Segment, Segments, partitions_of

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.core.journal.entries import Entry
 from holdfast.core.machine import Append, Checkpoint, ReadHistory
+from holdfast.core.model.journal_entries import Entry
 from holdfast.engine.checkpoints import Checkpoints, Cut
 
 

@@ -19,11 +19,8 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.config.schema import PersistenceSettings
-from holdfast.core.journal.entries import Checkpointed, Entry
 from holdfast.core.journal.recovery import Recovered
 from holdfast.core.machine import (
-    MILLISECOND,
-    SECOND,
     Append,
     Checkpoint,
     CheckpointDone,
@@ -34,7 +31,9 @@ from holdfast.core.machine import (
     HistoryRead,
     ReadHistory,
 )
-from holdfast.core.messages import FilesProof
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.journal_entries import Checkpointed, Entry
+from holdfast.core.model.views import FilesProof
 from holdfast.core.rules import Rules
 from holdfast.engine.checkpoints import Cut
 from holdfast.engine.doors import Create, Deed, Disk, DiskFull, Put, Remove, Rename, Sync, Write

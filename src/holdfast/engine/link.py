@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 import mmh3
 
-from holdfast.core.machine import MILLISECOND, MemberId
+from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.rules import Rules
 from holdfast.errors import ProtocolError
 

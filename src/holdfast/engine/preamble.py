@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.core.journal.entries import Entry, Meta, Rows, Seen
-from holdfast.core.machine import MemberId
-from holdfast.core.messages import View
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.journal_entries import Entry, Meta, Rows, Seen
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.views import View
 from holdfast.engine.restore import IdentityFile
 
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from holdfast.config.schema import PersistenceSettings
-from holdfast.core.journal.entries import Checkpointed, Entry, Snapshot
 from holdfast.core.journal.recovery import Recovered, Recovery
-from holdfast.core.machine import MemberId
-from holdfast.core.messages import FilesProof, View
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.journal_entries import Checkpointed, Entry, Snapshot
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.views import FilesProof, View
 from holdfast.core.rules import Rules
 from holdfast.engine.checkpoints import KEPT, Checkpoints, Kept
 from holdfast.engine.doors import Disk, DiskFailed

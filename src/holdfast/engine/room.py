@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.core.machine import SECOND
+from holdfast.core.model.ids import SECOND
 from holdfast.engine.doors import Create, Deed, Disk, DiskFull, Remove
 
 PROBE = "room.probe"

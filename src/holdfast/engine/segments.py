@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 
-from holdfast.core.journal.entries import Began, Dropped, Entry, Wrote
+from holdfast.core.model.journal_entries import Began, Dropped, Entry, Wrote
 from holdfast.wire.journal import HEADER_BYTES
 
 

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
-from holdfast.core.cluster.state import ClusterState, Wish
-from holdfast.core.machine import MemberId
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.views import ClusterState, Wish
 from holdfast.errors import HoldfastError, NotReady, Refused
 from holdfast.wire import own
 

@@ -16,12 +16,10 @@ from typing import Self, TypeVar
 import msgspec
 
 from holdfast.config import INTERNAL, Settings, load
-from holdfast.core.cluster.state import ClusterState
-from holdfast.core.machine import MemberId
-from holdfast.core.migration.news import Kind, Loss, News
 from holdfast.core.migration.services import Service
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import (
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import (
     DEFAULT_TTL,
     LIFETIME_MS_MAX,
     MAP_NAME_MAX,
@@ -34,6 +32,8 @@ from holdfast.core.store.operations import (
     Status,
     Value,
 )
+from holdfast.core.model.partition_events import Kind, Loss, News
+from holdfast.core.model.views import ClusterState
 from holdfast.errors import (
     Closing,
     ConfigError,

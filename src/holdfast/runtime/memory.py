@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.core.machine import Room
+from holdfast.core.model.views import Room
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 HOST_SHARE = 0.5

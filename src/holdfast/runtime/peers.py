@@ -19,7 +19,7 @@ from typing import cast
 import msgspec
 
 from holdfast.config import Settings
-from holdfast.core.machine import Address, MemberId
+from holdfast.core.model.ids import Address, MemberId
 from holdfast.engine.driver import Driver
 from holdfast.errors import ProtocolError
 from holdfast.runtime.strangers import Strangers

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from holdfast.core.model.records import Change
 from holdfast.core.replication.changes import Asked, Changes, Told
-from holdfast.core.store.partition import Change
 from holdfast.wire import own
 
 COUNTER_MAX = 2**63 - 1

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.config import LimitSettings
-from holdfast.core.machine import MILLISECOND
+from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.replication.backlog import Backlog
 from holdfast.server.flow import Flow, Pressure
 from holdfast.server.grid import Grid

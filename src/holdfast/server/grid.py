@@ -9,11 +9,11 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from holdfast.core.migration.news import News, Number
-from holdfast.core.placement.table import Row
+from holdfast.core.model.operations import Done, EntryEvent, Outcome, Request
+from holdfast.core.model.partition_events import News, Number
+from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.changes import Changes
 from holdfast.core.replication.cuts import Cuts
-from holdfast.core.store.operations import Done, EntryEvent, Outcome, Request
 from holdfast.core.store.partition import MapPartition, PartitionCopy
 from holdfast.wire import own
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from holdfast.config import INTERNAL
-from holdfast.core.store.operations import READS, Op, Request
+from holdfast.core.model.operations import READS, Op, Request
 from holdfast.server.hazelcast.schemas import SCHEMAS_MAP, schema_id, schema_key, schema_of_entry
 from holdfast.wire import own
 from holdfast.wire.values import JSON, STRING

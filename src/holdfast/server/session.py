@@ -13,12 +13,9 @@ from typing import assert_never
 import msgspec
 
 from holdfast.config import LimitSettings
-from holdfast.core.cluster.state import ClusterState
-from holdfast.core.machine import MemberId
-from holdfast.core.migration.news import News
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.digest import RangeDigests, batch_digest, whole
-from holdfast.core.store.operations import (
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import (
     DEFAULT_TTL,
     LIFETIME_MS_MAX,
     WHOLE,
@@ -28,6 +25,9 @@ from holdfast.core.store.operations import (
     Status,
     why_malformed,
 )
+from holdfast.core.model.partition_events import News
+from holdfast.core.model.views import ClusterState
+from holdfast.core.store.digest import RangeDigests, batch_digest, whole
 from holdfast.core.store.partition import MapPartition, PartitionCopy, ServicePartition
 from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
 from holdfast.server import changes, cuts

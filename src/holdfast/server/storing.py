@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
 
-from holdfast.core.placement.key import partition_of, partitions_of
-from holdfast.core.store.operations import DEFAULT_TTL, Op, Request
+from holdfast.core.model.keys import partition_of, partitions_of
+from holdfast.core.model.operations import DEFAULT_TTL, Op, Request
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.errors import ProtocolError
 from holdfast.server.flow import SLICE_BYTES, SLICE_ITEMS, Work, slices

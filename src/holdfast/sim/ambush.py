@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from holdfast.core import messages as m
 from holdfast.core.cluster.agreement import is_quorum
-from holdfast.core.machine import SECOND, MemberId
+from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.engine.link import HEADER
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.world import Process, World

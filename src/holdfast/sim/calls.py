@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.check.linearizability import FOREVER, STILL, UNTOLD, Call, Outcome, Untold, changed_nothing
 from holdfast.check.times import WRITES
-from holdfast.core.machine import MILLISECOND
-from holdfast.core.store import operations as core
-from holdfast.core.store.operations import Op, Request, Status, Value
+from holdfast.core.model import operations as core
+from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.operations import Op, Request, Status, Value
 from holdfast.sim.clients.client import REPEATED
 
 NAMES: dict[Op, str] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from zlib import crc32
 
-from holdfast.core.machine import MILLISECOND, SECOND
+from holdfast.core.model.ids import MILLISECOND, SECOND
 
 MILLION = 1_000_000
 DRIFT_PPM = 30_000

@@ -11,12 +11,11 @@ from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Rep
 from holdfast.config.schema import PersistenceSettings
 from holdfast.core.cluster.agreement import is_quorum
 from holdfast.core.cluster.identity import Identity
-from holdfast.core.cluster.state import Wish
-from holdfast.core.machine import MILLISECOND, SECOND, Address, MemberId
 from holdfast.core.member import Member
-from holdfast.core.messages import MemberInfo, View
-from holdfast.core.migration.news import News
 from holdfast.core.migration.services import Service, with_services
+from holdfast.core.model.ids import MILLISECOND, SECOND, Address, MemberId
+from holdfast.core.model.partition_events import News
+from holdfast.core.model.views import MemberInfo, View, Wish
 from holdfast.core.rules import Rules
 from holdfast.engine.driver import Driver
 from holdfast.engine.files import driver_with_files

@@ -14,7 +14,7 @@ from functools import partial
 
 from holdfast.check.linearizability import Call
 from holdfast.check.linearizability import Outcome as Answered
-from holdfast.core.machine import MILLISECOND, SECOND, MemberId
+from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.replication.cuts import Pin, Taken
 from holdfast.sim.calls import key_of, name_of
 from holdfast.sim.cluster import Cluster

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from holdfast.check import convergence
 from holdfast.core.member import Member
-from holdfast.core.replication.counter import UpdateCounter
+from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.partition import MapPartition
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.world import Process

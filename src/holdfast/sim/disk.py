@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import assert_never
 
-from holdfast.core.machine import MILLISECOND
+from holdfast.core.model.ids import MILLISECOND
 from holdfast.engine.doors import Create, Deed, DiskFailed, DiskFull, Done, Put, Remove, Rename, Sync, Write
 from holdfast.sim.clocks import SKEW_MS, WALL_MS
 from holdfast.sim.world import Process, World

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 
-from holdfast.core.machine import MILLISECOND, SECOND
+from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.disk import SimDisk
 from holdfast.sim.harm import Harm

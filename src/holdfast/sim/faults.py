@@ -6,9 +6,10 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-from holdfast.core.cluster.state import ClusterState, Wish
-from holdfast.core.machine import MILLISECOND, SECOND, MemoryRoom, Room
+from holdfast.core.machine import MemoryRoom
 from holdfast.core.messages import Filled, Message, MigrationRequest, TableOffer
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.views import ClusterState, Room, Wish
 from holdfast.sim.ambush import (
     OCCASIONS,
     Ambush,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from holdfast.core.machine import MILLISECOND, SECOND
+from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.marks import FAULT, MARKS
 from holdfast.sim.world import Process, World

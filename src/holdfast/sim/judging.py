@@ -10,10 +10,10 @@ from functools import partial
 from holdfast.check.linearizability import FOREVER, READS, Call, Outcome, judge
 from holdfast.check.times import EXACT, OUTLIVES, Clocks, endings, outlived
 from holdfast.config import Settings
-from holdfast.core.machine import MILLISECOND, SECOND
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store import operations as core
-from holdfast.core.store.operations import Op, Request, Status
+from holdfast.core.model import operations as core
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Request, Status
 from holdfast.sim.calls import Knowledge, name_of, wire_key
 from holdfast.sim.clocks import MILLION
 from holdfast.sim.cluster import Cluster

@@ -21,7 +21,9 @@ from holdfast.core.journal.recovery import Recovered, Recovery
 from holdfast.core.listeners import Listeners
 from holdfast.core.messages import Forward
 from holdfast.core.migration.shadow import Shadow
-from holdfast.core.placement.table import Row
+from holdfast.core.model.operations import READS, WHOLE, EntryEvent, Op, Request, Value
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Record
 from holdfast.core.replication import changes as change_streams
 from holdfast.core.replication import perform as performing
 from holdfast.core.replication.activation import Activation
@@ -29,8 +31,7 @@ from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.cuts import Pin
 from holdfast.core.replication.lane import Lane
 from holdfast.core.routing import router
-from holdfast.core.store.operations import READS, WHOLE, EntryEvent, Op, Request, Value
-from holdfast.core.store.partition import MapPartition, PartitionCopy, Record
+from holdfast.core.store.partition import MapPartition, PartitionCopy
 
 Method = Callable[..., Any]
 

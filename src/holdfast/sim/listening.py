@@ -12,9 +12,9 @@ from functools import partial
 
 from holdfast.check.linearizability import UNTOLD, Call
 from holdfast.check.listeners import Heard, Listening, judge
-from holdfast.core.machine import SECOND, MemberId
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import EntryEvent
+from holdfast.core.model.ids import SECOND, MemberId
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import EntryEvent
 from holdfast.sim.calls import key_of, name_of, wire_key
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.steady import LOOK_NS, Offices, Spans

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from holdfast.core.model.operations import Status
 from holdfast.core.rules import DURABLE, RULES
-from holdfast.core.store.operations import Status
 
 MARK = "mark_"
 """What the figures of marks begin with."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from holdfast.check.linearizability import Call
-from holdfast.core.placement.key import partition_of
+from holdfast.core.model.keys import partition_of
 from holdfast.sim.calls import Knowledge, wire_key
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.cutting import Cutter

@@ -23,10 +23,10 @@ from collections.abc import Callable
 from functools import partial
 
 from holdfast.core.cluster.agreement import is_quorum
-from holdfast.core.machine import MILLISECOND, SECOND
-from holdfast.core.migration.news import Kind, News
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import Op, Outcome, Request, Status
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Outcome, Request, Status
+from holdfast.core.model.partition_events import Kind, News
 from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import Cluster, agreed_views, settled_among
 from holdfast.sim.damage import mended, spoil

@@ -8,9 +8,9 @@ from functools import partial
 
 from holdfast.check.linearizability import Call
 from holdfast.check.reads import Read, judge, judge_versions
-from holdfast.core.machine import MILLISECOND, SECOND
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import Op, Outcome, Request, Status
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.sim.calls import name_of, wire_key
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.steady import Offices

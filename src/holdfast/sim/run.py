@@ -11,8 +11,8 @@ from holdfast.check import convergence
 from holdfast.check.linearizability import STILL, Outcome
 from holdfast.check.times import OUTLIVES
 from holdfast.check.witnessed import witnessed
-from holdfast.core.machine import MILLISECOND, SECOND
-from holdfast.core.migration.choice import How
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.sync_request import How
 from holdfast.core.rules import Rules
 from holdfast.sim import tally
 from holdfast.sim.asked import AskedRules

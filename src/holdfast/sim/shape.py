@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.config import Settings
 from holdfast.config.schema import LimitSettings, MapSettings, PartitionSettings, PersistenceSettings
-from holdfast.core.machine import SECOND
+from holdfast.core.model.ids import SECOND
 from holdfast.sim.cluster import Journal, simulated_settings
 
 Journalling = Literal["off", "sync", "lazy", "mixed"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from holdfast.core.machine import MILLISECOND
+from holdfast.core.model.ids import MILLISECOND
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.world import World
 

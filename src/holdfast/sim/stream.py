@@ -13,10 +13,10 @@ from functools import partial
 
 from holdfast.check import changes
 from holdfast.check.linearizability import FOREVER, Call
-from holdfast.core.machine import MILLISECOND, SECOND
-from holdfast.core.placement.key import partition_of
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.changes import Asked, Reach, Told, term_of
-from holdfast.core.store.partition import Change, Record
 from holdfast.sim.calls import key_of, name_of, wire_key
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.world import Process, World

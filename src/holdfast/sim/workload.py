@@ -14,9 +14,9 @@ from functools import partial
 from itertools import count
 
 from holdfast.config import Settings
-from holdfast.core.machine import MILLISECOND, SECOND
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import DEFAULT_TTL, Op, Outcome, Request, Status, Value
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import DEFAULT_TTL, Op, Outcome, Request, Status, Value
 from holdfast.sim.calls import Asked, Knowledge, asked, wire_key, wire_value
 from holdfast.sim.clients import client as clients
 from holdfast.sim.cluster import Cluster

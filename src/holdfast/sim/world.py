@@ -13,7 +13,8 @@ from functools import partial
 from heapq import heappop, heappush
 from zlib import crc32
 
-from holdfast.core.machine import MILLISECOND, Address, MemberId, Note
+from holdfast.core.machine import Note
+from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.engine.doors import Disk
 from holdfast.engine.driver import Driver
 from holdfast.sim.clocks import Clocks

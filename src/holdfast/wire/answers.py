@@ -6,8 +6,8 @@ from enum import IntEnum, unique
 
 import msgspec
 
-from holdfast.core.migration.news import News, Number
-from holdfast.core.store.operations import Outcome
+from holdfast.core.model.operations import Outcome
+from holdfast.core.model.partition_events import News, Number
 from holdfast.wire.columns import ColumnBatch
 
 

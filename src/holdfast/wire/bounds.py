@@ -15,11 +15,12 @@ from typing import Any
 
 from holdfast.config.schema import BACKUPS_MAX
 from holdfast.core import messages as m
-from holdfast.core.migration.news import News
-from holdfast.core.placement.table import Row
-from holdfast.core.store.operations import REQUEST_ID_BYTES_MAX as ID_BYTES_MAX
-from holdfast.core.store.operations import EntryEvent, Request, why_malformed
-from holdfast.core.store.partition import Record
+from holdfast.core.model.operations import REQUEST_ID_BYTES_MAX as ID_BYTES_MAX
+from holdfast.core.model.operations import EntryEvent, Request, why_malformed
+from holdfast.core.model.partition_events import News
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Record
+from holdfast.core.model.views import FilesSeen, MemberInfo, View
 
 NUMBER_MAX = 2**63 - 1
 """Of counters, versions, terms, rounds and tickets."""
@@ -93,7 +94,7 @@ def _rows(rows: Sequence[tuple[int, Row]], count: int) -> None:
         _row(row)
 
 
-def _info(info: m.MemberInfo) -> None:
+def _info(info: MemberInfo) -> None:
     _none(why_no_uuid(info.uuid))
     _none(why_no_address(info.host, info.port))
     _none(why_no_address(info.client_host, info.client_port))
@@ -103,13 +104,13 @@ def _info(info: m.MemberInfo) -> None:
         _require(len(text) <= NAME_MAX, f"a name of {len(text)} characters")
 
 
-def _stores(stores: dict[str, m.FilesSeen]) -> None:
+def _stores(stores: dict[str, FilesSeen]) -> None:
     for seen in stores.values():
         _numbers(seen.incarnation, seen.reached)
         _require(len(seen.token) <= NAME_MAX, f"a token of {len(seen.token)} characters")
 
 
-def _view(view: m.View) -> None:
+def _view(view: View) -> None:
     _numbers(view.number, most=VIEW_MAX)
     if view.cluster_id:
         _none(why_no_uuid(view.cluster_id))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import mmh3
 import msgspec
 
-from holdfast.core.journal.entries import MapSnapshot, Snapshot
+from holdfast.core.model.journal_entries import MapSnapshot, Snapshot
 from holdfast.errors import JournalBroken
 
 if TYPE_CHECKING:

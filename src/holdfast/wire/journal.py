@@ -30,7 +30,7 @@ from typing import NamedTuple
 import msgspec
 from mmh3 import mmh3_x64_128_digest as digest
 
-from holdfast.core.journal.entries import Entry
+from holdfast.core.model.journal_entries import Entry
 from holdfast.errors import JournalBroken
 
 MAGIC = b"HFJS"

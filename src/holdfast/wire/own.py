@@ -14,7 +14,7 @@ import struct
 
 import msgspec
 
-from holdfast.core.store.operations import MAP_NAME_MAX
+from holdfast.core.model.operations import MAP_NAME_MAX
 from holdfast.errors import ProtocolError, TooLarge
 from holdfast.wire.answers import (
     NOBODY,

@@ -8,8 +8,8 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 from msgspec import Meta
 
-from holdfast.core.migration.news import Number
-from holdfast.core.store.operations import DEFAULT_TTL, Request
+from holdfast.core.model.operations import DEFAULT_TTL, Request
+from holdfast.core.model.partition_events import Number
 from holdfast.wire.columns import ColumnBatch
 
 PARTITIONS_MAX: Final = 65_536

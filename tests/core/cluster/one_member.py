@@ -9,25 +9,11 @@ import msgspec
 
 from holdfast.core.cluster.identity import Identity, Timing
 from holdfast.core.cluster.membership import Membership
-from holdfast.core.machine import (
-    MILLISECOND,
-    SECOND,
-    Address,
-    MemberId,
-    Note,
-    Outbox,
-    Send,
-    Whisper,
-)
-from holdfast.core.messages import (
-    FilesProof,
-    FilesSeen,
-    Heartbeat,
-    JoinRequest,
-    MemberInfo,
-    View,
-)
-from holdfast.core.placement.table import Row
+from holdfast.core.machine import Note, Outbox, Send, Whisper
+from holdfast.core.messages import Heartbeat, JoinRequest
+from holdfast.core.model.ids import MILLISECOND, SECOND, Address, MemberId
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.views import FilesProof, FilesSeen, MemberInfo, View
 
 HEARTBEAT_NS = 500 * MILLISECOND
 TIMING = Timing(HEARTBEAT_NS, 3000 * MILLISECOND)

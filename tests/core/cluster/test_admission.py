@@ -11,9 +11,9 @@ from holdfast.core.cluster import admission
 from holdfast.core.cluster.admission import CANDIDATE_NS, Candidates
 from holdfast.core.cluster.detector import Detector
 from holdfast.core.cluster.identity import Timing
-from holdfast.core.cluster.state import ClusterState
-from holdfast.core.machine import MILLISECOND, Address, MemberId
-from holdfast.core.messages import FilesProof, FilesSeen, JoinRequest, MemberInfo, View
+from holdfast.core.messages import JoinRequest
+from holdfast.core.model.ids import MILLISECOND, Address, MemberId
+from holdfast.core.model.views import ClusterState, FilesProof, FilesSeen, MemberInfo, View
 
 TIMING = Timing(heartbeat_ns=1000, suspect_after_ns=5000)
 

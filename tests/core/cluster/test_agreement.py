@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from holdfast.core.cluster.agreement import RETRY_NS, ZERO, Agreement, is_quorum
-from holdfast.core.machine import MILLISECOND, MemberId, Outbox, Send, SetTimer
-from holdfast.core.messages import Accept, Accepted, Ballot, Declined, MemberInfo, Prepare, Promise, View
-from holdfast.core.placement.table import Row
+from holdfast.core.machine import Outbox, Send, SetTimer
+from holdfast.core.messages import Accept, Accepted, Ballot, Declined, Prepare, Promise
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.views import MemberInfo, View
 
 A, B, C, D = (MemberId(name) for name in "abcd")
 NUMBER = 7

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.core.cluster.detector import Detector
-from holdfast.core.machine import SECOND, MemberId
-from holdfast.core.messages import MemberInfo
+from holdfast.core.model.ids import SECOND, MemberId
+from holdfast.core.model.views import MemberInfo
 
 ONE, TWO, THREE = (MemberId(name) for name in ("one", "two", "three"))
 ORDER = [MemberInfo(uuid, 1, "h", 1, "h", 2, uuid, False, "") for uuid in (ONE, TWO, THREE)]

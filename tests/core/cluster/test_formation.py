@@ -8,8 +8,8 @@ import msgspec
 
 from holdfast.core.cluster.formation import PATIENCE, Formation
 from holdfast.core.cluster.identity import Identity
-from holdfast.core.machine import Address, MemberId
-from holdfast.core.messages import FilesSeen, MemberInfo, View
+from holdfast.core.model.ids import Address, MemberId
+from holdfast.core.model.views import FilesSeen, MemberInfo, View
 
 SEEDS = tuple(Address(name, 5701) for name in "abc")
 A, B, C = SEEDS

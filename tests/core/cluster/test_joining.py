@@ -30,24 +30,10 @@ from tests.core.cluster.one_member import (
 )
 
 from holdfast.core.cluster.membership import JOIN_INTERVAL_NS
-from holdfast.core.machine import (
-    MILLISECOND,
-    SECOND,
-    CloseLink,
-    Note,
-    SetTimer,
-    Stop,
-    Whisper,
-)
-from holdfast.core.messages import (
-    FilesProof,
-    FilesSeen,
-    Heartbeat,
-    JoinAnswer,
-    JoinRequest,
-    View,
-    ViewDecided,
-)
+from holdfast.core.machine import CloseLink, Note, SetTimer, Stop, Whisper
+from holdfast.core.messages import Heartbeat, JoinAnswer, JoinRequest, ViewDecided
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.views import FilesProof, FilesSeen, View
 
 # -- looking for the cluster
 

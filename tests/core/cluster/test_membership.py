@@ -24,28 +24,10 @@ from tests.core.cluster.one_member import (
 )
 
 from holdfast.core.cluster.membership import LAST_WORDS_NS, RETURN_FACTOR
-from holdfast.core.cluster.state import ClusterState, Wish
-from holdfast.core.machine import (
-    MILLISECOND,
-    SECOND,
-    MemberId,
-    Note,
-    Room,
-    Send,
-    SetTimer,
-    Stop,
-    Whisper,
-)
-from holdfast.core.messages import (
-    Accept,
-    DeclareDead,
-    FilesProof,
-    FilesSeen,
-    Heartbeat,
-    Prepare,
-    StateWanted,
-    ViewDecided,
-)
+from holdfast.core.machine import Note, Send, SetTimer, Stop, Whisper
+from holdfast.core.messages import Accept, DeclareDead, Heartbeat, Prepare, StateWanted, ViewDecided
+from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
+from holdfast.core.model.views import ClusterState, FilesProof, FilesSeen, Room, Wish
 
 # -- what others ask
 

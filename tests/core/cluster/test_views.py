@@ -26,28 +26,19 @@ from tests.core.cluster.one_member import (
 )
 
 from holdfast.core.cluster.membership import JOIN_INTERVAL_NS
-from holdfast.core.cluster.state import ClusterState, Wish
-from holdfast.core.machine import (
-    SECOND,
-    Address,
-    CloseLink,
-    Note,
-    OpenLink,
-    SetTimer,
-    Whisper,
-)
+from holdfast.core.machine import CloseLink, Note, OpenLink, SetTimer, Whisper
 from holdfast.core.messages import (
     Accept,
     Accepted,
     DeclareDead,
-    FilesProof,
-    FilesSeen,
     Heartbeat,
     Prepare,
     Promise,
     StateWanted,
     ViewDecided,
 )
+from holdfast.core.model.ids import SECOND, Address
+from holdfast.core.model.views import ClusterState, FilesProof, FilesSeen, Wish
 
 # -- wanting and agreeing on the next view
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.config import MapSettings, PartitionSettings, PersistenceSettings, Settings
-from holdfast.core.journal.entries import Began, Dropped, Rows, Wrote
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Append, Checkpoint, Effect, MemberId, Outbox, Send
+from holdfast.core.machine import Append, Checkpoint, Effect, Outbox, Send
 from holdfast.core.messages import (
     Fill,
     Filled,
@@ -18,13 +17,16 @@ from holdfast.core.messages import (
     Replicated,
     Section,
 )
-from holdfast.core.migration.choice import How
 from holdfast.core.migration.destination import DISK_FULL, Destination
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.journal_entries import Began, Dropped, Rows, Wrote
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Change, Record
+from holdfast.core.model.sync_request import How
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.rules import Rules
-from holdfast.core.store.partition import Change, PartitionCopy, Record
+from holdfast.core.store.partition import PartitionCopy
 
 ME, BEN = MemberId("me"), MemberId("ben")
 SETTINGS = Settings(

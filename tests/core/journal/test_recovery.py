@@ -3,7 +3,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.journal.entries import (
+from holdfast.core.journal.recovery import Recovered, Recovery
+from holdfast.core.journal.snapshot import snapshot_of
+from holdfast.core.machine import Outbox
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.journal_entries import (
     Began,
     Checkpointed,
     Dropped,
@@ -15,13 +19,11 @@ from holdfast.core.journal.entries import (
     Snapshot,
     Wrote,
 )
-from holdfast.core.journal.recovery import Recovered, Recovery
-from holdfast.core.journal.snapshot import snapshot_of
-from holdfast.core.machine import MILLISECOND, MemberId, Outbox
-from holdfast.core.messages import View
-from holdfast.core.placement.table import Row
-from holdfast.core.replication.counter import UpdateCounter
-from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Change, Record
+from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.model.views import View
+from holdfast.core.store.partition import MapPartition, PartitionCopy
 
 
 def put(counter: int, key: bytes = b"k", value: bytes = b"v", name: str = "m") -> Record:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.journal.entries import (
+from holdfast.core.journal.recovery import Recovered, Recovery
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.journal_entries import (
     Began,
     Checkpointed,
     Dropped,
@@ -16,13 +18,11 @@ from holdfast.core.journal.entries import (
     Snapshot,
     Wrote,
 )
-from holdfast.core.journal.recovery import Recovered, Recovery
-from holdfast.core.machine import MILLISECOND, MemberId
-from holdfast.core.messages import MemberInfo, View
-from holdfast.core.placement.table import Row
-from holdfast.core.replication.counter import UpdateCounter
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Change, Record
+from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.replication.requests import mark_of
-from holdfast.core.store.partition import Change, Record
 
 BEGINNING = "what it held before its records in the journal is missing"
 

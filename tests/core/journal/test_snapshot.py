@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from holdfast.core.journal.snapshot import snapshot_of
-from holdfast.core.machine import MILLISECOND, Outbox
+from holdfast.core.machine import Outbox
+from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.requests import Remembered, mark_of
-from holdfast.core.store.partition import Change, PartitionCopy, Record
+from holdfast.core.store.partition import PartitionCopy
 
 
 def copy_with(*modes: str) -> PartitionCopy:

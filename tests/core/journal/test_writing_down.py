@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from holdfast.core.journal.entries import Began, Dropped, Entry, Rows, Snapshot, Wrote
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import MILLISECOND, Append, Checkpoint, Note, Outbox
-from holdfast.core.placement.table import Row
-from holdfast.core.store.partition import Change, Record
+from holdfast.core.machine import Append, Checkpoint, Note, Outbox
+from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.journal_entries import Began, Dropped, Entry, Rows, Snapshot, Wrote
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Change, Record
 
 RECORD = Record("m", 1, Change.SET, b"key", b"value")
 SNAPSHOT = Snapshot(0, 4, [])

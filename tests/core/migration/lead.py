@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from tests.core.seats import A, B, C, Seat, view_of
 
 from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Settings
-from holdfast.core.cluster.state import Wish
-from holdfast.core.machine import MemberId, Note, Send, SetTimer
+from holdfast.core.machine import Note, Send, SetTimer
 from holdfast.core.messages import (
     Heartbeat,
     Holdings,
@@ -21,14 +20,15 @@ from holdfast.core.messages import (
     TableOffer,
     TableReport,
     TableStored,
-    View,
 )
 from holdfast.core.migration.master import Migrations
-from holdfast.core.migration.news import Kind, News
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.migration_step import Slots
+from holdfast.core.model.partition_events import Kind, News
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.views import View, Wish
 from holdfast.core.placement.layout import Candidate
 from holdfast.core.placement.ledger import Ledger
-from holdfast.core.placement.migration import Slots
-from holdfast.core.placement.table import Row
 
 E = MemberId("e")
 

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import MemberId, Outbox, Send
+from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import (
     Fill,
     Filled,
@@ -22,12 +22,14 @@ from holdfast.core.messages import (
     Replicated,
     Section,
 )
-from holdfast.core.migration.choice import Demand, How
 from holdfast.core.migration.destination import Destination
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Change, Record
+from holdfast.core.model.sync_request import Demand, How
 from holdfast.core.replication.copies import Copies
 from holdfast.core.rules import Rules
-from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record
+from holdfast.core.store.partition import MapPartition, PartitionCopy
 
 ME, OWNER, OTHER = MemberId("me"), MemberId("owner"), MemberId("other")
 SETTINGS = Settings(partitions=PartitionSettings(count=1), maps={"deep": MapSettings(backups=2)})

@@ -9,20 +9,14 @@ import pytest
 from tests.core.migration.lead import E, Lead, settings
 from tests.core.seats import A, B, C, D, info, view_of
 
-from holdfast.core.cluster.state import ClusterState
-from holdfast.core.machine import MILLISECOND, SECOND, MemberId, SetTimer
-from holdfast.core.messages import (
-    Holdings,
-    MigrationReady,
-    MigrationRefused,
-    TableReport,
-    TableStored,
-    View,
-)
-from holdfast.core.migration.news import Kind, Loss, News
+from holdfast.core.machine import SetTimer
+from holdfast.core.messages import Holdings, MigrationReady, MigrationRefused, TableReport, TableStored
+from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
+from holdfast.core.model.migration_step import NONE, Migration
+from holdfast.core.model.partition_events import Kind, Loss, News
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.views import ClusterState, View
 from holdfast.core.placement.layout import Candidate
-from holdfast.core.placement.migration import NONE, Migration
-from holdfast.core.placement.table import Row
 
 # -- the first assignment
 

@@ -9,15 +9,13 @@ from tests.core.migration.lead import Lead, settings
 from tests.core.seats import A, B, C, D, info, view_of
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
-from holdfast.core.cluster.state import ClusterState, Wish
-from holdfast.core.machine import MILLISECOND, MemberId, Room, Send, SetTimer
-from holdfast.core.messages import (
-    Prepare,
-    View,
-)
-from holdfast.core.migration.news import Kind
-from holdfast.core.placement.migration import NONE, Migration, Slots
-from holdfast.core.placement.table import Row
+from holdfast.core.machine import Send, SetTimer
+from holdfast.core.messages import Prepare
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.migration_step import NONE, Migration, Slots
+from holdfast.core.model.partition_events import Kind
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.views import ClusterState, Room, View, Wish
 
 # -- how much at once (M-5)
 

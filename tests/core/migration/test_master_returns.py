@@ -6,14 +6,12 @@ from tests.core.migration.lead import E, Lead, settings
 from tests.core.seats import A, B, C, D, info
 
 from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Settings
-from holdfast.core.machine import MILLISECOND, MemberId, SetTimer
-from holdfast.core.messages import (
-    Holdings,
-    Kept,
-    View,
-)
-from holdfast.core.migration.news import Loss
-from holdfast.core.placement.table import Row
+from holdfast.core.machine import SetTimer
+from holdfast.core.messages import Holdings, Kept
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.partition_events import Loss
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.views import View
 
 # -- what comes back
 

@@ -9,7 +9,7 @@ from tests.core.migration.test_source import MASTER, ME, NEW, OTHER, Side, copyi
 
 from holdfast.config import PartitionSettings
 from holdfast.core.messages import FillRefused, MigrationRefused
-from holdfast.core.placement.table import Row
+from holdfast.core.model.partition_table import Row
 from holdfast.core.store.partition import PartitionCopy
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 from tests.core.migration.test_destination import OTHER, OWNER, Side, chunk, message, put
 
-from holdfast.core.placement.table import Row
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Record
 from holdfast.core.replication.requests import Remembered, mark_of
-from holdfast.core.store.partition import Record
 
 
 def marked(record: Record, request_id: bytes) -> Record:

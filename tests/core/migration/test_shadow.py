@@ -8,13 +8,15 @@ from itertools import permutations
 
 import pytest
 
-from holdfast.core.machine import MemberId
 from holdfast.core.messages import Fill, FillEntries, FillPlan, FillRecords
-from holdfast.core.migration.choice import How, Mine, choose
+from holdfast.core.migration.choice import Mine, choose
 from holdfast.core.migration.content import Content, Part, earlier_updates
 from holdfast.core.migration.shadow import Shadow
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.records import Change, Record
+from holdfast.core.model.sync_request import How
 from holdfast.core.store.digest import RangeDigests
-from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record
+from holdfast.core.store.partition import MapPartition, PartitionCopy
 
 OWNER = MemberId("owner")
 TAIL = 1_000_000

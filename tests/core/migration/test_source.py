@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.config import MapSettings, PartitionSettings, ReplicationSettings, Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import HistoryRead, MemberId, Note, Outbox, ReadHistory, Send
+from holdfast.core.machine import HistoryRead, Note, Outbox, ReadHistory, Send
 from holdfast.core.messages import (
     Fill,
     Filled,
@@ -20,15 +20,17 @@ from holdfast.core.messages import (
     MigrationRefused,
     MigrationRequest,
 )
-from holdfast.core.migration.choice import Base, Demand, How
 from holdfast.core.migration.services import MigrationEvent
 from holdfast.core.migration.source import DRAIN_NS, Source
-from holdfast.core.placement.migration import Migration
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.migration_step import Migration
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Change, Record
+from holdfast.core.model.sync_request import Base, Demand, How
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.rules import Rules
-from holdfast.core.store.partition import Change, PartitionCopy, Record
+from holdfast.core.store.partition import PartitionCopy
 
 ME, OTHER, NEW = MemberId("me"), MemberId("other"), MemberId("new")
 MASTER, OLD_MASTER = MemberId("master"), MemberId("old master")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from tests.core.seats import A, B, C, Seat, view_of
 
-from holdfast.core.machine import MemberId
-from holdfast.core.messages import TableOffer, TableReport, TableStored, View
-from holdfast.core.migration.news import Kind, News
-from holdfast.core.placement.migration import NONE, Migration
-from holdfast.core.placement.table import Row
+from holdfast.core.messages import TableOffer, TableReport, TableStored
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.migration_step import NONE, Migration
+from holdfast.core.model.partition_events import Kind, News
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.views import View
 
 E = MemberId("e")
 VIEW = view_of(1, A, B, C)

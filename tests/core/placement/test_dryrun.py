@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from holdfast.core.model.migration_step import Kind, Slots
 from holdfast.core.placement.dryrun import Outlook, dry_run, forecast
 from holdfast.core.placement.layout import Candidate, arrange
-from holdfast.core.placement.migration import Kind, Slots
 from holdfast.core.placement.planner import plan
 
 

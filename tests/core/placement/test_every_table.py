@@ -15,7 +15,7 @@ from random import Random
 
 import pytest
 
-from holdfast.core.placement.migration import NONE, Migration, Slots
+from holdfast.core.model.migration_step import NONE, Migration, Slots
 from holdfast.core.placement.planner import plan
 
 MEMBERS = "ABCDEF"

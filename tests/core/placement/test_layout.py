@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.core.model.migration_step import Slots
 from holdfast.core.placement.layout import Candidate, arrange, minimum_moves, moves, shares
-from holdfast.core.placement.migration import Slots
 from holdfast.core.placement.planner import check, plan
 
 

@@ -23,8 +23,7 @@ from tests.core.placement.rounds import (
 )
 from tests.core.seats import A, B, C, D, Picks, Seat, every_order, info, view_of
 
-from holdfast.core.cluster.state import Wish
-from holdfast.core.machine import SECOND, MemberId, Note, SetTimer
+from holdfast.core.machine import Note, SetTimer
 from holdfast.core.messages import (
     Heartbeat,
     Prepare,
@@ -34,10 +33,11 @@ from holdfast.core.messages import (
     TableFetch,
     TableOffer,
     TableStored,
-    View,
 )
-from holdfast.core.migration.news import Kind, Loss
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import SECOND, MemberId
+from holdfast.core.model.partition_events import Kind, Loss
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.views import View, Wish
 from holdfast.errors import InvariantBroken
 
 # -- members store what the master of their view offers (L-1)

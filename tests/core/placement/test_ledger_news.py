@@ -16,13 +16,10 @@ from tests.core.placement.rounds import (
 )
 from tests.core.seats import A, B, C, D, Seat, info, view_of
 
-from holdfast.core.messages import (
-    TableCommit,
-    TableFetch,
-    View,
-)
-from holdfast.core.migration.news import Kind, Loss, News
-from holdfast.core.placement.migration import NONE, Migration
+from holdfast.core.messages import TableCommit, TableFetch
+from holdfast.core.model.migration_step import NONE, Migration
+from holdfast.core.model.partition_events import Kind, Loss, News
+from holdfast.core.model.views import View
 
 
 def test_news_are_told_with_their_round_and_reported_until_then() -> None:

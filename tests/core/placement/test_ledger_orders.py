@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pytest
 from tests.core.seats import A, B, C, Links, Picks, Seat, every_order, info, view_of
 
-from holdfast.core.machine import MemberId
-from holdfast.core.messages import View
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.views import View
 from holdfast.errors import InvariantBroken
 
 PAIRS = {

@@ -8,10 +8,10 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.model.migration_step import Slots
+from holdfast.core.model.partition_table import survivors
 from holdfast.core.placement.layout import Candidate, arrange
-from holdfast.core.placement.migration import Slots
 from holdfast.core.placement.preference import kept_first, preferring
-from holdfast.core.placement.table import survivors
 
 
 def copied(now: list[Slots], targets: list[Slots]) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.core.machine import MemberId
 from holdfast.core.messages import Kept
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.partition_table import Row
 from holdfast.core.placement.revival import GENERATION, Claim, keeping, next_generation, revived
-from holdfast.core.placement.table import Row
 
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
 OLD = Row(7, (MemberId("x"), MemberId("y"), MemberId("z")))

@@ -9,8 +9,8 @@ import random
 
 import pytest
 
+from holdfast.core.model.migration_step import Slots
 from holdfast.core.placement.layout import Candidate, arrange
-from holdfast.core.placement.migration import Slots
 
 RECORDED = {
     "0 150 6 30": "db0ee65552a8c65a",

@@ -9,13 +9,15 @@ import pytest
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import MemberId, Outbox, Send
+from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import Enlist, Enlisted, Message
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.copies import Copies
 from holdfast.core.rules import Rules
-from holdfast.core.store.partition import Change, PartitionCopy, Record
+from holdfast.core.store.partition import PartitionCopy
 
 ME, B, C, D = MemberId("me"), MemberId("b"), MemberId("c"), MemberId("d")
 SETTINGS = Settings(

@@ -6,8 +6,9 @@ from itertools import permutations, product
 
 import pytest
 
+from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.batch import NAMED, Batch, by_map, when_all_done
-from holdfast.core.store.partition import Change, MapPartition, Record
+from holdfast.core.store.partition import MapPartition
 
 BEN, CAL, DEB = "ben", "cal", "deb"
 

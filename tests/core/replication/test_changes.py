@@ -6,15 +6,17 @@ import msgspec
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import MILLISECOND, Append, HistoryRead, MemberId, Outbox, ReadHistory, Send
+from holdfast.core.machine import Append, HistoryRead, Outbox, ReadHistory, Send
 from holdfast.core.messages import Replicate, Replicated
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.operations import EventKind
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.changes import AHEAD_NS, READS_MAX, Asked, Changes, Reach, Told
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.rules import Rules
-from holdfast.core.store.operations import EventKind
-from holdfast.core.store.partition import Change, PartitionCopy, Record
+from holdfast.core.store.partition import PartitionCopy
 
 ME, BEN, CAL = (MemberId(name) for name in ("me", "ben", "cal"))
 TERM = 3

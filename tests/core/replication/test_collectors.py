@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import MemberId, Outbox, Send
+from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import Ack, Collecting, Replicate, Replicated
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane

@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 
 from holdfast.config import MapSettings, PartitionSettings, ReplicationSettings, Settings
-from holdfast.core.journal.entries import Wrote
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Append, MemberId, Outbox, Send
+from holdfast.core.machine import Append, Outbox, Send
 from holdfast.core.messages import Ack, Enlist, Enlisted, Replicate, Replicated, Section
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.journal_entries import Wrote
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.requests import mark_of
 from holdfast.core.rules import Rules
-from holdfast.core.store.partition import FOLD_AT, Change, PartitionCopy, Record, ServicePartition
+from holdfast.core.store.partition import FOLD_AT, PartitionCopy, ServicePartition
 
 ME, OWNER, OTHER = MemberId("me"), MemberId("owner"), MemberId("other")
 SETTINGS = Settings(partitions=PartitionSettings(count=1), maps={"deep": MapSettings(backups=2)})

@@ -10,15 +10,17 @@ from hypothesis import strategies as st
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import MILLISECOND, MemberId, Outbox, Send
+from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import Replicate, Replicated, Section
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Change, Record
+from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.replication.copies import Copies
-from holdfast.core.replication.counter import UpdateCounter
 from holdfast.core.replication.cuts import CUTS_MAX, ENDED_MAX, LOOKED_AT_MAX, Cuts, Pin, Taken
 from holdfast.core.replication.lane import Lane
 from holdfast.core.rules import Rules
-from holdfast.core.store.partition import FOLD_AT, Change, MapPartition, PartitionCopy, Record
+from holdfast.core.store.partition import FOLD_AT, MapPartition, PartitionCopy
 
 ME, BEN, CAL = MemberId("me"), MemberId("ben"), MemberId("cal")
 CUT, OTHER = b"c" * 16, b"d" * 16

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.history import RECORD_OVERHEAD, Tail
-from holdfast.core.store.partition import Change, Record
 
 
 def records(first: int, last: int, size: int = 10) -> list[Record]:

@@ -6,9 +6,10 @@ import pytest
 
 from holdfast.config import LimitSettings, MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import SECOND, MemberId, Outbox, Send, SetTimer
+from holdfast.core.machine import Outbox, Send, SetTimer
 from holdfast.core.messages import Replicate, Replicated
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import SECOND, MemberId
+from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.requests import id_of
 from holdfast.core.rules import Rules

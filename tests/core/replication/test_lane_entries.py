@@ -5,16 +5,18 @@ from __future__ import annotations
 import pytest
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
-from holdfast.core.journal.entries import Began
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import MILLISECOND, Append, MemberId, Outbox, Send, SetTimer
+from holdfast.core.machine import Append, Outbox, Send, SetTimer
 from holdfast.core.messages import Replicate, Replicated
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.journal_entries import Began
+from holdfast.core.model.operations import DEFAULT_TTL, EntryEvent, EventKind
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.backlog import RECORD_BYTES
 from holdfast.core.replication.lane import Lane
 from holdfast.core.rules import Rules
-from holdfast.core.store.operations import DEFAULT_TTL, EntryEvent, EventKind
-from holdfast.core.store.partition import FOLD_AT, Change, PartitionCopy, Record, ServicePartition
+from holdfast.core.store.partition import FOLD_AT, PartitionCopy, ServicePartition
 
 ME, BEN, CAL = (MemberId(name) for name in ("me", "ben", "cal"))
 

@@ -6,14 +6,16 @@ import pytest
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import MILLISECOND, MemberId, Outbox, Send
+from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import Answer, Forward
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.operations import Op, Outcome, Request, Status, Value
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.lane import Lane
 from holdfast.core.routing.router import Router
 from holdfast.core.rules import Rules
-from holdfast.core.store.operations import Op, Outcome, Request, Status, Value
-from holdfast.core.store.partition import Change, PartitionCopy, Record
+from holdfast.core.store.partition import PartitionCopy
 
 ME, OWNER, OTHER = MemberId("me"), MemberId("owner"), MemberId("other")
 

@@ -6,12 +6,13 @@ import pytest
 from tests.core.routing.test_retries import ASKER, BEN, NEW, Desk
 
 from holdfast.config import LimitSettings
-from holdfast.core.machine import SECOND
 from holdfast.core.messages import Answer, Forward, Replicate
+from holdfast.core.model.ids import SECOND
+from holdfast.core.model.operations import Op, Outcome, Request, Status
+from holdfast.core.model.records import Change, Record
 from holdfast.core.routing import clearing
 from holdfast.core.routing.clearing import EASE_NS, PAUSE_NS
-from holdfast.core.store.operations import Op, Outcome, Request, Status
-from holdfast.core.store.partition import Change, PartitionCopy, Record
+from holdfast.core.store.partition import PartitionCopy
 
 CLEAR = Request(Op.CLEAR, "m", [0])
 VALUE = b"v" * 800

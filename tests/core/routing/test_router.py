@@ -8,14 +8,15 @@ import pytest
 
 from holdfast.config import Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import SECOND, MemberId, Outbox, Send
+from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import Answer, Forward
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import SECOND, MemberId
+from holdfast.core.model.operations import Op, Outcome, Request, Status
+from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.lane import Lane
 from holdfast.core.routing import router as router_under_test
 from holdfast.core.routing.router import RETRY_NS, Router
 from holdfast.core.rules import Rules
-from holdfast.core.store.operations import Op, Outcome, Request, Status
 from holdfast.core.store.partition import PartitionCopy
 
 ME, OLD, NEW, ASKER = MemberId("me"), MemberId("old"), MemberId("new"), MemberId("asker")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.placement.key import partition_of
+from holdfast.core.model.keys import partition_of
 from holdfast.core.store.digest import RANGES, RangeDigests, entry_digest, range_of, whole
 from holdfast.core.store.partition import MapPartition
 from holdfast.wire.values import to_stored

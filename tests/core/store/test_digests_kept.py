@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.core.model.records import Change, Record
 from holdfast.core.store.digest import RangeDigests, whole
-from holdfast.core.store.partition import Change, MapPartition, Record
+from holdfast.core.store.partition import MapPartition
 
 KEYS = st.integers(0, 8).map(lambda n: b"k%d" % n)
 VALUES = st.binary(max_size=3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.machine import MILLISECOND, SECOND
+from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.store.partition import MapPartition, PartitionCopy
 
 

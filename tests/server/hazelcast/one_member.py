@@ -10,12 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.config import Settings
-from holdfast.core.machine import MILLISECOND, MemberId
-from holdfast.core.migration.news import News, Number
-from holdfast.core.placement.table import Row
-from holdfast.core.replication.cuts import Cuts
-from holdfast.core.rules import Rules
-from holdfast.core.store.operations import (
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.operations import (
     DEFAULT_TTL,
     WHOLE,
     Done,
@@ -27,7 +23,12 @@ from holdfast.core.store.operations import (
     Status,
     Value,
 )
-from holdfast.core.store.partition import Change, MapPartition, PartitionCopy
+from holdfast.core.model.partition_events import News, Number
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Change
+from holdfast.core.replication.cuts import Cuts
+from holdfast.core.rules import Rules
+from holdfast.core.store.partition import MapPartition, PartitionCopy
 from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.wire import own
 

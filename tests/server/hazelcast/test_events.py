@@ -31,7 +31,7 @@ from tests.server.hazelcast.one_member import ME, OneMemberGrid, int_data, text_
 from tests.server.hazelcast.test_maps import SQL_PREDICATE, TRUE_PREDICATE
 from tests.server.hazelcast.wire import AnsweredError, Wire, data, stored
 
-from holdfast.core.placement.key import partition_of
+from holdfast.core.model.keys import partition_of
 from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.server.hazelcast import conversation
 

@@ -35,9 +35,9 @@ from hazelcast.serialization.data import Data
 from tests.server.hazelcast.one_member import OneMemberGrid, int_data, text_data
 from tests.server.hazelcast.wire import AnsweredError, Wire, data, error_of, split, stored
 
-from holdfast.core.machine import SECOND
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import Op, Outcome, Status
+from holdfast.core.model.ids import SECOND
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Outcome, Status
 
 KEY = text_data("k")
 ONE, TWO, THREE = int_data(1), int_data(2), int_data(3)

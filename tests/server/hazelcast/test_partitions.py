@@ -13,8 +13,8 @@ import pytest
 from tests.server.hazelcast.one_member import ME, OneMemberGrid
 from tests.server.hazelcast.wire import Wire, error_of, split
 
-from holdfast.core.migration.news import Kind, Loss, News
-from holdfast.core.placement.migration import NONE, Migration
+from holdfast.core.model.migration_step import NONE, Migration
+from holdfast.core.model.partition_events import Kind, Loss, News
 
 CLIENT_LOST, CLIENT_MIGRATION, MAP_LOST = 0x000600, 0x001100, 0x011B00
 A, B = "00000000-0000-0001-0000-0000000000aa", "00000000-0000-0001-0000-0000000000bb"

@@ -26,8 +26,8 @@ from tests.server.hazelcast.one_member import CLUSTER, ME, OneMemberGrid, int_da
 from tests.server.hazelcast.wire import CLIENT, AnsweredError, Wire, data, error_of, stored
 
 from holdfast.config import LimitSettings
-from holdfast.core.machine import MILLISECOND, SECOND
-from holdfast.core.store.operations import Op, Outcome, Status
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.operations import Op, Outcome, Status
 from holdfast.server.grid import ClusterCard
 from holdfast.server.hazelcast import conversation, listeners
 from holdfast.server.hazelcast.conversation import Conversation

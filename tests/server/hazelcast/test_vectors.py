@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.server.hazelcast.one_member import OneMemberGrid, int_data, text_data
 
-from holdfast.core.store.operations import EntryEvent, EventKind
+from holdfast.core.model.operations import EntryEvent, EventKind
 from holdfast.server.grid import ClusterCard
 from holdfast.server.hazelcast.session import HazelcastSession
 

@@ -12,11 +12,11 @@ from tests.sim.stage import Stage
 from holdfast.check.durability import Write
 from holdfast.check.linearizability import STILL, Call, changed_nothing
 from holdfast.config import PartitionSettings, PersistenceSettings, Settings
-from holdfast.core.machine import MILLISECOND, SECOND, Address
 from holdfast.core.member import Member
 from holdfast.core.messages import Fill, Message
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import Op, Outcome, Request, Status
+from holdfast.core.model.ids import MILLISECOND, SECOND, Address
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.engine.link import HEADER
 from holdfast.sim.calls import Knowledge, wire_key
 from holdfast.sim.cluster import simulated_settings

@@ -9,12 +9,12 @@ import msgspec
 
 from holdfast.check import convergence
 from holdfast.config import MapSettings, PartitionSettings, Settings
-from holdfast.core.machine import SECOND, Address
 from holdfast.core.member import Member
 from holdfast.core.messages import Message
-from holdfast.core.placement.key import partition_of
+from holdfast.core.model.ids import SECOND, Address
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.rules import Rules
-from holdfast.core.store.operations import Op, Outcome, Request, Status
 from holdfast.engine.link import HEADER
 from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import Cluster, simulated_settings

@@ -15,7 +15,7 @@ from tests.sim.scenarios.scene import Scene
 
 from holdfast.check.convergence import judge
 from holdfast.core.member import Member
-from holdfast.core.placement.table import Row
+from holdfast.core.model.partition_table import Row
 from holdfast.core.store.partition import Expiry, PartitionCopy
 
 

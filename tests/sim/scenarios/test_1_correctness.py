@@ -12,7 +12,7 @@ import pytest
 from tests.sim.scenarios.scene import Packet, Scene
 
 from holdfast.core.messages import Enlisted, MigrationReady, MigrationRequest, TableCommit, TableOffer
-from holdfast.core.store.operations import Op, Outcome, Status
+from holdfast.core.model.operations import Op, Outcome, Status
 
 BACKUPS = [1, 2, 3]
 NODES = 7

@@ -26,8 +26,8 @@ from holdfast.core.messages import (
     TableReport,
     TableStored,
 )
-from holdfast.core.placement.migration import NONE, Migration
-from holdfast.core.store.operations import Op, Status
+from holdfast.core.model.migration_step import NONE, Migration
+from holdfast.core.model.operations import Op, Status
 
 MASTER, NEXT, SOURCE, DESTINATION = range(4)
 

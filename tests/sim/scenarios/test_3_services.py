@@ -18,9 +18,9 @@ from functools import partial
 import pytest
 
 from holdfast.check import convergence
-from holdfast.core.machine import SECOND
 from holdfast.core.member import Member
-from holdfast.core.store.operations import Op, Outcome, Request, Status
+from holdfast.core.model.ids import SECOND
+from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.sim.calls import wire_key
 from holdfast.sim.matrix.forms import EMPTY, FORMS
 from holdfast.sim.matrix.stage import DEEP, KEYS, LEDGER, LOOSE, Boundary, Stage

@@ -17,7 +17,7 @@ from tests.sim.scenarios.scene import Packet, Scene, row_history
 
 from holdfast.check import convergence
 from holdfast.check.durability import judge_final
-from holdfast.core.machine import SECOND, Received
+from holdfast.core.machine import Received
 from holdfast.core.messages import (
     Enlisted,
     Fill,
@@ -29,7 +29,8 @@ from holdfast.core.messages import (
     TableStored,
     ViewDecided,
 )
-from holdfast.core.placement.migration import NONE, Migration
+from holdfast.core.model.ids import SECOND
+from holdfast.core.model.migration_step import NONE, Migration
 from holdfast.sim.matrix.forms import FORMS
 from holdfast.sim.matrix.stage import DEEP, LEDGER, LOOSE, Boundary, Stage
 from holdfast.sim.world import STRAIGHT, Process

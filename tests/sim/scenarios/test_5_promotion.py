@@ -15,10 +15,10 @@ from __future__ import annotations
 import pytest
 from tests.sim.scenarios.scene import Packet, Scene
 
-from holdfast.core.machine import MemberId
 from holdfast.core.messages import Enlisted, Fill
-from holdfast.core.placement.table import Row, Table
-from holdfast.core.store.operations import Op, Status
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.operations import Op, Status
+from holdfast.core.model.partition_table import Row, Table
 from holdfast.errors import InvariantBroken
 from holdfast.sim.world import Process
 

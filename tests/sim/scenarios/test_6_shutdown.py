@@ -12,9 +12,9 @@ from collections.abc import Callable
 import pytest
 from tests.sim.scenarios.scene import Packet, Scene
 
-from holdfast.core.machine import MILLISECOND
 from holdfast.core.messages import Accept, MigrationRequest, Prepare, TableFetch, TableReport
-from holdfast.core.store.operations import Op, Outcome, Status
+from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.operations import Op, Outcome, Status
 
 
 def cluster(hosts: int, backups: int = 1, *, assigned: bool = True, lite: tuple[int, ...] = ()) -> Scene:

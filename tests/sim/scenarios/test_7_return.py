@@ -16,8 +16,8 @@ from tests.sim.stage import clean
 from holdfast.check import convergence
 from holdfast.check.durability import Write
 from holdfast.core.messages import Fill, Message
-from holdfast.core.replication.counter import UpdateCounter
-from holdfast.core.store.operations import Op
+from holdfast.core.model.operations import Op
+from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.partition import MapPartition
 from holdfast.sim.calls import wire_key
 from holdfast.sim.world import Process

@@ -11,7 +11,7 @@ from tests.sim.scenarios.keeping import ENDS, PARTITION, End, Files, Keeping, ke
 from tests.sim.stage import clean
 
 from holdfast.core.messages import Fill, Message
-from holdfast.core.store.operations import Op, Status
+from holdfast.core.model.operations import Op, Status
 from holdfast.sim.world import Process
 
 KEYS = keys_in(PARTITION, 15)

@@ -13,10 +13,11 @@ import pytest
 from tests.sim.scenarios.keeping import ENDS, NO_HISTORY, PARTITION, End, Files, Keeping, at, kept, keys_in
 from tests.sim.stage import clean
 
-from holdfast.core.cluster.state import Wish
-from holdfast.core.machine import MILLISECOND, CheckpointWanted, MemberId, Received
+from holdfast.core.machine import CheckpointWanted, Received
 from holdfast.core.messages import Fill, Filled, Message, MigrationReady
-from holdfast.core.store.operations import Op
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.operations import Op
+from holdfast.core.model.views import Wish
 from holdfast.sim.world import Process
 
 SMALL: Files = {"segment_bytes": 4096, "checkpoint_bytes": 4096, "history_bytes": 20_000}

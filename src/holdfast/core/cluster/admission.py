@@ -11,8 +11,9 @@ from holdfast.config import INTERNAL
 from holdfast.core.cluster.detector import Detector
 from holdfast.core.cluster.files import is_behind
 from holdfast.core.cluster.identity import Timing
-from holdfast.core.machine import MILLISECOND, Address, MemberId
-from holdfast.core.messages import FilesSeen, JoinRequest, MemberInfo, View
+from holdfast.core.messages import JoinRequest
+from holdfast.core.model.ids import MILLISECOND, Address, MemberId
+from holdfast.core.model.views import FilesSeen, MemberInfo, View
 
 NOT_SET = "not set"
 SERVICE = re.compile(rf"maps\.{INTERNAL}service:(.+)\.\w+$")

@@ -17,9 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.core.machine import MILLISECOND, MemberId, Outbox
-from holdfast.core.messages import Accept, Accepted, Ballot, Declined, Prepare, Promise, View
-from holdfast.core.placement.table import Row
+from holdfast.core.machine import Outbox
+from holdfast.core.messages import Accept, Accepted, Ballot, Declined, Prepare, Promise
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.views import View
 
 RETRY_NS = 400 * MILLISECOND
 ZERO: Ballot = (0, "")

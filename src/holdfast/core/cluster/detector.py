@@ -6,8 +6,8 @@ in which the member itself did nothing is nobody's silence. What it knows of oth
 
 from __future__ import annotations
 
-from holdfast.core.machine import MemberId
-from holdfast.core.messages import MemberInfo
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.views import MemberInfo
 
 
 class Detector:

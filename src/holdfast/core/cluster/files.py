@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from holdfast.core.machine import SECOND, MemberId
-from holdfast.core.messages import FilesSeen, MemberInfo, View
+from holdfast.core.model.ids import SECOND, MemberId
+from holdfast.core.model.views import FilesSeen, MemberInfo, View
 
 WRITE_DOWN_NS = 2 * SECOND
 """How often, at the most, a member writes down how far the others are."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from holdfast.core.cluster.admission import awaited
 from holdfast.core.cluster.identity import Identity
-from holdfast.core.machine import Address
-from holdfast.core.messages import FilesSeen, View
+from holdfast.core.model.ids import Address
+from holdfast.core.model.views import FilesSeen, View
 
 PATIENCE = 4
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core.machine import Address
-from holdfast.core.messages import MemberInfo, View
+from holdfast.core.model.ids import Address
+from holdfast.core.model.views import MemberInfo, View
 
 
 @dataclass(frozen=True, slots=True)

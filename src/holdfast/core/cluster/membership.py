@@ -24,20 +24,12 @@ from holdfast.core.cluster.detector import Detector
 from holdfast.core.cluster.files import KnownFiles, why_old
 from holdfast.core.cluster.formation import Formation
 from holdfast.core.cluster.identity import Identity, Timing
-from holdfast.core.cluster.state import ClusterState, Wish
 from holdfast.core.cluster.wishes import Wishes
-from holdfast.core.machine import MILLISECOND, Address, CloseLink, MemberId, OpenLink, Outbox, Room, Stop
-from holdfast.core.messages import (
-    DeclareDead,
-    Heartbeat,
-    JoinAnswer,
-    JoinRequest,
-    MemberInfo,
-    StateWanted,
-    View,
-    ViewDecided,
-)
-from holdfast.core.placement.table import Row
+from holdfast.core.machine import CloseLink, OpenLink, Outbox, Stop
+from holdfast.core.messages import DeclareDead, Heartbeat, JoinAnswer, JoinRequest, StateWanted, ViewDecided
+from holdfast.core.model.ids import MILLISECOND, Address, MemberId
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.views import ClusterState, MemberInfo, Room, View, Wish
 
 JOIN_INTERVAL_NS = 500 * MILLISECOND
 RETURN_FACTOR = 3

@@ -10,9 +10,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.core.cluster.state import ClusterState, Wish
-from holdfast.core.machine import MemberId, Outbox, Room
-from holdfast.core.messages import Heartbeat, MemberInfo, StateWanted, View
+from holdfast.core.machine import Outbox
+from holdfast.core.messages import Heartbeat, StateWanted
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.views import ClusterState, MemberInfo, Room, View, Wish
 
 
 class Wishes:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from holdfast.core.journal.entries import Began, Dropped, Entry, Rows, Seen, Snapshot, Wrote
 from holdfast.core.machine import Append, Checkpoint, Outbox
-from holdfast.core.placement.table import Row
-from holdfast.core.store.partition import Record
+from holdfast.core.model.journal_entries import Began, Dropped, Entry, Rows, Seen, Snapshot, Wrote
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Record
 
 
 class Log:

@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from holdfast.core.journal.entries import (
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.journal_entries import (
     Began,
     Checkpointed,
     Dropped,
@@ -30,11 +31,11 @@ from holdfast.core.journal.entries import (
     Snapshot,
     Wrote,
 )
-from holdfast.core.machine import MILLISECOND, MemberId
-from holdfast.core.messages import FilesProof, View
-from holdfast.core.placement.table import Row
-from holdfast.core.replication.counter import UpdateCounter
-from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Change, Record
+from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.model.views import FilesProof, View
+from holdfast.core.store.partition import MapPartition, PartitionCopy
 from holdfast.errors import CounterBroken
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.core.journal.entries import MapSnapshot, Snapshot
 from holdfast.core.machine import Outbox
+from holdfast.core.model.journal_entries import MapSnapshot, Snapshot
 from holdfast.core.store.partition import MapPartition, PartitionCopy
 
 

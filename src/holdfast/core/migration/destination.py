@@ -29,14 +29,15 @@ from collections.abc import Callable
 from itertools import groupby
 from operator import itemgetter
 
-from holdfast.core.journal.entries import Began, Dropped
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.snapshot import snapshot_of
-from holdfast.core.machine import SECOND, MemberId, Outbox
+from holdfast.core.machine import Outbox
 from holdfast.core.messages import Fill, Filled, FillEnded, FillRefused
 from holdfast.core.migration.services import Endpoint, MigrationEvent
 from holdfast.core.migration.shadow import Shadow
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import SECOND, MemberId
+from holdfast.core.model.journal_entries import Began, Dropped
+from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.copies import Copies
 from holdfast.core.rules import Rules
 from holdfast.core.store.partition import PartitionCopy

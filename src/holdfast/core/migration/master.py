@@ -24,17 +24,20 @@ from collections.abc import Callable, Generator, Sequence
 
 from holdfast.config import Settings
 from holdfast.core.cluster.membership import Membership
-from holdfast.core.machine import MILLISECOND, SECOND, MemberId, Outbox, Room
-from holdfast.core.messages import Holdings, MigrationReady, MigrationRefused, MigrationRequest, View
-from holdfast.core.migration.news import Loss, tell_losses
+from holdfast.core.machine import Outbox
+from holdfast.core.messages import Holdings, MigrationReady, MigrationRefused, MigrationRequest
+from holdfast.core.migration.news import tell_losses
 from holdfast.core.migration.parting import why_kept
 from holdfast.core.migration.returns import Returns
 from holdfast.core.migration.running import Running, Way
+from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
+from holdfast.core.model.migration_step import NONE, Migration, Slots
+from holdfast.core.model.partition_events import Loss
+from holdfast.core.model.partition_table import Row, survivors
+from holdfast.core.model.views import Room, View
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.placement.ledger import Ledger
-from holdfast.core.placement.migration import NONE, Migration, Slots
 from holdfast.core.placement.planner import plan, plan_carelessly
-from holdfast.core.placement.table import Row, survivors
 from holdfast.core.rules import Rules
 
 PAUSE_NS = 300 * MILLISECOND

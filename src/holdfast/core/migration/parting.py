@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from holdfast.core.cluster.membership import Membership
-from holdfast.core.cluster.state import Wish
-from holdfast.core.machine import MemberId
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.views import Wish
 
 
 def why_kept(member: MemberId, rows: list[Row], membership: Membership, complete: int) -> str:

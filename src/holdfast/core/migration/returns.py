@@ -19,13 +19,15 @@ from msgspec.structs import replace
 from holdfast.config import Settings
 from holdfast.core.cluster.admission import awaited
 from holdfast.core.cluster.membership import Membership
-from holdfast.core.machine import MILLISECOND, MemberId, Outbox
-from holdfast.core.messages import Holdings, Kept, MemberInfo, View
+from holdfast.core.machine import Outbox
+from holdfast.core.messages import Holdings, Kept
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.migration_step import Slots
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.placement.layout import Arranging, Candidate, arranging
-from holdfast.core.placement.migration import Slots
 from holdfast.core.placement.preference import kept_first, preferring
 from holdfast.core.placement.revival import Claim, keeping, next_generation, revived
-from holdfast.core.placement.table import Row
 from holdfast.core.rules import Rules
 
 PATIENCE = 3

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.core.machine import MemberId
-from holdfast.core.placement.migration import Migration
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.migration_step import Migration
 
 
 class Running:

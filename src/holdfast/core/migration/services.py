@@ -29,9 +29,9 @@ from typing import Protocol
 import msgspec
 
 from holdfast.config import BACKUPS_MAX, INTERNAL, MapSettings, Settings
-from holdfast.core.machine import MemberId
-from holdfast.core.placement.migration import NONE
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.migration_step import NONE
+from holdfast.core.model.partition_table import Row
 from holdfast.core.store.partition import PartitionCopy, ServicePartition, Share
 from holdfast.errors import ConfigError, InvariantBroken
 

@@ -16,12 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import repeat
 
-from holdfast.core.machine import MemberId
 from holdfast.core.messages import Fill, FillEntries, FillPlan, FillRecords, FillShare
-from holdfast.core.migration.choice import Base, Demand, How
-from holdfast.core.replication.counter import UpdateCounter
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.records import Change, Record
+from holdfast.core.model.sync_request import Base, Demand, How
+from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.digest import RangeDigests, range_of
-from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record, ServicePartition
+from holdfast.core.store.partition import MapPartition, PartitionCopy, ServicePartition
 from holdfast.errors import InvariantBroken
 
 

@@ -39,7 +39,7 @@ from collections import deque
 from collections.abc import Callable
 
 from holdfast.config import Settings
-from holdfast.core.machine import SECOND, HistoryRead, MemberId, Outbox, ReadHistory
+from holdfast.core.machine import HistoryRead, Outbox, ReadHistory
 from holdfast.core.messages import (
     Fill,
     Filled,
@@ -50,17 +50,20 @@ from holdfast.core.messages import (
     MigrationRefused,
     MigrationRequest,
 )
-from holdfast.core.migration.choice import Base, Choice, Demand, How, Mine, choose
+from holdfast.core.migration.choice import Choice, Mine, choose
 from holdfast.core.migration.content import Chunk, Content, Part, earlier_updates
 from holdfast.core.migration.services import Endpoint, MigrationEvent
 from holdfast.core.migration.supply import Supply, Told, aged, stretch, tell
-from holdfast.core.placement.migration import Migration
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import SECOND, MemberId
+from holdfast.core.model.migration_step import Migration
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Record
+from holdfast.core.model.sync_request import Base, Demand, How
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.rules import Rules
 from holdfast.core.store.digest import RangeDigests
-from holdfast.core.store.partition import MapPartition, Record
+from holdfast.core.store.partition import MapPartition
 
 DRAIN_NS = 2 * SECOND
 EMPTY = Chunk()

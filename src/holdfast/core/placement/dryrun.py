@@ -12,10 +12,10 @@ from itertools import pairwise
 
 import msgspec
 
+from holdfast.core.model.migration_step import NONE, Slots
+from holdfast.core.model.partition_table import survivors
 from holdfast.core.placement.layout import Candidate, arrange
-from holdfast.core.placement.migration import NONE, Slots
 from holdfast.core.placement.planner import Plan, plan
-from holdfast.core.placement.table import survivors
 
 SLOTS_MAX = 7
 """A partition has at most so many replicas (source 001, Background)."""

@@ -31,7 +31,7 @@ from itertools import pairwise
 
 import msgspec
 
-from holdfast.core.placement.migration import NONE, Slots
+from holdfast.core.model.migration_step import NONE, Slots
 from holdfast.core.placement.planner import cancel_cycles, plan
 from holdfast.core.placement.spread import Key, Levels, Members, Pool, Ranking, Sharing, members_of, sets_of
 

@@ -27,9 +27,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from holdfast.core.cluster.membership import Membership
-from holdfast.core.machine import SECOND, MemberId, Outbox
+from holdfast.core.machine import Outbox
 from holdfast.core.messages import (
-    MemberInfo,
     TableCheck,
     TableCommit,
     TableDiffers,
@@ -37,11 +36,13 @@ from holdfast.core.messages import (
     TableOffer,
     TableReport,
     TableStored,
-    View,
 )
-from holdfast.core.migration.news import Chronicle, News, Reporter
-from holdfast.core.placement.migration import Migration
-from holdfast.core.placement.table import Row, Table
+from holdfast.core.migration.news import Chronicle, Reporter
+from holdfast.core.model.ids import SECOND, MemberId
+from holdfast.core.model.migration_step import Migration
+from holdfast.core.model.partition_events import News
+from holdfast.core.model.partition_table import Row, Table
+from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.rules import Rules
 
 CHECK_NS = 15 * SECOND

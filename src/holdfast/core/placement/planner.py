@@ -19,7 +19,7 @@ from itertools import accumulate
 
 import msgspec
 
-from holdfast.core.placement.migration import NONE, Migration, Slots
+from holdfast.core.model.migration_step import NONE, Migration, Slots
 from holdfast.errors import InvariantBroken
 
 

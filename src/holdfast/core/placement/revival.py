@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import mmh3
 
-from holdfast.core.machine import MemberId
 from holdfast.core.messages import Kept
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.partition_table import Row
 
 GENERATION = 1 << 40
 """The table of a cluster that was stopped as a whole goes on beyond the next multiple of this."""

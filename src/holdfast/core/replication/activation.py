@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.core.machine import MemberId, Outbox
+from holdfast.core.machine import Outbox
 from holdfast.core.messages import Enlist, Enlisted
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.copies import Copies
 from holdfast.core.rules import Rules
 

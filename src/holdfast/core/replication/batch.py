@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.core.store.partition import MapPartition, Record
+from holdfast.core.model.records import Record
+from holdfast.core.store.partition import MapPartition
 
 Told = Callable[[bool], None]
 Written = tuple[int, MapPartition, Record]

@@ -22,13 +22,15 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from holdfast.config import Settings
-from holdfast.core.machine import SECOND, HistoryRead, Outbox, ReadHistory
+from holdfast.core.machine import HistoryRead, Outbox, ReadHistory
+from holdfast.core.model.ids import SECOND
+from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.batch import Batch
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.history import size_of
 from holdfast.core.replication.lane import Lane
 from holdfast.core.rules import Rules
-from holdfast.core.store.partition import Change, MapPartition, PartitionCopy, Record
+from holdfast.core.store.partition import MapPartition, PartitionCopy
 
 JOURNAL_RECORDS = 16_384
 """At most so many updates are read from the journal at a time,"""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from holdfast.core.machine import MemberId, Outbox
+from holdfast.core.machine import Outbox
 from holdfast.core.messages import Ack, Collecting
+from holdfast.core.model.ids import MemberId
 
 Heard = Callable[[int], None]
 """Tells a client, over one connection, that a backup holds what the request with this correlation id has written."""

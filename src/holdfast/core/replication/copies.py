@@ -16,15 +16,17 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.config import Settings
-from holdfast.core.journal.entries import Began, Dropped
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import MemberId, Outbox
+from holdfast.core.machine import Outbox
 from holdfast.core.messages import Ack, Enlist, Enlisted, Replicate, Replicated, Section
 from holdfast.core.migration.services import Endpoint, MigrationEvent, Service, Services
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.journal_entries import Began, Dropped
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Change, JournalMode, Record
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.rules import Rules
-from holdfast.core.store.partition import FOLD_AT, Change, JournalMode, MapPartition, PartitionCopy, Record
+from holdfast.core.store.partition import FOLD_AT, MapPartition, PartitionCopy
 from holdfast.errors import InvariantBroken
 
 if TYPE_CHECKING:

@@ -27,10 +27,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.config import Settings
-from holdfast.core.machine import MILLISECOND, MemberId
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Change, Record
 from holdfast.core.rules import Rules
-from holdfast.core.store.partition import Change, Expiry, MapPartition, PartitionCopy, Record
+from holdfast.core.store.partition import Expiry, MapPartition, PartitionCopy
 
 if TYPE_CHECKING:
     from holdfast.core.replication.lane import Lane

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.core.store.partition import Record
+    from holdfast.core.model.records import Record
 
 RECORD_OVERHEAD = 160
 """What a record costs besides the bytes of its key and values, at about."""

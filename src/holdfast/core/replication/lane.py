@@ -29,23 +29,18 @@ import msgspec
 
 from holdfast.config import Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import MILLISECOND, SECOND, MemberId, Outbox
+from holdfast.core.machine import Outbox
 from holdfast.core.messages import Ack, Replicate, Replicated, Section
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
+from holdfast.core.model.operations import DEFAULT_TTL, EntryEvent, EventKind, Value
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.backlog import RECORD_BYTES, Backlog
 from holdfast.core.replication.batch import NOBODY, Batch, Told, Written, by_map, when_all_done
 from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.requests import id_of, mark_of
 from holdfast.core.rules import Rules
-from holdfast.core.store.operations import DEFAULT_TTL, EntryEvent, EventKind, Value
-from holdfast.core.store.partition import (
-    FOLD_AT,
-    Change,
-    MapPartition,
-    PartitionCopy,
-    Record,
-    ServicePartition,
-)
+from holdfast.core.store.partition import FOLD_AT, MapPartition, PartitionCopy, ServicePartition
 
 LOST_OFFICE = "this member lost the partition before its backups had acknowledged"
 LOOKS = 8

@@ -20,12 +20,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from holdfast.config import Settings
-from holdfast.core.journal.entries import Dropped
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import MILLISECOND, MemberId, Outbox
+from holdfast.core.machine import Outbox
 from holdfast.core.messages import RepairWanted, Summary, Summed
 from holdfast.core.migration.source import Source
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.journal_entries import Dropped
+from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.copies import Copies
 from holdfast.core.rules import Rules
 from holdfast.core.store.digest import whole

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.store.operations import REQUEST_ID_BYTES_MAX as ID_BYTES_MAX
-from holdfast.core.store.operations import Value
+from holdfast.core.model.operations import REQUEST_ID_BYTES_MAX as ID_BYTES_MAX
+from holdfast.core.model.operations import Value
 
 KEPT = 1000
 """How many requests a copy remembers, if nobody says otherwise (`replication.request_ids`)."""

@@ -14,11 +14,13 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.core.machine import MILLISECOND, Outbox
+from holdfast.core.machine import Outbox
+from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.operations import Outcome, Request, Status
+from holdfast.core.model.records import Change
 from holdfast.core.replication.backlog import RECORD_BYTES
 from holdfast.core.replication.lane import Lane
-from holdfast.core.store.operations import Outcome, Request, Status
-from holdfast.core.store.partition import Change, MapPartition, PartitionCopy
+from holdfast.core.store.partition import MapPartition, PartitionCopy
 
 SLICE_BYTES = 1 << 20
 """The removals of a slice take about so many bytes, and milliseconds to make."""

@@ -27,10 +27,25 @@ import msgspec
 
 from holdfast.config import Settings
 from holdfast.config.schema import INTERNAL
-from holdfast.core.machine import MILLISECOND, SECOND, MemberId, Outbox, Room
+from holdfast.core.machine import Outbox
 from holdfast.core.messages import Answer, Forward
 from holdfast.core.migration.services import part_name
-from holdfast.core.placement.table import Row
+from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
+from holdfast.core.model.operations import (
+    GROWING,
+    READS,
+    WHOLE,
+    Done,
+    EventKind,
+    Op,
+    Outcome,
+    Request,
+    Status,
+    Value,
+    too_long,
+)
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.views import Room
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.perform import (
     FROM_BACKUPS,
@@ -44,19 +59,6 @@ from holdfast.core.replication.perform import (
 from holdfast.core.routing.clearing import Cleared, Clearings
 from holdfast.core.routing.positions import Positions
 from holdfast.core.rules import Rules
-from holdfast.core.store.operations import (
-    GROWING,
-    READS,
-    WHOLE,
-    Done,
-    EventKind,
-    Op,
-    Outcome,
-    Request,
-    Status,
-    Value,
-    too_long,
-)
 from holdfast.core.store.partition import PartitionCopy
 
 RETRY_NS = 50 * MILLISECOND

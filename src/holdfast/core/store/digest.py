@@ -15,7 +15,7 @@ RANGES = 64
 """Ranges of the keys of one map in one partition."""
 
 _SEED = 0x52414E47
-"""Not that of `core.placement.key`: the keys of one partition must spread over all ranges."""
+"""Not that of `core.model.keys`: the keys of one partition must spread over all ranges."""
 
 _SHIFT = 32 - 6
 _MASK = 0xFFFF_FFFF_FFFF_FFFF

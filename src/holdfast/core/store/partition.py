@@ -11,16 +11,15 @@ Entries that neither expire nor are counted cost a dictionary slot and two bytes
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from enum import IntEnum, unique
 from heapq import heappop, heappush, heapreplace
 from itertools import chain
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import mmh3
-import msgspec
 
-from holdfast.core.machine import MILLISECOND
-from holdfast.core.replication.counter import UpdateCounter
+from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.records import Change, JournalMode, Record
+from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.replication.history import Tail
 from holdfast.core.replication.requests import KEPT, Remembered
 from holdfast.core.store.digest import RangeDigests, entry_digest, whole
@@ -28,48 +27,11 @@ from holdfast.core.store.digest import RangeDigests, entry_digest, whole
 if TYPE_CHECKING:
     from holdfast.core.replication.cuts import Pin
 
-FOREVER = 0
 AGAIN_NS = 1000 * MILLISECOND
 TIDIED = 100
 """Entries that seem to have ended, of one map, at which a backup looks at a time."""
 FOLD_AT = 256
 """So many keys may have changed since digests and cuts were brought up to date; each keeps its former value alive."""
-JournalMode = Literal["off", "sync", "lazy"]
-
-
-@unique
-class Change(IntEnum):
-    """The closed set of updates that replicas exchange."""
-
-    SET = 1
-    REMOVE = 2
-    EXPIRY = 3
-    """Set a new time to live for a key, value untouched."""
-    CLEAR = 4
-    CALL = 5
-    """An update of a service: its share does as `value` says."""
-    PIN = 6
-    """Nothing changes: whoever applies it as a live copy keeps what the map holds now (`core.replication.cuts`). The
-    key is the id of the cut, `ttl_ms` its lease."""
-
-
-class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One update of one map (or service) in one partition: what the primary did, at this value of its counter."""
-
-    map: str
-    counter: int
-    change: Change
-    key: bytes = b""
-    value: bytes = b""
-    ttl_ms: int = FOREVER
-    max_idle_ms: int = FOREVER
-    key_hash: int = 0
-    request: bytes = b""
-    """With the last record of a request that has an id: its mark (`core.replication.requests`)."""
-    old: bytes | None = None
-    """Of a map with a change stream: what the entry was; None when it was not there."""
-    time_ms: int = 0
-    """Of a map with a change stream: when it was, in milliseconds since 1970 by the primary's clock."""
 
 
 class Expiry:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import READS, Op, Outcome, Request, Status, Value, too_long
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import READS, Op, Outcome, Request, Status, Value, too_long
 from holdfast.server.flow import EXPECTED_LIST_SHARE, EXPECTED_SHARE, SLICE_BYTES, SLICE_ITEMS, Flow, Work
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast.frames import UUID

@@ -14,7 +14,7 @@ from inspect import isgeneratorfunction
 from struct import Struct
 from typing import cast
 
-from holdfast.core.store.operations import DEFAULT_TTL
+from holdfast.core.model.operations import DEFAULT_TTL
 from holdfast.errors import ProtocolError
 from holdfast.server.flow import SLICE_BYTES, SLICE_ITEMS
 from holdfast.server.hazelcast.frames import IS_NULL, REQUEST, UUID, FrameReader

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from struct import Struct
 
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import EntryEvent
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import EntryEvent
 from holdfast.server.hazelcast.conversation import Conversation, Message
 from holdfast.server.hazelcast.frames import NULL, data, event, message, response, uuid
 from holdfast.server.hazelcast.layouts import Call, Layout

@@ -8,8 +8,8 @@ from struct import Struct
 from typing import cast
 
 from holdfast.config import INTERNAL
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import MAP_NAME_MAX, Op, Request, Value
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import MAP_NAME_MAX, Op, Request, Value
 from holdfast.server.flow import SLICE_BYTES, SLICE_ITEMS
 from holdfast.server.hazelcast.conversation import Conversation, Handler, Made, Message
 from holdfast.server.hazelcast.frames import (

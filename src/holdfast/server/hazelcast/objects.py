@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import cast
 
 from holdfast.config import INTERNAL
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import EntryEvent, EventKind, Op, Outcome, Request, Status, Value
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status, Value
 from holdfast.server.hazelcast.conversation import Conversation, Message
 from holdfast.server.hazelcast.frames import BEGIN, END, event, message, response, text, uuid
 from holdfast.server.hazelcast.layouts import Call, Layout

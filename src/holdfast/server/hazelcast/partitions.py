@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from struct import Struct
 
-from holdfast.core.migration.news import Kind, Loss, News, Number
+from holdfast.core.model.partition_events import Kind, Loss, News, Number
 from holdfast.server.hazelcast.conversation import Conversation, Message
 from holdfast.server.hazelcast.frames import BEGIN, END, INT, event, frame, message, response, uuid
 from holdfast.server.hazelcast.layouts import Call, Layout

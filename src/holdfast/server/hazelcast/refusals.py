@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core.store.operations import Outcome, Status
+from holdfast.core.model.operations import Outcome, Status
 from holdfast.errors import Refused
 from holdfast.server.hazelcast.frames import BEGIN, END, INT, frame, message, response, text
 

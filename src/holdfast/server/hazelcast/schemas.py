@@ -12,8 +12,8 @@ import struct
 from functools import cache
 from typing import cast
 
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import Op, Request, Value
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Request, Value
 from holdfast.errors import ProtocolError
 from holdfast.server.hazelcast.conversation import Conversation, Message
 from holdfast.server.hazelcast.frames import (

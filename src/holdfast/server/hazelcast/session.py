@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from holdfast.config import INTERNAL, LimitSettings
-from holdfast.core.store.operations import MAP_NAME_MAX
+from holdfast.core.model.operations import MAP_NAME_MAX
 from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
 from holdfast.server.flow import SLICE_BYTES, Flow, Work
 from holdfast.server.grid import Grid

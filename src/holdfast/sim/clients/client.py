@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
-from holdfast.core.machine import MILLISECOND, SECOND
-from holdfast.core.store.operations import READS, Op, Outcome, Request, Status
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.operations import READS, Op, Outcome, Request, Status
 from holdfast.sim.clients.doors import Doors
 from holdfast.sim.clients.streams import Stream
 from holdfast.sim.world import World

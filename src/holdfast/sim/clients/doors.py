@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from holdfast.core.machine import MILLISECOND, SECOND
-from holdfast.core.store.operations import Outcome, Request
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.operations import Outcome, Request
 from holdfast.server.door import Connection, Door
 from holdfast.server.member_grid import MemberGrid
 from holdfast.sim.clients.streams import Stream

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import cast
 
-from holdfast.core.store.operations import (
+from holdfast.core.model.operations import (
     DEFAULT_TTL,
     READS,
     EntryEvent,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from holdfast.client.routing import Table
-from holdfast.core.store.operations import READS, WHOLE, Op, Outcome, Request, Status
+from holdfast.core.model.operations import READS, WHOLE, Op, Outcome, Request, Status
 from holdfast.errors import ProtocolError, TooLarge
 from holdfast.sim.clients.client import Ask, Client, Line, Manners
 from holdfast.sim.clients.doors import Doors

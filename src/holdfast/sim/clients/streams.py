@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from holdfast.core.machine import MILLISECOND, SECOND
+from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.server.door import Connection
 from holdfast.sim.world import Process, World
 

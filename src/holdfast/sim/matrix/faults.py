@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.core.machine import MILLISECOND, SECOND
+from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.sim.matrix.stage import Boundary, Stage
 from holdfast.sim.world import STRAIGHT, Process
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core.placement.migration import Kind
+from holdfast.core.model.migration_step import Kind
 
 PRIMARY = "A"
 LITE = "L"

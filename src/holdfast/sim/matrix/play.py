@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from holdfast.check import convergence
 from holdfast.check.durability import judge_final, judge_reads
-from holdfast.core.machine import SECOND
+from holdfast.core.model.ids import SECOND
 from holdfast.core.placement.planner import plan
 from holdfast.sim.matrix.faults import Director, Fault, parse
 from holdfast.sim.matrix.forms import EMPTY, FORMS

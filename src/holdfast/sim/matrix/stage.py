@@ -13,14 +13,16 @@ from functools import partial
 
 from holdfast.check.durability import Read, Write
 from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Settings
-from holdfast.core.machine import MILLISECOND, SECOND, Address, Heard
+from holdfast.core.machine import Heard
 from holdfast.core.member import Member
-from holdfast.core.messages import Heartbeat, JoinAnswer, JoinRequest, View, ViewDecided
+from holdfast.core.messages import Heartbeat, JoinAnswer, JoinRequest, ViewDecided
+from holdfast.core.model.ids import MILLISECOND, SECOND, Address
+from holdfast.core.model.migration_step import Slots
+from holdfast.core.model.operations import Op, Outcome, Request, Status
+from holdfast.core.model.views import View
 from holdfast.core.placement.layout import Candidate, arrange
-from holdfast.core.placement.migration import Slots
 from holdfast.core.placement.planner import plan
 from holdfast.core.rules import Rules
-from holdfast.core.store.operations import Op, Outcome, Request, Status
 from holdfast.engine.link import HEADER
 from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import Cluster

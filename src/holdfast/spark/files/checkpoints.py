@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from holdfast.core.replication.counter import UpdateCounter
+from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.errors import CounterBroken, JournalBroken
 from holdfast.spark import jobs
 from holdfast.spark.files.journals import BATCH_ROWS, DAMAGE, StoreFiles, find
@@ -21,7 +21,7 @@ from holdfast.wire.checkpoint import CheckpointHeader, parse_name, read_checkpoi
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from holdfast.core.journal.entries import MapSnapshot
+    from holdfast.core.model.journal_entries import MapSnapshot
 
 ENTRY, MAP = "entry", "map"
 """Kinds of rows, beside `damage`."""

@@ -22,18 +22,9 @@ from uuid import UUID
 import msgspec
 import pyarrow as pa
 
-from holdfast.core.journal.entries import (
-    Began,
-    Checkpointed,
-    Dropped,
-    Entry,
-    Meta,
-    Rows,
-    Seen,
-    Wrote,
-)
+from holdfast.core.model.journal_entries import Began, Checkpointed, Dropped, Entry, Meta, Rows, Seen, Wrote
+from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.requests import id_of
-from holdfast.core.store.partition import Change, Record
 from holdfast.errors import ConfigError, JournalBroken
 from holdfast.spark import jobs
 from holdfast.wire.checkpoint import parse_name

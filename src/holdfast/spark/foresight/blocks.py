@@ -17,11 +17,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from holdfast.core.model.migration_step import NONE, Migration, Slots
+from holdfast.core.model.partition_table import survivors
 from holdfast.core.placement.dryrun import Outlook, forecast
 from holdfast.core.placement.layout import Candidate
-from holdfast.core.placement.migration import NONE, Migration, Slots
 from holdfast.core.placement.planner import keeps, promise
-from holdfast.core.placement.table import survivors
 from holdfast.spark.foresight.amounts import Sizes, mixed
 from holdfast.spark.foresight.risk import COPIES_MAX, SHAPE_BITS, SHAPE_NUMBER, Shape
 from holdfast.spark.foresight.scenarios import Scenario, Step

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.core.model.migration_step import Slots
 from holdfast.core.placement.dryrun import Layout
 from holdfast.core.placement.layout import Candidate, arrange
-from holdfast.core.placement.migration import Slots
 from holdfast.core.placement.planner import (
     cancel_cycles,
     plan,

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.core.model.migration_step import Slots
 from holdfast.core.placement.layout import Candidate
-from holdfast.core.placement.migration import Slots
 from holdfast.errors import ConfigError
 from holdfast.spark import jobs
 from holdfast.spark.foresight import blocks

@@ -21,9 +21,9 @@ import pyarrow as pa
 from holdfast.client.blocking import Client, PutCount
 from holdfast.client.holdings import Holding, read_holdings
 from holdfast.config.schema import INTERNAL
-from holdfast.core.placement.key import partition_of
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Request
 from holdfast.core.store.digest import batch_digest
-from holdfast.core.store.operations import Op, Request
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.server.reserved import why_no_schema
 from holdfast.spark.jobs import TASKS_PER_SLOT, Counted, Show, nothing, run, slots

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.placement.key import SEED, TYPE_ID_BYTES
+from holdfast.core.model.keys import SEED, TYPE_ID_BYTES
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Numbers = np.ndarray[Any, np.dtype[Any]]
@@ -77,7 +77,7 @@ def counted(type_id: int, cells: Cells) -> Cells:
 
 
 def partitions_of(keys: Cells, partition_count: int) -> Numbers:
-    """The partition of each key in its stored form: what `core.placement.key.partition_of` says, for all at once."""
+    """The partition of each key in its stored form: what `core.model.keys.partition_of` says, for all at once."""
     offsets, data = to_buffers(keys)
     hashes = murmur3(data, offsets[:-1].astype(np.int64) + TYPE_ID_BYTES, np.diff(offsets) - TYPE_ID_BYTES)
     # The absolute value of the lowest int32 is no int32; it goes to partition 0.

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.store.operations import DEFAULT_TTL
+from holdfast.core.model.operations import DEFAULT_TTL
 from holdfast.errors import ConfigError
 from holdfast.spark.rows.cells import Cells, Numbers, big_endian, counted, headed, lengths
 from holdfast.spark.rows.compact import CompactEncoder

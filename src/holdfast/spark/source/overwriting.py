@@ -14,8 +14,8 @@ import msgspec
 
 from holdfast.client.blocking import Client
 from holdfast.client.cuts import Cut, end_cut, take_cut
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import Op, Request
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import Op, Request
 from holdfast.errors import HoldfastError
 from holdfast.spark.rows.stored import json_data, string_data
 from holdfast.wire.own import Mark

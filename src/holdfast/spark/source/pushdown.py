@@ -32,7 +32,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import IntegralType, StringType, StructType
 
-from holdfast.core.placement.key import partition_of
+from holdfast.core.model.keys import partition_of
 from holdfast.errors import ConfigError
 from holdfast.spark.rows.batches import PARTITION
 from holdfast.spark.rows.schemas import arrow_schema

@@ -22,8 +22,8 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import IntegralType, StringType, StructType
 
 from holdfast.client.blocking import Client, PutCount
-from holdfast.core.placement.key import partition_of
-from holdfast.core.store.operations import DEFAULT_TTL
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.operations import DEFAULT_TTL
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.spark.rows.schemas import StoredSchema, arrow_schema, load_schema, store_schema
 from holdfast.spark.rows.stored import EntryMaker, json_data, string_data

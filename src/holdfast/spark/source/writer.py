@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from holdfast.client.blocking import Client, PutCount
 from holdfast.client.cuts import Cut
 from holdfast.client.putting import Sender
-from holdfast.core.store.operations import DEFAULT_TTL
+from holdfast.core.model.operations import DEFAULT_TTL
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.server.hazelcast.schemas import SCHEMAS_MAP as COMPACT_SCHEMAS_MAP
 from holdfast.server.hazelcast.schemas import schema_entry

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.placement import key as key_module
-from holdfast.core.placement.key import index_of, partition_of, partitions_of
+from holdfast.core.model import keys as key_module
+from holdfast.core.model.keys import index_of, partition_of, partitions_of
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # the client still imports asyncore

@@ -7,7 +7,7 @@ import itertools
 import msgspec
 import pytest
 
-from holdfast.core.placement.migration import Kind, Migration, Slots
+from holdfast.core.model.migration_step import Kind, Migration, Slots
 
 CASES: list[tuple[Migration, Kind, Slots, Slots]] = [
     (Migration(0, "B", 1, -1, "D", -1, 1), Kind.MOVE, ("A", "B", "C"), ("A", "D", "C")),

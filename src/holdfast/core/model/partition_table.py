@@ -12,7 +12,7 @@ from typing import TypeVar
 import mmh3
 import msgspec
 
-from holdfast.core.machine import MemberId
+from holdfast.core.model.ids import MemberId
 from holdfast.errors import InvariantBroken
 
 Name = TypeVar("Name", bound=str)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.core.journal.entries import (
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.journal_entries import (
     Began,
     Checkpointed,
     Dropped,
@@ -17,9 +18,8 @@ from holdfast.core.journal.entries import (
     Snapshot,
     Wrote,
 )
-from holdfast.core.machine import MemberId
-from holdfast.core.messages import View
-from holdfast.core.placement.table import Row
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.views import View
 
 MADE: list[tuple[Entry, list[object]]] = [
     (Wrote(3, 4, [], 9), [1, 3, 4, [], 9]),

@@ -11,7 +11,7 @@ from enum import IntEnum, unique
 
 import msgspec
 
-from holdfast.core.placement.key import LOWEST_INT32
+from holdfast.core.model.keys import LOWEST_INT32
 
 
 @unique

@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from holdfast.core.machine import MemberId
-from holdfast.core.placement.table import Row, Table, survivors
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.partition_table import Row, Table, survivors
 from holdfast.errors import InvariantBroken
 
 A, B, C, D = MemberId("a"), MemberId("b"), MemberId("c"), MemberId("d")

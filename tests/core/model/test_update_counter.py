@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from holdfast.core.replication import counter as counter_module
-from holdfast.core.replication.counter import GAPS_MAX, VERSION, UpdateCounter
+from holdfast.core.model import update_counter as counter_module
+from holdfast.core.model.update_counter import GAPS_MAX, VERSION, UpdateCounter
 from holdfast.errors import CounterBroken, InvariantBroken
 
 NEAR = st.integers(-3, 14)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.machine import MemberId
-from holdfast.core.messages import View
-from holdfast.core.placement.table import Row
-from holdfast.core.store.partition import Record
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Record
+from holdfast.core.model.views import View
 
 
 class Wrote(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):

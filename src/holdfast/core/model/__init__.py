@@ -1,0 +1,1 @@
+"""What do the protocols speak of? The nouns, without anything that is done with them."""

@@ -1,0 +1,30 @@
+"""Who and where: members, addresses, partitions; and the units of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NewType
+
+MemberId = NewType("MemberId", str)
+"""A member's UUID as text: who it is, for one life of its process. Its address is only where it is."""
+
+
+PartitionId = int
+"""0 .. partition count - 1."""
+
+
+MILLISECOND = 1_000_000
+
+
+SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a process listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"

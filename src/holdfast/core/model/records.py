@@ -1,0 +1,48 @@
+"""The updates that replicas exchange."""
+
+from __future__ import annotations
+
+from enum import IntEnum, unique
+from typing import Literal
+
+import msgspec
+
+FOREVER = 0
+"""No time to live, no maximum idle time."""
+JournalMode = Literal["off", "sync", "lazy"]
+"""Of a map: not at all; written down before its updates count as held; or some time after."""
+
+
+@unique
+class Change(IntEnum):
+    """The closed set of updates that replicas exchange."""
+
+    SET = 1
+    REMOVE = 2
+    EXPIRY = 3
+    """Set a new time to live for a key, value untouched."""
+    CLEAR = 4
+    CALL = 5
+    """An update of a service: its share does as `value` says."""
+    PIN = 6
+    """Nothing changes: whoever applies it as a live copy keeps what the map holds now (`core.replication.cuts`). The
+    key is the id of the cut, `ttl_ms` its lease."""
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One update of one map (or service) in one partition: what the primary did, at this value of its counter."""
+
+    map: str
+    counter: int
+    change: Change
+    key: bytes = b""
+    value: bytes = b""
+    ttl_ms: int = FOREVER
+    max_idle_ms: int = FOREVER
+    key_hash: int = 0
+    request: bytes = b""
+    """With the last record of a request that has an id: its mark (`core.replication.requests`)."""
+    old: bytes | None = None
+    """Of a map with a change stream: what the entry was; None when it was not there."""
+    time_ms: int = 0
+    """Of a map with a change stream: when it was, in milliseconds since 1970 by the primary's clock."""
