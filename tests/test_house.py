@@ -81,6 +81,14 @@ BREACHES = {
     "sim/world.py": ("import threading", "The simulated world"),
     "client/__init__.py": ("import holdfast.server.grid", "A client needs no server"),
     "config/schema.py": ("import os", "Settings are data"),
+    "core/model/ids.py": ("import holdfast.core.messages", "Inside core"),
+    "core/messages.py": ("import holdfast.core.store.partition", "Inside core"),
+    "core/store/tail.py": ("import holdfast.core.replication.lane", "Inside core"),
+    "core/cluster/detector.py": ("import holdfast.core.placement.ledger", "Inside core"),
+    "core/journal/log.py": ("import holdfast.core.cluster.membership", "Inside core"),
+    "core/replication/batch.py": ("import holdfast.core.sync.source", "Inside core"),
+    "core/sync/content.py": ("import holdfast.core.migration.master", "Inside core"),
+    "core/routing/router.py": ("import holdfast.core.member", "Inside core"),
 }
 
 
@@ -94,6 +102,61 @@ def test_a_breach_of_the_layers_is_found(module: str, tmp_path: Path) -> None:
     told = lint(tmp_path)
     assert told.returncode == 1, told.stdout + told.stderr
     assert re.search(rf"{contract}[^\n]* BROKEN", told.stdout), told.stdout
+
+
+def circles(imports: dict[str, set[str]]) -> list[list[str]]:
+    """Modules that import each other in a circle, each circle once: whoever reaches itself."""
+    reached: dict[str, set[str]] = {}
+    for module in imports:
+        seen: set[str] = set()
+        work = [module]
+        while work:
+            new = imports.get(work.pop(), set()) - seen
+            seen |= new
+            work += new
+        reached[module] = seen
+    found = {
+        tuple(sorted(other for other in reached[module] if module in reached.get(other, ())))
+        for module in imports
+        if module in reached[module]
+    }
+    return [list(one) for one in sorted(found)]
+
+
+def imported(root: Path) -> dict[str, set[str]]:
+    """What each module under `root` imports of the others, also inside functions and only for types."""
+    modules = {
+        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in sorted(root.rglob("*.py"))
+    }
+    found: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        wanted = found[module] = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                wanted |= {name.name for name in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                for name in node.names:
+                    inner = f"{node.module}.{name.name}"
+                    wanted.add(inner if inner in modules else node.module)
+        wanted &= modules.keys()
+    return found
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    found = imported(ROOT / "src")
+    assert len(found) > 300
+    assert circles(found) == []
+
+
+def test_a_circle_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from b import x\n"
+    )
+    (tmp_path / "b.py").write_text("def f():\n    import c\n")
+    (tmp_path / "c.py").write_text("import a\n")
+    (tmp_path / "d.py").write_text("import a\n")
+    assert circles(imported(tmp_path)) == [["a", "b", "c"]]
 
 
 # -- modules

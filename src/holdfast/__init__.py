@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from holdfast.errors import ConfigError, HoldfastError, Refused, RequestError, Unknown
+from holdfast.version import __version__
 
 if TYPE_CHECKING:
-    from holdfast.core.migration.services import Endpoint, MigrationEvent, Service
     from holdfast.core.model.partition_events import Kind, Loss, News
     from holdfast.core.model.views import ClusterState
+    from holdfast.core.services.hosting import Endpoint, MigrationEvent, Service
     from holdfast.core.store.partition import Share
     from holdfast.runtime.member import Map, Member, ServiceHandle
 
@@ -37,23 +37,17 @@ __all__ = [
 
 _HOMES = {
     "ClusterState": "holdfast.core.model.cluster_state",
-    "Endpoint": "holdfast.core.migration.services",
-    "Kind": "holdfast.core.migration.news",
-    "Loss": "holdfast.core.migration.news",
+    "Endpoint": "holdfast.core.services.hosting",
+    "Kind": "holdfast.core.placement.event_log",
+    "Loss": "holdfast.core.placement.event_log",
     "Map": "holdfast.runtime.member",
     "Member": "holdfast.runtime.member",
-    "MigrationEvent": "holdfast.core.migration.services",
-    "News": "holdfast.core.migration.news",
-    "Service": "holdfast.core.migration.services",
+    "MigrationEvent": "holdfast.core.services.hosting",
+    "News": "holdfast.core.placement.event_log",
+    "Service": "holdfast.core.services.hosting",
     "ServiceHandle": "holdfast.runtime.member",
     "Share": "holdfast.core.store.partition",
 }
-
-
-try:
-    __version__ = version("holdfast")
-except PackageNotFoundError:
-    __version__ = "from a bare source tree"
 
 
 def __getattr__(name: str) -> object:

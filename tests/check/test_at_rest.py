@@ -10,12 +10,12 @@ from tests.sim.stage import Stage
 from holdfast.check import convergence, leftovers
 from holdfast.core.member import Member
 from holdfast.core.messages import Enlist
-from holdfast.core.migration.destination import Shadow
-from holdfast.core.migration.services import Endpoint, MigrationEvent
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Request
 from holdfast.core.routing.router import Parked
+from holdfast.core.services.hosting import Endpoint, MigrationEvent
 from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.sync.destination import Shadow
 from holdfast.sim.cluster import simulated_settings
 from holdfast.sim.workload import MAP
 

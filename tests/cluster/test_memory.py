@@ -21,10 +21,10 @@ from holdfast.cli.main import holdfast
 from holdfast.client.blocking import Client
 from holdfast.config import load
 from holdfast.core.machine import MemoryRoom
-from holdfast.core.migration.destination import MEMORY_FULL
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.views import Room
 from holdfast.core.routing.router import NO_MEMORY
+from holdfast.core.sync.destination import MEMORY_FULL
 from holdfast.demo.cluster import LocalCluster
 from holdfast.errors import NoMemory
 from holdfast.runtime.member import Member

@@ -14,7 +14,6 @@ from typing import Any, Self
 
 from tests.server.hazelcast.one_member import OneLane, OneMemberGrid
 
-from holdfast import __version__
 from holdfast.config import MapSettings, Settings
 from holdfast.core.machine import Outbox
 from holdfast.core.model.ids import MemberId
@@ -27,6 +26,7 @@ from holdfast.core.rules import Rules
 from holdfast.core.store.partition import MapPartition, PartitionCopy
 from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.server.session import OwnSession
+from holdfast.version import __version__
 from holdfast.wire import own
 
 

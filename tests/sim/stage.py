@@ -11,12 +11,12 @@ import msgspec
 from holdfast.check import convergence
 from holdfast.check.durability import Write, judge_final
 from holdfast.config import Settings
-from holdfast.core.migration.services import Service
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.views import ClusterState, View
 from holdfast.core.rules import Rules
+from holdfast.core.services.hosting import Service
 from holdfast.core.store.partition import MapPartition
 from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import Cluster, simulated_settings

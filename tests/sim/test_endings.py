@@ -12,11 +12,11 @@ from holdfast.check import leftovers
 from holdfast.core.machine import DiskRoom, Received
 from holdfast.core.member import Member
 from holdfast.core.messages import Replicate
-from holdfast.core.migration.services import Endpoint
-from holdfast.core.migration.shadow import Shadow
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.migration_step import Kind
 from holdfast.core.model.views import ClusterState
+from holdfast.core.replication.staging import Shadow
+from holdfast.core.services.hosting import Endpoint
 from holdfast.sim import tally
 from holdfast.sim.tally import tally_of
 from holdfast.sim.world import Process

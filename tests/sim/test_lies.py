@@ -9,12 +9,12 @@ import pytest
 from holdfast.cli.simulate import RUNS_MAX
 from holdfast.core.journal.recovery import Recovery
 from holdfast.core.listeners import Listeners
-from holdfast.core.migration.shadow import Shadow
 from holdfast.core.replication import changes, perform
 from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.cuts import Pin
 from holdfast.core.replication.lane import Lane
+from holdfast.core.replication.staging import Shadow
 from holdfast.core.routing import router
 from holdfast.core.store.partition import MapPartition
 from holdfast.sim.lies import LIES, telling

@@ -11,14 +11,14 @@ from tests.sim.stage import Stage, change, settings
 from holdfast.check import convergence
 from holdfast.check.linearizability import Call, Outcome
 from holdfast.config import Settings
-from holdfast.core.migration.news import Chronicle
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op
 from holdfast.core.model.views import ClusterState, Wish
-from holdfast.core.replication.repair import Repair
+from holdfast.core.placement.event_log import Chronicle
 from holdfast.core.rules import Rules
 from holdfast.core.store.partition import MapPartition
+from holdfast.core.sync.anti_entropy import Repair
 from holdfast.sim import damage as damages
 from holdfast.sim import phases as phases_module
 from holdfast.sim.calls import wire_key

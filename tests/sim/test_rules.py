@@ -34,8 +34,8 @@ show it any more, `holdfast simulate --alarm --without RULE` finds another one.
 HUNTED = frozenset(RULES.keys() - SEED.keys() - DIRECTED)
 """Those for which it takes some dozen runs: `make slow` looks for one."""
 SHOWN_BY = {
-    "no-gap": "tests/core/migration/test_destination.py",
-    "newer-wins": "tests/core/migration/test_shadow.py",
+    "no-gap": "tests/core/sync/test_destination.py",
+    "newer-wins": "tests/core/replication/test_staging.py",
     "term": "tests/sim/test_repair.py",
     "monotonic-reads": "tests/sim/test_backup_reads.py",
     "fill-durable": "tests/core/journal/test_log.py",

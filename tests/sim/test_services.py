@@ -15,8 +15,6 @@ from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import Fill, Replicate, Section
 from holdfast.core.migration import returns as returns_module
-from holdfast.core.migration.destination import Shadow
-from holdfast.core.migration.services import Endpoint, MigrationEvent, part_name, with_services
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.migration_step import Kind, Slots
 from holdfast.core.model.partition_table import Row
@@ -24,7 +22,9 @@ from holdfast.core.model.records import Change, Record
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.replication.copies import Copies
 from holdfast.core.rules import Rules
+from holdfast.core.services.hosting import Endpoint, MigrationEvent, part_name, with_services
 from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.sync.destination import Shadow
 from holdfast.sim import tally
 from holdfast.sim.cluster import Cluster, simulated_settings
 from holdfast.sim.faults import Faults

@@ -17,7 +17,7 @@ from holdfast.cli.main import holdfast
 from holdfast.core.model.journal_entries import Began, Dropped, MapSnapshot, Meta, Snapshot, Wrote
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
-from holdfast.core.replication.requests import mark_of
+from holdfast.core.store.request_ids import mark_of
 from holdfast.demo.cluster import LocalCluster
 from holdfast.errors import ConfigError
 from holdfast.spark.files import checkpoints, journals

@@ -6,7 +6,6 @@ import sys
 
 import click
 
-from holdfast import __version__
 from holdfast.cli.analyse import analyse
 from holdfast.cli.audit import audit
 from holdfast.cli.cluster import cluster
@@ -27,6 +26,7 @@ from holdfast.cli.status import status
 from holdfast.cli.stream import changes
 from holdfast.cli.verify import repair_command, verify_command
 from holdfast.errors import ConfigError, HoldfastError, Standing
+from holdfast.version import __version__
 
 
 class Commands(click.Group):

@@ -25,7 +25,7 @@ from holdfast.client.differences import Differences, find_differences, value_of
 from holdfast.client.holdings import check_maps
 from holdfast.client.repair import Outcome, Plan, Strategy, carry_out, make_plans
 from holdfast.client.verify import Finding, Report, verify
-from holdfast.core.migration.services import is_service
+from holdfast.core.services.hosting import is_service
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.wire.values import Serialized, from_stored
 

@@ -15,7 +15,7 @@ from holdfast.client.connection import Connection
 from holdfast.client.copies import CANNOT_ASK, ask_digests
 from holdfast.client.routing import PASSING, delays
 from holdfast.config.schema import INTERNAL
-from holdfast.core.migration.services import is_service
+from holdfast.core.services.hosting import is_service
 from holdfast.errors import ConfigError, NotReady
 from holdfast.wire import own
 

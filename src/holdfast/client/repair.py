@@ -24,8 +24,8 @@ from holdfast.client.copies import CANNOT_ASK, Entry
 from holdfast.client.differences import Differences, find_differences, value_of
 from holdfast.client.routing import error_of_outcome
 from holdfast.client.verify import Finding, Report
-from holdfast.core.migration.services import is_service
 from holdfast.core.model.operations import Op, Request
+from holdfast.core.services.hosting import is_service
 from holdfast.errors import HoldfastError
 from holdfast.wire import own
 

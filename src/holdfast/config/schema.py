@@ -6,7 +6,7 @@ The last part of a key's name is its unit: `_ms` milliseconds, `_s` seconds, `_b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -355,6 +355,10 @@ class ReplicationSettings(Section, frozen=True, kw_only=True):
 Password = Annotated[str, Meta(max_length=1024, extra={"secret": True})]
 
 
+def _is_secret(kind: Any) -> bool:
+    return any((meta.extra or {}).get("secret") for meta in get_args(kind) if isinstance(meta, Meta))
+
+
 class SecuritySettings(Section, frozen=True, kw_only=True):
     """Who may come in. Without any of these only loopback addresses are bound."""
 
@@ -375,11 +379,11 @@ class SecuritySettings(Section, frozen=True, kw_only=True):
         return bool(self.password or self.token)
 
     def __repr__(self) -> str:
-        from holdfast.config.describe import keys_of
-
+        kinds = get_type_hints(SecuritySettings, include_extras=True)
+        values = {field: getattr(self, field) for field in self.__struct_fields__}
         shown = [
-            f"{key.name}={'***' if key.secret and getattr(self, key.name) else repr(getattr(self, key.name))}"
-            for key in keys_of("security", SecuritySettings)
+            f"{name}={'***' if value and _is_secret(kinds[name]) else repr(value)}"
+            for name, value in values.items()
         ]
         return f"SecuritySettings({', '.join(shown)})"
 

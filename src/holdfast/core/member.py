@@ -38,26 +38,25 @@ from holdfast.core.machine import (
     Received,
     TimerFired,
 )
-from holdfast.core.migration.destination import DISK_FULL, MEMORY_FULL, Destination
 from holdfast.core.migration.master import Migrations
-from holdfast.core.migration.services import Service
-from holdfast.core.migration.source import Source
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.journal_entries import Began, Seen
 from holdfast.core.model.operations import Done, Outcome, Request, Status
 from holdfast.core.model.partition_table import Row, Table
 from holdfast.core.model.views import Room, View
 from holdfast.core.placement.ledger import Ledger
-from holdfast.core.post import deliver
 from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.changes import Changes
 from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
-from holdfast.core.replication.repair import Repair
 from holdfast.core.routing.router import Router
 from holdfast.core.rules import Rules
 from holdfast.core.safety import Safety
+from holdfast.core.services.hosting import Service
+from holdfast.core.sync.anti_entropy import Repair
+from holdfast.core.sync.destination import DISK_FULL, MEMORY_FULL, Destination
+from holdfast.core.sync.source import Source
 
 SWEEP_NS = 500 * MILLISECOND
 SWEEP_LIMIT = 100
@@ -224,7 +223,7 @@ class Member:
         self.out.now_ns = now_ns
         match event:
             case Received(sender, message):
-                deliver(self, sender, message)
+                self._received(sender, message)
             case Heard(address, message):
                 self._heard(address, message)
             case TimerFired(name):
@@ -331,6 +330,89 @@ class Member:
         return unwatch
 
     # -- events, by kind
+
+    def _received(self, sender: MemberId, message: m.Message) -> None:
+        """Give a message that came over a link to the machine that it is for."""
+        match message:
+            case m.Replicate():
+                self.copies.on_replicate(sender, message)
+            case m.Replicated():
+                if message.unkept:
+                    self.copies.cuts.not_kept(sender, message.unkept)
+                self.lane.on_replicated(sender, message)
+            case m.Forward():
+                self.router.on_forward(sender, message)
+            case m.Answer():
+                self.router.on_answer(sender, message)
+            case m.Fill():
+                self.destination.on_fill(sender, message)
+            case m.FillEnded():
+                self.destination.on_fill_ended(sender, message)
+            case m.Filled():
+                self.source.on_filled(sender, message)
+            case m.FillRefused():
+                self.source.on_fill_refused(sender, message)
+            case m.Summary():
+                self.repair.on_summary(sender, message)
+            case m.RepairWanted():
+                self.repair.on_wanted(sender, message)
+            case m.Enlist():
+                self.copies.on_enlist(sender, message)
+            case m.Enlisted():
+                self.activation.on_enlisted(sender, message)
+            case m.MigrationRequest():
+                self.source.on_request(sender, message)
+            case m.MigrationReady():
+                self.migrations.on_ready(sender, message)
+            case m.MigrationRefused():
+                self.migrations.on_refused(sender, message)
+            case m.Subscribe():
+                self.listeners.on_subscribe(sender, message)
+            case m.Events():
+                self.listeners.on_events(message)
+            case m.Collecting():
+                self.collectors.on_collecting(sender, message)
+            case _:
+                self._control(sender, message)
+
+    def _control(self, sender: MemberId, message: m.Message) -> None:
+        agreement = self.membership.agreement
+        match message:
+            case m.TableOffer():
+                self.ledger.on_offer(sender, message)
+            case m.TableStored():
+                self.ledger.on_stored(sender, message)
+            case m.TableCommit():
+                self.ledger.on_commit(sender, message)
+            case m.TableFetch():
+                self.ledger.on_fetch(sender, message)
+            case m.TableReport():
+                self.ledger.on_report(sender, message)
+            case m.TableCheck():
+                self.ledger.on_check(sender, message)
+            case m.TableDiffers():
+                self.ledger.on_differs(sender, message)
+            case m.StateWanted():
+                self.membership.on_state_wanted(sender, message)
+            case m.Holdings():
+                self.migrations.returned(sender, message)
+            case m.AcceptLoss():
+                self.migrations.accept_loss()
+            case m.DeclareDead():
+                self.membership.on_declare_dead(message)
+            case m.Prepare():
+                agreement.on_prepare(sender, message)
+            case m.Promise():
+                agreement.on_promise(sender, message)
+            case m.Accept():
+                agreement.on_accept(sender, message)
+            case m.Accepted():
+                agreement.on_accepted(sender, message)
+            case m.Declined():
+                agreement.on_declined(sender, message)
+            case _:
+                # Discovery travels without a link; over one it is a peer's mistake, and has no effect.
+                self.out.note("message out of place", level="warning", message=type(message).__name__)
 
     def _heard(self, address: Address, message: m.Message) -> None:
         match message:

@@ -11,8 +11,8 @@ from holdfast.config import Settings
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.journal.recovery import Recovered
 from holdfast.core.member import Member
-from holdfast.core.migration.services import Service
 from holdfast.core.rules import Rules
+from holdfast.core.services.hosting import Service
 from holdfast.engine.doors import Disk, World
 from holdfast.engine.driver import Driver
 from holdfast.engine.journal import Journal

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from holdfast.core.machine import HistoryRead, ReadHistory
 from holdfast.core.model.journal_entries import Began, Dropped, Entry, Wrote
 from holdfast.core.model.records import Record
-from holdfast.core.replication.history import size_of
+from holdfast.core.store.tail import size_of
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.doors import Disk, DiskFailed
 from holdfast.engine.segments import Segment, Segments, partitions_of

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import cast
 
-from holdfast import __version__
 from holdfast.config import LimitSettings
 from holdfast.core.replication.backlog import Backlog
 from holdfast.runtime.strangers import Strangers
 from holdfast.server import door
 from holdfast.server.grid import Grid
+from holdfast.version import __version__
 
 LAST_WORDS_S, LAST_WORDS_LOOK_S = 0.5, 0.01
 KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}

@@ -8,25 +8,45 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from holdfast.config import Settings
+from holdfast.core.member import Member
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.views import ClusterState, Wish
+from holdfast.engine.driver import Driver
 from holdfast.errors import HoldfastError, NotReady, Refused
 from holdfast.wire import own
-
-if TYPE_CHECKING:
-    from holdfast.runtime.node import Node
 
 POLL_S = 0.02
 LAST_ANSWERS_S = 1.0
 """How long a member that ends gives its orders to be answered."""
 
 
+class Operated(Protocol):
+    """The member in its process, as orders need it."""
+
+    settings: Settings
+    driver: Driver
+    member: Member
+    ended: asyncio.Event
+    ended_because: str
+    broken: BaseException | None
+
+    def guard(self, step: Callable[[], None]) -> None:
+        """Take a step; an error in it stops the member."""
+
+    def check(self) -> None:
+        """Raise what has stopped the member, if anything has."""
+
+    def leave(self) -> None:
+        """Begin to leave the cluster."""
+
+
 class Control:
     """Orders to one member. Every call raises Refused when it was not taken, TimeoutError when it is not so in time."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Operated) -> None:
         self._node = node
         self._driver = node.driver
         self._member = node.member

@@ -16,7 +16,6 @@ from typing import Self, TypeVar
 import msgspec
 
 from holdfast.config import INTERNAL, Settings, load
-from holdfast.core.migration.services import Service
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import (
@@ -34,6 +33,7 @@ from holdfast.core.model.operations import (
 )
 from holdfast.core.model.partition_events import Kind, Loss, News
 from holdfast.core.model.views import ClusterState
+from holdfast.core.services.hosting import Service
 from holdfast.errors import (
     Closing,
     ConfigError,

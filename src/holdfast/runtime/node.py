@@ -16,11 +16,11 @@ from holdfast.config import Settings
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.machine import MemoryRoom, Note
 from holdfast.core.member import Member
-from holdfast.core.migration.services import Service, with_services
 from holdfast.core.model.ids import Address, MemberId
 from holdfast.core.model.operations import GROWING, Outcome, Request, Status
 from holdfast.core.model.views import MemberInfo, Room
 from holdfast.core.rules import Rules
+from holdfast.core.services.hosting import Service, with_services
 from holdfast.engine.driver import Driver
 from holdfast.engine.files import driver_with_files
 from holdfast.engine.journal import Journal

@@ -7,13 +7,13 @@ from collections.abc import Callable, Container
 
 from holdfast.config import Settings
 from holdfast.core.member import Member
-from holdfast.core.migration.services import is_service
 from holdfast.core.model.operations import Done, EntryEvent, Request
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.changes import Changes
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.replication.lane import Lane
+from holdfast.core.services.hosting import is_service
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.engine.driver import Driver
 from holdfast.server.door import Loop, Timer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from holdfast.check import convergence, leftovers
 from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, ReplicationSettings, Settings
@@ -12,19 +12,17 @@ from holdfast.config.schema import PersistenceSettings
 from holdfast.core.cluster.agreement import is_quorum
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.member import Member
-from holdfast.core.migration.services import Service, with_services
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address, MemberId
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.views import MemberInfo, View, Wish
 from holdfast.core.rules import Rules
+from holdfast.core.services.hosting import Service, with_services
 from holdfast.engine.driver import Driver
 from holdfast.engine.files import driver_with_files
 from holdfast.errors import JournalBroken
+from holdfast.sim.damage import Damage
 from holdfast.sim.disk import SimDisk
 from holdfast.sim.world import Process, World
-
-if TYPE_CHECKING:
-    from holdfast.sim.damage import Damage
 
 PORT = 5751
 LOOK_NS = 250 * MILLISECOND

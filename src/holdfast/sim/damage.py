@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast.check import convergence
 from holdfast.core.member import Member
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.partition import MapPartition
-from holdfast.sim.cluster import Cluster
 from holdfast.sim.world import Process
 
 KINDS = ("value", "entry lost", "entry added", "rot", "behind", "ahead")
@@ -36,14 +36,16 @@ class Damage:
         return f"partition {self.partition} of {self.process.name}: {self.kind} in {self.name}"
 
 
-def spoil(cluster: Cluster, draw: random.Random) -> Damage | None:
-    """Damage one copy of a backup, if there is one that holds something; at most one of each partition."""
+def spoil(living: Iterable[Process], known: list[Damage], draw: random.Random) -> Damage | None:
+    """Damage one copy of a backup, if there is one that holds something; at most one of each partition. It is added to
+    those that are known.
+    """
     found = [
         (process, partition, held)
-        for process in cluster.living()
+        for process in living
         for partition, copy in process.driver.member.copies.held.items()
         if process.driver.member.table.rows[partition].index_of(process.driver.member.me) > 0
-        and all(damage.partition != partition for damage in cluster.damages)
+        and all(damage.partition != partition for damage in known)
         for held in copy.maps.values()
         if held.entries and held.counter > MISSED
     ]
@@ -52,7 +54,7 @@ def spoil(cluster: Cluster, draw: random.Random) -> Damage | None:
     process, partition, held = draw.choice(found)
     damage = Damage(process, partition, held.name, draw.choice(KINDS))
     _harm(held, damage.kind, draw)
-    cluster.damages.append(damage)
+    known.append(damage)
     return damage
 
 

@@ -20,7 +20,6 @@ from zlib import crc32
 from holdfast.core.journal.recovery import Recovered, Recovery
 from holdfast.core.listeners import Listeners
 from holdfast.core.messages import Forward
-from holdfast.core.migration.shadow import Shadow
 from holdfast.core.model.operations import READS, WHOLE, EntryEvent, Op, Request, Value
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Record
@@ -30,6 +29,7 @@ from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.cuts import Pin
 from holdfast.core.replication.lane import Lane
+from holdfast.core.replication.staging import Shadow
 from holdfast.core.routing import router
 from holdfast.core.store.partition import MapPartition, PartitionCopy
 

@@ -291,7 +291,11 @@ class Phases:
             return
         cluster = self.cluster
         count = self.random.randint(1, DAMAGES_MOST)
-        found = [damage for _ in range(count) if (damage := spoil(cluster, self.random)) is not None]
+        found = [
+            damage
+            for _ in range(count)
+            if (damage := spoil(cluster.living(), cluster.damages, self.random)) is not None
+        ]
         for damage in found:
             self.world.tell(f"DAMAGE {damage}")
             self.world.marks.hit(f"damage {damage.kind}")

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
 from holdfast.core.member import Member
-from holdfast.core.migration.services import MigrationEvent, part_name
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.operations import Op, Outcome, Request, Status
+from holdfast.core.services.hosting import MigrationEvent, part_name
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.world import Process, World
 

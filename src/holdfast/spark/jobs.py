@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from holdfast import __version__
 from holdfast.spark.failures import in_our_words
 from holdfast.spark.task import check_release, leave_garbage
+from holdfast.version import __version__
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

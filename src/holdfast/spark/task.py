@@ -6,8 +6,8 @@ import gc
 
 from pyspark import TaskContext
 
-from holdfast import __version__
 from holdfast.errors import ConfigError
+from holdfast.version import __version__
 
 
 def task_number() -> int:

@@ -17,7 +17,6 @@ from holdfast.core.messages import (
     Replicated,
     Section,
 )
-from holdfast.core.migration.destination import DISK_FULL, Destination
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.journal_entries import Began, Dropped, Rows, Wrote
 from holdfast.core.model.partition_table import Row
@@ -27,6 +26,7 @@ from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.rules import Rules
 from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.sync.destination import DISK_FULL, Destination
 
 ME, BEN = MemberId("me"), MemberId("ben")
 SETTINGS = Settings(

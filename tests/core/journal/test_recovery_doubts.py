@@ -22,7 +22,7 @@ from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.model.views import MemberInfo, View
-from holdfast.core.replication.requests import mark_of
+from holdfast.core.store.request_ids import mark_of
 
 BEGINNING = "what it held before its records in the journal is missing"
 

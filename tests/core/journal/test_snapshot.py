@@ -6,8 +6,8 @@ from holdfast.core.journal.snapshot import snapshot_of
 from holdfast.core.machine import Outbox
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.records import Change, Record
-from holdfast.core.replication.requests import Remembered, mark_of
 from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.request_ids import Remembered, mark_of
 
 
 def copy_with(*modes: str) -> PartitionCopy:

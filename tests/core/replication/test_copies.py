@@ -13,9 +13,9 @@ from holdfast.core.model.journal_entries import Wrote
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.copies import Copies
-from holdfast.core.replication.requests import mark_of
 from holdfast.core.rules import Rules
 from holdfast.core.store.partition import FOLD_AT, PartitionCopy, ServicePartition
+from holdfast.core.store.request_ids import mark_of
 
 ME, OWNER, OTHER = MemberId("me"), MemberId("owner"), MemberId("other")
 SETTINGS = Settings(partitions=PartitionSettings(count=1), maps={"deep": MapSettings(backups=2)})

@@ -8,13 +8,13 @@ from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Append, Outbox
 from holdfast.core.messages import Replicate, Section
-from holdfast.core.migration.services import Endpoint, MigrationEvent
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import Began, Dropped
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.copies import Copies
 from holdfast.core.rules import Rules
+from holdfast.core.services.hosting import Endpoint, MigrationEvent
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.errors import InvariantBroken
 

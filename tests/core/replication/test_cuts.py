@@ -80,8 +80,10 @@ def test_pins_hold_what_the_map_held_whatever_comes_after(seed: int, digests: bo
         pin.release()
     if not digests:
         assert held.touched is None, "nothing is noted when nobody wants to know"
-    assert held.pins == ()
-    assert not any(copy.pins or copy.touched is not None for copy in copies), "a copy of a copy has no pins"
+    assert held.observers == ()
+    assert not any(copy.observers or copy.touched is not None for copy in copies), (
+        "nobody observes a copy of a copy"
+    )
 
 
 def _same_entries(held: MapPartition) -> MapPartition:
@@ -379,7 +381,7 @@ def test_the_lease_ends_and_what_was_kept_is_free() -> None:
     assert primary.cuts.keeps(CUT)
     primary.out.now_ns += MILLISECOND
     primary.cuts.sweep()
-    assert (len(primary.cuts), primary.cuts.pins, held.pins, held.touched) == (0, 0, (), None)
+    assert (len(primary.cuts), primary.cuts.pins, held.observers, held.touched) == (0, 0, (), None)
     assert primary.cuts.hold(CUT, LEASE_MS) == 0
 
 

@@ -11,9 +11,9 @@ from holdfast.core.messages import Replicate, Replicated
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.lane import Lane
-from holdfast.core.replication.requests import id_of
 from holdfast.core.rules import Rules
 from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.request_ids import id_of
 
 ME, BEN, CAL, DAN = (MemberId(name) for name in ("me", "ben", "cal", "dan"))
 PARTITIONS = 4

@@ -10,13 +10,13 @@ from holdfast.config.schema import ReplicationSettings
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import Answer, Forward, Replicate, Replicated
-from holdfast.core.migration.services import part_name
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status, Value
 from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.lane import Lane
 from holdfast.core.routing.router import LATE_NS, RETRY_NS, SLICE_ENTRIES, Router
 from holdfast.core.rules import Rules
+from holdfast.core.services.hosting import part_name
 from holdfast.core.store.partition import PartitionCopy, ServicePartition
 
 ME, OLD, NEW, ASKER, BEN = (MemberId(name) for name in ("me", "old", "new", "asker", "ben"))

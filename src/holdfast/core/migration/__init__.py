@@ -1,1 +1,1 @@
-"""How does a partition move without loss? Three roles: master, source, destination."""
+"""Which partition moves next, and who says so?"""

@@ -26,7 +26,6 @@ from holdfast.config import Settings
 from holdfast.core.cluster.membership import Membership
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import Holdings, MigrationReady, MigrationRefused, MigrationRequest
-from holdfast.core.migration.news import tell_losses
 from holdfast.core.migration.parting import why_kept
 from holdfast.core.migration.returns import Returns
 from holdfast.core.migration.running import Running, Way
@@ -35,6 +34,7 @@ from holdfast.core.model.migration_step import NONE, Migration, Slots
 from holdfast.core.model.partition_events import Loss
 from holdfast.core.model.partition_table import Row, survivors
 from holdfast.core.model.views import Room, View
+from holdfast.core.placement.event_log import tell_losses
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.placement.ledger import Ledger
 from holdfast.core.placement.planner import plan, plan_carelessly

@@ -41,7 +41,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     max_idle_ms: int = FOREVER
     key_hash: int = 0
     request: bytes = b""
-    """With the last record of a request that has an id: its mark (`core.replication.requests`)."""
+    """With the last record of a request that has an id: its mark (`core.store.request_ids`)."""
     old: bytes | None = None
     """Of a map with a change stream: what the entry was; None when it was not there."""
     time_ms: int = 0

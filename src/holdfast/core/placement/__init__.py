@@ -1,0 +1,1 @@
+"""Where does each partition live?"""

@@ -37,12 +37,12 @@ from holdfast.core.messages import (
     TableReport,
     TableStored,
 )
-from holdfast.core.migration.news import Chronicle, Reporter
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.partition_table import Row, Table
 from holdfast.core.model.views import MemberInfo, View
+from holdfast.core.placement.event_log import Chronicle, Reporter
 from holdfast.core.rules import Rules
 
 CHECK_NS = 15 * SECOND

@@ -27,10 +27,10 @@ from holdfast.core.model.ids import SECOND
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.batch import Batch
 from holdfast.core.replication.copies import Copies
-from holdfast.core.replication.history import size_of
 from holdfast.core.replication.lane import Lane
 from holdfast.core.rules import Rules
 from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.store.tail import size_of
 
 JOURNAL_RECORDS = 16_384
 """At most so many updates are read from the journal at a time,"""

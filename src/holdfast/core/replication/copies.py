@@ -19,18 +19,18 @@ from holdfast.config import Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import Ack, Enlist, Enlisted, Replicate, Replicated, Section
-from holdfast.core.migration.services import Endpoint, MigrationEvent, Service, Services
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.journal_entries import Began, Dropped
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, JournalMode, Record
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.rules import Rules
+from holdfast.core.services.hosting import Endpoint, MigrationEvent, Service, Services
 from holdfast.core.store.partition import FOLD_AT, MapPartition, PartitionCopy
 from holdfast.errors import InvariantBroken
 
 if TYPE_CHECKING:
-    from holdfast.core.migration.shadow import Shadow
+    from holdfast.core.replication.staging import Shadow
 
 NEVER = 1 << 62
 """An update counter that no map reaches."""

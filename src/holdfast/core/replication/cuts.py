@@ -87,7 +87,7 @@ class Pin:
         """None when everything is in the overlay."""
         self._overlay: dict[bytes, bytes | None] = {}
         """Keys that have changed since, with what they had at the cut; None: nothing."""
-        held.pin(self)
+        held.observe(self)
 
     def absorb(self, touched: dict[bytes, bytes | None]) -> None:
         """These keys have changed, from what is given: that counts for those of which nothing is known yet."""
@@ -115,7 +115,7 @@ class Pin:
         held, self._held = self._held, None
         self._overlay = {}
         if held is not None:
-            held.unpin(self)
+            held.unobserve(self)
 
     def content(self) -> dict[bytes, bytes]:
         """All entries at the cut. Not to be changed, and of use until the member does something else."""

@@ -38,9 +38,9 @@ from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.backlog import RECORD_BYTES, Backlog
 from holdfast.core.replication.batch import NOBODY, Batch, Told, Written, by_map, when_all_done
 from holdfast.core.replication.collectors import Collectors
-from holdfast.core.replication.requests import id_of, mark_of
 from holdfast.core.rules import Rules
 from holdfast.core.store.partition import FOLD_AT, MapPartition, PartitionCopy, ServicePartition
+from holdfast.core.store.request_ids import id_of, mark_of
 
 LOST_OFFICE = "this member lost the partition before its backups had acknowledged"
 LOOKS = 8

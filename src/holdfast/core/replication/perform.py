@@ -4,11 +4,11 @@ operation group.
 
 from __future__ import annotations
 
-from holdfast.core.migration.services import part_name
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import DEFAULT_TTL, EventKind, Op, Request, Value
 from holdfast.core.model.records import Change
 from holdfast.core.replication.lane import Lane
+from holdfast.core.services.hosting import part_name
 from holdfast.core.store.partition import MapPartition, PartitionCopy
 
 NEVER = -1

@@ -29,7 +29,6 @@ from holdfast.config import Settings
 from holdfast.config.schema import INTERNAL
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import Answer, Forward
-from holdfast.core.migration.services import part_name
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.operations import (
     GROWING,
@@ -59,6 +58,7 @@ from holdfast.core.replication.perform import (
 from holdfast.core.routing.clearing import Cleared, Clearings
 from holdfast.core.routing.positions import Positions
 from holdfast.core.rules import Rules
+from holdfast.core.services.hosting import part_name
 from holdfast.core.store.partition import PartitionCopy
 
 RETRY_NS = 50 * MILLISECOND

@@ -13,19 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush, heapreplace
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import mmh3
 
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.records import Change, JournalMode, Record
 from holdfast.core.model.update_counter import UpdateCounter
-from holdfast.core.replication.history import Tail
-from holdfast.core.replication.requests import KEPT, Remembered
 from holdfast.core.store.digest import RangeDigests, entry_digest, whole
-
-if TYPE_CHECKING:
-    from holdfast.core.replication.cuts import Pin
+from holdfast.core.store.request_ids import KEPT, Remembered
+from holdfast.core.store.tail import Tail
 
 AGAIN_NS = 1000 * MILLISECOND
 TIDIED = 100
@@ -70,6 +67,16 @@ class Expiry:
         return max(1, self.ttl_ms - (now_ns - self.stored_ns) // MILLISECOND)
 
 
+class Observer(Protocol):
+    """Who has to know what a map's share of a partition held before a change. Neither may raise."""
+
+    def absorb(self, touched: dict[bytes, bytes | None]) -> None:
+        """These keys have changed since it was told last, from what is given; None: the key was not there."""
+
+    def complete(self, entries: dict[bytes, bytes]) -> None:
+        """All entries, which are these, are about to go; changes until now have been absorbed."""
+
+
 class MapPartition:
     """The entries of one map in one partition, on one member."""
 
@@ -83,7 +90,7 @@ class MapPartition:
         "journal",
         "lineage",
         "name",
-        "pins",
+        "observers",
         "recorded",
         "sync",
         "tail",
@@ -117,10 +124,10 @@ class MapPartition:
         """The last updates, if they are kept."""
         self._digests: RangeDigests | None = None
         self.touched: dict[bytes, bytes | None] | None = None
-        """While digests or pins are kept: the keys that have changed since they were brought up to date, with the value
-        that each had then. None: neither is kept."""
-        self.pins: tuple[Pin, ...] = ()
-        """Cuts that need to know of changes."""
+        """While digests are kept or somebody observes: the keys that have changed since they were brought up to date,
+        with the value that each had then. None: neither."""
+        self.observers: tuple[Observer, ...] = ()
+        """Who is told of changes."""
 
     @property
     def counter(self) -> int:
@@ -194,10 +201,10 @@ class MapPartition:
 
     def wipe(self) -> None:
         """Take every entry out; the update counter stays."""
-        for pin in self.pins:
-            pin.absorb(self.touched or {})
-            pin.complete(self.entries)
-        self.pins = ()
+        for observer in self.observers:
+            observer.absorb(self.touched or {})
+            observer.complete(self.entries)
+        self.observers = ()
         self.entries.clear()
         self.expiries.clear()
         self.hashes.clear()
@@ -320,33 +327,33 @@ class MapPartition:
         return self._digests.sums
 
     def fold(self) -> None:
-        """Bring digests and pins up to date, if any are kept."""
+        """Bring digests and observers up to date, if there are any."""
         touched = self.touched
         if not touched:
             return
         self.touched = {}
         if self._digests is not None:
             self._digests.follow(touched, self.entries)
-        for pin in self.pins:
-            pin.absorb(touched)
+        for observer in self.observers:
+            observer.absorb(touched)
 
     def no_digests(self) -> None:
         """Keep no digests, until they are asked for."""
         self._digests = None
-        if not self.pins:
+        if not self.observers:
             self.touched = None
 
-    def pin(self, pin: Pin) -> None:
+    def observe(self, observer: Observer) -> None:
         """Tell it of every change from now on."""
         self.fold()
         if self.touched is None:
             self.touched = {}
-        self.pins = (*self.pins, pin)
+        self.observers = (*self.observers, observer)
 
-    def unpin(self, pin: Pin) -> None:
+    def unobserve(self, observer: Observer) -> None:
         """Tell it of nothing more."""
-        self.pins = tuple(one for one in self.pins if one is not pin)
-        if not self.pins and self._digests is None:
+        self.observers = tuple(one for one in self.observers if one is not observer)
+        if not self.observers and self._digests is None:
             self.touched = None
 
     def damaged(self, *, adopt: bool) -> list[int]:

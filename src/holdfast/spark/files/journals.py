@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from holdfast.core.model.journal_entries import Began, Checkpointed, Dropped, Entry, Meta, Rows, Seen, Wrote
 from holdfast.core.model.records import Change, Record
-from holdfast.core.replication.requests import id_of
+from holdfast.core.store.request_ids import id_of
 from holdfast.errors import ConfigError, JournalBroken
 from holdfast.spark import jobs
 from holdfast.wire.checkpoint import parse_name

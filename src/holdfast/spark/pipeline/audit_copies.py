@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, get_args
 
 import pyarrow as pa
 
-from holdfast import __version__
 from holdfast.client.connection import Broken, Connection, Credentials
 from holdfast.client.copies import CANNOT_ASK, PAGE_BYTES, PAGE_ROWS, ask_digests
 from holdfast.client.holdings import check_names, names_on
 from holdfast.client.routing import parse_addresses
 from holdfast.client.verify import AT_A_TIME
-from holdfast.core.migration.services import is_service
+from holdfast.core.services.hosting import is_service
 from holdfast.core.store.digest import RANGES
 from holdfast.errors import ConfigError, NotReady
 from holdfast.spark.files.stores import StoreState, checkpoint_bytes, read_store
@@ -41,6 +40,7 @@ from holdfast.spark.pipeline.copies import (
     differing_keys,
 )
 from holdfast.spark.source.options import Options
+from holdfast.version import __version__
 from holdfast.wire import own
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast import __version__
 from holdfast.client.blocking import Client
 from holdfast.client.copies import CANNOT_ASK
 from holdfast.client.cuts import Cut, end_cut, scan_cut, take_cut
@@ -55,6 +54,7 @@ from holdfast.spark.rows.schemas import SCHEMAS_MAP, StoredSchema, arrow_schema
 from holdfast.spark.rows.stored import BadRow, RowMaker, string_data
 from holdfast.spark.source.keeping import kept
 from holdfast.spark.source.options import Options
+from holdfast.version import __version__
 from holdfast.wire import own
 
 if TYPE_CHECKING:

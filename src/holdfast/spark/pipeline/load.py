@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from holdfast import __version__
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.spark.failures import in_our_words
 from holdfast.spark.jobs import TASKS_PER_SLOT, Counted, Show, nothing, run, slots, watched
@@ -29,6 +28,7 @@ from holdfast.spark.source.overwriting import end_overwriting
 from holdfast.spark.source.rejects import clear_away
 from holdfast.spark.source.writer import Work, check_map, prepare_map, write_rows
 from holdfast.spark.task import check_release, leave_garbage, task_number
+from holdfast.version import __version__
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

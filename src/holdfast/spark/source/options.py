@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from holdfast import __version__
 from holdfast.errors import ConfigError
 from holdfast.spark.source.read_options import READ_MEANING, ReadOptions
 from holdfast.spark.source.write_options import WRITE_FORMATS, WRITE_MEANING, WriteOptions
+from holdfast.version import __version__
 
 if TYPE_CHECKING:
     from holdfast.client.blocking import Client

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from holdfast import __version__
 from holdfast.client.ahead import Wanted, read_ahead
 from holdfast.client.blocking import Client
 from holdfast.client.cuts import Cut
@@ -21,6 +20,7 @@ from holdfast.spark.source.overwriting import cut_before
 from holdfast.spark.source.plan import Reading, Share, plan_shares
 from holdfast.spark.source.sampling import CompactSchemas
 from holdfast.spark.task import check_release, leave_garbage
+from holdfast.version import __version__
 from holdfast.wire import own
 
 BATCH_ROWS = 8192

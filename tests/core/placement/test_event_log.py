@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.machine import Outbox
-from holdfast.core.migration import news as under_test
-from holdfast.core.migration.news import Chronicle, Reporter
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.migration_step import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News
+from holdfast.core.placement import event_log as under_test
+from holdfast.core.placement.event_log import Chronicle, Reporter
 
 MOVE = Migration(3, "a", 0, NONE, "b", NONE, 0)
 

@@ -9,14 +9,14 @@ from itertools import permutations
 import pytest
 
 from holdfast.core.messages import Fill, FillEntries, FillPlan, FillRecords
-from holdfast.core.migration.choice import Mine, choose
-from holdfast.core.migration.content import Content, Part, earlier_updates
-from holdfast.core.migration.shadow import Shadow
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import How
+from holdfast.core.replication.staging import Shadow
 from holdfast.core.store.digest import RangeDigests
 from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.sync.choice import Mine, choose
+from holdfast.core.sync.content import Content, Part, earlier_updates
 
 OWNER = MemberId("owner")
 TAIL = 1_000_000

@@ -33,13 +33,13 @@ from holdfast.core.journal.log import Log
 from holdfast.core.journal.snapshot import snapshot_of
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import Fill, Filled, FillEnded, FillRefused
-from holdfast.core.migration.services import Endpoint, MigrationEvent
-from holdfast.core.migration.shadow import Shadow
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.journal_entries import Began, Dropped
 from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.copies import Copies
+from holdfast.core.replication.staging import Shadow
 from holdfast.core.rules import Rules
+from holdfast.core.services.hosting import Endpoint, MigrationEvent
 from holdfast.core.store.partition import PartitionCopy
 
 DISK_FULL = "its disk is full"

@@ -22,7 +22,6 @@ from holdfast.core.messages import (
     Replicated,
     Section,
 )
-from holdfast.core.migration.destination import Destination
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
@@ -30,6 +29,7 @@ from holdfast.core.model.sync_request import Demand, How
 from holdfast.core.replication.copies import Copies
 from holdfast.core.rules import Rules
 from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.sync.destination import Destination
 
 ME, OWNER, OTHER = MemberId("me"), MemberId("owner"), MemberId("other")
 SETTINGS = Settings(partitions=PartitionSettings(count=1), maps={"deep": MapSettings(backups=2)})

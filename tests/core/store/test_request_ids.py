@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.core.model.operations import Value
-from holdfast.core.replication.requests import KEPT_BYTES, Remembered, id_of, mark_of
+from holdfast.core.store.request_ids import KEPT_BYTES, Remembered, id_of, mark_of
 
 
 @pytest.mark.parametrize("value", [None, True, False, 17, b"old value", [b"k", b"v", None]])

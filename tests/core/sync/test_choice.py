@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from holdfast.core.migration.choice import HISTORY_LEAST, Choice, Mine, choose
-from holdfast.core.migration.supply import aged
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import Base, How
 from holdfast.core.store.partition import Expiry
+from holdfast.core.sync.choice import HISTORY_LEAST, Choice, Mine, choose
+from holdfast.core.sync.supply import aged
 
 MINE = Mine(lineage=[(2, 0), (5, 10), (9, 20)], counter=30, entries=1000, starts=0)
 

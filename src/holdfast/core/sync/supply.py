@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.core.migration.choice import Choice
-from holdfast.core.migration.content import Chunk, Content
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.records import Record
 from holdfast.core.model.sync_request import Demand
 from holdfast.core.store.partition import Expiry
+from holdfast.core.sync.choice import Choice
+from holdfast.core.sync.content import Chunk, Content
 
 Told = Callable[[str], None]
 Missed = list[tuple[int, Record]]

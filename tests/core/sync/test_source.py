@@ -20,8 +20,6 @@ from holdfast.core.messages import (
     MigrationRefused,
     MigrationRequest,
 )
-from holdfast.core.migration.services import MigrationEvent
-from holdfast.core.migration.source import DRAIN_NS, Source
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.partition_table import Row
@@ -30,7 +28,9 @@ from holdfast.core.model.sync_request import Base, Demand, How
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.rules import Rules
+from holdfast.core.services.hosting import MigrationEvent
 from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.sync.source import DRAIN_NS, Source
 
 ME, OTHER, NEW = MemberId("me"), MemberId("other"), MemberId("new")
 MASTER, OLD_MASTER = MemberId("master"), MemberId("old master")

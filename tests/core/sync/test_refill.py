@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.core.migration.test_source import MASTER, ME, NEW, OTHER, Side, copying, deciding, request
+from tests.core.sync.test_source import MASTER, ME, NEW, OTHER, Side, copying, deciding, request
 
 from holdfast.config import PartitionSettings
 from holdfast.core.messages import FillRefused, MigrationRefused

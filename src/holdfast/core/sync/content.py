@@ -14,11 +14,11 @@ from itertools import accumulate, repeat
 from operator import add
 
 from holdfast.core.messages import FillEntries, FillPlan, FillRecords, FillShare
-from holdfast.core.migration.choice import Choice
 from holdfast.core.model.records import Record
 from holdfast.core.model.sync_request import Base, How
 from holdfast.core.store.digest import range_of
 from holdfast.core.store.partition import MapPartition, ServicePartition
+from holdfast.core.sync.choice import Choice
 
 ENTRY_OVERHEAD = 8
 """What an entry or a piece costs in a chunk besides its bytes, at about."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.core.model.records import Change, Record
-from holdfast.core.replication.history import RECORD_OVERHEAD, Tail
+from holdfast.core.store.tail import RECORD_OVERHEAD, Tail
 
 
 def records(first: int, last: int, size: int = 10) -> list[Record]:

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from holdfast.core.migration.content import ENTRY_OVERHEAD, Chunk, Content, Part
 from holdfast.core.store.partition import MapPartition
+from holdfast.core.sync.content import ENTRY_OVERHEAD, Chunk, Content, Part
 
 
 def filled(sizes: list[int]) -> MapPartition:

@@ -23,7 +23,6 @@ from holdfast.config import Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import RepairWanted, Summary, Summed
-from holdfast.core.migration.source import Source
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import Dropped
 from holdfast.core.model.partition_table import Row
@@ -31,6 +30,7 @@ from holdfast.core.replication.copies import Copies
 from holdfast.core.rules import Rules
 from holdfast.core.store.digest import whole
 from holdfast.core.store.partition import MapPartition, PartitionCopy, ServicePartition
+from holdfast.core.sync.source import Source
 
 TICKS = 32
 """In so many steps a primary goes round its partitions."""

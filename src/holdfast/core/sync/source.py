@@ -50,10 +50,6 @@ from holdfast.core.messages import (
     MigrationRefused,
     MigrationRequest,
 )
-from holdfast.core.migration.choice import Choice, Mine, choose
-from holdfast.core.migration.content import Chunk, Content, Part, earlier_updates
-from holdfast.core.migration.services import Endpoint, MigrationEvent
-from holdfast.core.migration.supply import Supply, Told, aged, stretch, tell
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.partition_table import Row
@@ -62,8 +58,12 @@ from holdfast.core.model.sync_request import Base, Demand, How
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.rules import Rules
+from holdfast.core.services.hosting import Endpoint, MigrationEvent
 from holdfast.core.store.digest import RangeDigests
 from holdfast.core.store.partition import MapPartition
+from holdfast.core.sync.choice import Choice, Mine, choose
+from holdfast.core.sync.content import Chunk, Content, Part, earlier_updates
+from holdfast.core.sync.supply import Supply, Told, aged, stretch, tell
 
 DRAIN_NS = 2 * SECOND
 EMPTY = Chunk()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import msgspec
-from tests.core.migration.test_destination import OTHER, OWNER, Side, chunk, message, put
+from tests.core.sync.test_destination import OTHER, OWNER, Side, chunk, message, put
 
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Record
-from holdfast.core.replication.requests import Remembered, mark_of
+from holdfast.core.store.request_ids import Remembered, mark_of
 
 
 def marked(record: Record, request_id: bytes) -> Record:

@@ -1,0 +1,1 @@
+"""What else has a share in every partition?"""

@@ -1,0 +1,10 @@
+"""Which Holdfast is this?"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+try:
+    __version__ = version("holdfast")
+except PackageNotFoundError:
+    __version__ = "from a bare source tree"
