@@ -159,10 +159,12 @@ def _parted(calls: list[Call], partitions: int, lost: Sequence[tuple[int, int]])
             found.append(replace(call if whole else doubtful, key=f"{call.key} before the loss"))
             if call.outcome is Outcome.UNKNOWN:
                 found.append(replace(call, key=f"{call.key} after the loss"))
+            elif call.outcome is Outcome.DONE and call.operation == "set_ttl":
+                found.append(replace(doubtful, key=f"{call.key} after the loss"))
             elif call.outcome is Outcome.DONE and call.argument is not None:
                 # Of all that was done only what it has written can be there, as if that had been all.
-                written = Call("set", f"{call.key} after the loss", call.start, last[partition] + HEARD_NS)
-                found.append(replace(written, argument=call.argument, client=call.client))
+                written = replace(doubtful, operation="set", expected=None, end=last[partition] + HEARD_NS)
+                found.append(replace(written, key=f"{call.key} after the loss"))
     return found
 
 
