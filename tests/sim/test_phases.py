@@ -183,7 +183,9 @@ def test_only_what_was_written_to_a_lost_partition_before_is_excused() -> None:
 
     assert problems("k1", 30) == []
     assert problems("k1", 45) == [], "a loss may be heard of late"
-    assert problems("k1", 62), "and somebody may still answer from what others have given up, but not for long"
+    assert problems("k1", 62), (
+        "and somebody may still answer from what others have given up, but not for long"
+    )
     assert problems(other, 30)
 
 
