@@ -70,6 +70,18 @@ def test_a_partition_that_was_lost_excuses_what_was_written_there_before() -> No
     assert judged(*early, lost=[(partition, when)]), "and what was lost before it was lost"
 
 
+def test_after_a_loss_any_value_of_before_may_be_there_but_only_one() -> None:
+    partition = partition_of(wire_key("k1"), 0, 7)
+    loss = 30 * SECOND
+    at = loss // SECOND + HEARD_NS // SECOND + 5
+    before = [call("replace", number, f"v{number - 1}", writes=f"v{number}") for number in range(2, 25)]
+    before[:0] = [call("set", 1, writes="v1")]
+    assert judged(*before, call("get", at, "v7", client=LAST), lost=[(partition, loss)]) == []
+    assert judged(*before, call("get", at, None, client=LAST), lost=[(partition, loss)]) == []
+    both = call("get", at, "v7", client=LAST), call("get", at + 2, "v8", client=LAST)
+    assert judged(*before, *both, lost=[(partition, loss)]), "nobody has written the second one since"
+
+
 def test_a_key_that_cannot_be_decided_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def gives_up(calls: list[Call], **modes: bool) -> list[object]:
         raise RuntimeError("too many")

@@ -27,6 +27,7 @@ from enum import Enum, unique
 from itertools import chain
 
 FOREVER = 1 << 62
+COMPARED = 300
 UNNAMED = "a value that nobody has named"
 
 
@@ -153,7 +154,8 @@ def judge(
     Which calls are held against the register: those that changed something always; with `quiet` also those whose
     answer says that they changed nothing; with `reads` also reads.
 
-    Raises RuntimeError when a key needs more than `most` configurations at a time: then nothing is known of it.
+    Raises RuntimeError when a key needs more than `most` configurations at a time, or they have to be compared with one
+    another more than `COMPARED` times for each: then nothing is known of it.
     """
     by_key: dict[str, list[Call]] = defaultdict(list)
     for call in calls:
@@ -280,6 +282,7 @@ class _Search:
         """The configurations in which this call has taken effect, by now at the latest. The bit is free in them."""
         remain: dict[tuple[Value, int], list[int]] = {}
         seen: dict[tuple[Value, int], list[int]] = {}
+        compared = 0
         fitting: dict[Value, int] = {}
         """Value -> the quiet calls that it lets take effect."""
 
@@ -307,9 +310,10 @@ class _Search:
                 continue  # One that has used less has taken its place.
             for step in self._steps(value, used, unknown):
                 after = settled(*step)
+                compared += len(seen.get(after[:2], ()))
                 if _keep(seen, *after):
                     work.append(after)
-            if len(seen) > self._most:
+            if len(seen) > self._most or compared > self._most * COMPARED:
                 raise RuntimeError(
                     f"more than {self._most} configurations: too many calls under way at a time"
                 )

@@ -157,8 +157,14 @@ def _parted(calls: list[Call], partitions: int, lost: Sequence[tuple[int, int]])
             doubtful = replace(call, outcome=Outcome.UNKNOWN, end=FOREVER, result=None)
             whole = call.outcome is not Outcome.DONE or call.end <= first[partition] - HEARD_NS
             found.append(replace(call if whole else doubtful, key=f"{call.key} before the loss"))
-            if call.outcome is not Outcome.REFUSED:
+            if call.outcome is Outcome.UNKNOWN:
+                found.append(replace(call, key=f"{call.key} after the loss"))
+            elif call.outcome is Outcome.DONE and call.operation == "set_ttl":
                 found.append(replace(doubtful, key=f"{call.key} after the loss"))
+            elif call.outcome is Outcome.DONE and call.argument is not None:
+                # Of all that was done only what it has written can be there, as if that had been all.
+                written = replace(doubtful, operation="set", expected=None, end=last[partition] + HEARD_NS)
+                found.append(replace(written, key=f"{call.key} after the loss"))
     return found
 
 

@@ -30,14 +30,16 @@ def test_callers_wait_for_sync_backups_and_records_for_all() -> None:
     batch.wait_for(0, mapped(), set())
     batch.wait_for(2, mapped(), set())
     batch.wait_for(2, mapped(), set())
-    assert (batch.need, batch.late, batch.courtesy) == ({BEN: {0, 2}}, {CAL: {0, 2}}, frozenset())
+    assert (batch.need, batch.late, batch.courtesy) == ({BEN: {0, 2}}, {CAL: {0, 2}}, {})
 
 
 def test_a_slow_async_backup_is_waited_for_and_known_to_be_waited_for_by_courtesy() -> None:
     batch = Batch(1, 0)
     batch.wait_for(0, mapped((BEN, CAL, DEB)), {CAL, BEN})
-    assert (batch.need, batch.late) == ({BEN: {0}, CAL: {0}}, {DEB: {0}})
-    assert batch.courtesy == {CAL}
+    assert (batch.need, batch.courtesy, batch.late) == ({BEN: {0}}, {CAL: {0}}, {DEB: {0}})
+    assert batch.open
+    batch.wait_for(1, mapped((CAL, BEN), sync=(CAL,)), {CAL, BEN})
+    assert (batch.need, batch.courtesy) == ({BEN: {0}, CAL: {1}}, {CAL: {0}, BEN: {1}}), "each for its own"
 
 
 def test_it_is_open_while_anything_is_missing() -> None:
@@ -74,8 +76,9 @@ def test_a_partition_that_is_forgotten_is_waited_for_by_nobody() -> None:
     batch = Batch(1, 0)
     batch.need = {BEN: {0, 1}, CAL: {0}}
     batch.late = {DEB: {0}, CAL: {1}}
+    batch.courtesy = {DEB: {0, 2}}
     batch.forget(0)
-    assert (batch.need, batch.late) == ({BEN: {1}}, {CAL: {1}})
+    assert (batch.need, batch.late, batch.courtesy) == ({BEN: {1}}, {CAL: {1}}, {DEB: {2}})
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))

@@ -331,6 +331,29 @@ def test_an_async_backup_that_is_far_behind_is_waited_for_but_not_for_ever() -> 
     assert primary.told["c"] is True
 
 
+def test_who_is_a_slow_async_backup_of_one_partition_is_waited_for_as_the_sync_one_of_another() -> None:
+    primary = Primary(limits=SMALL, async_backups=1)
+    primary.row(0, ME, BEN, CAL)
+    primary.row(1, ME, CAL, BEN)
+    while CAL not in primary.lane.backlog.slow:
+        primary.write("a", 0)
+        primary.acknowledge(BEN, primary.sent()[BEN][0])
+    primary.write("b", 0, 1)
+    messages = primary.sent()
+    primary.acknowledge(BEN, messages[BEN][0])
+    primary.pass_time(6)
+    assert primary.told["b"] is False, "Cal has promised to hold partition 1, and is not known to"
+    assert "cal" in primary.why["b"]
+    primary.write("c", 0, 1)
+    messages = primary.sent()
+    primary.acknowledge(BEN, messages[BEN][0])
+    (section,) = (section for section in messages[CAL][0].sections if section.partition == 1)
+    primary.lane.on_replicated(CAL, Replicated(messages[CAL][0].batches, [section.partition]))
+    assert "c" not in primary.told
+    primary.pass_time(6)
+    assert primary.told["c"] is True
+
+
 # -- answers that have changed nothing (P-7)
 
 

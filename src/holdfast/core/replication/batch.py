@@ -45,8 +45,6 @@ class Batch:
         """Bytes of its records, at about."""
         self.charged: tuple[str, ...] = ()
         """The async backups whose backlog it is counted in."""
-        self.courtesy: frozenset[str] = NOBODY
-        """Async backups that are waited for only because they are slow (K-3)."""
         self.told: list[Told] = []
         self.records: dict[int, list[tuple[MapPartition, Record]]] = {}
         """By partition; of one in which answers only rest on what is there, none."""
@@ -61,6 +59,8 @@ class Batch:
         """How many of these are still open."""
         self.need: dict[str, set[int]] = {}
         """Member -> partitions that the callers wait for it to hold."""
+        self.courtesy: dict[str, set[int]] = {}
+        """The same of async backups that are waited for only because they are slow, and not for ever (K-3)."""
         self.late: dict[str, set[int]] = {}
         """The same of async backups: nobody waits, but what is lost on the way must be sent again."""
         self.on_disk = True
@@ -70,12 +70,7 @@ class Batch:
         """Wait for this map's backups to hold the partition's records; for those async ones that are slow, too."""
         sync = held.sync
         for member in held.targets:
-            waits = self.need
-            if member not in sync:
-                if member in slow:
-                    self.courtesy |= {member}
-                else:
-                    waits = self.late
+            waits = self.need if member in sync else self.courtesy if member in slow else self.late
             parts = waits.get(member)
             if parts is None:
                 waits[member] = {partition}
@@ -85,7 +80,7 @@ class Batch:
     @property
     def open(self) -> bool:
         """Whether its callers have to wait."""
-        return bool(self.need or self.after) or not self.on_disk
+        return bool(self.need or self.courtesy or self.after) or not self.on_disk
 
     def rest_on(self, partition: int, name: str, sync: frozenset[str]) -> None:
         """Wait for the map's sync backups to confirm that they still follow this primary."""
@@ -95,7 +90,7 @@ class Batch:
 
     def forget(self, partition: int) -> None:
         """Wait for nobody to hold the partition's records."""
-        for waits in (self.need, self.late):
+        for waits in (self.need, self.courtesy, self.late):
             for member in list(waits):
                 waits[member].discard(partition)
                 if not waits[member]:

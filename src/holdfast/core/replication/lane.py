@@ -253,7 +253,7 @@ class Lane:
     def when_held(self, partition: int, request_id: bytes, done: Told) -> None:
         """Call `done` when everybody who must hold the records of a request that was applied before does."""
         for batch in self._of_partition.get(partition, {}).values():
-            if (batch.need or not batch.on_disk) and any(
+            if (batch.need or batch.courtesy or not batch.on_disk) and any(
                 id_of(record.request) == request_id for _, record in batch.records[partition]
             ):
                 batch.told.append(done)
@@ -354,7 +354,7 @@ class Lane:
         backlog.bytes += size
         if backlog.bytes > backlog.most:
             backlog.grown()
-        held_up = batch.need or not batch.on_disk
+        held_up = batch.need or batch.courtesy or not batch.on_disk
         if rests is not None:
             when_all_done([rests, batch] if held_up else [rests], done, self._out.now_ns)
         elif held_up:
@@ -523,10 +523,10 @@ class Lane:
             self._out.timer("backups", self._look_ns)
 
     def _overdue(self, batch: Batch) -> None:
-        for member in batch.courtesy & batch.need.keys():
+        for member, partitions in batch.courtesy.items():
             # Nobody has promised the callers to wait for an async backup.
-            batch.late.setdefault(member, set()).update(batch.need.pop(member))
-        batch.courtesy = NOBODY
+            batch.late.setdefault(member, set()).update(partitions)
+        batch.courtesy.clear()
         self._charge(batch)
         if batch.open:
             why = f"not acknowledged within {self._timeout_ns / SECOND:g} s: {batch.missing()}"
@@ -580,7 +580,7 @@ class Lane:
             batch = self._waiting.get(number)
             if batch is None:
                 continue
-            for waits in (batch.need, batch.late):
+            for waits in (batch.need, batch.courtesy, batch.late):
                 parts = waits.get(sender)
                 if parts is not None:
                     parts.difference_update(message.partitions)
@@ -592,7 +592,7 @@ class Lane:
         """Tell the callers when nobody they wait for is missing, and end the batch when nobody at all is."""
         if batch.late or batch.charged:
             self._charge(batch)
-        if batch.need or not batch.on_disk or batch.after:
+        if batch.need or batch.courtesy or not batch.on_disk or batch.after:
             return
         if batch.told:
             self._tell(batch, known=True)
