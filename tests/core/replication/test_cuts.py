@@ -389,7 +389,7 @@ def test_a_cut_can_be_ended() -> None:
     primary = Primary()
     primary.take()
     assert primary.cuts.hold(CUT, 0) == 1
-    assert primary.copy.maps["m"].pins == ()
+    assert primary.copy.maps["m"].observers == ()
     primary.acknowledge(BEN)
     assert primary.answers[0].moved == [0], "it was ended before it was known"
 
