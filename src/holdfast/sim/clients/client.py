@@ -21,6 +21,7 @@ from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.operations import READS, Op, Outcome, Request, Status
 from holdfast.sim.clients.doors import Doors
 from holdfast.sim.clients.streams import Stream
+from holdfast.sim.marks import ANSWER
 from holdfast.sim.world import World
 
 TEND_NS = (100 * MILLISECOND, 400 * MILLISECOND)
@@ -226,6 +227,7 @@ class Client:
         """Certainly not applied by this try, and another may be."""
         ask.flying = False
         self.counts[f"refused for now: {status.name}"] += 1
+        self.world.marks.hit(ANSWER + status.name)
         self.later(ask)
 
     def in_doubt(self, ask: Ask, why: str) -> None:
