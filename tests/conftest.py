@@ -18,6 +18,11 @@ for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
     del os.environ[name]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--rewrite`: the stories in tests/stories tell what happens now."""
+    parser.addoption("--rewrite", action="store_true", help="let tests/stories tell what happens now")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where several processes share the tests (`make test`): those of one file stay together, for they share what they
     start; and those that share the Spark session.
