@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from holdfast.client.blocking import Client
-from holdfast.demo.cluster import HOST
+from holdfast.demo.local_cluster import HOST
 
 KEY_BYTES = 16
 MAP = "bench"

@@ -24,7 +24,7 @@ import click
 
 from bench.bulk import KEY_BYTES, fill_holdfast, same
 from bench.systems import process_cpu_seconds
-from holdfast.demo.cluster import HOST, LocalCluster
+from holdfast.demo.local_cluster import HOST, LocalCluster
 
 WRITE_BYTES = 256 * 1024
 LINE = re.compile(r"^(\S+ \S+) \w+ rebalance (planned|finished) (.*)$", re.MULTILINE)

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from bench import bulk, report
 from bench.run import ROOT
 from holdfast.client.blocking import Client
-from holdfast.demo.cluster import LocalCluster
+from holdfast.demo.local_cluster import LocalCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -285,7 +285,7 @@ def plans(spark: SparkSession) -> list[list[str]]:
 @click.option("--out", type=click.Path(path_type=Path), help="Page whose part is written.")
 def main(rows: int, rounds: int, out: Path | None, *, with_plans: bool) -> None:
     """Measure the pipeline."""
-    from holdfast.spark.session import session
+    from holdfast.spark.spark_session import session
 
     load_average = os.getloadavg()[0]
     with ExitStack() as stack:

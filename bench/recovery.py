@@ -23,7 +23,7 @@ import click
 from bench import bulk, report, systems
 from bench.run import ROOT
 from bench.systems import process_cpu_seconds
-from holdfast.demo.cluster import HOST, LocalCluster, ManagedMember, free_ports
+from holdfast.demo.local_cluster import HOST, LocalCluster, ManagedMember, free_ports
 from holdfast.errors import HoldfastError
 
 PATIENCE_S = 900.0

@@ -23,7 +23,7 @@ import click
 
 from bench import bulk, report
 from bench.run import ROOT
-from holdfast.demo.cluster import LocalCluster, Status
+from holdfast.demo.local_cluster import LocalCluster, Status
 
 SETTLE_S = 900.0
 KINDS = {"history": "history_bytes", "ranges": "ranges_bytes", "full": "full_bytes"}

@@ -17,7 +17,7 @@ from pathlib import Path
 from bench import frames
 from bench.load import Target, cores
 from holdfast.client.blocking import Client
-from holdfast.demo.cluster import HOST, LocalCluster, free_ports
+from holdfast.demo.local_cluster import HOST, LocalCluster, free_ports
 
 CLUSTER_NAME = "dev"
 CONNECTIONS = 50

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
 from holdfast.cli.main import holdfast
 from holdfast.config.describe import schema
 
@@ -86,7 +87,7 @@ BREACHES = {
     "core/store/tail.py": ("import holdfast.core.replication.lane", "Inside core"),
     "core/cluster/detector.py": ("import holdfast.core.placement.ledger", "Inside core"),
     "core/journal/log.py": ("import holdfast.core.cluster.membership", "Inside core"),
-    "core/replication/batch.py": ("import holdfast.core.sync.source", "Inside core"),
+    "core/replication/ack_batch.py": ("import holdfast.core.sync.source", "Inside core"),
     "core/sync/content.py": ("import holdfast.core.migration.master", "Inside core"),
     "core/routing/router.py": ("import holdfast.core.member", "Inside core"),
 }
@@ -172,6 +173,20 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
         named(path) for path in MODULES + TESTS if VAGUE_NAMES & {path.stem, *path.relative_to(ROOT).parts}
     ]
     assert vague == []
+
+
+def test_every_public_name_is_there() -> None:
+    """They are brought in only when somebody asks, so nothing else would notice one that has moved."""
+    assert [name for name in holdfast.__all__ if not hasattr(holdfast, name)] == []
+
+
+def test_a_file_name_says_enough_in_a_stack_trace() -> None:
+    """No two modules have the same, but commands, which are called what the user types."""
+    places: dict[str, list[str]] = {}
+    for path in MODULES:
+        if path.name != "__init__.py" and path.parent.name != "cli":
+            places.setdefault(path.name, []).append(named(path))
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
 def test_every_module_says_what_it_is() -> None:

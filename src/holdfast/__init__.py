@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast.core.model.views import ClusterState
     from holdfast.core.services.hosting import Endpoint, MigrationEvent, Service
     from holdfast.core.store.partition import Share
-    from holdfast.runtime.member import Map, Member, ServiceHandle
+    from holdfast.runtime.embedded import Map, Member, ServiceHandle
 
 __all__ = [
     "ClusterState",
@@ -36,16 +36,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ClusterState": "holdfast.core.model.cluster_state",
+    "ClusterState": "holdfast.core.model.views",
     "Endpoint": "holdfast.core.services.hosting",
-    "Kind": "holdfast.core.placement.event_log",
-    "Loss": "holdfast.core.placement.event_log",
-    "Map": "holdfast.runtime.member",
-    "Member": "holdfast.runtime.member",
+    "Kind": "holdfast.core.model.partition_events",
+    "Loss": "holdfast.core.model.partition_events",
+    "Map": "holdfast.runtime.embedded",
+    "Member": "holdfast.runtime.embedded",
     "MigrationEvent": "holdfast.core.services.hosting",
-    "News": "holdfast.core.placement.event_log",
+    "News": "holdfast.core.model.partition_events",
     "Service": "holdfast.core.services.hosting",
-    "ServiceHandle": "holdfast.runtime.member",
+    "ServiceHandle": "holdfast.runtime.embedded",
     "Share": "holdfast.core.store.partition",
 }
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.check.changes import Told, judge
 from holdfast.check.linearizability import UNTOLD, Call, Outcome
+from holdfast.check.streamed_changes import Told, judge
 
 DONE = Outcome.DONE
 CALLS = [

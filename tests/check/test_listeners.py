@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from holdfast.check.heard_events import LATE_NS, Heard, Listening, judge
 from holdfast.check.linearizability import UNTOLD, Call, Outcome
-from holdfast.check.listeners import LATE_NS, Heard, Listening, judge
 from holdfast.core.model.operations import EventKind
 
 DONE, REFUSED, UNKNOWN = Outcome.DONE, Outcome.REFUSED, Outcome.UNKNOWN

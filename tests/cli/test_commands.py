@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 from holdfast.cli import simulate as simulation
 from holdfast.cli import status as inspection
 from holdfast.cli.credentials import Credentials
+from holdfast.cli.demo import NEMESES
 from holdfast.cli.main import holdfast
-from holdfast.cli.pipeline import NEMESES
 from holdfast.cli.simulate import Terms, parse_seeds
 from holdfast.config import Settings
 from holdfast.core.rules import RULES

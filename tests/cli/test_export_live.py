@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.client.blocking import Client
-from holdfast.demo.cluster import COMMAND, LocalCluster
+from holdfast.demo.local_cluster import COMMAND, LocalCluster
 from holdfast.wire.values import to_stored
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.core.placement.test_every_table import COUNTS
 
-from holdfast.cli import whatif
+from holdfast.cli import plan_live as whatif
 from holdfast.cli.main import holdfast
-from holdfast.cli.whatif import Cluster
+from holdfast.cli.plan_live import Cluster
 from holdfast.core.model.migration_step import Kind
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.placement.planner import plan

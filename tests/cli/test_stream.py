@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from holdfast.cli.changes import as_json, as_text
 from holdfast.cli.main import holdfast
-from holdfast.cli.stream import as_json, as_text
 from holdfast.client.blocking import Client
-from holdfast.demo.cluster import LocalCluster
+from holdfast.demo.local_cluster import LocalCluster
 from holdfast.wire.values import to_stored
 
 CONFIG = """

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from tests.server.memory_cluster import MemoryCluster, MemoryMember
 
-from holdfast.client import changes as client_changes
+from holdfast.client import change_reader as client_changes
 from holdfast.client.blocking import Client
-from holdfast.client.changes import heads, read_changes
+from holdfast.client.change_reader import heads, read_changes
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Request
 from holdfast.core.store.partition import MapPartition

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.server.memory_cluster import MemoryCluster, MemoryMember
 
-from holdfast.client import control
+from holdfast.client import operator as control
 from holdfast.client.connection import Credentials
-from holdfast.client.control import Gap, Listening, Silence, Watcher, order, order_cluster
+from holdfast.client.operator import Gap, Listening, Silence, Watcher, order, order_cluster
 from holdfast.core.model.ids import Address
 from holdfast.core.model.migration_step import NONE, Migration
 from holdfast.core.model.partition_events import Kind, News

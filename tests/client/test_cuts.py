@@ -10,16 +10,16 @@ from copy import deepcopy
 import pytest
 from tests.server.memory_cluster import MemoryCluster, MemoryMember
 
-from holdfast.client import cuts as under_test
+from holdfast.client import cut_handles as under_test
 from holdfast.client.ahead import Wanted, read_ahead
 from holdfast.client.blocking import Client
-from holdfast.client.cuts import Cut, end_cut, hold_cut, scan_cut, take_cut
+from holdfast.client.cut_handles import Cut, end_cut, hold_cut, scan_cut, take_cut
 from holdfast.client.routing import Table
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.replication.cuts import LOOKED_AT_MAX
 from holdfast.errors import ConfigError, CutLost, NotReady
-from holdfast.server import cuts as server_cuts
+from holdfast.server import cut_questions as server_cuts
 from holdfast.server.grid import Grid
 from holdfast.wire import own
 from holdfast.wire.values import to_stored

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.client.copies import Entry, Part
 from holdfast.client.differences import Differences, keys_that_differ
 from holdfast.client.repair import Write, majority, newest, request_of
-from holdfast.client.verify import Finding
+from holdfast.client.replica_questions import Entry, Part
+from holdfast.client.verification import Finding
 from holdfast.core.model.operations import Op
 
 KEY = b"\0\0\0\1k"

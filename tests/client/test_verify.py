@@ -8,9 +8,9 @@ import pytest
 from tests.server.memory_cluster import MemoryCluster
 
 from holdfast.client.blocking import Client
-from holdfast.client.copies import ask_digests, ask_ranges, read_ranges
+from holdfast.client.replica_questions import ask_digests, ask_ranges, read_ranges
 from holdfast.client.routing import Table, TableRow
-from holdfast.client.verify import (
+from holdfast.client.verification import (
     Finding,
     Judged,
     compare,

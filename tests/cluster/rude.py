@@ -19,7 +19,7 @@ from hazelcast.serialization.data import Data
 
 from holdfast.config import Settings
 from holdfast.core.model.keys import partition_of
-from holdfast.demo.cluster import ManagedMember
+from holdfast.demo.local_cluster import ManagedMember
 from holdfast.runtime.peers import CHALLENGE_BYTES, MAGIC, Greeting, proof_of
 
 FRAME = struct.Struct("<iH")

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.cluster.keepers import Keepers
 
 from holdfast.client.blocking import Client
-from holdfast.client.changes import heads, read_changes
+from holdfast.client.change_reader import heads, read_changes
 from holdfast.core.model.operations import Op, Request
 from holdfast.wire import own
 from holdfast.wire.values import to_stored

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from holdfast.demo import chaos, cluster, nemeses
-from holdfast.demo.workload import DemoError
+from holdfast.demo import chaos, nemeses
+from holdfast.demo import local_cluster as cluster
+from holdfast.demo.hazelcast_writer import DemoError
 
 CONSOLE = Console(width=140)
 BUILT = Path(__file__).parents[1] / "interop/java/target"

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.client.blocking import Client
-from holdfast.client.verify import diverged
+from holdfast.client.verification import diverged
 from holdfast.core.model.keys import partition_of
-from holdfast.demo.cluster import ClusterError, LocalCluster, free_ports
+from holdfast.demo.local_cluster import ClusterError, LocalCluster, free_ports
 from holdfast.errors import HoldfastError
 
 CONFIG = "[maps.default]\nbackups = 1\n"

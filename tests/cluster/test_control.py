@@ -19,7 +19,7 @@ from tests.cluster.test_cluster import MAP, fill, missing, text
 
 from holdfast.cli.main import holdfast
 from holdfast.client.blocking import Client
-from holdfast.demo.cluster import COMMAND, LocalCluster, ManagedMember
+from holdfast.demo.local_cluster import COMMAND, LocalCluster, ManagedMember
 from holdfast.errors import Passive
 
 CONFIG = "[cluster]\nheartbeat_ms = 200\nsuspect_after_ms = 5000\n[partitions]\ncount = 31\n"

@@ -35,7 +35,7 @@ from holdfast.client.blocking import Client
 from holdfast.client.connection import Connection
 from holdfast.client.connection import Credentials as ClientCredentials
 from holdfast.client.routing import parse_addresses
-from holdfast.demo.cluster import LocalCluster, ManagedMember
+from holdfast.demo.local_cluster import LocalCluster, ManagedMember
 from holdfast.errors import Denied, NotReady
 from holdfast.wire import own
 

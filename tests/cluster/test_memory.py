@@ -25,9 +25,9 @@ from holdfast.core.model.keys import partition_of
 from holdfast.core.model.views import Room
 from holdfast.core.routing.router import NO_MEMORY
 from holdfast.core.sync.destination import MEMORY_FULL
-from holdfast.demo.cluster import LocalCluster
+from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import NoMemory
-from holdfast.runtime.member import Member
+from holdfast.runtime.embedded import Member
 from holdfast.wire import own
 from holdfast.wire.values import from_stored, to_stored
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.cluster.keepers import Keepers, until
 
-from holdfast.demo.cluster import ManagedMember
+from holdfast.demo.local_cluster import ManagedMember
 from holdfast.wire.values import to_stored
 
 pytestmark = pytest.mark.interop

@@ -18,7 +18,7 @@ from hazelcast.errors import IllegalStateError, TargetDisconnectedError
 from hazelcast.serialization.api import CompactReader, CompactSerializer, CompactWriter
 from tests.cluster.keepers import SEGMENT_BYTES, Keepers, until
 
-from holdfast.demo.cluster import HOST, ManagedMember
+from holdfast.demo.local_cluster import HOST, ManagedMember
 from holdfast.errors import NoRoom
 from holdfast.wire.values import to_stored
 

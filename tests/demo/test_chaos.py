@@ -20,11 +20,11 @@ from holdfast.check.linearizability import (
     judge,
 )
 from holdfast.demo import chaos
-from holdfast.demo.calls import CHOSEN, Keys, history, read_each
-from holdfast.demo.calls import OPERATIONS as NAMES
 from holdfast.demo.chaos import MODES, Chaos, Verdict, judge_modes, kind_of, table
+from holdfast.demo.hazelcast_writer import DemoError
 from holdfast.demo.nemeses import NEMESES, Clock, choose_s, find_faketime
-from holdfast.demo.workload import DemoError
+from holdfast.demo.recorded_calls import CHOSEN, Keys, history, read_each
+from holdfast.demo.recorded_calls import OPERATIONS as NAMES
 
 WRITES, QUIET, READS = MODES
 

@@ -10,7 +10,7 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from holdfast.demo import run  # noqa: E402 - after the check for pyarrow
+from holdfast.demo import main_job as run  # noqa: E402 - after the check for pyarrow
 from holdfast.demo.data import load  # noqa: E402
 from holdfast.errors import ConfigError  # noqa: E402
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from holdfast.demo.cluster import free_ports
 from holdfast.demo.links import Links, between
+from holdfast.demo.local_cluster import free_ports
 from holdfast.runtime.peers import CHALLENGE_BYTES, MAGIC, Greeting
 
 PUBLIC, REAL = "127.0.0.1", "127.0.0.2"

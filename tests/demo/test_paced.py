@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.demo import paced
+from holdfast.demo.hazelcast_writer import KeyRecord
 from holdfast.demo.paced import Keys, Pacer
-from holdfast.demo.workload import KeyRecord
 
 
 class Answer:

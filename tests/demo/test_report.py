@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from holdfast.demo import report
+from holdfast.demo.hazelcast_writer import Progress
+from holdfast.demo.ownership import Event, Snapshot, Timeline
 from holdfast.demo.picture import Picture, grouped
-from holdfast.demo.timeline import Event, Snapshot, Timeline
-from holdfast.demo.workload import Progress
 
 
 @pytest.fixture

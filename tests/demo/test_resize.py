@@ -13,8 +13,8 @@ from rich.console import Console
 
 from holdfast.config import load
 from holdfast.demo import resize
-from holdfast.demo.cluster import ClusterError, ManagedMember
 from holdfast.demo.latency import Log, Operation, judge
+from holdfast.demo.local_cluster import ClusterError, ManagedMember
 from holdfast.demo.resize import Plan, Verdict
 
 

@@ -10,8 +10,8 @@ from rich.console import Console
 
 pytest.importorskip("pyspark")
 
-from holdfast.demo import run
-from holdfast.demo.cluster import ClusterError
+from holdfast.demo import main_job as run
+from holdfast.demo.local_cluster import ClusterError
 
 
 class Story:

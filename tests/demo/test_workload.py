@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.demo.workload import KeyRecord, Writer
+from holdfast.demo.hazelcast_writer import KeyRecord, Writer
 
 
 class Grid:

@@ -7,18 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
-from holdfast.engine.doors import (
-    Create,
-    Deed,
-    DiskFailed,
-    DiskFull,
-    Done,
-    Put,
-    Remove,
-    Rename,
-    Sync,
-    Write,
-)
+from holdfast.engine.ports import Create, Deed, DiskFailed, DiskFull, Done, Put, Remove, Rename, Sync, Write
 
 SECTOR = 512
 

@@ -28,10 +28,10 @@ from holdfast.core.model.records import Change, Record
 from holdfast.core.model.views import View
 from holdfast.core.rules import Rules
 from holdfast.core.store.partition import PartitionCopy
-from holdfast.engine.doors import Create, Deed, Put, Remove, Rename, Sync, Write
+from holdfast.engine.ports import Create, Deed, Put, Remove, Rename, Sync, Write
 from holdfast.errors import ConfigError
 from holdfast.wire.checkpoint import parse_name
-from holdfast.wire.journal import HEADER_BYTES
+from holdfast.wire.journal_blocks import HEADER_BYTES
 
 # -- group commit
 

@@ -10,7 +10,7 @@ from holdfast.core.machine import CheckpointDone, CheckpointWanted, DiskRoom, Du
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.journal_entries import Dropped, Seen
 from holdfast.core.model.views import View
-from holdfast.engine.doors import Deed, Put, Remove, Sync, Write
+from holdfast.engine.ports import Deed, Put, Remove, Sync, Write
 from holdfast.wire.checkpoint import parse_name
 
 

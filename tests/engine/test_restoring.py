@@ -9,8 +9,8 @@ import pytest
 from tests.engine.lives import SMALL, Life, content, reopened
 from tests.engine.memory_disk import MemoryDisk, Platter
 
-from holdfast.engine.doors import DiskFailed
 from holdfast.engine.journal import Journal
+from holdfast.engine.ports import DiskFailed
 from holdfast.engine.restore import FORMAT, IDENTITY, IdentityFile, identity_of
 from holdfast.errors import ConfigError, JournalBroken
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.demo.cluster import LocalCluster
+from holdfast.demo.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.interop
 

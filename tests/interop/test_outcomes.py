@@ -25,10 +25,10 @@ from tests.interop.test_python_client import connected
 import holdfast
 from holdfast.cli.main import holdfast as command
 from holdfast.client.blocking import Client
-from holdfast.client.copies import ask_digests
+from holdfast.client.replica_questions import ask_digests
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Request, Value
-from holdfast.demo.cluster import LocalCluster
+from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import Passive, Unknown
 from holdfast.wire.values import from_stored, to_stored
 

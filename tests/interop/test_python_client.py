@@ -17,7 +17,7 @@ from hazelcast.predicate import sql, true
 from hazelcast.serialization.api import CompactReader, CompactSerializer, CompactWriter
 
 from holdfast.core.model.keys import partition_of
-from holdfast.demo.cluster import LocalCluster
+from holdfast.demo.local_cluster import LocalCluster
 
 pytestmark = [
     pytest.mark.interop,

@@ -16,7 +16,7 @@ from holdfast.cli.configuration import config
 from holdfast.core.model.partition_events import Kind, News
 from holdfast.core.model.views import ClusterState
 from holdfast.errors import Closing, InvariantBroken, NotReady, Unknown
-from holdfast.runtime.member import Member
+from holdfast.runtime.embedded import Member
 
 
 def run(coroutine: Coroutine[None, None, None]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.runtime.test_member import cluster, run
 
 from holdfast.client.blocking import Client
-from holdfast.client.cuts import Cut, end_cut, hold_cut, scan_cut, take_cut
+from holdfast.client.cut_handles import Cut, end_cut, hold_cut, scan_cut, take_cut
 from holdfast.errors import CutLost
 from holdfast.wire import own
 from holdfast.wire.values import from_stored, to_stored

@@ -14,7 +14,7 @@ from holdfast.client.blocking import Client
 from holdfast.config import load
 from holdfast.core.model.operations import EntryEvent, EventKind
 from holdfast.errors import Closing, ConfigError, NoDataMember, NotReady, ProtocolError, Refused, TooLarge
-from holdfast.runtime.member import Member, _milliseconds
+from holdfast.runtime.embedded import Member, _milliseconds
 from holdfast.wire.values import from_stored
 
 

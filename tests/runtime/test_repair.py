@@ -14,9 +14,9 @@ from tests.runtime.test_member import cluster, member, run
 from holdfast.cli.main import holdfast
 from holdfast.client.blocking import Client
 from holdfast.client.repair import carry_out, make_plans
-from holdfast.client.verify import Report, verify
+from holdfast.client.verification import Report, verify
 from holdfast.core.store.partition import MapPartition
-from holdfast.runtime.member import Member
+from holdfast.runtime.embedded import Member
 from holdfast.wire.values import from_stored, to_stored
 
 PARTITIONS = 31

@@ -20,12 +20,12 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import WHOLE, Done, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
-from holdfast.core.replication.changes import Changes
+from holdfast.core.replication.change_streams import Changes
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.rules import Rules
 from holdfast.core.store.partition import MapPartition, PartitionCopy
 from holdfast.server.grid import ClusterCard, MemberCard
-from holdfast.server.session import OwnSession
+from holdfast.server.own_session import OwnSession
 from holdfast.version import __version__
 from holdfast.wire import own
 

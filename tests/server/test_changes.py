@@ -8,7 +8,7 @@ import pytest
 from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
 from tests.server.test_session import COUNT, keys_of, owned
 
-from holdfast.server import changes
+from holdfast.server import change_questions as changes
 from holdfast.wire import own
 
 

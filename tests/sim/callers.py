@@ -16,9 +16,9 @@ from holdfast.core.model.operations import DEFAULT_TTL, Op, Outcome, Request, St
 from holdfast.core.rules import Rules
 from holdfast.sim.calls import wire_key
 from holdfast.sim.clients.client import REPEATED, Client, Manners, Told
-from holdfast.sim.clients.doors import Doors
 from holdfast.sim.clients.hazelcast import HazelcastClient
-from holdfast.sim.clients.own import OwnClient
+from holdfast.sim.clients.own_client import OwnClient
+from holdfast.sim.clients.simulated_doors import Doors
 from holdfast.sim.cluster import Cluster, simulated_settings
 from holdfast.sim.faults import Faults
 from holdfast.sim.workload import MAP

@@ -15,7 +15,7 @@ from holdfast.config import Settings
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.routing import clearing
-from holdfast.server import changes
+from holdfast.server import change_questions as changes
 from holdfast.sim.calls import wire_key
 from holdfast.sim.clocks import SKEW_MS, WALL_MS
 from holdfast.sim.cluster import simulated_settings

@@ -52,9 +52,9 @@ from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, R
 from holdfast.server.hazelcast.refusals import refusal
 from holdfast.sim.calls import wire_key
 from holdfast.sim.clients.client import Client, Manners
-from holdfast.sim.clients.doors import Doors
 from holdfast.sim.clients.hazelcast import KINDS, HazelcastClient, encode, status_of
-from holdfast.sim.clients.own import OwnClient
+from holdfast.sim.clients.own_client import OwnClient
+from holdfast.sim.clients.simulated_doors import Doors
 from holdfast.sim.workload import MAP
 from holdfast.sim.world import Process
 

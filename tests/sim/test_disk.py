@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address
-from holdfast.engine.doors import Create, Deed, Disk, DiskFailed, DiskFull, Put, Remove, Rename, Sync, Write
+from holdfast.engine.ports import Create, Deed, Disk, DiskFailed, DiskFull, Put, Remove, Rename, Sync, Write
 from holdfast.sim.disk import SECTOR, MountedDisk, SimDisk
 from holdfast.sim.world import Process, World
 

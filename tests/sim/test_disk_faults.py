@@ -6,7 +6,7 @@ import pytest
 from tests.sim.stage import Stage, slots
 
 from holdfast.core.model.ids import SECOND
-from holdfast.engine.doors import Put
+from holdfast.engine.ports import Put
 from holdfast.sim.cluster import Journal, simulated_settings
 from holdfast.sim.disk import SimDisk
 from holdfast.sim.disk_faults import DiskFaults

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.sim.test_scenarios import Stage
 
-from holdfast.cli.whatif import Cluster, Events
+from holdfast.cli.plan_live import Cluster, Events
 from holdfast.core.member import Member
 from holdfast.core.model.migration_step import Slots
 from holdfast.observe.status import status_of

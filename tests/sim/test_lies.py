@@ -9,7 +9,8 @@ import pytest
 from holdfast.cli.simulate import RUNS_MAX
 from holdfast.core.journal.recovery import Recovery
 from holdfast.core.listeners import Listeners
-from holdfast.core.replication import changes, perform
+from holdfast.core.replication import change_streams as changes
+from holdfast.core.replication import perform
 from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.cuts import Pin

@@ -11,7 +11,7 @@ from itertools import chain
 import pytest
 
 from holdfast.core.model.migration_step import Kind
-from holdfast.sim.matrix.faults import CRASHES, KINDS, MESSAGES, Fault, parse
+from holdfast.sim.matrix.fault_keys import CRASHES, KINDS, MESSAGES, Fault, parse
 from holdfast.sim.matrix.forms import FORMS
 from holdfast.sim.matrix.play import Case, case_of, play
 from holdfast.sim.matrix.sweep import (

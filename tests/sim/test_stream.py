@@ -12,7 +12,7 @@ from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import simulated_settings
-from holdfast.sim.stream import Reader
+from holdfast.sim.stream_readers import Reader
 from holdfast.sim.workload import MAP
 
 PARTITIONS = 7

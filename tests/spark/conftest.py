@@ -28,7 +28,7 @@ def java() -> None:
 @pytest.fixture(scope="session")
 def spark(java: None) -> Iterator[SparkSession]:
     """Two slots, and three attempts for each task."""
-    from holdfast.spark.session import session
+    from holdfast.spark.spark_session import session
 
     made = session(
         "local[2,3]", "holdfast tests", {"spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true"}

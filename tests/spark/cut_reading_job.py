@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
-from holdfast.spark.session import session
+from holdfast.spark.spark_session import session
 
 SETTINGS = {
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",

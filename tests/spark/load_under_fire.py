@@ -19,7 +19,7 @@ from typing import Any
 from holdfast.client.blocking import Client
 from holdfast.errors import HoldfastError
 from holdfast.spark.pipeline.load import load
-from holdfast.spark.session import session
+from holdfast.spark.spark_session import session
 
 
 def executors() -> list[int]:

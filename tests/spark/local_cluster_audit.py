@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from holdfast.spark.pipeline.audit import audit
-from holdfast.spark.session import session
+from holdfast.spark.spark_session import session
 
 
 def main(addresses: str, stop: Path) -> None:

@@ -10,7 +10,7 @@ import sys
 
 from holdfast.spark.pipeline.audit import audit
 from holdfast.spark.pipeline.compare import compare_with_source
-from holdfast.spark.session import session
+from holdfast.spark.spark_session import session
 
 
 def main(addresses: str, rows: int) -> None:

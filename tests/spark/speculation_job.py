@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.spark.pipeline.load import load
-from holdfast.spark.session import session
+from holdfast.spark.spark_session import session
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.spark.pipeline.changes import changes, follow, into_parquet, mirror
-from holdfast.spark.session import session
+from holdfast.spark.spark_session import session
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from holdfast.client.verify import Finding
+from holdfast.client.verification import Finding
 from holdfast.spark.pipeline.audit import ARROW, FINDINGS, KEYS, AuditResult, Sum, _table
-from holdfast.spark.pipeline.copies import key_finding
+from holdfast.spark.pipeline.loose_copies import key_finding
 
 EQUAL = Finding(3, "m", "owner", "backup", 1, "equal", 5, 5, 4, 4, True, 2, 2, "aa", "aa")
 NOT_KEPT = Finding(3, "m", "owner", "other", 2, "equal", 5, 0, 4, 0, False, 2, 0, "aa", "0" * 16)

@@ -12,7 +12,7 @@ import pytest
 from tests.server.memory_cluster import MemoryCluster
 
 from holdfast.client.blocking import Client
-from holdfast.demo.cluster import LocalCluster
+from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import ConfigError
 from holdfast.wire.values import to_stored
 

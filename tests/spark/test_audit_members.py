@@ -13,7 +13,7 @@ from holdfast.cli.audit import _copies, _show_copies
 from holdfast.cli.credentials import Credentials
 from holdfast.client.blocking import Client
 from holdfast.errors import ConfigError, NotReady, ProtocolError, Unsupported
-from holdfast.server.session import OwnSession
+from holdfast.server.own_session import OwnSession
 from holdfast.wire import own
 from holdfast.wire.values import to_stored
 
@@ -22,7 +22,7 @@ pytest.importorskip("pyspark")
 from holdfast.spark.pipeline import audit_copies
 from holdfast.spark.pipeline.audit import audit
 from holdfast.spark.pipeline.audit_copies import CopiesAudit, audit_members
-from holdfast.spark.pipeline.copies import LOOKS_MAX, LOOKS_STILL, CopyFinding, Held, Looks
+from holdfast.spark.pipeline.loose_copies import LOOKS_MAX, LOOKS_STILL, CopyFinding, Held, Looks
 from holdfast.spark.source.options import Options
 
 NO_SPARK: Any = None

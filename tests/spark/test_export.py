@@ -18,7 +18,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import LongType, StructType
 
 from holdfast.client.blocking import Client
-from holdfast.client.cuts import Cut, take_cut
+from holdfast.client.cut_handles import Cut, take_cut
 from holdfast.client.holdings import Holding, map_names, read_holdings
 from holdfast.core.model.keys import murmur3, partition_of
 from holdfast.core.store.digest import batch_digest, entry_digest, whole
@@ -48,9 +48,9 @@ from holdfast.spark.pipeline.manifest import (
     read_manifest,
     write_manifest,
 )
-from holdfast.spark.pipeline.restore import Restorer, Written, _Holdings, _targets, judge, plan_parts
-from holdfast.spark.pipeline.verify import cells_of, numbers_of, plain, read_batches, read_file
-from holdfast.spark.rows.schemas import StoredSchema
+from holdfast.spark.pipeline.restoring import Restorer, Written, _Holdings, _targets, judge, plan_parts
+from holdfast.spark.pipeline.verified_export import cells_of, numbers_of, plain, read_batches, read_file
+from holdfast.spark.rows.column_schemas import StoredSchema
 from holdfast.spark.rows.stored import json_data
 from holdfast.spark.source.options import Options
 from holdfast.wire.own import Mark

@@ -13,11 +13,11 @@ import pytest
 from tests.server.memory_cluster import MemoryCluster
 
 from holdfast.client.blocking import Client
-from holdfast.client.verify import diverged
-from holdfast.demo.cluster import LocalCluster
+from holdfast.client.verification import diverged
+from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import ConfigError
+from holdfast.server.hazelcast.compact_schemas import schema_entry
 from holdfast.server.hazelcast.layouts import Schema
-from holdfast.server.hazelcast.schemas import schema_entry
 from holdfast.wire.values import from_stored, to_stored
 
 pytest.importorskip("pyspark")
@@ -26,8 +26,8 @@ from holdfast.client.holdings import read_holdings
 from holdfast.spark.jobs import Progress
 from holdfast.spark.pipeline.export import export
 from holdfast.spark.pipeline.manifest import BadExport, hex_digest, read_manifest
-from holdfast.spark.pipeline.restore import restore
-from holdfast.spark.pipeline.verify import verify_export
+from holdfast.spark.pipeline.restoring import restore
+from holdfast.spark.pipeline.verified_export import verify_export
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

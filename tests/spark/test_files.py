@@ -18,13 +18,14 @@ from holdfast.core.model.journal_entries import Began, Dropped, MapSnapshot, Met
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.request_ids import mark_of
-from holdfast.demo.cluster import LocalCluster
+from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import ConfigError
-from holdfast.spark.files import checkpoints, journals
+from holdfast.spark.files import checkpoint_files as checkpoints
+from holdfast.spark.files import journals
 from holdfast.spark.files.analysis import REPORTS, analyse, check, one_cluster, shown
 from holdfast.spark.files.journals import CUT, DAMAGE, RECORD, find
 from holdfast.wire.checkpoint import encode_checkpoint
-from holdfast.wire.reading import Reading
+from holdfast.wire.journal_reader import Reading
 from holdfast.wire.values import Serialized, to_stored
 
 if TYPE_CHECKING:

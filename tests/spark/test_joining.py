@@ -17,7 +17,7 @@ from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringT
 
 from holdfast.spark.pipeline import tables
 from holdfast.spark.pipeline.tables import ddl, join_maps
-from holdfast.spark.rows.schemas import StoredSchema, arrow_schema, store_schema
+from holdfast.spark.rows.column_schemas import StoredSchema, arrow_schema, store_schema
 from holdfast.spark.rows.stored import EntryMaker
 
 KEYED = StructType().add("id", LongType())

@@ -8,7 +8,7 @@ import pytest
 from tests.server.memory_cluster import MemoryCluster
 
 from holdfast.client.blocking import Client
-from holdfast.server.session import OwnSession
+from holdfast.server.own_session import OwnSession
 from holdfast.wire import own
 from holdfast.wire.values import to_stored
 

@@ -23,9 +23,9 @@ from holdfast.spark.pipeline.extract import extract, json_lines  # noqa: E402
 from holdfast.spark.pipeline.load import CannotStore, RowsChanged, _Parquet, _same_rows, load  # noqa: E402
 from holdfast.spark.pipeline.parquet import ParquetFiles  # noqa: E402
 from holdfast.spark.pipeline.tables import table  # noqa: E402
+from holdfast.spark.rows.column_schemas import arrow_schema  # noqa: E402
 from holdfast.spark.rows.compact import CompactDecoder, CompactEncoder  # noqa: E402
 from holdfast.spark.rows.entries import Encoder, Limits, Shape  # noqa: E402
-from holdfast.spark.rows.schemas import arrow_schema  # noqa: E402
 from holdfast.spark.rows.stored import RowMaker  # noqa: E402
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ pq = pytest.importorskip("pyarrow.parquet")
 pytest.importorskip("pyspark")
 
 from holdfast.client.blocking import Client  # noqa: E402
-from holdfast.client.verify import verify  # noqa: E402
-from holdfast.demo.cluster import LocalCluster  # noqa: E402
+from holdfast.client.verification import verify  # noqa: E402
+from holdfast.demo.local_cluster import LocalCluster  # noqa: E402
 from holdfast.wire.values import from_stored  # noqa: E402
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -28,7 +28,7 @@ from pyspark.sql.types import StringType, StructType  # noqa: E402
 
 from holdfast.core.model.keys import partition_of  # noqa: E402
 from holdfast.spark.rows.batches import PARTITION  # noqa: E402
-from holdfast.spark.rows.schemas import arrow_schema  # noqa: E402
+from holdfast.spark.rows.column_schemas import arrow_schema  # noqa: E402
 from holdfast.spark.rows.stored import EntryMaker, long_data, string_data  # noqa: E402
 from holdfast.spark.source.pushdown import KEYS_MAX, KeyColumns, key_columns, narrow  # noqa: E402
 from holdfast.wire.values import to_stored  # noqa: E402

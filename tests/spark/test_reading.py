@@ -21,15 +21,15 @@ from pyspark.sql.types import StructType  # noqa: E402
 
 from holdfast.client.ahead import Wanted, read_ahead  # noqa: E402
 from holdfast.client.blocking import Client  # noqa: E402
-from holdfast.client.cuts import take_cut  # noqa: E402
+from holdfast.client.cut_handles import take_cut  # noqa: E402
 from holdfast.errors import ConfigError, CutLost  # noqa: E402
-from holdfast.server.session import OwnSession  # noqa: E402
+from holdfast.server.own_session import OwnSession  # noqa: E402
 from holdfast.spark.rows.batches import PARTITION  # noqa: E402
-from holdfast.spark.rows.schemas import arrow_schema  # noqa: E402
+from holdfast.spark.rows.column_schemas import arrow_schema  # noqa: E402
 from holdfast.spark.rows.stored import json_data, long_data, string_data  # noqa: E402
 from holdfast.spark.source import datasource  # noqa: E402
 from holdfast.spark.source.datasource import HoldfastSource  # noqa: E402
-from holdfast.spark.source.plan import Share  # noqa: E402
+from holdfast.spark.source.read_plan import Share  # noqa: E402
 from holdfast.spark.source.reader import FilteringReader, HoldfastReader  # noqa: E402
 from holdfast.wire import own  # noqa: E402
 from holdfast.wire.values import to_stored  # noqa: E402

@@ -14,9 +14,9 @@ import pytest
 from tests.server.memory_cluster import MemoryCluster
 
 from holdfast.client.blocking import Client
-from holdfast.demo.cluster import COMMAND
+from holdfast.demo.local_cluster import COMMAND
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.server.session import OwnSession
+from holdfast.server.own_session import OwnSession
 from holdfast.wire import own
 
 pytest.importorskip("pyspark")

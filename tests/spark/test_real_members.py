@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from holdfast.demo.cluster import LocalCluster
+from holdfast.demo.local_cluster import LocalCluster
 from holdfast.spark.pipeline.audit import audit
 from holdfast.spark.pipeline.compare import compare_with_source
 

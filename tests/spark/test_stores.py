@@ -16,7 +16,7 @@ from holdfast.engine.restore import IDENTITY, IdentityFile
 from holdfast.errors import ConfigError, JournalBroken
 from holdfast.spark.files.stores import checkpoint_bytes, read_store
 from holdfast.spark.pipeline.audit_copies import _Files, _unlike
-from holdfast.spark.pipeline.copies import CopyFinding, Held, compare_copies, differing_keys, readable
+from holdfast.spark.pipeline.loose_copies import CopyFinding, Held, compare_copies, differing_keys, readable
 from holdfast.wire.checkpoint import encode_checkpoint
 from holdfast.wire.values import to_stored
 

@@ -19,7 +19,7 @@ from holdfast.client.blocking import Client
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.spark.pipeline.changes import changes, follow, into_parquet, mirror
 from holdfast.spark.rows.changed import change_columns
-from holdfast.spark.source.stream import HoldfastStreamReader
+from holdfast.spark.source.micro_batches import HoldfastStreamReader
 from holdfast.spark.source.stream_options import SinkOptions, StreamOptions
 from holdfast.wire.values import to_stored
 

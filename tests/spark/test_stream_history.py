@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from holdfast.client.blocking import Client
 from holdfast.core.model.keys import partition_of
 from holdfast.core.store.partition import PartitionCopy
-from holdfast.spark.source.history import GridHistory
+from holdfast.spark.source.member_changes import GridHistory
 from holdfast.spark.source.offsets import BadOffset, Place
 from holdfast.wire.values import to_stored
 

@@ -15,10 +15,10 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from holdfast.client.blocking import Client
 from holdfast.core.model.keys import partition_of
 from holdfast.errors import ConfigError
-from holdfast.spark.rows.schemas import arrow_schema, load_schema
+from holdfast.spark.rows.column_schemas import arrow_schema, load_schema
 from holdfast.spark.rows.stored import json_data, long_data
 from holdfast.spark.source import sink
-from holdfast.spark.source.batch import Batch
+from holdfast.spark.source.query_batch import Batch
 from holdfast.spark.source.sink import HoldfastStreamWriter, StreamWritten, finished
 from holdfast.spark.source.stream_options import SinkOptions
 from holdfast.spark.source.writer import WriteFailed

@@ -20,11 +20,11 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import StructType
 
 from holdfast.spark.rows.changed import ChangeMaker, ChangeRow, cell_text, change_columns
-from holdfast.spark.rows.schemas import StoredSchema
+from holdfast.spark.rows.column_schemas import StoredSchema
 from holdfast.spark.rows.stored import BadRow, json_data, long_data, string_data
-from holdfast.spark.source.history import undo
+from holdfast.spark.source.member_changes import undo
+from holdfast.spark.source.micro_batches import HoldfastStreamReader, first_offset, heads_of, plan, rows_of
 from holdfast.spark.source.offsets import BadOffset, Limit, Offset, Place, pieces
-from holdfast.spark.source.stream import HoldfastStreamReader, first_offset, heads_of, plan, rows_of
 from holdfast.spark.source.stream_options import SinkOptions, StreamOptions
 from holdfast.wire.values import Serialized, to_stored
 

@@ -17,12 +17,12 @@ from tests.spark.streaming_judge import Verdict, Writer, content_of, judge
 from holdfast.client.blocking import Client
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Request
-from holdfast.demo.cluster import LocalCluster
+from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import HoldfastError
 from holdfast.spark.pipeline.changes import changes, follow, into_map, into_parquet, mirror, start
 from holdfast.spark.rows.stored import long_data, string_data
 from holdfast.spark.source.datasource import HoldfastSource
-from holdfast.spark.source.history import GridHistory, Head
+from holdfast.spark.source.member_changes import GridHistory, Head
 from holdfast.spark.source.offsets import Place
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.credentials import Credentials
-from holdfast.cli.foresee import check_folders, from_live, live_sizes, named
 from holdfast.cli.main import holdfast
-from holdfast.cli.whatif import look
+from holdfast.cli.plan_live import look
+from holdfast.cli.whatif import check_folders, from_live, live_sizes, named
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Connection
 from holdfast.client.connection import Credentials as ClientCredentials
 from holdfast.client.routing import parse_addresses
 from holdfast.core.model.partition_events import Kind
-from holdfast.demo.cluster import LocalCluster
+from holdfast.demo.local_cluster import LocalCluster
 from holdfast.spark.foresight import blocks
 from holdfast.spark.foresight.whatif import ask, moves, what_if
 from holdfast.wire import own

@@ -19,9 +19,9 @@ from pyspark.sql.types import StructType  # noqa: E402
 from holdfast.client import blocking  # noqa: E402
 from holdfast.config import LimitSettings  # noqa: E402
 from holdfast.errors import ConfigError  # noqa: E402
-from holdfast.server.hazelcast.schemas import SCHEMAS_MAP, schema_key, schema_of_entry  # noqa: E402
+from holdfast.server.hazelcast.compact_schemas import SCHEMAS_MAP, schema_key, schema_of_entry  # noqa: E402
+from holdfast.spark.rows.column_schemas import arrow_schema  # noqa: E402
 from holdfast.spark.rows.compact import CompactDecoder  # noqa: E402
-from holdfast.spark.rows.schemas import arrow_schema  # noqa: E402
 from holdfast.spark.rows.stored import long_data, string_data  # noqa: E402
 from holdfast.spark.source.datasource import HoldfastSource  # noqa: E402
 from holdfast.spark.source.rate import Bucket  # noqa: E402

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from holdfast.errors import ChangesGone
-from holdfast.spark.source.history import Change, Head
+from holdfast.spark.source.member_changes import Change, Head
 from holdfast.spark.source.offsets import At, Place
 from holdfast.wire.answers import ChangeKind
 

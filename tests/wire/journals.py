@@ -9,8 +9,8 @@ from holdfast.core.model.journal_entries import Began, Checkpointed, Dropped, En
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.views import ClusterState, View
-from holdfast.wire.journal import HEAD_BYTES, Block, Chain
-from holdfast.wire.reading import Reading
+from holdfast.wire.journal_blocks import HEAD_BYTES, Block, Chain
+from holdfast.wire.journal_reader import Reading
 
 STORE = "5f0c2b7e-2f2b-4df3-9c43-0d1d4f6b8a11"
 

@@ -14,8 +14,9 @@ from tests.wire.journals import STORE, Written, goes_on, judge, read, some_journ
 from holdfast.core.model.journal_entries import Began, Dropped, Entry, Wrote
 from holdfast.core.model.records import Change, Record
 from holdfast.errors import JournalBroken
-from holdfast.wire import journal, reading
-from holdfast.wire.journal import (
+from holdfast.wire import journal_blocks as journal
+from holdfast.wire import journal_reader as reading
+from holdfast.wire.journal_blocks import (
     HEAD_BYTES,
     HEADER_BYTES,
     ORIGIN,

@@ -1,4 +1,4 @@
-"""Torn or damaged, ours or somebody else's: what a reader makes of a journal (`wire.reading`)."""
+"""Torn or damaged, ours or somebody else's: what a reader makes of a journal (`wire.journal_reader`)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.wire.journals import STORE, Written, goes_on, judge, read, some_entry
 
 from holdfast.core.model.journal_entries import Began, Dropped, Wrote
 from holdfast.core.model.records import Change, Record
-from holdfast.wire import journal
-from holdfast.wire.journal import HEADER_BYTES, Chain, encode_block, segment_name
+from holdfast.wire import journal_blocks as journal
+from holdfast.wire.journal_blocks import HEADER_BYTES, Chain, encode_block, segment_name
 
 # -- torn or damaged?
 

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from holdfast.check.heard_events import REMOVING, STORING
 from holdfast.check.linearizability import FOREVER, Call, Outcome, changed_nothing
-from holdfast.check.listeners import REMOVING, STORING
 
 
 @dataclass(frozen=True, slots=True)

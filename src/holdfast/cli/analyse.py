@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.foresee import check_folders
 from holdfast.cli.orders import EXIT_FAILED
 from holdfast.cli.spark import show_progress, spark_job, spark_options
+from holdfast.cli.whatif import check_folders
 from holdfast.errors import ConfigError
 
 NAMES = ("writers", "largest", "hottest", "growth", "gaps", "damage")
@@ -64,7 +64,7 @@ def analyse(
     """  # noqa: D301  (the backslash is for click: what follows is not to be folded)
     from holdfast.spark.files.analysis import analyse as job
     from holdfast.spark.files.analysis import check, one_cluster
-    from holdfast.spark.files.checkpoints import checkpoint_frame
+    from holdfast.spark.files.checkpoint_files import checkpoint_frame
     from holdfast.spark.files.journals import find, journal_frame
 
     # What is wrong is told before Spark starts.

@@ -22,10 +22,10 @@ from holdfast.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from holdfast.client.verify import Finding
+    from holdfast.client.verification import Finding
     from holdfast.spark.pipeline.audit import AuditResult
     from holdfast.spark.pipeline.audit_copies import CopiesAudit
-    from holdfast.spark.pipeline.copies import KeyFinding
+    from holdfast.spark.pipeline.loose_copies import KeyFinding
 
 EXIT_SOUND = 0
 EXIT_UNDECIDED = EXIT_STANDING
@@ -167,7 +167,7 @@ def _place(term: int, counter: int, entries: int) -> str:
 
 
 def _show_copies(found: CopiesAudit) -> None:
-    from holdfast.spark.pipeline.copies import Standing
+    from holdfast.spark.pipeline.loose_copies import Standing
 
     shown = found.findings
     if shown:

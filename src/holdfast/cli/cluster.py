@@ -13,7 +13,7 @@ from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.orders import EXIT_FAILED, Give, address_option, timeout_option, together
 from holdfast.cli.watch import watch
 from holdfast.client.blocking import Client
-from holdfast.client.control import Status, order, order_cluster
+from holdfast.client.operator import Status, order, order_cluster
 from holdfast.client.routing import parse_addresses
 from holdfast.core.model.ids import Address
 from holdfast.core.model.views import ClusterState

@@ -16,7 +16,7 @@ from holdfast.cli.spark import show_progress, spark_job, spark_options
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from holdfast.spark.pipeline.restore import Restored
+    from holdfast.spark.pipeline.restoring import Restored
 
 EXIT_UNDECIDED = EXIT_STANDING
 """Nothing is known to be wrong, but not everything could be compared."""
@@ -88,7 +88,7 @@ def run_(
     """Write maps to Parquet as they are at a consistent cut; all maps if none is named."""
     with spark_job(master, memory, "export") as spark:
         from holdfast.spark.pipeline.export import export as job
-        from holdfast.spark.pipeline.verify import plain
+        from holdfast.spark.pipeline.verified_export import plain
 
         progress = show_progress(quiet=as_json)
         done = job(
@@ -120,7 +120,7 @@ def verify_(folder: Path, maps: tuple[str, ...], master: str, memory: str, *, as
     """
     _look(folder)
     with spark_job(master, memory, "verify") as spark:
-        from holdfast.spark.pipeline.verify import plain, verify_export
+        from holdfast.spark.pipeline.verified_export import plain, verify_export
 
         found = verify_export(spark, folder, maps=maps, progress=show_progress(quiet=as_json))
     if as_json:
@@ -182,7 +182,7 @@ def restore(
     renames = dict(_renamed(text) for text in rename)
     _look(folder)
     with spark_job(master, memory, "restore") as spark:
-        from holdfast.spark.pipeline.restore import restore as job
+        from holdfast.spark.pipeline.restoring import restore as job
 
         done = job(
             spark,

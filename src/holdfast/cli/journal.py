@@ -24,8 +24,8 @@ from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.errors import ConfigError, CounterBroken, JournalBroken
 from holdfast.wire.checkpoint import CheckpointHeader, parse_name, read_checkpoint, read_header
-from holdfast.wire.journal import Block, segment_lsn, segments
-from holdfast.wire.reading import Reading, SegmentRead
+from holdfast.wire.journal_blocks import Block, segment_lsn, segments
+from holdfast.wire.journal_reader import Reading, SegmentRead
 from holdfast.wire.values import BIG_INTEGER, Serialized, from_stored
 
 IDENTITY = "identity.json"

@@ -8,23 +8,23 @@ import click
 
 from holdfast.cli.analyse import analyse
 from holdfast.cli.audit import audit
+from holdfast.cli.changes import changes
 from holdfast.cli.cluster import cluster
 from holdfast.cli.configuration import config
+from holdfast.cli.demo import chaos, demo, fuzz, resize
 from holdfast.cli.export import export, restore
-from holdfast.cli.foresee import campaign, whatif
 from holdfast.cli.journal import journal
 from holdfast.cli.load import load
 from holdfast.cli.matrix import matrix
 from holdfast.cli.member import member
 from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, EXIT_STANDING
-from holdfast.cli.pipeline import chaos, demo, fuzz, resize
 from holdfast.cli.plan import plan
 from holdfast.cli.read import read
 from holdfast.cli.simulate import simulate
 from holdfast.cli.start import start
 from holdfast.cli.status import status
-from holdfast.cli.stream import changes
 from holdfast.cli.verify import repair_command, verify_command
+from holdfast.cli.whatif import campaign, whatif
 from holdfast.errors import ConfigError, HoldfastError, Standing
 from holdfast.version import __version__
 

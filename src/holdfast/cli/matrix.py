@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from holdfast.cli.spread import spread
+from holdfast.cli.processes import spread
 from holdfast.core.rules import RULES
 from holdfast.errors import ConfigError
 
@@ -87,7 +87,7 @@ def matrix(
 
 
 def _chosen(text: str) -> tuple[str, ...]:
-    from holdfast.sim.matrix.faults import KINDS
+    from holdfast.sim.matrix.fault_keys import KINDS
     from holdfast.sim.matrix.sweep import MAIN_KINDS
 
     if text in ("main", "all"):

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.orders import Give, timeout_option, together
-from holdfast.client.control import Status, order
+from holdfast.client.operator import Status, order
 from holdfast.client.routing import parse_addresses
 from holdfast.wire import own
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from holdfast.client.control import Status
+from holdfast.client.operator import Status
 from holdfast.client.routing import DEFAULT_PORT
 from holdfast.errors import HoldfastError, Standing
 

@@ -11,9 +11,9 @@ from typing import TextIO
 import click
 
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.tables import EXAMPLE, parse
-from holdfast.cli.timeline import Label, Summary, as_data, as_text
-from holdfast.cli.whatif import Events, look
+from holdfast.cli.plan_input import EXAMPLE, parse
+from holdfast.cli.plan_live import Events, look
+from holdfast.cli.plan_timeline import Label, Summary, as_data, as_text
 from holdfast.core.placement.dryrun import Outlook
 from holdfast.errors import ConfigError
 

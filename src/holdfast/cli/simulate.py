@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from holdfast.cli.spread import spread
+from holdfast.cli.processes import spread
 from holdfast.core.rules import DIRECTED, DURABLE, RULES
 from holdfast.errors import ConfigError
 

@@ -100,7 +100,7 @@ def spark_job(master: str, memory: str, title: str) -> Iterator[SparkSession]:
     """
     need_spark()
     from holdfast.spark.failures import in_our_words
-    from holdfast.spark.session import SETTINGS, session
+    from holdfast.spark.spark_session import SETTINGS, session
 
     java_options = "spark.driver.extraJavaOptions"
     with in_our_words(title), tempfile.TemporaryDirectory(prefix="holdfast-log-") as folder:

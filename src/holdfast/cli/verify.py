@@ -20,11 +20,11 @@ from rich.text import Text
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, address_option
 from holdfast.client.blocking import Client
-from holdfast.client.copies import Entry
 from holdfast.client.differences import Differences, find_differences, value_of
 from holdfast.client.holdings import check_maps
 from holdfast.client.repair import Outcome, Plan, Strategy, carry_out, make_plans
-from holdfast.client.verify import Finding, Report, verify
+from holdfast.client.replica_questions import Entry
+from holdfast.client.verification import Finding, Report, verify
 from holdfast.core.services.hosting import is_service
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.wire.values import Serialized, from_stored

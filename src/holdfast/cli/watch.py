@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.orders import address_option
-from holdfast.client.control import Gap, Listening, Silence, Watcher
+from holdfast.client.operator import Gap, Listening, Silence, Watcher
 from holdfast.client.routing import parse_addresses
 from holdfast.core.model.migration_step import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News

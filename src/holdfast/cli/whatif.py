@@ -1,174 +1,358 @@
-"""A running cluster, and what would become of it if members joined, left or crashed. It is asked, never touched."""
+"""`holdfast whatif`, `holdfast campaign`: what would happen, worked out on Spark."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import json
+import math
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.credentials import Credentials
+import click
+
+from holdfast.cli.credentials import Credentials, credentials
+from holdfast.cli.orders import EXIT_FAILED
+from holdfast.cli.plan_live import Cluster, look
+from holdfast.cli.simulate import parse_seeds
+from holdfast.cli.spark import show_progress, spark_job, spark_options
 from holdfast.client.blocking import Client
-from holdfast.core.cluster.agreement import is_quorum
-from holdfast.core.model.ids import MemberId
-from holdfast.core.model.migration_step import Slots
-from holdfast.core.model.views import MemberInfo, View
-from holdfast.core.placement.dryrun import Outlook, forecast
+from holdfast.client.replica_questions import ask_digests
 from holdfast.core.placement.layout import Candidate
-from holdfast.errors import ConfigError, HoldfastError, NotReady
+from holdfast.errors import ConfigError
 
-ANSWER_S = 5.0
-"""How long a member may take to answer."""
-LOOKS = 5
-"""How often members and table are asked for until both are of one moment."""
-PREFIX_MIN = 4
-"""A UUID may be cut short to so many characters."""
+if TYPE_CHECKING:
+    from holdfast.spark.foresight.amounts import Sizes
 
-
-@dataclass(frozen=True, slots=True)
-class Events:
-    """What is assumed to happen, all of it at once."""
-
-    join: int = 0
-    groups: tuple[str, ...] = ()
-    """The group of every new member, or of each."""
-    drain: tuple[str, ...] = ()
-    """Names or UUIDs."""
-    crash: tuple[str, ...] = ()
-
-    def newcomers(self) -> list[Candidate]:
-        """The members that would join."""
-        if len(self.groups) > 1 and len(self.groups) != self.join:
-            raise ConfigError(
-                f"--group is given {len(self.groups)} times: give it once, or for each of {self.join}"
-            )
-        groups = self.groups * self.join if len(self.groups) == 1 else self.groups or ("",) * self.join
-        return [Candidate(f"join-{number}", group) for number, group in enumerate(groups, 1)]
+ENTRY_BYTES = 128
+"""What an entry of a running cluster is taken to have, key and value, if nothing is said."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """What a member says: its status, and the rows of the table with holders by UUID."""
+def check_folders(*folders: Path | None) -> None:
+    """Each folder that is given is to be written to: none has anything in it, or is one of the others or within one.
 
-    status: dict[str, Any]
-    rows: list[Slots]
-    notes: list[str] = field(default_factory=list)
-    """What a reader of the plan should know."""
+    Nothing that somebody has is ever replaced. Raises ConfigError.
+    """
+    given = [folder for folder in folders if folder is not None]
+    for place, folder in enumerate(given):
+        try:
+            # Of a new one its nearest parent is looked at: it has to be a folder, and may have anything in it.
+            there = next(each for each in (folder, *folder.absolute().parents) if os.path.lexists(each))
+            inside = next((each for each in sorted(there.iterdir()) if there == folder), None)
+        except OSError as error:
+            raise ConfigError(f"{folder} cannot be used: {error.strerror}") from error
+        if inside is not None:
+            raise ConfigError(f"{folder} is not empty ({inside.name}): give a folder that is")
+        here = folder.resolve()
+        for other in given[:place]:
+            if here.is_relative_to(other.resolve()) or other.resolve().is_relative_to(here):
+                raise ConfigError(
+                    f"{folder} and {other} are one or within each other: give each one of its own"
+                )
 
-    @property
-    def members(self) -> list[dict[str, Any]]:
-        """The members, oldest first."""
-        found: list[dict[str, Any]] = self.status["members"]
-        return found
 
-    def find(self, text: str) -> str:
-        """The UUID of a member, by its name, its UUID, or the beginning of that. Raises ConfigError."""
-        exact = [each for each in self.members if text in (each["uuid"], each["name"])]
-        close = [each for each in self.members if len(text) >= PREFIX_MIN and each["uuid"].startswith(text)]
-        found = exact or close
-        if len(found) == 1:
-            return str(found[0]["uuid"])
-        listed = ", ".join(f"{each['name']} {each['uuid'][:8]}".strip() for each in found or self.members)
-        why = "names several members" if found else "is no member"
-        raise ConfigError(f"{text!r} {why}: {listed}. Give a name, a UUID, or the beginning of one")
+@click.command(short_help="Foretell joins, drains, crashes and restarts of clusters of any size, on Spark.")
+@click.option("--members", type=click.IntRange(1), default=100, show_default=True, metavar="N")
+@click.option(
+    "--groups",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Zones or hosts that members are spread over.",
+)
+@click.option("--partitions", type=click.IntRange(1), default=10_000, show_default=True, metavar="N")
+@click.option(
+    "--copies",
+    type=click.IntRange(1, 7),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Of each partition, the owner's among them.",
+)
+@click.option(
+    "--live",
+    "address",
+    is_flag=False,
+    flag_value="127.0.0.1:5701",
+    metavar="[ADDRESS]",
+    help="Begin from the members and the table of a running cluster instead.",
+)
+@click.option(
+    "--scenario",
+    "scenarios",
+    multiple=True,
+    default=("join:1",),
+    show_default=True,
+    metavar="STEPS",
+    help="What happens; may be repeated. See below.",
+)
+@click.option(
+    "--size",
+    default="64MiB",
+    show_default=True,
+    metavar="SIZE",
+    help="Bytes of a partition: 64MiB, uniform:1MiB..20MiB, lognormal:10MiB,1.5, file:PATH, or, with --live, "
+    "entries:128 (bytes of each entry).",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="What is drawn.")
+@click.option(
+    "--bandwidth",
+    default="1Gbit",
+    show_default=True,
+    metavar="RATE",
+    help="Of each member and direction, a second: 1Gbit or 100MB.",
+)
+@click.option(
+    "--parallel",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="As partitions.parallel_migrations.",
+)
+@click.option(
+    "--round-trip", default="1ms", show_default=True, metavar="TIME", help="Between two members and back."
+)
+@click.option(
+    "--mtbf",
+    default="90d",
+    show_default=True,
+    metavar="TIME",
+    help="How long a member runs until it crashes, on average.",
+)
+@click.option("--group-mtbf", metavar="TIME", help="The same for a group as a whole.  [default: never]")
+@click.option(
+    "--detect",
+    default="10s",
+    show_default=True,
+    metavar="TIME",
+    help="From a crash until copies are made anew.",
+)
+@click.option(
+    "--repair", metavar="TIME", help="From a crash until all copies are there again.  [default: computed]"
+)
+@click.option(
+    "--strategy",
+    "strategies",
+    multiple=True,
+    default=("arrange",),
+    show_default=True,
+    type=click.Choice(["arrange", "modulo", "rendezvous"]),
+    help="Layouts to compare; may be repeated.",
+)
+@click.option("--orders", is_flag=True, help="Compare the order of steps with others, too.")
+@click.option(
+    "--block",
+    type=click.IntRange(1),
+    default=20_000,
+    show_default=True,
+    metavar="N",
+    help="Partitions that are arranged together.",
+)
+@click.option(
+    "--moves",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Write every migration there, as Parquet: a folder that is new or empty.",
+)
+@click.option(
+    "--to",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Write the figures there, as Parquet: a folder that is new or empty.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON for each step, for scripts.")
+@spark_options
+@credentials
+def whatif(
+    *,
+    members: int,
+    groups: int,
+    partitions: int,
+    copies: int,
+    address: str | None,
+    scenarios: tuple[str, ...],
+    size: str,
+    seed: int,
+    bandwidth: str,
+    parallel: int,
+    round_trip: str,
+    mtbf: str,
+    group_mtbf: str | None,
+    detect: str,
+    repair: str | None,
+    strategies: tuple[str, ...],
+    orders: bool,
+    block: int,
+    moves: Path | None,
+    to: Path | None,
+    as_json: bool,
+    master: str,
+    memory: str,
+    credentials: Credentials,
+) -> None:
+    """Foretell what would move, how long it would take, and what could be lost. Nothing is moved.
 
-    def label(self, uuid: str) -> str:
-        """What people call the member."""
-        names = Counter(each["name"] for each in self.members)
-        for each in self.members:
-            if each["uuid"] == uuid:
-                name = str(each["name"])
-                return name if name and names[name] == 1 else f"{name} {uuid[:8]}".strip()
-        return uuid
+    A scenario is steps with commas between them, one after the other; what is joined by + happens at once. Steps are
+    join:N, drain:N or drain:NAME, crash:N or crash:NAME, crash-zone[:N or :NAME], and rolling-restart[:N].
 
-    def outlooks(self, events: Events) -> Iterator[Outlook]:
-        """What the master would do. Raises ConfigError when a name is unknown or nobody would be left."""
-        crashed, drained = ([self.find(text) for text in texts] for texts in (events.crash, events.drain))
-        if both := sorted(set(crashed) & set(drained)):
-            raise ConfigError(f"{self.label(both[0])} cannot both crash and be drained: leave one out")
-        newcomers = events.newcomers()
-        present = [each["uuid"] for each in self.members if each["uuid"] not in crashed]
-        candidates = [
-            # As the master names them: a member without a group is one of its own.
-            Candidate(each["uuid"], each["group"] or each["uuid"])
-            for each in self.members
-            if not each["lite"]
-            and not each["leaving"]
-            and each["uuid"] in present
-            and each["uuid"] not in drained
-        ] + newcomers
-        if not candidates:
-            raise ConfigError("nobody would be left to hold the partitions")
-        accepts = self.status["partitions"]["lost"] == "accept"
-        return forecast(
-            self.rows,
-            {*present, *(each.uuid for each in newcomers)},
-            candidates,
-            self.status["partitions"]["replicas"],
-            holders=self.status["partitions"]["holders"],
-            heirs=[each.uuid for each in candidates] if accepts else (),
+    \b
+    holdfast whatif --members 1000 --groups 10 --partitions 1000000 --scenario join:100 --scenario crash-zone
+    holdfast whatif --scenario "crash:1,join:1" --strategy arrange --strategy modulo --orders
+    holdfast whatif --live 10.0.0.7:5701 --scenario drain:one --size entries:200
+    """  # noqa: D301  (the backslash is for click: what follows is not to be folded)
+    from holdfast.spark.foresight.amounts import parse_rate, parse_sizes, parse_time
+    from holdfast.spark.foresight.risk import Failures
+    from holdfast.spark.foresight.whatif import Hazards, Network, ask, what_if
+    from holdfast.spark.foresight.whatif import moves as all_moves
+
+    check_folders(to, moves)
+    network = Network(parse_rate(bandwidth), parallel, round_trip_s=parse_time(round_trip, "--round-trip"))
+    failures = Failures(
+        parse_time(mtbf, "--mtbf"), parse_time(group_mtbf, "--group-mtbf") if group_mtbf else math.inf
+    )
+    hazards = Hazards(
+        failures, parse_time(detect, "--detect"), parse_time(repair, "--repair") if repair else None
+    )
+    if not failures.mtbf_s or not failures.group_mtbf_s:
+        raise ConfigError("--mtbf and --group-mtbf must be more than 0")
+    table: dict[str, Any] = {"members": members, "groups": groups, "partitions": partitions, "copies": copies}
+    if address is not None:
+        cluster = look(address, credentials)
+        for note in cluster.notes:
+            click.echo(f"Note: {note}", err=True)
+        table = from_live(cluster)
+        scenarios = tuple(named(each, cluster) for each in scenarios)
+        sizes = live_sizes(size, cluster, address, credentials, seed)
+    else:
+        sizes = parse_sizes(size, seed)
+    table |= {"sizes": sizes, "strategies": strategies, "orders": orders, "block": block}
+    question = ask(scenarios, **table)  # what is wrong is told before Spark starts
+    with spark_job(master, memory, "what if") as spark:
+        result = what_if(
+            spark,
+            scenarios,
+            **table,
+            network=network,
+            hazards=hazards,
+            progress=show_progress(quiet=as_json),
         )
-
-    def warnings(self, events: Events) -> list[str]:
-        """What a reader of the plan should know."""
-        found = list(self.notes)
-        moves = self.status["migrations"]
-        if moving := moves["active"] + moves["queued"]:
-            found.append(f"{moving} migrations are under way: the plan begins from the table as it is now")
-        alive = {MemberId(each["uuid"]) for each in self.members} - {
-            MemberId(self.find(t)) for t in events.crash
-        }
-        if self.status["quorum"] == "majority" and not is_quorum(_view(self.members), alive):
-            found.append(
-                "the rest would be no majority of the members: the cluster would wait for the others instead"
-            )
-        if events.join and not events.groups and any(each["group"] for each in self.members):
-            found.append(
-                "members of this cluster have groups: say with --group which ones the new members have"
-            )
-        if events.join + len(events.drain) + len(events.crash) > 1:
-            found.append(
-                "all of it is taken to happen at once; one after the other, other partitions may move"
-            )
-        return found
+        if moves is not None:
+            all_moves(spark, question, strategies).write.mode("append").parquet(str(moves))
+        if to is not None:
+            result.frame(spark).write.mode("append").parquet(str(to))
+    if as_json:
+        for each in result.as_data():
+            click.echo(json.dumps(each))
+    else:
+        click.echo(str(result))
 
 
-def _view(members: Sequence[dict[str, Any]]) -> View:
-    return View(0, "", [MemberInfo(MemberId(each["uuid"]), 1, "", 0, "", 0, "") for each in members])
+def from_live(cluster: Cluster) -> dict[str, Any]:
+    """The table of a running cluster as `what_if` takes it; members are called by their UUIDs."""
+    holding = [
+        Candidate(each["uuid"], each["group"])
+        for each in cluster.members
+        if not each["lite"] and not each["leaving"]
+    ]
+    names = {each.uuid for each in holding}
+    return {
+        "members": holding,
+        "rows": cluster.rows,
+        "copies": cluster.status["partitions"]["replicas"],
+        "others": [each["uuid"] for each in cluster.members if each["uuid"] not in names],
+        "holders": cluster.status["partitions"]["holders"],
+        "accept": cluster.status["partitions"]["lost"] == "accept",
+    }
 
 
-def look(address: str, credentials: Credentials) -> Cluster:
-    """Ask the master, found through the member at `address`, or this member if that one does not answer."""
-    first = _ask(address, credentials)
-    if first.status["is_master"]:
-        return first
-    master = next((each for each in first.members if each["master"]), None)
-    try:
-        if master is None:
-            raise NotReady("nobody leads now")
-        return _ask(f"{master['host']}:{master['client_port']}", credentials)
-    except HoldfastError as error:
-        first.notes.append(f"the master does not answer ({error}); this is what {address} knows")
-        return first
+def named(scenario: str, cluster: Cluster) -> str:
+    """The scenario with UUIDs for the names of members."""
+
+    def one(step: str) -> str:
+        kind, _, rest = step.strip().partition(":")
+        known = kind in ("drain", "crash") and not rest.isdecimal()
+        return f"{kind}:{cluster.find(rest)}" if known else step.strip()
+
+    return ",".join("+".join(one(each) for each in part.split("+")) for part in scenario.split(","))
 
 
-def _ask(address: str, credentials: Credentials) -> Cluster:
-    """What this member knows."""
+def live_sizes(size: str, cluster: Cluster, address: str, credentials: Credentials, seed: int) -> Sizes:
+    """With `entries:BYTES` what the owners hold now, at so many bytes for each entry; else as it says."""
+    from holdfast.spark.foresight.amounts import measured, parse_bytes, parse_sizes
+
+    kind, _, rest = size.partition(":")
+    if kind != "entries":
+        return parse_sizes(size, seed)
+    each = parse_bytes(rest) if rest else ENTRY_BYTES
+    wanted: dict[str, list[int]] = {}
+    for partition, row in enumerate(cluster.rows):
+        if row and row[0] is not None:
+            wanted.setdefault(row[0], []).append(partition)
     with Client(
-        address,
-        username=credentials.username,
-        password=credentials.password,
-        token=credentials.token,
-        timeout_s=ANSWER_S,
+        address, username=credentials.username, password=credentials.password, token=credentials.token
     ) as client:
-        for _ in range(LOOKS):
-            status = client.status()
-            table = client.table()
-            found = Cluster(status, [row.replicas for row in table])
-            if [each["uuid"] for each in found.members] == list(table.members):
-                break
-        else:
-            raise NotReady(f"the members of the cluster change all the time; ask {address} again")
-    if not any(found.rows):
-        raise NotReady(f"the cluster of {address} has not assigned its partitions yet; ask again")
-    return found
+        held, silent = ask_digests(client, wanted)
+    for uuid in sorted(silent):
+        click.echo(f"Note: {cluster.label(uuid)} does not answer: its partitions count as empty", err=True)
+    sizes = [0] * len(cluster.rows)
+    for (_, partition), digest in held.items():
+        sizes[partition] = each * sum(told.entries for told in digest.maps)
+    return measured(sizes)
+
+
+@click.command(short_help="Simulate clusters with faults, seeds x settings, on Spark.")
+@click.option("--seeds", default="200", show_default=True, metavar="N|A..B", help="Which runs.")
+@click.option(
+    "--settings",
+    default="plain,mixed,cuts",
+    show_default=True,
+    metavar="NAMES",
+    help="Each seed with each of these: plain (no journal), sync, lazy, mixed, cuts (all lose power at once).",
+)
+@click.option(
+    "--without", multiple=True, metavar="RULE", help="Switch a rule off; holdfast simulate --rules."
+)
+@click.option(
+    "--to",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Write the table there, as Parquet: a folder that is new or empty.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON for each run, for scripts.")
+@spark_options
+def campaign(
+    *,
+    seeds: str,
+    settings: str,
+    without: tuple[str, ...],
+    to: Path | None,
+    as_json: bool,
+    master: str,
+    memory: str,
+) -> None:
+    """Simulate whole clusters with faults, every seed with every setting, in a Spark job.
+
+    The runs are those of holdfast simulate. Those that are not good come first, each with the command that replays it.
+    The exit status is 1 if there is any.
+
+    \b
+    holdfast campaign --seeds 0..199 --settings plain,mixed,cuts --to out/campaign
+    """  # noqa: D301  (the backslash is for click: what follows is not to be folded)
+    from holdfast.spark.foresight import campaign as job
+
+    names = [name.strip() for name in settings.split(",") if name.strip()]
+    wanted = parse_seeds(seeds)
+    check_folders(to)
+    job.plan(wanted, names, frozenset(without))  # what is wrong is told before Spark starts
+    with spark_job(master, memory, "campaign") as spark:
+        result = job.campaign(
+            spark, wanted, names, without=frozenset(without), progress=show_progress(quiet=as_json)
+        )
+        if to is not None:
+            result.frame(spark).write.mode("append").parquet(str(to))
+    if as_json:
+        for run in result.rows():
+            click.echo(json.dumps(run))
+    else:
+        click.echo(str(result))
+    sys.exit(0 if result.ok else EXIT_FAILED)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Broken, Connection
-from holdfast.client.cuts import Cut, scan_cut
+from holdfast.client.cut_handles import Cut, scan_cut
 from holdfast.client.routing import PASSING, Table
 from holdfast.wire import own
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.client.blocking import Client
-from holdfast.client.copies import Entry, Part, ask_ranges, read_ranges
-from holdfast.client.verify import Finding
+from holdfast.client.replica_questions import Entry, Part, ask_ranges, read_ranges
+from holdfast.client.verification import Finding
 from holdfast.core.store.digest import RANGES
 
 TRIES = 4

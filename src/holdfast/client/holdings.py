@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Connection
-from holdfast.client.copies import CANNOT_ASK, ask_digests
+from holdfast.client.replica_questions import CANNOT_ASK, ask_digests
 from holdfast.client.routing import PASSING, delays
 from holdfast.config.schema import INTERNAL
 from holdfast.core.services.hosting import is_service

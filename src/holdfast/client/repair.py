@@ -1,4 +1,4 @@
-"""Mends copies that differ (`client.verify`), by a named strategy.
+"""Mends copies that differ (`client.verification`), by a named strategy.
 
 - R-1: A value comes to the primary only as a conditional write against the value that was seen there: it is counted,
   replicated and journalled as every write, and never takes the place of a newer one.
@@ -20,10 +20,10 @@ from typing import Literal
 
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Broken, Connection
-from holdfast.client.copies import CANNOT_ASK, Entry
 from holdfast.client.differences import Differences, find_differences, value_of
+from holdfast.client.replica_questions import CANNOT_ASK, Entry
 from holdfast.client.routing import error_of_outcome
-from holdfast.client.verify import Finding, Report
+from holdfast.client.verification import Finding, Report
 from holdfast.core.model.operations import Op, Request
 from holdfast.core.services.hosting import is_service
 from holdfast.errors import HoldfastError

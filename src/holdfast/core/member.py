@@ -46,7 +46,7 @@ from holdfast.core.model.partition_table import Row, Table
 from holdfast.core.model.views import Room, View
 from holdfast.core.placement.ledger import Ledger
 from holdfast.core.replication.activation import Activation
-from holdfast.core.replication.changes import Changes
+from holdfast.core.replication.change_streams import Changes
 from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane

@@ -28,10 +28,10 @@ from rich.console import Console
 from rich.table import Table
 
 from holdfast.check.linearizability import READS, Broken, Call, Outcome, changed_nothing, judge
-from holdfast.client.verify import diverged
-from holdfast.demo.calls import CHOSEN, Keys, call_of
+from holdfast.client.verification import diverged
+from holdfast.demo.hazelcast_writer import DemoError
 from holdfast.demo.nemeses import MAP, NEMESES, SETTLE_S, Clock, Nemesis
-from holdfast.demo.workload import DemoError
+from holdfast.demo.recorded_calls import CHOSEN, Keys, call_of
 from holdfast.errors import HoldfastError
 
 HOT = Keys(8, "k", 60)
@@ -217,7 +217,7 @@ def python_client(
     addresses: list[str], folder: Path, name: str, load: dict[str, object], keys: Keys, *, smart: bool
 ) -> CallingProcess:
     """The official Python client."""
-    command = [sys.executable, "-m", "holdfast.demo.calls", "--map", MAP, "--client", name]
+    command = [sys.executable, "-m", "holdfast.demo.recorded_calls", "--map", MAP, "--client", name]
     options = {"keys": keys.count, "prefix": keys.prefix, "rotate-s": keys.rotate_s, **load}
     for option, value in options.items():
         command += [f"--{option}", str(value)]

@@ -14,10 +14,10 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.demo.cluster import Status
+from holdfast.demo.hazelcast_writer import WorkloadProcess
+from holdfast.demo.local_cluster import Status
+from holdfast.demo.ownership import Sampler
 from holdfast.demo.report import Phase
-from holdfast.demo.timeline import Sampler
-from holdfast.demo.workload import WorkloadProcess
 
 REFRESH_PER_S = 4
 

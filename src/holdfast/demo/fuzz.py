@@ -32,8 +32,8 @@ from rich.console import Console
 
 from holdfast.client.blocking import Client
 from holdfast.core.model.ids import SECOND
-from holdfast.demo.cluster import LocalCluster, ManagedMember
 from holdfast.demo.hostile import CLIENTS, MEMBERS, OWN, Facts, Talk, talk
+from holdfast.demo.local_cluster import LocalCluster, ManagedMember
 from holdfast.errors import HoldfastError
 from holdfast.runtime.peers import CHALLENGE_BYTES, MAGIC
 from holdfast.runtime.strangers import FAULTY

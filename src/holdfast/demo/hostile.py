@@ -31,9 +31,9 @@ from holdfast.errors import ProtocolError
 from holdfast.runtime.peers import FRAME, PACKET, WHISPER, proof_of
 from holdfast.server.hazelcast import authentication
 from holdfast.server.hazelcast import frames as hz
+from holdfast.server.hazelcast.compact_schemas import schema_entry
+from holdfast.server.hazelcast.hazelcast_session import MESSAGES
 from holdfast.server.hazelcast.layouts import FIXED, Schema
-from holdfast.server.hazelcast.schemas import schema_entry
-from holdfast.server.hazelcast.session import MESSAGES
 from holdfast.wire import own
 
 CLIENTS, OWN, MEMBERS = "Hazelcast", "own", "member"

@@ -19,7 +19,7 @@ from typing import Any, Self
 import msgspec
 
 from holdfast.config import parse_address
-from holdfast.demo.cluster import LocalCluster, ManagedMember
+from holdfast.demo.local_cluster import LocalCluster, ManagedMember
 from holdfast.runtime.peers import CHALLENGE_BYTES, GREETING_BYTES_MAX, LENGTH_BYTES, MAGIC, Greeting
 
 PIECE_BYTES = 65_536

@@ -19,9 +19,9 @@ from typing import Any, ClassVar
 
 from holdfast.client.blocking import Client
 from holdfast.core.model.keys import partition_of
-from holdfast.demo.cluster import LocalCluster, ManagedMember
+from holdfast.demo.hazelcast_writer import DemoError
 from holdfast.demo.links import LinkedCluster, Links, between
-from holdfast.demo.workload import DemoError
+from holdfast.demo.local_cluster import LocalCluster, ManagedMember
 from holdfast.wire.values import to_stored
 
 MAP = "chaos"

@@ -23,8 +23,8 @@ from typing import Any, Protocol
 
 import click
 
+from holdfast.demo.hazelcast_writer import REPORT_S, ClientProcess, KeyRecord, Progress, connect, report
 from holdfast.demo.latency import Log, Operation
-from holdfast.demo.workload import REPORT_S, ClientProcess, KeyRecord, Progress, connect, report
 
 KEYS = 5000
 """Keys of each map, all written before the first measured operation."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from math import log10
 
-from holdfast.demo.timeline import Event, Timeline
-from holdfast.demo.workload import Progress
+from holdfast.demo.hazelcast_writer import Progress
+from holdfast.demo.ownership import Event, Timeline
 
 COLOURS = (
     *("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#edc948"),

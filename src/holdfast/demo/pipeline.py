@@ -14,7 +14,7 @@ from holdfast.spark.java import java_home
 from holdfast.spark.pipeline.audit import audit
 from holdfast.spark.pipeline.compare import compare_with_source
 from holdfast.spark.pipeline.load import Loaded, load
-from holdfast.spark.session import session
+from holdfast.spark.spark_session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,9 +10,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from holdfast.demo.hazelcast_writer import Progress
+from holdfast.demo.ownership import Timeline
 from holdfast.demo.picture import Picture
-from holdfast.demo.timeline import Timeline
-from holdfast.demo.workload import Progress
 
 VERDICTS = ("lost", "diverged")
 """The figures that decide whether the run was good."""

@@ -23,11 +23,11 @@ from rich.console import Console
 from rich.table import Table
 
 from holdfast.client.blocking import Client
-from holdfast.client.verify import diverged
-from holdfast.demo.cluster import LocalCluster, ManagedMember
+from holdfast.client.verification import diverged
+from holdfast.demo.hazelcast_writer import read_back
 from holdfast.demo.latency import CRASH, MOVEMENT, PHASES, PROCESSES, Judged, Log, Span, judge
+from holdfast.demo.local_cluster import LocalCluster, ManagedMember
 from holdfast.demo.paced import PacedProcess
-from holdfast.demo.workload import read_back
 from holdfast.errors import HoldfastError
 from holdfast.wire.values import to_stored
 

@@ -34,8 +34,8 @@ from holdfast.core.messages import Message
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.operations import Done, Request
 from holdfast.core.model.views import ClusterState, Wish
-from holdfast.engine.doors import World, Writer
 from holdfast.engine.link import ACKNOWLEDGE_NS, RESEND_NS, Link, road_between
+from holdfast.engine.ports import World, Writer
 from holdfast.errors import InvariantBroken, ProtocolError
 from holdfast.wire.codec import decode, encode
 

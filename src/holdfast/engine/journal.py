@@ -36,16 +36,16 @@ from holdfast.core.model.journal_entries import Checkpointed, Entry
 from holdfast.core.model.views import FilesProof
 from holdfast.core.rules import Rules
 from holdfast.engine.checkpoints import Cut
-from holdfast.engine.doors import Create, Deed, Disk, DiskFull, Put, Remove, Rename, Sync, Write
-from holdfast.engine.history import Histories
 from holdfast.engine.intake import Group, Intake
+from holdfast.engine.journal_history import Histories
+from holdfast.engine.ports import Create, Deed, Disk, DiskFull, Put, Remove, Rename, Sync, Write
 from holdfast.engine.preamble import Preamble
 from holdfast.engine.restore import IDENTITY, SPARE, Found, restore
 from holdfast.engine.room import RETRY_NS, Probe
 from holdfast.engine.segments import Segment, partitions_of
 from holdfast.errors import JournalBroken
 from holdfast.wire.checkpoint import encode_checkpoint
-from holdfast.wire.journal import HEAD_BYTES, HEADER_BYTES, Chain
+from holdfast.wire.journal_blocks import HEAD_BYTES, HEADER_BYTES, Chain
 
 GATHER_NS = 2 * MILLISECOND
 """What is not urgent waits so long for more."""

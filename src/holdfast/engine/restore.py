@@ -19,11 +19,11 @@ from holdfast.core.model.partition_table import Row
 from holdfast.core.model.views import FilesProof, View
 from holdfast.core.rules import Rules
 from holdfast.engine.checkpoints import KEPT, Checkpoints, Kept
-from holdfast.engine.doors import Disk, DiskFailed
+from holdfast.engine.ports import Disk, DiskFailed
 from holdfast.engine.segments import Segment, Segments, partitions_of
 from holdfast.errors import ConfigError, CounterBroken, JournalBroken
 from holdfast.wire.checkpoint import parse_name, read_checkpoint
-from holdfast.wire.journal import (
+from holdfast.wire.journal_blocks import (
     HEAD_BYTES,
     HEADER_BYTES,
     Header,
@@ -35,7 +35,7 @@ from holdfast.wire.journal import (
     segment_name,
     segments,
 )
-from holdfast.wire.reading import Reading
+from holdfast.wire.journal_reader import Reading
 
 IDENTITY = "identity.json"
 FORMAT = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.core.model.ids import SECOND
-from holdfast.engine.doors import Create, Deed, Disk, DiskFull, Remove
+from holdfast.engine.ports import Create, Deed, Disk, DiskFull, Remove
 
 PROBE = "room.probe"
 """A file that is made to see whether there is room, and removed at once."""

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterable
 
 from holdfast.core.model.journal_entries import Began, Dropped, Entry, Wrote
-from holdfast.wire.journal import HEADER_BYTES
+from holdfast.wire.journal_blocks import HEADER_BYTES
 
 
 def partitions_of(entries: Iterable[Entry]) -> list[int]:

@@ -22,15 +22,15 @@ from holdfast.core.model.views import MemberInfo, Room
 from holdfast.core.rules import Rules
 from holdfast.core.services.hosting import Service, with_services
 from holdfast.engine.driver import Driver
-from holdfast.engine.files import driver_with_files
 from holdfast.engine.journal import Journal
+from holdfast.engine.member_files import driver_with_files
 from holdfast.errors import Closing, ConfigError, InvariantBroken, JournalBroken, NotReady, Refused, Unknown
 from holdfast.observe.status import status_of
 from holdfast.runtime.clients import Connection, Door
 from holdfast.runtime.control import Control
-from holdfast.runtime.disk import RealDisk, uncollected
 from holdfast.runtime.memory import Gauge, limit_of
 from holdfast.runtime.peers import Incoming, Network
+from holdfast.runtime.real_disk import RealDisk, uncollected
 from holdfast.runtime.strangers import FAULTY, Strangers, quoted
 from holdfast.server.member_grid import MemberGrid
 from holdfast.wire import own

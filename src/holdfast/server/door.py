@@ -23,9 +23,9 @@ from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.replication.backlog import Backlog
 from holdfast.server.flow import Flow, Pressure
 from holdfast.server.grid import Grid
-from holdfast.server.hazelcast.session import HazelcastSession
+from holdfast.server.hazelcast.hazelcast_session import HazelcastSession
+from holdfast.server.own_session import OwnSession
 from holdfast.server.quota import Quota
-from holdfast.server.session import OwnSession
 from holdfast.wire import doors
 
 PREAMBLE_BYTES = 3

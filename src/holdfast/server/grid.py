@@ -12,7 +12,7 @@ from typing import Protocol
 from holdfast.core.model.operations import Done, EntryEvent, Outcome, Request
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Row
-from holdfast.core.replication.changes import Changes
+from holdfast.core.replication.change_streams import Changes
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.store.partition import MapPartition, PartitionCopy
 from holdfast.wire import own

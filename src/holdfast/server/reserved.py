@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.config import INTERNAL
 from holdfast.core.model.operations import READS, Op, Request
-from holdfast.server.hazelcast.schemas import SCHEMAS_MAP, schema_id, schema_key, schema_of_entry
+from holdfast.server.hazelcast.compact_schemas import SCHEMAS_MAP, schema_id, schema_key, schema_of_entry
 from holdfast.wire import own
 from holdfast.wire.values import JSON, STRING
 

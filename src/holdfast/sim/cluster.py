@@ -18,7 +18,7 @@ from holdfast.core.model.views import MemberInfo, View, Wish
 from holdfast.core.rules import Rules
 from holdfast.core.services.hosting import Service, with_services
 from holdfast.engine.driver import Driver
-from holdfast.engine.files import driver_with_files
+from holdfast.engine.member_files import driver_with_files
 from holdfast.errors import JournalBroken
 from holdfast.sim.damage import Damage
 from holdfast.sim.disk import SimDisk

@@ -15,7 +15,7 @@ from functools import partial
 from typing import assert_never
 
 from holdfast.core.model.ids import MILLISECOND
-from holdfast.engine.doors import Create, Deed, DiskFailed, DiskFull, Done, Put, Remove, Rename, Sync, Write
+from holdfast.engine.ports import Create, Deed, DiskFailed, DiskFull, Done, Put, Remove, Rename, Sync, Write
 from holdfast.sim.clocks import SKEW_MS, WALL_MS
 from holdfast.sim.world import Process, World
 
@@ -347,7 +347,7 @@ class SimDisk:
 
 
 class MountedDisk:
-    """The door `engine.doors.Disk`, for one process of the host."""
+    """The door `engine.ports.Disk`, for one process of the host."""
 
     def __init__(self, disk: SimDisk, process: Process) -> None:
         self.disk = disk

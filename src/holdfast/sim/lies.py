@@ -23,7 +23,7 @@ from holdfast.core.messages import Forward
 from holdfast.core.model.operations import READS, WHOLE, EntryEvent, Op, Request, Value
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Record
-from holdfast.core.replication import changes as change_streams
+from holdfast.core.replication import change_streams
 from holdfast.core.replication import perform as performing
 from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.copies import Copies

@@ -1,7 +1,7 @@
 """Listeners of a simulated run, and what they must hear.
 
 Each listens on one member to the changes of one map, or of one key of it, on all members, for some seconds or until the
-end. What the members promise it: `check/listeners.py`.
+end. What the members promise it: `check/heard_events.py`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 
+from holdfast.check.heard_events import Heard, Listening, judge
 from holdfast.check.linearizability import UNTOLD, Call
-from holdfast.check.listeners import Heard, Listening, judge
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import EntryEvent

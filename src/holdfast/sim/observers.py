@@ -12,10 +12,10 @@ from holdfast.core.model.keys import partition_of
 from holdfast.sim.calls import Knowledge, wire_key
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.cutting import Cutter
+from holdfast.sim.entry_readers import Reading
 from holdfast.sim.listening import Listeners
-from holdfast.sim.reading import Reading
 from holdfast.sim.steady import Offices
-from holdfast.sim.stream import Reader
+from holdfast.sim.stream_readers import Reader
 from holdfast.sim.workload import DEEP, MAP, SWEPT, Keys, map_of
 from holdfast.sim.world import World
 

@@ -18,9 +18,9 @@ from holdfast.sim import tally
 from holdfast.sim.asked import AskedRules
 from holdfast.sim.calls import Knowledge
 from holdfast.sim.clients.client import Manners
-from holdfast.sim.clients.doors import Doors
 from holdfast.sim.clients.hazelcast import HazelcastClient
-from holdfast.sim.clients.own import OwnClient
+from holdfast.sim.clients.own_client import OwnClient
+from holdfast.sim.clients.simulated_doors import Doors
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.faults import Faults
 from holdfast.sim.judging import clocks_of, judge_calls, last_values, look

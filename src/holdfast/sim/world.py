@@ -15,8 +15,8 @@ from zlib import crc32
 
 from holdfast.core.machine import Note
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
-from holdfast.engine.doors import Disk
 from holdfast.engine.driver import Driver
+from holdfast.engine.ports import Disk
 from holdfast.sim.clocks import Clocks
 from holdfast.sim.marks import Marks
 

@@ -7,7 +7,7 @@ from itertools import permutations, product
 import pytest
 
 from holdfast.core.model.records import Change, Record
-from holdfast.core.replication.batch import NAMED, Batch, by_map, when_all_done
+from holdfast.core.replication.ack_batch import NAMED, Batch, by_map, when_all_done
 from holdfast.core.store.partition import MapPartition
 
 BEN, CAL, DEB = "ben", "cal", "deb"

@@ -12,7 +12,7 @@ from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import EventKind
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
-from holdfast.core.replication.changes import AHEAD_NS, READS_MAX, Asked, Changes, Reach, Told
+from holdfast.core.replication.change_streams import AHEAD_NS, READS_MAX, Asked, Changes, Reach, Told
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.rules import Rules

@@ -18,7 +18,7 @@ from tests.server.hazelcast.one_member import ME, OneMemberGrid
 from tests.server.hazelcast.wire import Wire
 
 from holdfast.server.hazelcast import layouts
-from holdfast.server.hazelcast.schemas import schema_id
+from holdfast.server.hazelcast.compact_schemas import schema_id
 
 FLIGHT = Schema(
     "flight", [FieldDescriptor("tail", FieldKind.STRING), FieldDescriptor("delay", FieldKind.INT32)]

@@ -29,9 +29,10 @@ from holdfast.config import LimitSettings
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.operations import Op, Outcome, Status
 from holdfast.server.grid import ClusterCard
-from holdfast.server.hazelcast import conversation, listeners
+from holdfast.server.hazelcast import conversation
+from holdfast.server.hazelcast import entry_events as listeners
+from holdfast.server.hazelcast.compact_schemas import schema_key
 from holdfast.server.hazelcast.conversation import Conversation
-from holdfast.server.hazelcast.schemas import schema_key
 
 KEY, ONE, TWO = text_data("k"), int_data(1), int_data(2)
 THREAD = 7

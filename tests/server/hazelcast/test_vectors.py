@@ -6,7 +6,7 @@ from tests.server.hazelcast.one_member import OneMemberGrid, int_data, text_data
 
 from holdfast.core.model.operations import EntryEvent, EventKind
 from holdfast.server.grid import ClusterCard
-from holdfast.server.hazelcast.session import HazelcastSession
+from holdfast.server.hazelcast.hazelcast_session import HazelcastSession
 
 MEMBER = "01020304-0506-0708-090a-0b0c0d0e0f10"
 AUTHENTICATION = bytes.fromhex(

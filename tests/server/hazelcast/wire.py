@@ -16,7 +16,7 @@ from hazelcast.serialization.data import Data
 from tests.server.hazelcast.one_member import OneMemberGrid
 
 from holdfast.config import LimitSettings
-from holdfast.server.hazelcast.session import HazelcastSession
+from holdfast.server.hazelcast.hazelcast_session import HazelcastSession
 
 CLIENT = UUID("d3e876ca-5ea6-4a08-8b0c-7ed4e208d063")
 FRAME = struct.Struct("<iH")

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.config import INTERNAL
 from holdfast.core.cluster.detector import Detector
-from holdfast.core.cluster.files import is_behind
+from holdfast.core.cluster.file_proofs import is_behind
 from holdfast.core.cluster.identity import Timing
 from holdfast.core.messages import JoinRequest
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId

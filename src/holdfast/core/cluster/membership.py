@@ -21,7 +21,7 @@ from holdfast.core.cluster import admission
 from holdfast.core.cluster.admission import Candidates
 from holdfast.core.cluster.agreement import Agreement, is_quorum
 from holdfast.core.cluster.detector import Detector
-from holdfast.core.cluster.files import KnownFiles, why_old
+from holdfast.core.cluster.file_proofs import KnownFiles, why_old
 from holdfast.core.cluster.formation import Formation
 from holdfast.core.cluster.identity import Identity, Timing
 from holdfast.core.cluster.wishes import Wishes
@@ -434,7 +434,7 @@ class Membership:
             self.refusal = answer.refusal
             self._out.note("join refused", level="error", by=str(sender), why=answer.refusal)
 
-    # -- files (`core.cluster.files`)
+    # -- files (`core.cluster.file_proofs`)
 
     def durable(self, reached: int) -> None:
         """This member's journal is durable up to this block."""

@@ -67,7 +67,7 @@ class Room(IntEnum):
 
 
 class FilesProof(msgspec.Struct, frozen=True):
-    """What files prove of themselves when they are opened (`core.cluster.files`)."""
+    """What files prove of themselves when they are opened (`core.cluster.file_proofs`)."""
 
     token: str = ""
     """Of the life that begins now: the UUID of the first member that opened them for it."""

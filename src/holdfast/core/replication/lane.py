@@ -35,8 +35,8 @@ from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.operations import DEFAULT_TTL, EntryEvent, EventKind, Value
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
+from holdfast.core.replication.ack_batch import NOBODY, Batch, Told, Written, by_map, when_all_done
 from holdfast.core.replication.backlog import RECORD_BYTES, Backlog
-from holdfast.core.replication.batch import NOBODY, Batch, Told, Written, by_map, when_all_done
 from holdfast.core.replication.collectors import Collectors
 from holdfast.core.rules import Rules
 from holdfast.core.store.partition import FOLD_AT, MapPartition, PartitionCopy, ServicePartition

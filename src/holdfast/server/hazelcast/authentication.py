@@ -5,11 +5,11 @@ from __future__ import annotations
 from struct import Struct
 
 from holdfast.server.grid import ClusterCard, MemberCard
+from holdfast.server.hazelcast.cluster_views import address, member_list, owner_lists
 from holdfast.server.hazelcast.conversation import Conversation, Message
 from holdfast.server.hazelcast.frames import BEGIN, END, NULL, message, response, text, uuid
 from holdfast.server.hazelcast.layouts import Call, Layout
 from holdfast.server.hazelcast.refusals import AGAIN
-from holdfast.server.hazelcast.views import address, member_list, owner_lists
 
 AUTHENTICATE = 0x000100
 AUTHENTICATE_CUSTOM = 0x000200

@@ -107,7 +107,7 @@ class Conversation:
     def meet(self, what: str, correlation: int, error: Exception) -> None:
         """An error in this member, for which the request `what` is not answered.
 
-        The rule is that of the own protocol (`server.session`): while a request is read and checked nothing of the
+        The rule is that of the own protocol (`server.own_session`): while a request is read and checked nothing of the
         member changes, so it is answered with the error and the member goes on. Once it was handed on (`acts`) the
         member's state is in doubt: the error goes on up, and the member stops.
         """

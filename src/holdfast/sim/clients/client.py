@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.operations import READS, Op, Outcome, Request, Status
-from holdfast.sim.clients.doors import Doors
+from holdfast.sim.clients.simulated_doors import Doors
 from holdfast.sim.clients.streams import Stream
 from holdfast.sim.marks import ANSWER
 from holdfast.sim.world import World

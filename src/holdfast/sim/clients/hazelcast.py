@@ -22,7 +22,9 @@ from holdfast.core.model.operations import (
     Status,
     Value,
 )
-from holdfast.server.hazelcast import authentication, listeners, views
+from holdfast.server.hazelcast import authentication
+from holdfast.server.hazelcast import cluster_views as views
+from holdfast.server.hazelcast import entry_events as listeners
 from holdfast.server.hazelcast.frames import (
     BEGIN,
     END,
@@ -44,12 +46,12 @@ from holdfast.server.hazelcast.frames import (
     message,
     text,
 )
+from holdfast.server.hazelcast.hazelcast_session import MESSAGES
 from holdfast.server.hazelcast.maps import NO_END, TRUE_PREDICATE
 from holdfast.server.hazelcast.objects import MAP_SERVICE
 from holdfast.server.hazelcast.refusals import AGAIN, BAD_ARGUMENT, INDETERMINATE, refusal
-from holdfast.server.hazelcast.session import MESSAGES
 from holdfast.sim.clients.client import Ask, Client, Line, Manners
-from holdfast.sim.clients.doors import Doors
+from holdfast.sim.clients.simulated_doors import Doors
 from holdfast.sim.world import World
 from holdfast.wire import doors as preambles
 

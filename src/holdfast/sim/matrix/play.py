@@ -12,7 +12,7 @@ from holdfast.check import convergence
 from holdfast.check.durability import judge_final, judge_reads
 from holdfast.core.model.ids import SECOND
 from holdfast.core.placement.planner import plan
-from holdfast.sim.matrix.faults import Director, Fault, parse
+from holdfast.sim.matrix.fault_keys import Director, Fault, parse
 from holdfast.sim.matrix.forms import EMPTY, FORMS
 from holdfast.sim.matrix.stage import DEEP, LEDGER, Stage
 from holdfast.sim.world import Story

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from zlib import crc32
 
-from holdfast.sim.matrix.faults import MESSAGES, Fault
+from holdfast.sim.matrix.fault_keys import MESSAGES, Fault
 from holdfast.sim.matrix.forms import FORMS
 from holdfast.sim.matrix.play import Case, Verdict, play
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from holdfast.errors import ConfigError
 from holdfast.spark import jobs
 from holdfast.spark.failures import in_our_words
-from holdfast.spark.files.checkpoints import checkpoint_frame
+from holdfast.spark.files.checkpoint_files import checkpoint_frame
 from holdfast.spark.files.journals import DAMAGE, StoreFiles, find, journal_frame, shares
 from holdfast.wire.values import Serialized, from_stored
 

@@ -28,8 +28,8 @@ from holdfast.core.store.request_ids import id_of
 from holdfast.errors import ConfigError, JournalBroken
 from holdfast.spark import jobs
 from holdfast.wire.checkpoint import parse_name
-from holdfast.wire.journal import HEADER_BYTES, Block, read_header, segment_lsn, segments
-from holdfast.wire.reading import Reading
+from holdfast.wire.journal_blocks import HEADER_BYTES, Block, read_header, segment_lsn, segments
+from holdfast.wire.journal_reader import Reading
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,11 +19,11 @@ from typing import Never
 from holdfast.config.schema import PersistenceSettings
 from holdfast.core.rules import Rules
 from holdfast.core.store.partition import PartitionCopy
-from holdfast.engine.doors import Deed, DiskFailed, Done
+from holdfast.engine.ports import Deed, DiskFailed, Done
 from holdfast.engine.restore import IDENTITY, restore
 from holdfast.errors import ConfigError, HoldfastError, JournalBroken
 from holdfast.wire.checkpoint import parse_name
-from holdfast.wire.journal import segments
+from holdfast.wire.journal_blocks import segments
 
 Wanted = Callable[[int], bool]
 """Whether a partition is looked at."""
@@ -93,7 +93,7 @@ def _nobody() -> Never:
 
 
 class _ReadOnly:
-    """Implements what reading needs of `engine.doors.Disk`, over a directory that belongs to somebody else."""
+    """Implements what reading needs of `engine.ports.Disk`, over a directory that belongs to somebody else."""
 
     def __init__(self, folder: Path, wanted: Wanted) -> None:
         self._folder = folder

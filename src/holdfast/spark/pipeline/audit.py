@@ -5,8 +5,8 @@
     assert result.sound
 
 The work is done where the tasks are: each asks the members for what they hold of its share of the partitions, and
-compares as `holdfast verify` does (`client.verify`); of large clusters the findings stay on Spark, too. For copies
-outside of a running cluster, and for some members alone, see `audit_copies`.
+compares as `holdfast verify` does (`client.verification`); of large clusters the findings stay on Spark, too. For
+copies outside of a running cluster, and for some members alone, see `audit_copies`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import pyarrow as pa
 
 from holdfast.client.differences import find_differences
 from holdfast.client.holdings import check_maps
-from holdfast.client.verify import Finding, Verdict, compare_partitions
+from holdfast.client.verification import Finding, Verdict, compare_partitions
 from holdfast.core.services.hosting import is_service
 from holdfast.errors import HoldfastError
 from holdfast.spark.failures import in_our_words
 from holdfast.spark.jobs import TASKS_PER_SLOT, Counted, Show, nothing, plan, run, slots, watched
-from holdfast.spark.pipeline.columns import Columns
-from holdfast.spark.pipeline.copies import KeyFinding, key_finding
+from holdfast.spark.pipeline.loose_copies import KeyFinding, key_finding
+from holdfast.spark.pipeline.record_columns import Columns
 from holdfast.spark.source.options import Options
 
 if TYPE_CHECKING:

@@ -20,17 +20,16 @@ from typing import TYPE_CHECKING, get_args
 import pyarrow as pa
 
 from holdfast.client.connection import Broken, Connection, Credentials
-from holdfast.client.copies import CANNOT_ASK, PAGE_BYTES, PAGE_ROWS, ask_digests
 from holdfast.client.holdings import check_names, names_on
+from holdfast.client.replica_questions import CANNOT_ASK, PAGE_BYTES, PAGE_ROWS, ask_digests
 from holdfast.client.routing import parse_addresses
-from holdfast.client.verify import AT_A_TIME
+from holdfast.client.verification import AT_A_TIME
 from holdfast.core.services.hosting import is_service
 from holdfast.core.store.digest import RANGES
 from holdfast.errors import ConfigError, NotReady
 from holdfast.spark.files.stores import StoreState, checkpoint_bytes, read_store
 from holdfast.spark.jobs import TASKS_PER_SLOT, Counted, Show, nothing, run, slots
-from holdfast.spark.pipeline.columns import Columns
-from holdfast.spark.pipeline.copies import (
+from holdfast.spark.pipeline.loose_copies import (
     CopyFinding,
     Held,
     KeyFinding,
@@ -39,6 +38,7 @@ from holdfast.spark.pipeline.copies import (
     compare_copies,
     differing_keys,
 )
+from holdfast.spark.pipeline.record_columns import Columns
 from holdfast.spark.source.options import Options
 from holdfast.version import __version__
 from holdfast.wire import own

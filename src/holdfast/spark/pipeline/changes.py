@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from holdfast.errors import ConfigError
 from holdfast.spark.failures import in_our_words
 from holdfast.spark.jobs import POLL_S, Progress, Show, nothing
-from holdfast.spark.rows.schemas import load_schema, store_schema
+from holdfast.spark.rows.column_schemas import load_schema, store_schema
 from holdfast.spark.source.options import Options
 
 if TYPE_CHECKING:

@@ -23,14 +23,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.client.blocking import Client
-from holdfast.client.copies import CANNOT_ASK
-from holdfast.client.cuts import Cut, end_cut, scan_cut, take_cut
+from holdfast.client.cut_handles import Cut, end_cut, scan_cut, take_cut
 from holdfast.client.holdings import check_names, map_names
+from holdfast.client.replica_questions import CANNOT_ASK
 from holdfast.config.schema import INTERNAL
 from holdfast.core.store.digest import batch_digest
 from holdfast.errors import ConfigError, HoldfastError, NotReady
 from holdfast.spark.jobs import TASKS_PER_SLOT, Counted, Show, nothing, run, slots
-from holdfast.spark.pipeline.columns import Columns
 from holdfast.spark.pipeline.manifest import (
     ENTRIES,
     FORMAT,
@@ -50,7 +49,8 @@ from holdfast.spark.pipeline.manifest import (
     temporary_of,
     write_manifest,
 )
-from holdfast.spark.rows.schemas import SCHEMAS_MAP, StoredSchema, arrow_schema
+from holdfast.spark.pipeline.record_columns import Columns
+from holdfast.spark.rows.column_schemas import SCHEMAS_MAP, StoredSchema, arrow_schema
 from holdfast.spark.rows.stored import BadRow, RowMaker, string_data
 from holdfast.spark.source.keeping import kept
 from holdfast.spark.source.options import Options

@@ -25,9 +25,9 @@ from holdfast.spark import jobs
 from holdfast.spark.failures import in_our_words
 from holdfast.spark.pipeline.tables import parse_options
 from holdfast.spark.rows.batches import split_key
+from holdfast.spark.rows.column_schemas import arrow_schema
 from holdfast.spark.rows.nested import number_or_text
-from holdfast.spark.rows.schemas import arrow_schema
-from holdfast.spark.source.plan import Reading, known_columns
+from holdfast.spark.source.read_plan import Reading, known_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

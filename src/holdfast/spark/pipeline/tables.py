@@ -22,15 +22,15 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from holdfast.client.ahead import Wanted, read_ahead
 from holdfast.client.blocking import Client
-from holdfast.client.cuts import Cut, end_cut, take_cut
+from holdfast.client.cut_handles import Cut, end_cut, take_cut
 from holdfast.errors import ConfigError
 from holdfast.spark import jobs
 from holdfast.spark.rows.batches import BatchMaker, page_cells
-from holdfast.spark.rows.schemas import arrow_schema
+from holdfast.spark.rows.column_schemas import arrow_schema
 from holdfast.spark.rows.stored import BadRow, EntryMaker, key_text
 from holdfast.spark.source.keeping import Keeper, kept
 from holdfast.spark.source.options import Options
-from holdfast.spark.source.plan import Reading, Share, known_columns, plan_shares, reading
+from holdfast.spark.source.read_plan import Reading, Share, known_columns, plan_shares, reading
 from holdfast.spark.source.reader import advised, share_batches
 from holdfast.spark.source.sampling import CompactSchemas
 from holdfast.wire import own

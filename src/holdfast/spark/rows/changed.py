@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 )
 
 from holdfast.errors import ConfigError
-from holdfast.spark.rows.schemas import StoredSchema, arrow_schema, nullable
+from holdfast.spark.rows.column_schemas import StoredSchema, arrow_schema, nullable
 from holdfast.spark.rows.stored import BadRow, RowMaker, key_text
 from holdfast.wire.values import JSON, Serialized, from_stored
 

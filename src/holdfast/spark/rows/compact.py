@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import ConfigError
+from holdfast.server.hazelcast.compact_schemas import schema_id
 from holdfast.server.hazelcast.layouts import Schema
-from holdfast.server.hazelcast.schemas import schema_id
 from holdfast.spark.rows.cells import (
     Bytes,
     Cells,

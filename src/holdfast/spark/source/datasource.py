@@ -20,10 +20,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from holdfast.client.cuts import Cut
+from holdfast.client.cut_handles import Cut
 from holdfast.errors import ConfigError
 from holdfast.spark.source.options import Options
-from holdfast.spark.source.plan import Reading, cut_now, known_columns, reading
+from holdfast.spark.source.read_plan import Reading, cut_now, known_columns, reading
 from holdfast.spark.source.stream_options import SinkOptions, StreamOptions, is_change_stream
 
 _PUSHES_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -51,7 +51,7 @@ class HoldfastSource(DataSource):
         change stream: its own.
         """
         if is_change_stream(self.options):
-            from holdfast.spark.source.stream import stream_columns
+            from holdfast.spark.source.micro_batches import stream_columns
 
             return stream_columns(StreamOptions.parse(self.options))[0]
         self._known = known_columns(Options.parse(self.options))
@@ -78,7 +78,7 @@ class HoldfastSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """The changes of the map."""
         try:
-            from holdfast.spark.source.stream import HoldfastStreamReader, stream_columns
+            from holdfast.spark.source.micro_batches import HoldfastStreamReader, stream_columns
         except ImportError as old:
             raise ConfigError(f"change streams need Spark 4.2 or newer ({old})") from old
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from holdfast.client.blocking import Client
-from holdfast.client.cuts import Cut, hold_cut
+from holdfast.client.cut_handles import Cut, hold_cut
 from holdfast.errors import HoldfastError
 from holdfast.spark.source.options import Options
 

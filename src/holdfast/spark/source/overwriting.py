@@ -13,7 +13,7 @@ from contextlib import suppress
 import msgspec
 
 from holdfast.client.blocking import Client
-from holdfast.client.cuts import Cut, end_cut, take_cut
+from holdfast.client.cut_handles import Cut, end_cut, take_cut
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Request
 from holdfast.errors import HoldfastError

@@ -10,14 +10,14 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from holdfast.client.ahead import Wanted, read_ahead
 from holdfast.client.blocking import Client
-from holdfast.client.cuts import Cut
+from holdfast.client.cut_handles import Cut
 from holdfast.errors import CutLost
 from holdfast.spark.rows.batches import BatchMaker
-from holdfast.spark.rows.schemas import arrow_schema
+from holdfast.spark.rows.column_schemas import arrow_schema
 from holdfast.spark.source.keeping import Keeper
 from holdfast.spark.source.options import Options
 from holdfast.spark.source.overwriting import cut_before
-from holdfast.spark.source.plan import Reading, Share, plan_shares
+from holdfast.spark.source.read_plan import Reading, Share, plan_shares
 from holdfast.spark.source.sampling import CompactSchemas
 from holdfast.spark.task import check_release, leave_garbage
 from holdfast.version import __version__

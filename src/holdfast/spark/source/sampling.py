@@ -23,11 +23,11 @@ from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, Strin
 
 from holdfast.client.ahead import Wanted, read_ahead
 from holdfast.client.blocking import Client
+from holdfast.server.hazelcast.compact_schemas import SCHEMAS_MAP, schema_key, schema_of_entry
 from holdfast.server.hazelcast.layouts import Schema
-from holdfast.server.hazelcast.schemas import SCHEMAS_MAP, schema_key, schema_of_entry
 from holdfast.spark.rows import compact
+from holdfast.spark.rows.column_schemas import BINARY
 from holdfast.spark.rows.primitive import ARRAYS, COUNTED, PLAIN, TEXTS
-from holdfast.spark.rows.schemas import BINARY
 from holdfast.wire.values import JSON
 
 _KINDS: dict[int, Any] = {

@@ -25,9 +25,9 @@ from holdfast.client.blocking import Client, PutCount
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import DEFAULT_TTL
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.spark.rows.schemas import StoredSchema, arrow_schema, load_schema, store_schema
+from holdfast.spark.rows.column_schemas import StoredSchema, arrow_schema, load_schema, store_schema
 from holdfast.spark.rows.stored import EntryMaker, json_data, string_data
-from holdfast.spark.source.batch import Batch, must_know, this_batch
+from holdfast.spark.source.query_batch import Batch, must_know, this_batch
 from holdfast.spark.source.stream_options import SinkOptions
 from holdfast.spark.source.writer import WriteFailed
 from holdfast.spark.task import leave_garbage, task_number

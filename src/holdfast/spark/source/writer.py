@@ -17,14 +17,14 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from holdfast.client.blocking import Client, PutCount
-from holdfast.client.cuts import Cut
+from holdfast.client.cut_handles import Cut
 from holdfast.client.putting import Sender
 from holdfast.core.model.operations import DEFAULT_TTL
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.server.hazelcast.schemas import SCHEMAS_MAP as COMPACT_SCHEMAS_MAP
-from holdfast.server.hazelcast.schemas import schema_entry
+from holdfast.server.hazelcast.compact_schemas import SCHEMAS_MAP as COMPACT_SCHEMAS_MAP
+from holdfast.server.hazelcast.compact_schemas import schema_entry
+from holdfast.spark.rows.column_schemas import StoredSchema, arrow_schema, load_schema, store_schema
 from holdfast.spark.rows.entries import Encoder, Entries, Limits, Shape, Wrong
-from holdfast.spark.rows.schemas import StoredSchema, arrow_schema, load_schema, store_schema
 from holdfast.spark.rows.stored import BadRow
 from holdfast.spark.source.options import Options
 from holdfast.spark.source.overwriting import clear_for_overwriting, end_overwriting

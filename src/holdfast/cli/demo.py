@@ -35,7 +35,7 @@ def demo(rows: int | None, members: int, csv: Path | None, key: str | None, out:
     The exit status is 1 if anything was lost or diverged, 2 if the data cannot be used.
     """
     need_spark("spark,demo")
-    from holdfast.demo.run import main
+    from holdfast.demo.main_job import main
 
     sys.exit(main(rows, members, csv, key, out))
 

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 
 from holdfast.core.store.digest import batch_digest
 from holdfast.spark.jobs import Counted, Show, nothing, run
-from holdfast.spark.pipeline.columns import Columns
 from holdfast.spark.pipeline.export import SCHEMA
 from holdfast.spark.pipeline.manifest import (
     BadExport,
@@ -29,6 +28,7 @@ from holdfast.spark.pipeline.manifest import (
     hex_digest,
     read_manifest,
 )
+from holdfast.spark.pipeline.record_columns import Columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

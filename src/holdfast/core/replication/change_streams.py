@@ -25,7 +25,7 @@ from holdfast.config import Settings
 from holdfast.core.machine import HistoryRead, Outbox, ReadHistory
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.records import Change, Record
-from holdfast.core.replication.batch import Batch
+from holdfast.core.replication.ack_batch import Batch
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.rules import Rules

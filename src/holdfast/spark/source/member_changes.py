@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.client.blocking import Client
-from holdfast.client.changes import heads, read_changes
+from holdfast.client.change_reader import heads, read_changes
 from holdfast.client.connection import Broken, Connection
-from holdfast.client.copies import ask_digests
+from holdfast.client.replica_questions import ask_digests
 from holdfast.client.routing import PASSING, Table, delays
 from holdfast.errors import ChangesGone, NotReady
 from holdfast.spark.source.offsets import BEGINNING, At, BadOffset, Place

@@ -1,4 +1,4 @@
-"""Reads a whole journal: its blocks in order, where it ends, and what cannot be read of it (`wire.journal`).
+"""Reads a whole journal: its blocks in order, where it ends, and what cannot be read of it (`wire.journal_blocks`).
 
 - R-1: Only blocks that continue the one before are joined to it. After damage a new run begins, and the damage is told.
 - R-2: A segment that begins with the link and the lsn that were reached goes on there, whatever is left in the one
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from holdfast.wire.journal import (
+from holdfast.wire.journal_blocks import (
     HEAD_BYTES,
     HEADER_BYTES,
     ORIGIN,

@@ -30,7 +30,8 @@ from holdfast.core.model.views import ClusterState
 from holdfast.core.store.digest import RangeDigests, batch_digest, whole
 from holdfast.core.store.partition import MapPartition, PartitionCopy, ServicePartition
 from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
-from holdfast.server import changes, cuts
+from holdfast.server import change_questions as changes
+from holdfast.server import cut_questions as cuts
 from holdfast.server.flow import EXPECTED_SHARE, Flow, Work, slices
 from holdfast.server.grid import Grid
 from holdfast.server.reserved import why_no_request, why_no_rows

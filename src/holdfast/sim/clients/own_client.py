@@ -14,7 +14,7 @@ from holdfast.client.routing import Table
 from holdfast.core.model.operations import READS, WHOLE, Op, Outcome, Request, Status
 from holdfast.errors import ProtocolError, TooLarge
 from holdfast.sim.clients.client import Ask, Client, Line, Manners
-from holdfast.sim.clients.doors import Doors
+from holdfast.sim.clients.simulated_doors import Doors
 from holdfast.sim.world import World
 from holdfast.wire import own
 

@@ -27,7 +27,6 @@ from holdfast.core.store.digest import batch_digest
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.server.reserved import why_no_schema
 from holdfast.spark.jobs import TASKS_PER_SLOT, Counted, Show, nothing, run, slots
-from holdfast.spark.pipeline.columns import Columns
 from holdfast.spark.pipeline.export import COMPACT_SCHEMAS_MAP
 from holdfast.spark.pipeline.manifest import (
     BadExport,
@@ -38,14 +37,15 @@ from holdfast.spark.pipeline.manifest import (
     hex_digest,
     read_manifest,
 )
-from holdfast.spark.pipeline.verify import (
+from holdfast.spark.pipeline.record_columns import Columns
+from holdfast.spark.pipeline.verified_export import (
     cells_of,
     check_bytes,
     check_files,
     numbers_of,
     read_batches,
 )
-from holdfast.spark.rows.schemas import SCHEMAS_MAP
+from holdfast.spark.rows.column_schemas import SCHEMAS_MAP
 from holdfast.spark.rows.stored import string_data
 from holdfast.spark.source.options import Options
 

@@ -9,10 +9,10 @@ from pyspark.sql.datasource import Filter, InputPartition
 from pyspark.sql.types import IntegerType, StructType
 
 from holdfast.client.blocking import Client
-from holdfast.client.cuts import Cut, take_cut
+from holdfast.client.cut_handles import Cut, take_cut
 from holdfast.errors import ConfigError
 from holdfast.spark.rows.batches import PARTITION, BatchMaker, Layout
-from holdfast.spark.rows.schemas import BINARY, StoredSchema, arrow_schema, load_schema
+from holdfast.spark.rows.column_schemas import BINARY, StoredSchema, arrow_schema, load_schema
 from holdfast.spark.source.options import Options
 from holdfast.spark.source.overwriting import overwriting
 from holdfast.spark.source.pushdown import KeyColumns, key_columns, narrow, stored_keys

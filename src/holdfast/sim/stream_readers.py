@@ -2,7 +2,8 @@
 
 It asks now this member and then that one, remembers where it is in each partition, and judges: an update has one
 content, whoever tells it; each change fits what the changes before it have made; what was told is never gone. Read to
-its end, the stream has told each acknowledged change once (`check/changes.py`), and comes to what the map holds.
+its end, the stream has told each acknowledged change once (`check/streamed_changes.py`), and comes to what the map
+holds.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import random
 from collections.abc import Container, Mapping, Sequence
 from functools import partial
 
-from holdfast.check import changes
+from holdfast.check import streamed_changes as changes
 from holdfast.check.linearizability import FOREVER, Call
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.records import Change, Record
-from holdfast.core.replication.changes import Asked, Reach, Told, term_of
+from holdfast.core.replication.change_streams import Asked, Reach, Told, term_of
 from holdfast.sim.calls import key_of, name_of, wire_key
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.world import Process, World

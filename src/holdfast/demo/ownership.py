@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Self, cast
 
 from holdfast.client.blocking import Client
-from holdfast.demo.cluster import LocalCluster, Status
+from holdfast.demo.local_cluster import LocalCluster, Status
 from holdfast.errors import HoldfastError
 
 SAMPLE_S = 0.1

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from holdfast.client.blocking import Client
-from holdfast.client.copies import ask_digests, ask_tables
+from holdfast.client.replica_questions import ask_digests, ask_tables
 from holdfast.client.routing import PASSING, Table, TableRow
 from holdfast.wire.own import MapDigest, PartitionDigest
 

@@ -19,18 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import assert_never
 
-from holdfast.engine.doors import (
-    Create,
-    Deed,
-    DiskFailed,
-    DiskFull,
-    Done,
-    Put,
-    Remove,
-    Rename,
-    Sync,
-    Write,
-)
+from holdfast.engine.ports import Create, Deed, DiskFailed, DiskFull, Done, Put, Remove, Rename, Sync, Write
 from holdfast.errors import ConfigError
 
 LOCK = "lock"
@@ -61,7 +50,7 @@ def _at_once(deed: Callable[[], None]) -> None:
 
 
 class RealDisk:
-    """Implements `engine.doors.Disk` over a directory."""
+    """Implements `engine.ports.Disk` over a directory."""
 
     def __init__(
         self,

@@ -15,11 +15,11 @@ from holdfast.core.model.journal_entries import Began, Dropped, Entry, Wrote
 from holdfast.core.model.records import Record
 from holdfast.core.store.tail import size_of
 from holdfast.engine.checkpoints import Checkpoints
-from holdfast.engine.doors import Disk, DiskFailed
+from holdfast.engine.ports import Disk, DiskFailed
 from holdfast.engine.segments import Segment, Segments, partitions_of
 from holdfast.errors import JournalBroken
-from holdfast.wire.journal import read_block
-from holdfast.wire.reading import Reading
+from holdfast.wire.journal_blocks import read_block
+from holdfast.wire.journal_reader import Reading
 
 SLICE_BYTES = 1 << 20
 """So much is read in one turn; the member does something else between two turns."""

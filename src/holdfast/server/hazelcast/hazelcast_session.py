@@ -14,7 +14,10 @@ from holdfast.core.model.operations import MAP_NAME_MAX
 from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
 from holdfast.server.flow import SLICE_BYTES, Flow, Work
 from holdfast.server.grid import Grid
-from holdfast.server.hazelcast import authentication, listeners, maps, objects, partitions, schemas, views
+from holdfast.server.hazelcast import authentication, maps, objects, partitions
+from holdfast.server.hazelcast import cluster_views as views
+from holdfast.server.hazelcast import compact_schemas as schemas
+from holdfast.server.hazelcast import entry_events as listeners
 from holdfast.server.hazelcast.conversation import Conversation, Message
 from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, DATA_AT, GET, found_nothing, serve_entries
 from holdfast.server.hazelcast.frames import (

@@ -1,7 +1,7 @@
 """The demo's client: the official Hazelcast client, unchanged, in a process of its own with one thread.
 
-    python -m holdfast.demo.workload write --address HOST:PORT ... --map NAME --ledger FILE
-    python -m holdfast.demo.workload check --address HOST:PORT ... --map NAME --ledger FILE
+    python -m holdfast.demo.hazelcast_writer write --address HOST:PORT ... --map NAME --ledger FILE
+    python -m holdfast.demo.hazelcast_writer check --address HOST:PORT ... --map NAME --ledger FILE
 
 `write` puts and gets its own keys until its standard input ends, tells every quarter of a second how it fares (a line
 of JSON), and leaves a ledger of what was acknowledged. `check` compares a ledger with what it reads back.
@@ -296,7 +296,16 @@ def read_back(addresses: list[str], name: str, ledger: Path, timeout: float = 12
 
 
 def _command(what: str, addresses: list[str], name: str, ledger: Path) -> list[str]:
-    command = [sys.executable, "-m", "holdfast.demo.workload", what, "--map", name, "--ledger", str(ledger)]
+    command = [
+        sys.executable,
+        "-m",
+        "holdfast.demo.hazelcast_writer",
+        what,
+        "--map",
+        name,
+        "--ledger",
+        str(ledger),
+    ]
     for address in addresses:
         command += ["--address", address]
     return command

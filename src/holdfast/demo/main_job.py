@@ -18,13 +18,13 @@ from types import FrameType
 from rich.console import Console
 
 from holdfast.demo import pipeline, report
-from holdfast.demo.cluster import LocalCluster
 from holdfast.demo.data import Source
 from holdfast.demo.data import load as load_source
 from holdfast.demo.display import Display
+from holdfast.demo.hazelcast_writer import WorkloadProcess, read_back
+from holdfast.demo.local_cluster import LocalCluster
+from holdfast.demo.ownership import Event, Sampler
 from holdfast.demo.report import Findings
-from holdfast.demo.timeline import Event, Sampler
-from holdfast.demo.workload import WorkloadProcess, read_back
 from holdfast.errors import ConfigError, HoldfastError
 
 CLIENT_MAP = "client"

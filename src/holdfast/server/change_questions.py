@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.core.model.records import Change
-from holdfast.core.replication.changes import Asked, Changes, Told
+from holdfast.core.replication.change_streams import Asked, Changes, Told
 from holdfast.wire import own
 
 COUNTER_MAX = 2**63 - 1

@@ -33,8 +33,8 @@ from holdfast.spark.rows.changed import (
     ChangeRow,
     change_columns,
 )
-from holdfast.spark.rows.schemas import load_schema
-from holdfast.spark.source.history import GridHistory, Head, History
+from holdfast.spark.rows.column_schemas import load_schema
+from holdfast.spark.source.member_changes import GridHistory, Head, History
 from holdfast.spark.source.offsets import (
     BEGINNING,
     At,

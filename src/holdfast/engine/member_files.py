@@ -13,9 +13,9 @@ from holdfast.core.journal.recovery import Recovered
 from holdfast.core.member import Member
 from holdfast.core.rules import Rules
 from holdfast.core.services.hosting import Service
-from holdfast.engine.doors import Disk, World
 from holdfast.engine.driver import Driver
 from holdfast.engine.journal import Journal
+from holdfast.engine.ports import Disk, World
 from holdfast.errors import JournalBroken
 
 

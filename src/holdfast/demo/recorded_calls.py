@@ -1,6 +1,6 @@
 """A client whose every call on a few hot keys is noted, with its answer: for the judge of linearizability.
 
-    python -m holdfast.demo.calls --address HOST:PORT ... --map NAME --client NAME > HISTORY
+    python -m holdfast.demo.recorded_calls --address HOST:PORT ... --map NAME --client NAME > HISTORY
 
 The official Hazelcast client with several threads, until standard input ends or says "stop". Every value is written
 once only. The client sends no call again by itself that may have been carried out (its default), so an error leaves its
