@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
+import holdfast as package
 from holdfast.cli.main import holdfast
 from holdfast.config.describe import schema
 
@@ -177,7 +177,7 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
 
 def test_every_public_name_is_there() -> None:
     """They are brought in only when somebody asks, so nothing else would notice one that has moved."""
-    assert [name for name in holdfast.__all__ if not hasattr(holdfast, name)] == []
+    assert [name for name in package.__all__ if not hasattr(package, name)] == []
 
 
 def test_a_file_name_says_enough_in_a_stack_trace() -> None:
