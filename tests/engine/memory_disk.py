@@ -55,6 +55,8 @@ class MemoryDisk:
         self.full = False
         self.fails: Callable[[Deed], bool] = lambda deed: False
         self.unreadable: set[str] = set()
+        self.held: set[str] = set()
+        """Lines that stand still for now: the disk is slow."""
         self.log: list[Deed] = []
         self._draw = draw or random.Random(0)
         self.lines: dict[str, deque[tuple[deque[Deed], Done]]] = {"journal": deque(), "checkpoint": deque()}
@@ -101,7 +103,11 @@ class MemoryDisk:
         choices: list[Callable[[], object]] = []
         if self._answers:
             choices.append(self._tell)
-        choices += [lambda groups=groups: self._deed_of(groups) for groups in self.lines.values() if groups]
+        choices += [
+            lambda groups=groups: self._deed_of(groups)
+            for line, groups in self.lines.items()
+            if groups and line not in self.held
+        ]
         if self._timers and (self._timers[0][0] <= self.now_ns or not choices):
             choices.append(self._time)
         if not choices or self.dead:

@@ -12,6 +12,8 @@ from tests.engine.memory_disk import Platter
 from holdfast.config.schema import PersistenceSettings
 from holdfast.core.journal.entries import Began, Dropped, Rows, Seen, Wrote
 from holdfast.core.machine import (
+    MILLISECOND,
+    SECOND,
     Append,
     Checkpoint,
     CheckpointDone,
@@ -508,6 +510,38 @@ def test_without_room_for_the_next_segment_the_member_is_told_and_loses_nothing(
     life.durably(life.number)
     assert life.durable > last
     assert [e for e in life.events if isinstance(e, DiskRoom)] == [DiskRoom(full=True), DiskRoom(full=False)]
+    platter.crash(random.Random(5))
+    assert content(reopened(platter).copies[0]) == content(life.copies[0])
+
+
+def test_a_segment_that_waits_for_its_name_is_not_reserved_anew() -> None:
+    """After a full disk there is more than one that tries again: the second may find the spare one taken already."""
+    platter = Platter()
+    life = Life(platter).settle()
+    life.begin(0)
+    life.durably(life.put(0, "a", b"1"))
+    life.settle()
+    life.answers_wanted = False
+    life.disk.full = True
+    while not any(isinstance(deed, Rename) for deed in life.disk.log[-9:]):
+        life.durably(life.put(0, "k", b"v" * 9000))
+    for _ in range(3):
+        life.disk.run(100 * MILLISECOND)
+        life.durably(life.put(0, "k", b"v" * 9000))
+    life.put(0, "waits", b"v" * 40_000)
+    life.disk.run(500 * MILLISECOND)
+    assert life.durable < life.number
+    life.disk.full = False
+    life.disk.held.add("journal")
+    before = len(life.disk.log)
+    life.disk.run(3 * SECOND)
+    assert [type(deed) for deed in life.disk.log[before:]] == [Remove, Create]
+    assert any(isinstance(deed, Rename) for deed in life.disk.lines["journal"][0][0]), "it waits"
+    life.disk.held.clear()
+    life.durably(life.number)
+    assert life.broken == []
+    while sum(isinstance(deed, Rename) for deed in life.disk.log[before:]) < 3:
+        life.durably(life.put(0, "k", b"v" * 9000))
     platter.crash(random.Random(5))
     assert content(reopened(platter).copies[0]) == content(life.copies[0])
 
