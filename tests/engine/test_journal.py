@@ -340,12 +340,12 @@ def test_what_no_checkpoint_and_no_journal_holds_any_more_is_uncertain() -> None
 
 def test_checkpoints_are_asked_for_one_at_a_time_and_spread() -> None:
     life = Life(
-        Platter(), PersistenceSettings(directory="x", segment_bytes=65_536, checkpoint_bytes=2**20)
+        Platter(), PersistenceSettings(directory="x", segment_bytes=65_536, checkpoint_bytes=2**18)
     ).settle()
     for partition in range(16):
         life.begin(partition)
     asked: list[tuple[int, int]] = []
-    for index in range(6000):
+    for index in range(1500):
         life.durably(life.put(index % 16, f"k{index % 37}", b"v" * 1000))
         seen = sum(isinstance(e, CheckpointWanted) for e in life.events)
         if seen > len(asked):
@@ -353,7 +353,7 @@ def test_checkpoints_are_asked_for_one_at_a_time_and_spread() -> None:
     partitions = [e.partitions for e in life.events if isinstance(e, CheckpointWanted)]
     assert all(len(each) == 1 for each in partitions)
     assert set(partitions) == {(p,) for p in range(16)}
-    # 6 MB of journal, 1 MiB a checkpoint: about six rounds.
+    # 1.5 MB of journal, 256 KiB a checkpoint: about six rounds.
     assert 4 * 16 <= len(partitions) <= 12 * 16
     steps = [later[0] - earlier[0] for earlier, later in pairwise(asked[32:])]
     assert max(steps) < 6 * (sum(steps) / len(steps))
