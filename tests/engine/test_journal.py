@@ -188,6 +188,39 @@ def test_a_group_larger_than_a_segment_gets_one_of_its_own() -> None:
     assert content(reopened(platter).copies[0]) == content(life.copies[0])
 
 
+def test_a_segment_that_is_not_begun_after_all_makes_no_other_one_superfluous() -> None:
+    """What the next segment would say of the checkpoints at its start counts when it has begun."""
+    platter = Platter()
+    life = Life(platter).settle()
+    life.answers_wanted = False
+    life.begin(0)
+    life.durably(life.put(0, "a", b"1"))
+    life.settle()
+    life.disk.held.add("checkpoint")
+    life.checkpoint(0)
+    life.begin(1)
+    while platter_segments(platter) == 1:
+        life.durably(life.put(1, "k", b"v" * 9000))
+    life.disk.held.clear()
+    life.settle()
+    life.checkpoint(1)
+    life.settle()
+    assert platter_segments(platter) == 2, "the first one has blocks after the checkpoint of partition 0"
+    spares = sum(isinstance(deed, Create) for deed in life.disk.log)
+    life.put(1, "larger than a segment", b"v" * 300_000)
+    life.disk.until(lambda: bool(life.disk.lines["checkpoint"]))
+    life.disk.held.add("journal")
+    life.disk.run(SECOND)
+    assert sum(isinstance(deed, Create) for deed in life.disk.log) > spares
+    platter.crash(random.Random(5))
+    found = reopened(platter)
+    assert (found.whole, found.uncertain, found.damage) == (True, {}, [])
+
+
+def platter_segments(platter: Platter) -> int:
+    return sum(name.startswith("j") for name in platter.files)
+
+
 def test_a_partition_that_nobody_writes_needs_no_new_checkpoint() -> None:
     platter = Platter()
     life = Life(platter).settle()

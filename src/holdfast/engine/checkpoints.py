@@ -109,14 +109,20 @@ class Checkpoints:
         """
         table: list[Entry] = []
         for partition, kept in sorted(self.kept.items()):
-            if kept.dropped:
-                kept.dirty, kept.clean_lsn = None, lsn - 1
-                table.append(Checkpointed(partition, kept.clean_lsn, ""))
-                continue
-            file = kept.files[0][1] if kept.files else ""
-            kept.clean_lsn = kept.dirty[0] - 1 if kept.dirty else lsn - 1
-            table.append(Checkpointed(partition, kept.clean_lsn, file))
+            file = kept.files[0][1] if kept.files and not kept.dropped else ""
+            table.append(Checkpointed(partition, self._clean(kept, lsn), file))
         return table
+
+    @staticmethod
+    def _clean(kept: Kept, lsn: int) -> int:
+        return kept.dirty[0] - 1 if kept.dirty and not kept.dropped else lsn - 1
+
+    def begun(self, lsn: int) -> None:
+        """The segment whose table this is begins indeed, with this block."""
+        for kept in self.kept.values():
+            kept.clean_lsn = self._clean(kept, lsn)
+            if kept.dropped:
+                kept.dirty = None
 
     def needed_lsn(self, end: int) -> int:
         """The first block that a restart needs; `end` when it needs none before that one."""

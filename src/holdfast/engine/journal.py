@@ -393,6 +393,7 @@ class Journal:
             chain.place = before
             self._wanted_bytes = size
             return None
+        self._checkpoints.begun(chain.first_lsn)
         fresh = Segment(chain.segment, chain.first_lsn, chain.seed, self._spare_bytes, wall_ms)
         deeds: list[Deed] = [Sync(segment.name)] if segment is not None else []
         self._rolling = True
