@@ -46,7 +46,7 @@ from holdfast.engine.room import RETRY_NS, Probe
 from holdfast.engine.segments import Segment, partitions_of
 from holdfast.errors import JournalBroken
 from holdfast.wire.checkpoint import encode_checkpoint
-from holdfast.wire.journal import HEAD_BYTES, HEADER_BYTES, Chain
+from holdfast.wire.journal import HEADER_BYTES, SEAL_BYTES, Chain
 
 GATHER_NS = 2 * MILLISECOND
 """What is not urgent waits so long for more."""
@@ -388,7 +388,7 @@ class Journal:
         header = chain.begin(wall_ms)
         start = [*self._preamble.entries(self.identity), *self._checkpoints.table(self._chain.lsn)]
         first, data = chain.block(start), chain.block(entries)
-        size = len(header) + len(first) + len(data) + HEAD_BYTES
+        size = len(header) + len(first) + len(data) + SEAL_BYTES
         if size > self._spare_bytes:
             chain.place = before
             self._wanted_bytes = size
@@ -413,7 +413,7 @@ class Journal:
     @staticmethod
     def _room(segment: Segment) -> int:
         """For a block, so that a seal fits after it."""
-        return segment.size - segment.used - HEAD_BYTES
+        return segment.size - segment.used - SEAL_BYTES
 
     def _written(self, lsn: int, number: int, *, synced: bool) -> None:
         """The blocks up to this one are written."""

@@ -1,0 +1,116 @@
+"""How a journal ends: closed, or broken. Whatever is under way then, nothing is told or begun any more."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.engine.lives import SMALL, Life, content, reopened
+from tests.engine.memory_disk import Platter
+
+from holdfast.core.machine import MILLISECOND
+from holdfast.engine.doors import Put, Write
+from holdfast.engine.journal import Journal
+from holdfast.errors import JournalBroken
+from holdfast.wire.journal import SEAL_BYTES
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_left_is_there_after_the_end(seed: int) -> None:
+    draw = random.Random(seed)
+    life = Life(Platter(), SMALL, draw).settle()
+    for partition in range(3):
+        life.begin(partition)
+    for _ in range(20):
+        for _ in range(draw.randrange(4)):
+            life.put(draw.randrange(3), f"k{draw.randrange(9)}", b"v" * 500, urgent=False)
+        life.checkpoint(draw.randrange(3))
+        life.disk.step()
+    life.journal.close()
+    life.disk.platter.crash(draw)
+    found = reopened(life.disk.platter)
+    assert {p: content(copy) for p, copy in found.copies.items()} == {
+        p: content(copy) for p, copy in life.copies.items()
+    }
+    assert (found.damage, found.uncertain, found.proof.cut) == ([], {}, False)
+
+
+def test_what_was_written_last_is_proved_by_the_end() -> None:
+    life = Life(Platter()).settle()
+    life.begin(0)
+    life.durably(life.put(0, "k", b"last"))
+    life.journal.close()
+    platter = life.disk.platter
+    log = [*life.disk.log]
+    life.journal.close()
+    assert life.disk.log == log, "it is closed once"
+    platter.crash(random.Random(0))
+    (name,) = [name for name in platter.seen if b"last" in platter.seen[name]]
+    platter.seen[name][platter.seen[name].index(b"last")] ^= 1
+    found = reopened(platter)
+    assert len(found.damage) == 1
+    assert not found.whole
+
+
+def test_what_waits_behind_a_failed_write_is_not_written_by_the_end() -> None:
+    life = Life(Platter()).settle()
+    life.begin(0)
+    life.settle()
+    life.disk.held.add("journal")
+    life.put(0, "a", b"1")
+    life.disk.run(MILLISECOND)
+    life.put(0, "b", b"1")
+    life.disk.run(MILLISECOND)
+    life.disk.fails = lambda deed: True
+    life.disk.held.clear()
+    life.disk.until(lambda: bool(life.broken))
+    life.disk.fails = lambda deed: False
+    life.disk.log.clear()
+    life.journal.close()
+    assert life.disk.log == []
+
+
+def test_the_end_does_not_wait_for_a_larger_segment() -> None:
+    life = Life(Platter()).settle()
+    life.begin(0)
+    life.settle()
+    life.put(0, "small", b"1")
+    life.put(0, "large", b"v" * 300_000)
+    life.disk.log.clear()
+    life.journal.close()
+    assert not any(isinstance(deed, Put) for deed in life.disk.log)
+    names = [name for name in life.disk.names() if name.endswith(".seg")]
+    assert {life.disk.size(name) for name in names} == {SMALL.segment_bytes}
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_block_that_just_leaves_room_for_its_proof_begins_no_segment(left: int) -> None:
+    life = Life(Platter()).settle()
+    life.begin(0)
+    sizes = []
+    for _ in range(3):
+        life.disk.log.clear()
+        life.durably(life.put(0, "k", b"v" * 1000))
+        (write,) = [deed for deed in life.disk.log if isinstance(deed, Write)]
+        sizes.append((write.name, write.offset + len(write.data), len(write.data) - 1000))
+    name, used, head_bytes = sizes[-1]
+    value = b"v" * (SMALL.segment_bytes - used - head_bytes - SEAL_BYTES - left)
+    life.disk.log.clear()
+    life.durably(life.put(0, "k", value))
+    assert [deed.name for deed in life.disk.log if isinstance(deed, Write)] == [name]
+    life.disk.log.clear()
+    life.journal.close()
+    (seal,) = [deed for deed in life.disk.log if isinstance(deed, Write)]
+    assert (seal.name, len(seal.data)) == (name, SEAL_BYTES)
+    assert seal.offset + len(seal.data) == SMALL.segment_bytes - left
+
+
+def test_who_does_not_listen_learns_of_a_failure_nevertheless() -> None:
+    life = Life(Platter())
+    deaf, _ = Journal.open(
+        life.disk, SMALL, name="one", uuid="member", new_id=lambda: "new", now_ns=0, wall_ms=0
+    )
+    with pytest.raises(JournalBroken, match="worn out"):
+        deaf.failed(JournalBroken("worn out"))
+    with pytest.raises(AssertionError, match="nobody is told"):
+        deaf.tell(life.events)  # type: ignore[arg-type]
