@@ -3,16 +3,107 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
+import msgspec
 import pytest
 from tests.engine.lives import SMALL, Life, content, reopened
 from tests.engine.memory_disk import Platter
 
-from holdfast.core.machine import MILLISECOND
-from holdfast.engine.doors import Put, Write
+from holdfast.core.journal.entries import Dropped
+from holdfast.core.machine import MILLISECOND, SECOND, ReadHistory
+from holdfast.engine.doors import Deed, Done, Put, Sync, Write
 from holdfast.engine.journal import Journal
 from holdfast.errors import JournalBroken
 from holdfast.wire.journal import SEAL_BYTES
+
+
+def refused(deeds: Sequence[Deed], done: Done, *, line: str = "journal") -> None:
+    raise AssertionError(f"{deeds} are begun after the end")
+
+
+def act(life: Life, draw: random.Random) -> None:
+    """Anything that a member does, and some of what the disk does then."""
+    partition = draw.randrange(3)
+    if partition not in life.copies:
+        life.begin(partition)
+    match draw.randrange(14):
+        case 0 | 1:
+            life.checkpoint(partition)
+        case 2:
+            life.append(Dropped(partition), urgent=False)
+            del life.copies[partition]
+        case 3:
+            upto = life.copies[partition].open("m").counter
+            life.tickets += 1
+            life.journal.carry_out(ReadHistory(life.tickets, partition, "m", 0, upto))
+        case 4:
+            life.disk.full = not life.disk.full
+        case 5:
+            life.put(partition, "large", b"v" * 70_000)
+        case _:
+            life.put(partition, f"k{draw.randrange(9)}", b"v" * 4000, urgent=draw.random() < 0.5)
+    for _ in range(draw.choice([0, 1, 2, 5, 60])):
+        life.disk.step()
+
+
+def busy(draw: random.Random) -> Life:
+    chosen = msgspec.structs.replace(SMALL, history_bytes=draw.choice([0, 200_000]))
+    life = Life(Platter(), chosen, draw)
+    for _ in range(draw.randrange(60)):
+        act(life, draw)
+    return life
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_nothing_is_told_or_begun_after_the_journal_is_closed(seed: int) -> None:
+    draw = random.Random(seed)
+    life = busy(draw)
+    assert life.broken == []
+    if draw.random() < 0.5:
+        life.disk.fails = lambda deed: isinstance(deed, Write | Put)
+    told = [*life.events]
+    life.journal.close()
+    # The disk tells afterwards what it has done before it was closed.
+    life.disk.dead = False
+    life.disk.submit = refused  # type: ignore[method-assign]
+    left = life.journal.leftovers
+    life.put(0, "late", b"v") if 0 in life.copies else None
+    life.checkpoint(0)
+    assert life.journal.leftovers == left
+    life.disk.run(10 * SECOND)
+    assert life.events == told
+    assert life.broken == []
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_nothing_is_told_or_begun_after_the_journal_is_broken(seed: int) -> None:
+    draw = random.Random(seed)
+    life = busy(draw)
+    life.disk.full = False
+    life.settle()
+    life.disk.fails = lambda deed: isinstance(deed, Write | Sync)
+    if 1 not in life.copies:
+        life.begin(1)
+    told = []
+
+    def broken(error: JournalBroken) -> None:
+        life.broken.append(error)
+        told.extend(life.events)
+        life.disk.fails = lambda deed: False
+        life.disk.submit = refused  # type: ignore[method-assign]
+
+    life.journal.failed = broken
+    life.put(1, "k", b"v")
+    while not life.broken:
+        act(life, draw)
+    left = life.journal.leftovers
+    for _ in range(20):
+        act(life, draw)
+    life.disk.run(10 * SECOND)
+    assert {**life.journal.leftovers, "checkpoints": left["checkpoints"]} == left
+    assert life.events == told
+    assert len(life.broken) == 1
 
 
 @pytest.mark.parametrize("seed", range(20))

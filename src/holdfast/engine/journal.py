@@ -31,7 +31,6 @@ from holdfast.core.machine import (
     DiskRoom,
     Durable,
     Event,
-    HistoryRead,
     ReadHistory,
 )
 from holdfast.core.messages import FilesProof
@@ -94,7 +93,7 @@ class Journal:
             found.identity.store,
             self._segments,
             self._checkpoints,
-            self._answer,
+            self._say,
             self._doubt,
             self._rested,
         )
@@ -218,6 +217,7 @@ class Journal:
         if self._closed:
             return
         self._closed = True
+        self._probe.end()
         if not self._broken:
             while self._pending and self._write_groups(sync=True):
                 pass
@@ -434,7 +434,7 @@ class Journal:
         self._histories.written(lsn)
         self._forget_dropped()
         if told:
-            self.tell(Durable(number, reached))
+            self._say(Durable(number, reached))
 
     # -- segments
 
@@ -472,12 +472,12 @@ class Journal:
     def _tell_full(self) -> None:
         if not self._full:
             self._full = True
-            self.tell(DiskRoom(full=True))
+            self._say(DiskRoom(full=True))
 
     def _room_again(self) -> None:
         if self._full and self._spare_bytes:
             self._full = False
-            self.tell(DiskRoom(full=False))
+            self._say(DiskRoom(full=False))
 
     def _prune(self, *, history: bool = True) -> bool:
         """Remove segments that nobody needs, and checkpoints that these made useless; answers whether any."""
@@ -524,7 +524,7 @@ class Journal:
                     # Told until the next segment, or a checkpoint, finds room.
                     self._tell_full()
                     self._probe.look_later()
-                self.tell(CheckpointDone(cut.ticket, well=False))
+                self._say(CheckpointDone(cut.ticket, well=False))
             elif error is not None:
                 self._break(error)
             else:
@@ -539,7 +539,7 @@ class Journal:
             self._pending.append(Group(0, [said], urgent=False))
             self._prune()
             self._go_on()
-            self.tell(CheckpointDone(cut.ticket))
+            self._say(CheckpointDone(cut.ticket))
 
     def _want_checkpoint(self) -> None:
         partition = self._checkpoints.wanted(self._at)
@@ -550,11 +550,7 @@ class Journal:
                 self._go_on()
 
             self._disk.after(ANSWER_NS, unanswered)
-            self._disk.after(0, lambda: self._ask(partition))
-
-    def _ask(self, partition: int) -> None:
-        if not self._broken and not self._closed:
-            self.tell(CheckpointWanted((partition,)))
+            self._disk.after(0, lambda: self._say(CheckpointWanted((partition,))))
 
     def _forget_dropped(self) -> None:
         """Remove the checkpoints of partitions that are held no more."""
@@ -569,10 +565,6 @@ class Journal:
 
     # -- history
 
-    def _answer(self, answer: HistoryRead) -> None:
-        if not self._broken and not self._closed:
-            self.tell(answer)
-
     def _rested(self) -> None:
         """No search is under way just now: what had to wait for that may go."""
         if not self._broken:
@@ -585,6 +577,11 @@ class Journal:
         self._turn()
 
     # -- deeds
+
+    def _say(self, event: Event) -> None:
+        """Tell the member, as long as it is to be told anything."""
+        if not self._broken and not self._closed:
+            self.tell(event)
 
     def _put_identity(self) -> Put:
         data = msgspec.json.encode(self.identity)
@@ -632,4 +629,5 @@ class Journal:
     def _break(self, error: Exception) -> None:
         if not self._broken and not self._closed:
             self._broken = True
+            self._probe.end()
             self.failed(JournalBroken(f"{error}"))
