@@ -217,6 +217,52 @@ def test_a_segment_that_is_not_begun_after_all_makes_no_other_one_superfluous() 
     assert (found.whole, found.uncertain, found.damage) == (True, {}, [])
 
 
+@pytest.mark.parametrize("before", ["nothing", "dropped", "gone"])
+@pytest.mark.parametrize("records", [0, 1], ids=["", "and written to"])
+def test_a_copy_that_is_written_out_while_a_segment_begins_is_there_afterwards(
+    before: str, records: int
+) -> None:
+    """What has come from another member is in no block: in its checkpoint alone."""
+    platter = Platter()
+    life = Life(platter).settle()
+    life.answers_wanted = False
+    life.begin(1)
+    if before != "nothing":
+        life.begin(0)
+        life.put(0, "old", b"1")
+        life.checkpoint(0)
+        life.settle()
+        life.append(Dropped(0))
+        if before == "gone":
+            life.settle()
+        else:
+            life.disk.run(MILLISECOND)
+    life.durably(life.put(1, "k", b"v"))
+    copied = PartitionCopy(0, 0)
+    held = copied.open("m")
+    held.entries[b"filled"] = b"1"
+    held.updates.set_absolute(40)
+    held.lineage = [(TERM, 0)]
+    life.copies[0] = copied
+    life.disk.held.add("checkpoint")
+    ticket = life.checkpoint(0)
+    assert ticket is not None
+    life.disk.run(MILLISECOND)
+    for index in range(records):
+        life.durably(life.put(0, f"new{index}", b"2"))
+    before_it = platter_segments(platter)
+    while platter_segments(platter) == before_it:
+        life.durably(life.put(1, "k", b"v" * 9000))
+    life.disk.held.clear()
+    life.disk.until(lambda: CheckpointDone(ticket) in life.events)
+    for again in (False, True):
+        platter.crash(random.Random(5))
+        second = Life(platter)
+        assert content(second.recovered.copies[0]) == content(copied), again
+        assert (second.recovered.uncertain, second.recovered.whole) == ({}, True)
+        second.settle()
+
+
 def platter_segments(platter: Platter) -> int:
     return sum(name.startswith("j") for name in platter.files)
 
