@@ -777,6 +777,24 @@ def test_files_that_a_cluster_has_found_behind_say_so_until_it_is_forgiven() -> 
     assert not reopened(platter).behind
 
 
+def test_a_loss_is_told_until_it_is_forgiven() -> None:
+    platter = Platter()
+    life = Life(platter).settle()
+    life.begin(0)
+    life.durably(life.put(0, "a", b"1"))
+    life.settle()
+    data = platter.seen["j000000000001.seg"]
+    data[data.index(b"\xa1m", 200)] ^= 1
+    for _ in range(3):
+        again = Life(platter).settle()
+        assert not again.recovered.whole
+        again.journal.close()
+    again = Life(platter).settle()
+    again.journal.forgive()
+    again.journal.close()
+    assert Life(platter).recovered.whole
+
+
 def test_the_cluster_is_remembered() -> None:
     platter = Platter()
     life = Life(platter).settle()

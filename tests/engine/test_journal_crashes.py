@@ -156,21 +156,3 @@ def test_damage_is_told_and_nothing_is_invented(seed: int, restarted: bool) -> N
             assert is_now == history[-1][1], (partition, found.damage)
     if found.uncertain and not restarted:
         assert found.damage
-
-
-def test_a_loss_is_told_until_it_is_forgiven() -> None:
-    platter = Platter()
-    life = Life(platter).settle()
-    life.begin(0)
-    life.durably(life.put(0, "a", b"1"))
-    life.settle()
-    data = platter.seen["j000000000001.seg"]
-    data[data.index(b"\xa1m", 200)] ^= 1
-    for _ in range(3):
-        again = Life(platter).settle()
-        assert not again.recovered.whole
-        again.journal.close()
-    again = Life(platter).settle()
-    again.journal.forgive()
-    again.journal.close()
-    assert Life(platter).recovered.whole

@@ -126,10 +126,14 @@ def test_what_is_left_is_there_after_the_end(seed: int) -> None:
     assert (found.damage, found.uncertain, found.proof.cut) == ([], {}, False)
 
 
-def test_what_was_written_last_is_proved_by_the_end() -> None:
+@pytest.mark.parametrize("durable", [True, False])
+def test_what_was_written_last_is_proved_by_the_end(*, durable: bool) -> None:
     life = Life(Platter()).settle()
     life.begin(0)
-    life.durably(life.put(0, "k", b"last"))
+    life.settle()
+    number = life.put(0, "k", b"last", urgent=durable)
+    if durable:
+        life.durably(number)
     life.journal.close()
     platter = life.disk.platter
     log = [*life.disk.log]
@@ -139,8 +143,29 @@ def test_what_was_written_last_is_proved_by_the_end() -> None:
     (name,) = [name for name in platter.seen if b"last" in platter.seen[name]]
     platter.seen[name][platter.seen[name].index(b"last")] ^= 1
     found = reopened(platter)
-    assert len(found.damage) == 1
+    assert list(found.uncertain) == [0]
     assert not found.whole
+
+
+def test_no_checkpoint_is_begun_after_the_journal_is_broken() -> None:
+    life = Life(Platter()).settle()
+    for partition in (0, 1):
+        life.begin(partition)
+        life.put(partition, "k", b"v")
+    life.checkpoint(1)
+    life.settle()
+    life.disk.held.add("checkpoint")
+    life.append(Dropped(1))
+    life.disk.run(SECOND)
+    life.disk.held = {"timers"}
+    life.checkpoint(0)
+    life.disk.fails = lambda deed: True
+    life.disk.until(lambda: bool(life.broken))
+    life.disk.fails = lambda deed: False
+    life.disk.held.clear()
+    life.disk.log.clear()
+    life.settle()
+    assert life.disk.log == []
 
 
 def test_what_waits_behind_a_failed_write_is_not_written_by_the_end() -> None:
