@@ -279,6 +279,7 @@ def test_a_partition_that_nobody_writes_needs_no_new_checkpoint() -> None:
         life.durably(life.put(1, f"k{index % 7}", b"v" * 1000))
     life.settle()
     assert not any(isinstance(e, CheckpointWanted) and e.partitions == (0,) for e in life.events)
+    assert platter_segments(platter) < 10, "nor does it keep what others have written"
     platter.crash(random.Random(5))
     found = reopened(platter)
     assert found.whole

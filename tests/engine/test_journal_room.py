@@ -316,25 +316,41 @@ class Curious(Life):
             self.ask()
 
 
-def test_no_segment_goes_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "SLICE_BYTES", 1)
-    life = aged(msgspec.structs.replace(SMALL, history_bytes=300_000))
-    upto = life.copies[0].maps["m"].counter
-    since = life.history(0, 0, upto).since
+def reading(count: int = 5) -> tuple[Life, int]:
+    """A life that reads all of its journal, a block in a turn; and how many updates there are."""
+    life = Life(Platter()).settle()
+    life.answers_wanted = False
+    life.begin(0)
+    while segments(life) < count:
+        life.durably(life.put(0, "k", b"v" * 4000))
     life.settle()
     life.events.clear()
-    life.journal.carry_out(ReadHistory(99, 0, "m", max(0, since), upto))
-    life.disk.run(0)
-    for _ in range(8):
-        life.disk.step()
-    for _ in range(60):
-        life.put(0, "k", b"v" * 9000)
-        life.disk.step()
+    upto = life.copies[0].maps["m"].counter
+    life.journal.carry_out(ReadHistory(99, 0, "m", 0, upto))
+    life.disk.step()
+    return life, upto
+
+
+def test_no_segment_goes_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "SLICE_BYTES", 1)
+    life, upto = reading()
+    life.checkpoint(0)
     life.settle()
-    (answer,) = [event for event in life.events if isinstance(event, HistoryRead)]
-    assert answer.records is not None
-    assert [record.counter for _, record in answer.records] == list(range(max(0, since) + 1, upto + 1))
+    assert [type(event) for event in life.events] == [CheckpointDone, HistoryRead]
+    answer = life.events[-1]
+    assert isinstance(answer, HistoryRead)
+    assert [record.counter for _, record in answer.records or []] == list(range(1, upto + 1))
     assert life.journal.doubts == []
+    assert segments(life) < 5, "afterwards it does"
+
+
+def test_without_room_the_member_is_told_though_somebody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "SLICE_BYTES", 1)
+    life, _ = reading()
+    life.disk.full = True
+    life.checkpoint(0)
+    life.disk.run(100 * MILLISECOND)
+    assert room(life) == [True]
 
 
 def test_what_had_to_wait_for_a_reader_goes_after_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -463,7 +463,7 @@ class Journal:
 
     def _no_room(self) -> None:
         """The next segment cannot be reserved. Journal that no restart needs makes room; else wait."""
-        if self._closed or self._prune(history=False):
+        if self._prune(history=False):
             self._reserve()
             return
         self._tell_full()
