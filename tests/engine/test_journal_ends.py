@@ -168,6 +168,32 @@ def test_no_segment_goes_after_the_journal_is_closed() -> None:
     assert set(names) <= set(life.disk.names())
 
 
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "broken"])
+def test_a_checkpoint_that_is_there_after_the_end_lets_nothing_go(*, closed: bool) -> None:
+    life = Life(Platter()).settle()
+    life.answers_wanted = False
+    life.begin(0)
+    for _ in range(30):
+        life.durably(life.put(0, "k", b"v" * 9000))
+    life.settle()
+    life.disk.held.add("checkpoint")
+    life.checkpoint(0)
+    life.disk.run(SECOND)
+    if closed:
+        life.journal.close()
+        life.disk.dead = False
+    else:
+        life.disk.fails = lambda deed: isinstance(deed, Write)
+        life.put(0, "k", b"v")
+        life.disk.until(lambda: bool(life.broken))
+    groups = life.journal.leftovers["groups"]
+    life.disk.submit = refused  # type: ignore[method-assign]
+    life.disk.held.clear()
+    life.settle()
+    assert life.journal.leftovers["groups"] == groups
+    assert len([name for name in life.disk.names() if name.endswith(".parquet")]) == 1
+
+
 def test_no_checkpoint_is_begun_after_the_journal_is_broken() -> None:
     life = Life(Platter()).settle()
     for partition in (0, 1):
