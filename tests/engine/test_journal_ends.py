@@ -41,6 +41,8 @@ def act(life: Life, draw: random.Random) -> None:
             life.disk.full = not life.disk.full
         case 5:
             life.put(partition, "large", b"v" * 70_000)
+        case 6:
+            life.journal.admitted(f"cluster {draw.randrange(3)}", behind=draw.random() < 0.5)
         case _:
             life.put(partition, f"k{draw.randrange(9)}", b"v" * 4000, urgent=draw.random() < 0.5)
     for _ in range(draw.choice([0, 1, 2, 5, 60])):
@@ -192,6 +194,63 @@ def test_a_checkpoint_that_is_there_after_the_end_lets_nothing_go(*, closed: boo
     life.settle()
     assert life.journal.leftovers["groups"] == groups
     assert len([name for name in life.disk.names() if name.endswith(".parquet")]) == 1
+
+
+def busy_on_both_lines() -> Life:
+    life = Life(Platter()).settle()
+    life.begin(0)
+    life.durably(life.put(0, "a", b"v"))
+    life.settle()
+    life.disk.held |= {"journal", "checkpoint"}
+    life.checkpoint(0)
+    life.put(0, "b", b"v")
+    life.disk.run(SECOND)
+    assert all(life.disk.lines.values())
+    return life
+
+
+def test_what_fails_at_two_places_is_told_once() -> None:
+    life = busy_on_both_lines()
+    life.disk.fails = lambda deed: True
+    life.disk.held.clear()
+    life.settle()
+    assert len(life.broken) == 1
+
+
+def test_what_fails_at_the_end_is_told_to_nobody() -> None:
+    life = busy_on_both_lines()
+    life.disk.fails = lambda deed: True
+    life.journal.close()
+    life.disk.dead = False
+    life.disk.held.clear()
+    life.settle()
+    assert life.broken == []
+
+
+def test_who_waits_for_a_journal_that_is_closed_before_it_is_ready_waits_for_ever() -> None:
+    life = Life(Platter())
+    told: list[int] = []
+    life.journal.when_ready(lambda: told.append(1))
+    life.journal.close()
+    life.disk.dead = False
+    life.settle()
+    assert told == []
+
+
+def test_a_broken_journal_looks_for_no_room() -> None:
+    life = Life(Platter()).settle()
+    life.begin(0)
+    life.durably(life.put(0, "a", b"v"))
+    life.settle()
+    life.disk.full = True
+    life.checkpoint(0)
+    life.disk.run(100 * MILLISECOND)
+    life.disk.fails = lambda deed: isinstance(deed, Write)
+    life.put(0, "b", b"v")
+    life.disk.until(lambda: bool(life.broken))
+    life.disk.submit = refused  # type: ignore[method-assign]
+    life.disk.run(5 * SECOND)
+    assert len(life.broken) == 1
 
 
 def test_no_checkpoint_is_begun_after_the_journal_is_broken() -> None:

@@ -612,15 +612,15 @@ class Journal:
             elif error is not None:
                 again()
             else:
-                if self._full and self._spare_bytes:
-                    self._room_again()
+                self._room_again()
                 done()
 
         def again() -> None:
             if not self._broken and not self._closed:
                 self._disk.submit(deeds, over)
 
-        self._disk.submit(deeds, over)
+        if not self._broken:
+            self._disk.submit(deeds, over)
 
     def _watch(self, error: Exception | None) -> None:
         if error is not None:
