@@ -81,7 +81,7 @@ def test_every_rule_is_tried() -> None:
     assert SHOWN_BY.keys() >= DIRECTED
     for rule, path in SHOWN_BY.items():
         test = (ROOT / path).read_text(encoding="utf-8")
-        assert f'"{rule}"' in test or f"{rule.replace('-', '_')}=False" in test
+        assert f'without="{rule}"' in test or f"{rule.replace('-', '_')}=False" in test
 
 
 def test_a_rule_that_does_not_exist_cannot_be_switched_off() -> None:
