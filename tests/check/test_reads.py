@@ -49,6 +49,15 @@ def test_answers_that_go_back(values: list[str | None]) -> None:
     assert judge(CALLS, at_once) == [], "questions that were under way together have no order"
 
 
+def test_what_is_removed_later_was_there_before() -> None:
+    removed = [Call("set", "k", 10, 20, DONE, "a"), Call("delete", "k", 50, 60, DONE, result=True)]
+    assert judge(removed, [read("a", 25), read(None, 49)]) == [], (
+        "the delete had begun when the read was answered"
+    )
+    (problem,) = judge(removed, [read("a", 25), read(None, 40)])
+    assert "answered None" in problem
+
+
 def test_absent_may_follow_whatever_has_a_time_to_live() -> None:
     timed = [Call("set", "k", 70, 80, DONE, "c", ttl=5)]
     assert judge(timed, [read("c", 90), read(None, 100)]) == []

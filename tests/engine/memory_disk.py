@@ -44,6 +44,10 @@ class MemoryDisk:
         self.full = False
         self.fails: Callable[[Deed], bool] = lambda deed: False
         self.unreadable: set[str] = set()
+        self.held: set[str] = set()
+        """Lines that stand still for now: the disk is slow. "timers": so does the member's own pace."""
+        self.fits: set[str] = set()
+        """Files that find room though the disk is full."""
         self.log: list[Deed] = []
         self._draw = draw or random.Random(0)
         self.lines: dict[str, deque[tuple[deque[Deed], Done]]] = {"journal": deque(), "checkpoint": deque()}
@@ -90,8 +94,13 @@ class MemoryDisk:
         choices: list[Callable[[], object]] = []
         if self._answers:
             choices.append(self._tell)
-        choices += [lambda groups=groups: self._deed_of(groups) for groups in self.lines.values() if groups]
-        if self._timers and (self._timers[0][0] <= self.now_ns or not choices):
+        choices += [
+            lambda groups=groups: self._deed_of(groups)
+            for line, groups in self.lines.items()
+            if groups and line not in self.held
+        ]
+        timers = bool(self._timers) and "timers" not in self.held
+        if timers and (self._timers[0][0] <= self.now_ns or not choices):
             choices.append(self._time)
         if not choices or self.dead:
             return False
@@ -149,7 +158,7 @@ class MemoryDisk:
                 self.platter.unsynced.pop(deed.name, None)
             raise DiskFailed(f"{deed} failed")
         platter = self.platter
-        if self.full and isinstance(deed, Create | Put):
+        if self.full and isinstance(deed, Create | Put) and getattr(deed, "name", "") not in self.fits:
             raise DiskFull("full")
         match deed:
             case Create(name, size):

@@ -21,7 +21,7 @@ from holdfast.core.machine import (
     HistoryRead,
     ReadHistory,
 )
-from holdfast.core.model.ids import MemberId
+from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.journal_entries import Began, Dropped, Rows, Seen, Wrote
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
@@ -187,6 +187,85 @@ def test_a_group_larger_than_a_segment_gets_one_of_its_own() -> None:
     assert content(reopened(platter).copies[0]) == content(life.copies[0])
 
 
+def test_a_segment_that_is_not_begun_after_all_makes_no_other_one_superfluous() -> None:
+    """What the next segment would say of the checkpoints at its start counts when it has begun."""
+    platter = Platter()
+    life = Life(platter).settle()
+    life.answers_wanted = False
+    life.begin(0)
+    life.durably(life.put(0, "a", b"1"))
+    life.settle()
+    life.disk.held.add("checkpoint")
+    life.checkpoint(0)
+    life.begin(1)
+    while platter_segments(platter) == 1:
+        life.durably(life.put(1, "k", b"v" * 9000))
+    life.disk.held.clear()
+    life.settle()
+    life.checkpoint(1)
+    life.settle()
+    assert platter_segments(platter) == 2, "the first one has blocks after the checkpoint of partition 0"
+    spares = sum(isinstance(deed, Create) for deed in life.disk.log)
+    life.put(1, "larger than a segment", b"v" * 300_000)
+    life.disk.until(lambda: bool(life.disk.lines["checkpoint"]))
+    life.disk.held.add("journal")
+    life.disk.run(SECOND)
+    assert sum(isinstance(deed, Create) for deed in life.disk.log) > spares
+    platter.crash(random.Random(5))
+    found = reopened(platter)
+    assert (found.whole, found.uncertain, found.damage) == (True, {}, [])
+
+
+@pytest.mark.parametrize("before", ["nothing", "dropped", "gone"])
+@pytest.mark.parametrize("records", [0, 1], ids=["", "and written to"])
+def test_a_copy_that_is_written_out_while_a_segment_begins_is_there_afterwards(
+    before: str, records: int
+) -> None:
+    """What has come from another member is in no block: in its checkpoint alone."""
+    platter = Platter()
+    life = Life(platter).settle()
+    life.answers_wanted = False
+    life.begin(1)
+    if before != "nothing":
+        life.begin(0)
+        life.put(0, "old", b"1")
+        life.checkpoint(0)
+        life.settle()
+        life.append(Dropped(0))
+        if before == "gone":
+            life.settle()
+        else:
+            life.disk.run(MILLISECOND)
+    life.durably(life.put(1, "k", b"v"))
+    copied = PartitionCopy(0, 0)
+    held = copied.open("m")
+    held.entries[b"filled"] = b"1"
+    held.updates.set_absolute(40)
+    held.lineage = [(TERM, 0)]
+    life.copies[0] = copied
+    life.disk.held.add("checkpoint")
+    ticket = life.checkpoint(0)
+    assert ticket is not None
+    life.disk.run(MILLISECOND)
+    for index in range(records):
+        life.durably(life.put(0, f"new{index}", b"2"))
+    before_it = platter_segments(platter)
+    while platter_segments(platter) == before_it:
+        life.durably(life.put(1, "k", b"v" * 9000))
+    life.disk.held.clear()
+    life.disk.until(lambda: CheckpointDone(ticket) in life.events)
+    for again in (False, True):
+        platter.crash(random.Random(5))
+        second = Life(platter)
+        assert content(second.recovered.copies[0]) == content(copied), again
+        assert (second.recovered.uncertain, second.recovered.whole) == ({}, True)
+        second.settle()
+
+
+def platter_segments(platter: Platter) -> int:
+    return sum(name.startswith("j") for name in platter.files)
+
+
 def test_a_partition_that_nobody_writes_needs_no_new_checkpoint() -> None:
     platter = Platter()
     life = Life(platter).settle()
@@ -199,6 +278,7 @@ def test_a_partition_that_nobody_writes_needs_no_new_checkpoint() -> None:
         life.durably(life.put(1, f"k{index % 7}", b"v" * 1000))
     life.settle()
     assert not any(isinstance(e, CheckpointWanted) and e.partitions == (0,) for e in life.events)
+    assert platter_segments(platter) < 10, "nor does it keep what others have written"
     platter.crash(random.Random(5))
     found = reopened(platter)
     assert found.whole
@@ -339,12 +419,12 @@ def test_what_no_checkpoint_and_no_journal_holds_any_more_is_uncertain() -> None
 
 def test_checkpoints_are_asked_for_one_at_a_time_and_spread() -> None:
     life = Life(
-        Platter(), PersistenceSettings(directory="x", segment_bytes=65_536, checkpoint_bytes=2**20)
+        Platter(), PersistenceSettings(directory="x", segment_bytes=65_536, checkpoint_bytes=2**18)
     ).settle()
     for partition in range(16):
         life.begin(partition)
     asked: list[tuple[int, int]] = []
-    for index in range(6000):
+    for index in range(1500):
         life.durably(life.put(index % 16, f"k{index % 37}", b"v" * 1000))
         seen = sum(isinstance(e, CheckpointWanted) for e in life.events)
         if seen > len(asked):
@@ -352,7 +432,7 @@ def test_checkpoints_are_asked_for_one_at_a_time_and_spread() -> None:
     partitions = [e.partitions for e in life.events if isinstance(e, CheckpointWanted)]
     assert all(len(each) == 1 for each in partitions)
     assert set(partitions) == {(p,) for p in range(16)}
-    # 6 MB of journal, 1 MiB a checkpoint: about six rounds.
+    # 1.5 MB of journal, 256 KiB a checkpoint: about six rounds.
     assert 4 * 16 <= len(partitions) <= 12 * 16
     steps = [later[0] - earlier[0] for earlier, later in pairwise(asked[32:])]
     assert max(steps) < 6 * (sum(steps) / len(steps))
@@ -513,6 +593,38 @@ def test_without_room_for_the_next_segment_the_member_is_told_and_loses_nothing(
     assert content(reopened(platter).copies[0]) == content(life.copies[0])
 
 
+def test_a_segment_that_waits_for_its_name_is_not_reserved_anew() -> None:
+    """After a full disk there is more than one that tries again: the second may find the spare one taken already."""
+    platter = Platter()
+    life = Life(platter).settle()
+    life.begin(0)
+    life.durably(life.put(0, "a", b"1"))
+    life.settle()
+    life.answers_wanted = False
+    life.disk.full = True
+    while not any(isinstance(deed, Rename) for deed in life.disk.log[-9:]):
+        life.durably(life.put(0, "k", b"v" * 9000))
+    for _ in range(3):
+        life.disk.run(100 * MILLISECOND)
+        life.durably(life.put(0, "k", b"v" * 9000))
+    life.put(0, "waits", b"v" * 40_000)
+    life.disk.run(500 * MILLISECOND)
+    assert life.durable < life.number
+    life.disk.full = False
+    life.disk.held.add("journal")
+    before = len(life.disk.log)
+    life.disk.run(3 * SECOND)
+    assert [type(deed) for deed in life.disk.log[before:]] == [Remove, Create]
+    assert any(isinstance(deed, Rename) for deed in life.disk.lines["journal"][0][0]), "it waits"
+    life.disk.held.clear()
+    life.durably(life.number)
+    assert life.broken == []
+    while sum(isinstance(deed, Rename) for deed in life.disk.log[before:]) < 3:
+        life.durably(life.put(0, "k", b"v" * 9000))
+    platter.crash(random.Random(5))
+    assert content(reopened(platter).copies[0]) == content(life.copies[0])
+
+
 def test_a_checkpoint_without_room_is_said_to_be_none() -> None:
     life = Life(Platter()).settle()
     life.begin(0)
@@ -663,6 +775,24 @@ def test_files_that_a_cluster_has_found_behind_say_so_until_it_is_forgiven() -> 
     life.settle()
     platter.crash(random.Random(1))
     assert not reopened(platter).behind
+
+
+def test_a_loss_is_told_until_it_is_forgiven() -> None:
+    platter = Platter()
+    life = Life(platter).settle()
+    life.begin(0)
+    life.durably(life.put(0, "a", b"1"))
+    life.settle()
+    data = platter.seen["j000000000001.seg"]
+    data[data.index(b"\xa1m", 200)] ^= 1
+    for _ in range(3):
+        again = Life(platter).settle()
+        assert not again.recovered.whole
+        again.journal.close()
+    again = Life(platter).settle()
+    again.journal.forgive()
+    again.journal.close()
+    assert Life(platter).recovered.whole
 
 
 def test_the_cluster_is_remembered() -> None:

@@ -50,6 +50,9 @@ def test_what_was_durable_is_there_after_any_crash(seed: int, lives: int, power:
 def act(life: Life, draw: random.Random, states: dict[int, list[tuple[int, State]]]) -> None:
     partition = draw.randrange(4)
     urgent = draw.random() < 0.7
+    if partition not in life.copies and draw.random() < 0.3:
+        fill(life, draw, states, partition)
+        return
     if partition not in life.copies:
         life.begin(partition, epoch=draw.randrange(3))
         states.setdefault(partition, [(0, None)]).append((life.number, {}))
@@ -71,24 +74,7 @@ def act(life: Life, draw: random.Random, states: dict[int, list[tuple[int, State
                 states[partition].append((life.number, content(life.copies[partition])))
             return
         case 3:
-            # A filled copy takes the place of the present one.
-            filled = PartitionCopy(partition, life.copies[partition].epoch)
-            held = filled.open("m")
-            before = life.copies[partition].open("m")
-            held.updates.set_absolute(before.counter + draw.randrange(1, 5))
-            held.lineage = [*before.lineage, (before.term + 1, before.counter)]
-            held.entries = {b"filled": b"%d" % held.counter}
-            filled.maps.update(
-                (name, map_) for name, map_ in life.copies[partition].maps.items() if name != "m"
-            )
-            life.copies[partition] = filled
-            ticket = life.checkpoint(partition)
-            number = life.number
-            states[partition].append((-number, content(filled)))
-            life.disk.until(
-                lambda: any(isinstance(e, CheckpointDone) and e.ticket == ticket for e in life.events)
-            )
-            states[partition].append((number, content(filled)))
+            fill(life, draw, states, partition)
             return
     size = draw.choice([1, 10, 1000, 5000])
     name = draw.choice(["m", "n"])
@@ -97,6 +83,31 @@ def act(life: Life, draw: random.Random, states: dict[int, list[tuple[int, State
     value = bytes([draw.randrange(256)]) * size
     life.put(partition, f"k{draw.randrange(6)}", value, name, term=term, urgent=urgent)
     states[partition].append((life.number, content(life.copies[partition])))
+
+
+def fill(life: Life, draw: random.Random, states: dict[int, list[tuple[int, State]]], partition: int) -> None:
+    """A copy that has come from another member takes the place of the present one, or of none: no block tells of it."""
+    present = life.copies.get(partition, PartitionCopy(partition, 0))
+    filled = PartitionCopy(partition, present.epoch)
+    held = filled.open("m")
+    before = present.open("m")
+    held.updates.set_absolute(before.counter + draw.randrange(1, 5))
+    held.lineage = [*before.lineage, (max(TERM, before.term + 1), before.counter)]
+    held.entries = {b"filled": b"%d" % held.counter}
+    filled.maps.update((name, map_) for name, map_ in present.maps.items() if name != "m")
+    life.copies[partition] = filled
+    ticket = life.checkpoint(partition)
+    number = life.number
+    history = states.setdefault(partition, [(0, None)])
+    history.append((-number, content(filled)))
+    for _ in range(draw.choice([0, 0, 8])):
+        other = draw.randrange(4)
+        if other != partition and other in life.copies:
+            term = max(TERM, life.copies[other].open("m").term)
+            life.put(other, "b", bytes([draw.randrange(256)]) * 20_000, term=term)
+            states[other].append((life.number, content(life.copies[other])))
+    life.disk.until(lambda: any(isinstance(e, CheckpointDone) and e.ticket == ticket for e in life.events))
+    history.append((number, content(filled)))
 
 
 def check(found: Recovered, states: dict[int, list[tuple[int, State]]], durable: int) -> None:
@@ -145,21 +156,3 @@ def test_damage_is_told_and_nothing_is_invented(seed: int, restarted: bool) -> N
             assert is_now == history[-1][1], (partition, found.damage)
     if found.uncertain and not restarted:
         assert found.damage
-
-
-def test_a_loss_is_told_until_it_is_forgiven() -> None:
-    platter = Platter()
-    life = Life(platter).settle()
-    life.begin(0)
-    life.durably(life.put(0, "a", b"1"))
-    life.settle()
-    data = platter.seen["j000000000001.seg"]
-    data[data.index(b"\xa1m", 200)] ^= 1
-    for _ in range(3):
-        again = Life(platter).settle()
-        assert not again.recovered.whole
-        again.journal.close()
-    again = Life(platter).settle()
-    again.journal.forgive()
-    again.journal.close()
-    assert Life(platter).recovered.whole

@@ -74,6 +74,12 @@ def test_lies_are_noticed(lie: str) -> None:
     assert not one_run(SOON[lie], lie).ok
 
 
+def test_a_backup_that_goes_back_is_seen_by_who_reads_again_and_again() -> None:
+    """The last look sees it, too: but that one is at rest, and most reads are not."""
+    problems = one_run(202, "backup-goes-back").problems
+    assert any("and before that" in problem for problem in problems), problems
+
+
 def test_the_same_lie_in_the_same_run_is_the_same() -> None:
     assert one_run(0, "cas-twice") == one_run(0, "cas-twice")
 

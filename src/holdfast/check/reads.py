@@ -52,7 +52,7 @@ def judge(calls: Sequence[Call], reads: Sequence[Read]) -> list[str]:
                 default=None,
                 key=lambda one: one[0],
             )
-            if seen is not None and _older(write, history[key], seen[0]):
+            if seen is not None and _older(write, history[key], seen[0], read.end):
                 problems.append(f"key {key}: {read}, and before that {seen[1]}")
             if write is not None and write.outcome is Outcome.DONE:
                 # What was never acknowledged may have been seen, and be lost.
@@ -60,14 +60,20 @@ def judge(calls: Sequence[Call], reads: Sequence[Read]) -> list[str]:
     return problems
 
 
-def _older(write: Call | None, history: list[Call], floor: int) -> bool:
-    """Whether a read that shows this write, or nothing, is of a time before what had begun at `floor`."""
+def _older(write: Call | None, history: list[Call], floor: int, answered: int) -> bool:
+    """Whether a read that shows this write, or nothing, and was `answered` then, is of a time before what had begun at
+    `floor`.
+    """
     if write is not None:
         return write.outcome is Outcome.DONE and write.end < floor
     if any(call.ttl < FOREVER or call.idle < FOREVER for call in history):
         return False  # It may have ended.
     return not any(
-        call.operation in REMOVING and call.end >= floor and not changed_nothing(call) for call in history
+        call.operation in REMOVING
+        and call.end >= floor
+        and call.start <= answered
+        and not changed_nothing(call)
+        for call in history
     )
 
 

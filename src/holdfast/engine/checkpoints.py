@@ -105,18 +105,28 @@ class Checkpoints:
         Nothing older is needed when that is durable.
 
         A partition without a checkpoint is named too: its journal is needed from the block after its lsn on. So is one
-        that is held no more: whatever there is of it is void.
+        that is held no more: whatever there is of it is void; but not the checkpoint that is being written of it just
+        now, which may be all that there is of a copy that has come from another member.
         """
         table: list[Entry] = []
         for partition, kept in sorted(self.kept.items()):
-            if kept.dropped:
-                kept.dirty, kept.clean_lsn = None, lsn - 1
-                table.append(Checkpointed(partition, kept.clean_lsn, ""))
-                continue
-            file = kept.files[0][1] if kept.files else ""
-            kept.clean_lsn = kept.dirty[0] - 1 if kept.dirty else lsn - 1
-            table.append(Checkpointed(partition, kept.clean_lsn, file))
+            file = kept.files[0][1] if kept.files and not kept.dropped else ""
+            table.append(Checkpointed(partition, self._clean(partition, kept, lsn), file))
         return table
+
+    def _clean(self, partition: int, kept: Kept, lsn: int) -> int:
+        clean = kept.dirty[0] - 1 if kept.dirty and not kept.dropped else lsn - 1
+        if kept.files and not kept.dropped:
+            return clean
+        cuts = [cut.lsn - 1 for cut in self.under_way if cut.snapshot.partition == partition]
+        return min([clean, *(before for before in cuts if before + 1 >= kept.dropped)])
+
+    def begun(self, lsn: int) -> None:
+        """The segment whose table this is begins indeed, with this block."""
+        for partition, kept in self.kept.items():
+            kept.clean_lsn = self._clean(partition, kept, lsn)
+            if kept.dropped:
+                kept.dirty = None
 
     def needed_lsn(self, end: int) -> int:
         """The first block that a restart needs; `end` when it needs none before that one."""

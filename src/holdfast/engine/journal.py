@@ -28,7 +28,6 @@ from holdfast.core.machine import (
     DiskRoom,
     Durable,
     Event,
-    HistoryRead,
     ReadHistory,
 )
 from holdfast.core.model.ids import MILLISECOND, SECOND
@@ -45,7 +44,7 @@ from holdfast.engine.room import RETRY_NS, Probe
 from holdfast.engine.segments import Segment, partitions_of
 from holdfast.errors import JournalBroken
 from holdfast.wire.checkpoint import encode_checkpoint
-from holdfast.wire.journal_blocks import HEAD_BYTES, HEADER_BYTES, Chain
+from holdfast.wire.journal_blocks import HEADER_BYTES, SEAL_BYTES, Chain
 
 GATHER_NS = 2 * MILLISECOND
 """What is not urgent waits so long for more."""
@@ -93,7 +92,7 @@ class Journal:
             found.identity.store,
             self._segments,
             self._checkpoints,
-            self._answer,
+            self._say,
             self._doubt,
             self._rested,
         )
@@ -217,6 +216,7 @@ class Journal:
         if self._closed:
             return
         self._closed = True
+        self._probe.end()
         if not self._broken:
             while self._pending and self._write_groups(sync=True):
                 pass
@@ -387,11 +387,12 @@ class Journal:
         header = chain.begin(wall_ms)
         start = [*self._preamble.entries(self.identity), *self._checkpoints.table(self._chain.lsn)]
         first, data = chain.block(start), chain.block(entries)
-        size = len(header) + len(first) + len(data) + HEAD_BYTES
+        size = len(header) + len(first) + len(data) + SEAL_BYTES
         if size > self._spare_bytes:
             chain.place = before
             self._wanted_bytes = size
             return None
+        self._checkpoints.begun(chain.first_lsn)
         fresh = Segment(chain.segment, chain.first_lsn, chain.seed, self._spare_bytes, wall_ms)
         deeds: list[Deed] = [Sync(segment.name)] if segment is not None else []
         self._rolling = True
@@ -411,7 +412,7 @@ class Journal:
     @staticmethod
     def _room(segment: Segment) -> int:
         """For a block, so that a seal fits after it."""
-        return segment.size - segment.used - HEAD_BYTES
+        return segment.size - segment.used - SEAL_BYTES
 
     def _written(self, lsn: int, number: int, *, synced: bool) -> None:
         """The blocks up to this one are written."""
@@ -432,7 +433,7 @@ class Journal:
         self._histories.written(lsn)
         self._forget_dropped()
         if told:
-            self.tell(Durable(number, reached))
+            self._say(Durable(number, reached))
 
     # -- segments
 
@@ -461,7 +462,7 @@ class Journal:
 
     def _no_room(self) -> None:
         """The next segment cannot be reserved. Journal that no restart needs makes room; else wait."""
-        if self._closed or self._prune(history=False):
+        if self._prune(history=False):
             self._reserve()
             return
         self._tell_full()
@@ -470,12 +471,12 @@ class Journal:
     def _tell_full(self) -> None:
         if not self._full:
             self._full = True
-            self.tell(DiskRoom(full=True))
+            self._say(DiskRoom(full=True))
 
     def _room_again(self) -> None:
         if self._full and self._spare_bytes:
             self._full = False
-            self.tell(DiskRoom(full=False))
+            self._say(DiskRoom(full=False))
 
     def _prune(self, *, history: bool = True) -> bool:
         """Remove segments that nobody needs, and checkpoints that these made useless; answers whether any."""
@@ -522,7 +523,7 @@ class Journal:
                     # Told until the next segment, or a checkpoint, finds room.
                     self._tell_full()
                     self._probe.look_later()
-                self.tell(CheckpointDone(cut.ticket, well=False))
+                self._say(CheckpointDone(cut.ticket, well=False))
             elif error is not None:
                 self._break(error)
             else:
@@ -537,7 +538,7 @@ class Journal:
             self._pending.append(Group(0, [said], urgent=False))
             self._prune()
             self._go_on()
-            self.tell(CheckpointDone(cut.ticket))
+            self._say(CheckpointDone(cut.ticket))
 
     def _want_checkpoint(self) -> None:
         partition = self._checkpoints.wanted(self._at)
@@ -548,11 +549,7 @@ class Journal:
                 self._go_on()
 
             self._disk.after(ANSWER_NS, unanswered)
-            self._disk.after(0, lambda: self._ask(partition))
-
-    def _ask(self, partition: int) -> None:
-        if not self._broken and not self._closed:
-            self.tell(CheckpointWanted((partition,)))
+            self._disk.after(0, lambda: self._say(CheckpointWanted((partition,))))
 
     def _forget_dropped(self) -> None:
         """Remove the checkpoints of partitions that are held no more."""
@@ -567,10 +564,6 @@ class Journal:
 
     # -- history
 
-    def _answer(self, answer: HistoryRead) -> None:
-        if not self._broken and not self._closed:
-            self.tell(answer)
-
     def _rested(self) -> None:
         """No search is under way just now: what had to wait for that may go."""
         if not self._broken:
@@ -583,6 +576,11 @@ class Journal:
         self._turn()
 
     # -- deeds
+
+    def _say(self, event: Event) -> None:
+        """Tell the member, as long as it is to be told anything."""
+        if not self._broken and not self._closed:
+            self.tell(event)
 
     def _put_identity(self) -> Put:
         data = msgspec.json.encode(self.identity)
@@ -613,15 +611,15 @@ class Journal:
             elif error is not None:
                 again()
             else:
-                if self._full and self._spare_bytes:
-                    self._room_again()
+                self._room_again()
                 done()
 
         def again() -> None:
             if not self._broken and not self._closed:
                 self._disk.submit(deeds, over)
 
-        self._disk.submit(deeds, over)
+        if not self._broken:
+            self._disk.submit(deeds, over)
 
     def _watch(self, error: Exception | None) -> None:
         if error is not None:
@@ -630,4 +628,5 @@ class Journal:
     def _break(self, error: Exception) -> None:
         if not self._broken and not self._closed:
             self._broken = True
+            self._probe.end()
             self.failed(JournalBroken(f"{error}"))

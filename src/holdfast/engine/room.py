@@ -23,12 +23,19 @@ class Probe:
         self._size = size
         self._found = found
         self._failed = failed
+        self._ended = False
+
+    def end(self) -> None:
+        """Look no more."""
+        self._ended = True
 
     def look_later(self) -> None:
         """Try in a while."""
         self._disk.after(RETRY_NS, self._look)
 
     def _look(self) -> None:
+        if self._ended:
+            return
         deeds: list[Deed] = [Remove(PROBE), Create(PROBE, self._size), Remove(PROBE)]
         self._disk.submit(deeds, self._done, line="checkpoint")
 

@@ -18,6 +18,10 @@ from holdfast.sim.world import Process, World
 
 AT_A_TIME = 4
 """So many members are asked at the same time for one key: one of them may be behind."""
+AGAIN = 0.6
+"""How often it is the same key that is read next, where backups are read: what goes back is seen only between two
+writes.
+"""
 
 
 class Reading:
@@ -39,6 +43,8 @@ class Reading:
         self.random = random.Random(f"{world.seed}/reading")
         self.running = True
         self.reads: list[Read] = []
+        self._last = keys[0]
+        self._again = AGAIN if any(one.read_backups for one in cluster.settings.maps.values()) else 0.0
 
     def start(self) -> None:
         """Begin."""
@@ -49,7 +55,9 @@ class Reading:
             return
         self.world.after(self.random.randint(20 * MILLISECOND, 200 * MILLISECOND), self._next)
         living = self.cluster.living()
-        key = self.random.choice(self.keys)
+        key = self._last
+        if not self._again or self.random.random() >= self._again:
+            key = self._last = self.random.choice(self.keys)
         op = self.random.choice([Op.GET, Op.GET, Op.ENTRY_VIEW])
         for process in self.random.sample(living, min(len(living), AT_A_TIME)):
             process.whenever_awake(partial(process.step, partial(self._ask, process, key, op)))

@@ -46,6 +46,8 @@ HEADER_BYTES = _HEADER.size + _LINK_BYTES
 """Of a segment: where its first block begins."""
 HEAD_BYTES = _HEAD.size + _LINK_BYTES
 """Of a block: what it costs beside its entries."""
+SEAL_BYTES = HEAD_BYTES + 1
+"""Of a block with an empty list of entries."""
 BLOCK_BYTES_MAX = 0xFFFF_FFFF
 STORE_BYTES_MAX = 40
 
