@@ -45,7 +45,7 @@ def unequal(
     Only members whose row is of the version at which the primary serves are asked: the others' copies are judged by
     what becomes of them. `excused` names the map, by member, whose copy was damaged on purpose: only that is not asked.
     """
-    serves = primary.membership.state == "member" and primary.lane.serving[partition] is not None
+    serves = primary.membership.admitted and primary.lane.serving[partition] is not None
     if not serves or primary.lane.unfinished(partition):
         return []
     row = primary.table.rows[partition]

@@ -289,7 +289,7 @@ class Member:
     def execute(self, request: Request, done: Done, now_ns: int) -> list[Effect]:
         """A request of a session of this member."""
         self.out.now_ns = now_ns
-        if self.membership.state in ("parting", "gone"):
+        if self.membership.has_left:
             done(Outcome(Status.CLOSING, None, "this member has left the cluster"))
         else:
             self.router.execute(request, done)
@@ -527,7 +527,7 @@ class Member:
 
     def _hears(self, member: MemberId) -> bool:
         """Whether this member is in the cluster, and has heard of that one not long ago."""
-        return self.membership.state == "member" and self.membership.detector.hears(member, self.out.now_ns)
+        return self.membership.admitted and self.membership.detector.hears(member, self.out.now_ns)
 
     def _backlog_changed(self) -> None:
         self._show()
@@ -548,7 +548,7 @@ class Member:
         members = new.members if new is not None and not new.missing else []
         self.router.dataless = bool(members) and all(info.lite for info in members)
         self._restrict()
-        if self.membership.state != "member":
+        if not self.membership.admitted:
             self._stop_serving()
         else:
             self.source.view_changed(gone | came)
@@ -567,7 +567,7 @@ class Member:
     def _tell_holdings(self, old: View | None, new: View | None) -> None:
         """Tell a new master what this member has brought back."""
         master = self.membership.master
-        if new is None or master is None or self.membership.state != "member":
+        if new is None or master is None or not self.membership.admitted:
             return
         if old is not None and old.members and old.members[0].uuid == master:
             return
@@ -729,6 +729,6 @@ class Member:
 
     def why_kept(self) -> str:
         """What has to happen before this member, which wants to leave, may go; empty when nothing has."""
-        if self.membership.state != "member":
+        if not self.membership.admitted:
             return ""
         return self.safety.why_silent() or self.migrations.why_kept(self.me)

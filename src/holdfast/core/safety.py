@@ -52,7 +52,7 @@ class Safety:
     def why_unsafe(self) -> str:
         """Why a crash could cost something now; empty when all is safe as far as this member knows."""
         membership = self._membership
-        if membership.state != "member":
+        if not membership.admitted:
             return f"this member is {membership.state}"
         silent = self.why_silent()
         if silent:

@@ -454,11 +454,11 @@ class Node(MemberGrid):
     def joined(self) -> bool:
         """Whether this member is in the cluster and knows the newest table."""
         member = self.member
-        return member.membership.state == "member" and member.table.assigned
+        return member.membership.admitted and member.table.assigned
 
     @property
     def waits_for_others(self) -> bool:
         """Whether this member is in the cluster, and too few data members are for the first assignment."""
         membership = self.member.membership
         few = len(membership.data_members()) < self.settings.cluster.initial_members
-        return membership.state == "member" and not self.member.table.assigned and few
+        return membership.admitted and not self.member.table.assigned and few

@@ -282,11 +282,10 @@ class Cluster:
 
     def _gone(self) -> set[MemberId]:
         """Who has left, or is about to: its copies are on their way to others."""
-        states = ("parting", "gone")
         return {
             process.driver.member.me
             for process in self.everyone
-            if process.left or (not process.dead and process.driver.member.membership.state in states)
+            if process.left or (not process.dead and process.driver.member.membership.has_left)
         }
 
     def may_die(self, victim: Process, *, disk_too: bool = False) -> bool:
@@ -396,7 +395,7 @@ def settled_among(members: list[Member]) -> bool:
     """Whether these are all members of one view, and see nothing unsafe."""
     numbers = {member.membership.view.number if member.membership.view else -1 for member in members}
     return len(numbers) == 1 and all(
-        member.membership.state == "member"
+        member.membership.admitted
         and len(member.membership.members()) == len(members)
         and not member.why_unsafe()
         and not member.lane.waiting

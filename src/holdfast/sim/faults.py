@@ -191,7 +191,7 @@ class Faults(DiskFaults):
 
     def _drain(self) -> None:
         staying = [p for p in self.cluster.living() if not p.driver.member.membership.leaving]
-        admitted = [p for p in staying if p.driver.member.membership.state == "member"]
+        admitted = [p for p in staying if p.driver.member.membership.admitted]
         if len(admitted) < 3:
             return
         process = self.random.choice(admitted if self.random.random() < 0.9 else staying)
@@ -282,7 +282,7 @@ class Faults(DiskFaults):
         """A data member is to hold nothing any more, or a lite one to hold data."""
         process = self.random.choice(self.cluster.living())
         membership = process.driver.member.membership
-        if membership.state != "member" or membership.leaving:
+        if not membership.admitted or membership.leaving:
             return
         wish = Wish.DATA if membership.info.lite else Wish.LITE
         data = [member for member in self.cluster.members() if not member.membership.info.lite]

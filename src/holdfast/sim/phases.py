@@ -121,7 +121,7 @@ class Phases:
 
     def _choose_core(self) -> list[Process]:
         """As few as suffice, or some more; nobody, if nobody can be left out."""
-        processes = [p for p in self.cluster.living() if p.driver.member.membership.state == "member"]
+        processes = [p for p in self.cluster.living() if p.driver.member.membership.admitted]
         core = list(processes)
         if not self._suffices(core):
             return []

@@ -16,10 +16,13 @@ comes back as the same acceptor, for it has a new UUID.
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum, unique
+from typing import Final
 
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import Accept, Accepted, Ballot, Declined, Prepare, Promise
 from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.lifecycle import Lifecycle
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.views import View
 
@@ -36,6 +39,42 @@ def is_quorum(view: View, members: set[MemberId]) -> bool:
     if 2 * present > len(here):
         return True
     return 2 * present == len(here) and here[0] in members
+
+
+@unique
+class Phase(StrEnum):
+    """How far the proposal of a member is."""
+
+    IDLE = "idle"
+    PREPARE = "prepare"
+    """It asks for promises."""
+    ACCEPT = "accept"
+    """It asks to accept a value."""
+
+
+@unique
+class ProposalStep(StrEnum):
+    """What becomes of a proposal."""
+
+    PROPOSED = "a next view is wanted"
+    CHOSEN = "enough have promised, and a value is chosen"
+    WITHDRAWN = "no next view is wanted any more"
+    DECIDED = "enough have accepted"
+
+
+PROPOSAL: Final = Lifecycle(
+    "a proposal",
+    Phase.IDLE,
+    {
+        (Phase.IDLE, ProposalStep.PROPOSED): Phase.PREPARE,
+        (Phase.PREPARE, ProposalStep.PROPOSED): Phase.PREPARE,
+        (Phase.PREPARE, ProposalStep.CHOSEN): Phase.ACCEPT,
+        (Phase.PREPARE, ProposalStep.WITHDRAWN): Phase.IDLE,
+        (Phase.ACCEPT, ProposalStep.PROPOSED): Phase.PREPARE,
+        (Phase.ACCEPT, ProposalStep.WITHDRAWN): Phase.IDLE,
+        (Phase.ACCEPT, ProposalStep.DECIDED): Phase.IDLE,
+    },
+)
 
 
 class Agreement:
@@ -86,7 +125,7 @@ class Agreement:
         self._promised: Ballot = ZERO
         self._accepted_ballot: Ballot | None = None
         self._accepted: View | None = None
-        self._phase = "idle"
+        self._phase = PROPOSAL.begins
         self._ballot: Ballot = ZERO
         self._promises: dict[MemberId, Promise] = {}
         self._acceptances: set[MemberId] = set()
@@ -111,7 +150,10 @@ class Agreement:
     @property
     def proposing(self) -> bool:
         """Whether a proposal of this member is under way."""
-        return self._phase != "idle"
+        return self._phase is not Phase.IDLE
+
+    def _step(self, step: ProposalStep) -> None:
+        self._phase = PROPOSAL.after(self._phase, step)
 
     def propose(self) -> None:
         """Start (or start again, with a higher ballot) to bring about the view that `choose` wants."""
@@ -119,7 +161,7 @@ class Agreement:
         assert view is not None
         rounds = max(self._promised[0], self._ballot[0])
         self._ballot = (rounds + 1, self._me)
-        self._phase = "prepare"
+        self._step(ProposalStep.PROPOSED)
         self._promises = {}
         self._acceptances = set()
         self._value = None
@@ -129,9 +171,9 @@ class Agreement:
 
     def retry(self) -> None:
         """The proposal has not ended in time."""
-        if self._phase != "idle" and self.view is not None:
+        if self.proposing and self.view is not None:
             if self._choose() is None and self._accepted is None:
-                self._phase = "idle"
+                self._step(ProposalStep.WITHDRAWN)
                 return
             self.propose()
 
@@ -175,7 +217,7 @@ class Agreement:
     # -- proposer
 
     def on_promise(self, sender: MemberId, message: Promise) -> None:
-        if self._phase != "prepare" or self.view is None or message.view != self.view.number:
+        if self._phase is not Phase.PREPARE or self.view is None or message.view != self.view.number:
             return
         if message.ballot != self._ballot:
             return
@@ -190,17 +232,17 @@ class Agreement:
                 best = promise
         value = best.accepted if best is not None else self._choose()
         if value is None:
-            self._phase = "idle"
+            self._step(ProposalStep.WITHDRAWN)
             return
         if best is None and value.members and not self._may_decide(value, set(self._promises)):
             # A-5: wait for more of them to answer, or for the rest to be suspected.
             return
         self._value = value
-        self._phase = "accept"
+        self._step(ProposalStep.CHOSEN)
         self._to_all(Accept(self.view.number, self._ballot, value))
 
     def on_accepted(self, sender: MemberId, message: Accepted) -> None:
-        if self._phase != "accept" or self.view is None or self._value is None:
+        if self._phase is not Phase.ACCEPT or self.view is None or self._value is None:
             return
         if message.view != self.view.number or message.ballot != self._ballot:
             return
@@ -209,9 +251,9 @@ class Agreement:
             if partition not in self._carried or self._carried[partition].version < row.version:
                 self._carried[partition] = row
         if self._may_decide(self.view, self._acceptances):
-            self._phase = "idle"
+            self._step(ProposalStep.DECIDED)
             self._decided(self._value, sorted(self._carried.items()))
 
     def on_declined(self, sender: MemberId, message: Declined) -> None:
-        if self._phase != "idle" and message.ballot == self._ballot and message.promised > self._ballot:
+        if self.proposing and message.ballot == self._ballot and message.promised > self._ballot:
             self._promised = max(self._promised, message.promised)

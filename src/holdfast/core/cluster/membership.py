@@ -14,6 +14,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum, unique
+from typing import Final
 
 import msgspec
 
@@ -28,6 +30,7 @@ from holdfast.core.cluster.wishes import Wishes
 from holdfast.core.machine import CloseLink, OpenLink, Outbox, Stop
 from holdfast.core.messages import DeclareDead, Heartbeat, JoinAnswer, JoinRequest, StateWanted, ViewDecided
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
+from holdfast.core.model.lifecycle import Lifecycle
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.views import ClusterState, MemberInfo, Room, View, Wish
 
@@ -36,6 +39,51 @@ RETURN_FACTOR = 3
 """For how many times of suspicion a removed member may still come back."""
 LAST_WORDS_NS = 1000 * MILLISECOND
 """When all leave together, how long the word of it has to reach the others."""
+
+
+@unique
+class MembershipState(StrEnum):
+    """How a member stands to its cluster."""
+
+    JOINING = "joining"
+    """It looks for the cluster, and was never admitted."""
+    MEMBER = "member"
+    """It is in the newest view that it knows."""
+    EXILED = "exiled"
+    """It was removed though alive, and asks to return."""
+    PARTING = "parting"
+    """A view says that it has left; it waits until enough others know."""
+    GONE = "gone"
+    """It is no member any more, and will not be one: its process ends."""
+
+
+@unique
+class MembershipStep(StrEnum):
+    """What changes how a member stands to its cluster."""
+
+    ADMITTED = "a view names it"
+    REMOVED = "a view does without it"
+    LEFT = "a view says that it has left"
+    ENDED = "it has nothing to wait for any more"
+
+
+SEEKING = (MembershipState.JOINING, MembershipState.EXILED)
+"""Who looks for a cluster that takes it."""
+
+MEMBERSHIP: Final = Lifecycle(
+    "a member",
+    MembershipState.JOINING,
+    {
+        (MembershipState.JOINING, MembershipStep.ADMITTED): MembershipState.MEMBER,
+        (MembershipState.JOINING, MembershipStep.ENDED): MembershipState.GONE,
+        (MembershipState.MEMBER, MembershipStep.ADMITTED): MembershipState.MEMBER,
+        (MembershipState.MEMBER, MembershipStep.REMOVED): MembershipState.EXILED,
+        (MembershipState.MEMBER, MembershipStep.LEFT): MembershipState.PARTING,
+        (MembershipState.EXILED, MembershipStep.ADMITTED): MembershipState.MEMBER,
+        (MembershipState.EXILED, MembershipStep.ENDED): MembershipState.GONE,
+        (MembershipState.PARTING, MembershipStep.ENDED): MembershipState.GONE,
+    },
+)
 
 
 class Membership:
@@ -70,7 +118,7 @@ class Membership:
         self._rounds = rounds
         self.view: View | None = None
         self._last_view: View | None = None
-        self.state = "joining"
+        self.state = MEMBERSHIP.begins
         self.refusal = ""
         self.detector = Detector(timing.suspect_after_ns, 2 * timing.heartbeat_ns)
         self._candidates = Candidates()
@@ -101,7 +149,20 @@ class Membership:
             may_decide=self._may_decide,
         )
 
+    def _step(self, step: MembershipStep) -> None:
+        self.state = MEMBERSHIP.after(self.state, step)
+
     # -- what others ask
+
+    @property
+    def admitted(self) -> bool:
+        """Whether this member is in the newest view that it knows."""
+        return self.state is MembershipState.MEMBER
+
+    @property
+    def has_left(self) -> bool:
+        """Whether this member has left for good."""
+        return self.state in (MembershipState.PARTING, MembershipState.GONE)
 
     @property
     def master(self) -> MemberId | None:
@@ -111,7 +172,7 @@ class Membership:
     @property
     def is_master(self) -> bool:
         """Whether this member leads."""
-        return self.master == self.me and self.state == "member"
+        return self.master == self.me and self.admitted
 
     def member(self, uuid: MemberId | None) -> MemberInfo | None:
         """The member's entry in the view."""
@@ -134,7 +195,7 @@ class Membership:
     def known_by_all(self) -> bool:
         """Whether every member has said that it has the present view, and so the state of the cluster."""
         here = {info.uuid for info in self.members()}
-        return self.state == "member" and self.wishes.heard_from >= here
+        return self.admitted and self.wishes.heard_from >= here
 
     def is_quorum(self, members: set[MemberId]) -> bool:
         """Whether these members can decide for the view."""
@@ -196,8 +257,8 @@ class Membership:
 
     def leave(self) -> None:
         """The operator wants this member to leave."""
-        if self.state == "joining":
-            self.state = "gone"
+        if self.state is MembershipState.JOINING:
+            self._step(MembershipStep.ENDED)
             self._out.effects.append(Stop("left before it had joined a cluster"))
         else:
             self.become(Wish.LEAVE)
@@ -205,25 +266,25 @@ class Membership:
     def become(self, wish: Wish) -> None:
         """The operator wants this member to leave, to own nothing (LITE) or to own partitions (DATA)."""
         self.wishes.become(wish)
-        if self.state == "member":
+        if self.admitted:
             self._beat()
             self.consider()
 
     def order(self, state: ClusterState, *, ending: bool = False) -> None:
         """The operator wants the cluster in this state, or to end; repeated to each master until it is so."""
-        if self.view is not None and self.state == "member":
+        if self.view is not None and self.admitted:
             self.wishes.order(self.view, state, ending=ending)
 
     def note_full(self, *, full: bool) -> None:
         """This member's disk is full, or has room again: the others are to know at once."""
         self.wishes.note_full(self.me, full=full)
-        if self.state == "member":
+        if self.admitted:
             self._beat()
 
     def note_room(self, room: Room) -> None:
         """How much room is left in this member's memory: the others are to know at once."""
         self.wishes.note_room(self.me, room)
-        if self.state == "member":
+        if self.admitted:
             self._beat()
 
     def declare_dead(self, dead: set[MemberId]) -> set[MemberId]:
@@ -244,7 +305,7 @@ class Membership:
 
     def on_declare_dead(self, message: DeclareDead) -> None:
         """Somebody's operator vouches that these have ended."""
-        if self.view is not None and message.view == self.view.number and self.state == "member":
+        if self.view is not None and message.view == self.view.number and self.admitted:
             self._dead.update(message.members)
             self.consider()
 
@@ -271,14 +332,14 @@ class Membership:
             self._write_down_files()
         elif name == "propose":
             self.agreement.retry()
-        elif name == "part" and self.state == "parting":
+        elif name == "part" and self.state is MembershipState.PARTING:
             self._depart()
 
     def _seek(self) -> None:
-        if self.state not in ("joining", "exiled"):
+        if self.state not in SEEKING:
             return
         own = admission.home(self.info)
-        if self.state == "joining" and self._formation.may_form(own):
+        if self.state is MembershipState.JOINING and self._formation.may_form(own):
             self._out.note("cluster formed", cluster=self.identity.cluster, by=self.me)
             admitted = [] if self.identity.cluster_id else [self.info]
             self.install(self._formation.first_view(self._files.stores(None, admitted)))
@@ -355,13 +416,11 @@ class Membership:
                 # Alive, and removed perhaps: it will hear of that now, and ask to return.
                 self._evicted_at_ns = self._out.now_ns
             self._out.whisper(sender, ViewDecided(view, self.carried))
-        elif self.state == "member" and (
-            beat.view > view.number or (info is None and beat.view == view.number)
-        ):
+        elif self.admitted and (beat.view > view.number or (info is None and beat.view == view.number)):
             # It knows a newer view, and is to learn that it is needed here; or it is parting, and wants to be told that
             # its going is known.
             self._out.whisper(sender, Heartbeat(self.me, self.info.life, view.number))
-        if self.state == "parting":
+        if self.state is MembershipState.PARTING:
             self._note_reached(beat)
 
     def _note_reached(self, beat: Heartbeat) -> None:
@@ -393,8 +452,8 @@ class Membership:
             return
         if self._learns_of_its_own_files(request):
             return
-        if self.view is None or self.state != "member":
-            idle = self.state == "joining"
+        if self.view is None or not self.admitted:
+            idle = self.state is MembershipState.JOINING
             if idle:
                 self._formation.idle(home, request.cluster_id)
             answer = JoinAnswer(self.me, idle, "", self.info.host, self.info.port)
@@ -420,14 +479,14 @@ class Membership:
         self.consider()
 
     def on_join_answer(self, sender: Address, answer: JoinAnswer) -> None:
-        if self.state not in ("joining", "exiled"):
+        if self.state not in SEEKING:
             return
         if answer.idle:
             self._formation.idle(Address(answer.host, answer.port), answer.cluster_id)
         if answer.refusal and answer.asker != self.me:
             return
-        if answer.ending and self.state == "exiled":
-            self.state = "gone"
+        if answer.ending and self.state is MembershipState.EXILED:
+            self._step(MembershipStep.ENDED)
             self._out.effects.append(Stop("the cluster was shut down while this member was away"))
             return
         if answer.refusal and answer.refusal != self.refusal:
@@ -444,7 +503,7 @@ class Membership:
 
     def _write_down_files(self) -> None:
         """Let the journal say how far the journals of the others are."""
-        if self.view is not None and self.state == "member":
+        if self.view is not None and self.admitted:
             view = self._files.to_write_down(self.view, self._out.now_ns)
             if view is not None:
                 self.write_down(view)
@@ -453,7 +512,7 @@ class Membership:
         """F-3: while the table of a stopped cluster is not made, hear what others have found in their files. Answers
         whether this member's own are an old copy: then it is no member of this cluster.
         """
-        waiting = self.state == "joining" if self.view is None else self.view.recovering
+        waiting = self.state is MembershipState.JOINING if self.view is None else self.view.recovering
         here = self.view.cluster_id if self.view is not None else self.identity.cluster_id
         if not waiting or not here or request.cluster_id != here:
             return False
@@ -464,7 +523,7 @@ class Membership:
         self._out.note("join refused", level="error", by=request.info.name, why=why)
         if self.view is not None:
             self._go_into_exile(self.view, self.view)
-        self.state = "gone"
+        self._step(MembershipStep.ENDED)
         self.refusal = why
         return True
 
@@ -487,7 +546,7 @@ class Membership:
     def _wanted(self) -> View | None:
         """The next view this member would like, or None when the present one is right (or no majority could agree)."""
         view = self.view
-        if view is None or self.state != "member" or not self._is_next(self.me):
+        if view is None or not self.admitted or not self._is_next(self.me):
             return None
         suspects = self.detector.unwanted(self.me, view.members, self._out.now_ns)
         if view.recovering:
@@ -564,8 +623,9 @@ class Membership:
         mine = next((info for info in view.members if info.uuid == self.me), None)
         if self.view is None and mine is None:
             return
-        if self.state == "parting":
-            self._depart()
+        if self.has_left:
+            if self.state is MembershipState.PARTING:
+                self._depart()
             return
         self.carried = message.rows
         self.install(view)
@@ -575,7 +635,7 @@ class Membership:
         old = self.view
         mine = next((info for info in view.members if info.uuid == self.me), None)
         admitted = mine is not None
-        if mine is not None and mine.life != self.info.life and self.state == "member":
+        if mine is not None and mine.life != self.info.life and self.admitted:
             # Removed and admitted again, and told of the latter only.
             self._go_into_exile(old, view)
             old = None
@@ -605,7 +665,7 @@ class Membership:
             self._enter(old, view)
         elif self.me in view.left:
             self.view = view
-            self.state = "parting"
+            self._step(MembershipStep.LEFT)
             self.agreement.install(None)
             self._out.note("left the view", view=view.number)
             self._view_changed(old, view)
@@ -631,7 +691,7 @@ class Membership:
 
     def _enter(self, old: View | None, view: View) -> None:
         self.view = view
-        self.state = "member"
+        self._step(MembershipStep.ADMITTED)
         self.refusal = ""
         mine = self.member(self.me)
         assert mine is not None
@@ -652,10 +712,10 @@ class Membership:
         self._beat()
 
     def _go_into_exile(self, old: View | None, view: View) -> None:
-        if self.state == "joining":
+        if self.state is MembershipState.JOINING:
             return
         self.view = None
-        self.state = "exiled"
+        self._step(MembershipStep.REMOVED)
         self.wishes.exiled()
         for info in old.members if old is not None else []:
             if info.uuid != self.me:
@@ -669,7 +729,7 @@ class Membership:
         self._view_changed(old, None)
 
     def _depart(self) -> None:
-        self.state = "gone"
+        self._step(MembershipStep.ENDED)
         whole = "left the cluster, which was shut down as a whole"
         stays = any(not info.lite and self.wishes.of(info.uuid) is not Wish.LEAVE for info in self.members())
         rest = "everything it held is on other members" if stays else "so have all who held data"
