@@ -13,6 +13,7 @@ from tests.cluster.crew import MAP, Crew, hear, until
 import holdfast
 from holdfast.check import convergence
 from holdfast.cli.configuration import config
+from holdfast.core.cluster.membership import MembershipState
 from holdfast.core.model.partition_events import Kind, News
 from holdfast.core.model.views import ClusterState
 from holdfast.errors import Closing, InvariantBroken, NotReady, Unknown
@@ -55,10 +56,10 @@ def test_orders_to_who_is_in_no_cluster_are_refused() -> None:
         async with Crew() as crew:
             await crew.start(2)
             membership = crew.members[1]._node.member.membership
-            membership.state = "exiled"
+            membership.state = MembershipState.EXILED
             with pytest.raises(NotReady, match="this member is exiled; give the order to one that is"):
                 await crew.members[1].change_cluster_state(ClusterState.FROZEN)
-            membership.state = "member"
+            membership.state = MembershipState.MEMBER
             await crew.leave(crew.members[1])
             gone = crew._started[1]
             for order in (gone.change_cluster_state(ClusterState.FROZEN), gone.promote(), gone.demote()):

@@ -29,7 +29,7 @@ from tests.core.cluster.one_member import (
     view,
 )
 
-from holdfast.core.cluster.membership import JOIN_INTERVAL_NS
+from holdfast.core.cluster.membership import JOIN_INTERVAL_NS, MembershipState
 from holdfast.core.machine import CloseLink, Note, SetTimer, Stop, Whisper
 from holdfast.core.messages import Heartbeat, JoinAnswer, JoinRequest, ViewDecided
 from holdfast.core.model.ids import MILLISECOND, SECOND
@@ -137,7 +137,7 @@ def test_who_was_removed_asks_the_members_that_it_knew_too() -> None:
     assert {(request.cluster_id, frozenset(request.stores)) for _, request in asked} == {
         ("id", frozenset({"s"}))
     }
-    one.membership.state = "gone"
+    one.membership.state = MembershipState.GONE
     one.membership.on_timer("join")
     assert one.out.effects == []
 
@@ -351,10 +351,10 @@ def test_how_far_the_journals_are_is_written_down_from_time_to_time() -> None:
     one.membership.on_timer("heartbeat")
     assert len(written) == 1, "not so soon"
     one.out.now_ns += 2 * SECOND
-    one.membership.state = "parting"
+    one.membership.state = MembershipState.PARTING
     one.membership.on_timer("heartbeat")
     assert len(written) == 1
-    one.membership.state = "member"
+    one.membership.state = MembershipState.MEMBER
     one.membership.view, kept = None, one.membership.view
     one.membership.on_timer("heartbeat")
     one.membership.view = kept

@@ -23,7 +23,7 @@ from tests.core.cluster.one_member import (
     view,
 )
 
-from holdfast.core.cluster.membership import LAST_WORDS_NS, RETURN_FACTOR
+from holdfast.core.cluster.membership import LAST_WORDS_NS, RETURN_FACTOR, MembershipState
 from holdfast.core.machine import Note, Send, SetTimer, Stop, Whisper
 from holdfast.core.messages import Accept, DeclareDead, Heartbeat, Prepare, StateWanted, ViewDecided
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
@@ -84,7 +84,7 @@ def test_the_view_is_known_by_all_when_all_have_said_so() -> None:
     one.beat(B, 6)
     one.beat(C, 6)
     assert one.membership.known_by_all is True
-    one.membership.state = "parting"
+    one.membership.state = MembershipState.PARTING
     assert one.membership.known_by_all is False
 
 
@@ -157,7 +157,7 @@ def test_orders_for_the_cluster_go_to_the_master() -> None:
     assert one.sent(StateWanted) == [(a, StateWanted(5, ClusterState.FROZEN, False))]
     one.membership.order(ClusterState.ACTIVE, ending=True)
     assert one.sent(StateWanted) == [(a, StateWanted(5, ClusterState.ACTIVE, True))]
-    one.membership.state = "parting"
+    one.membership.state = MembershipState.PARTING
     one.membership.order(ClusterState.FROZEN)
     joining = One()
     joining.membership.order(ClusterState.FROZEN)
@@ -223,7 +223,7 @@ def test_the_word_of_somebody_elses_operator_counts_in_this_view() -> None:
     assert one.proposes
     one.membership.install(view(A, B, C, D, E, number=6))
     assert not one.membership._may_decide(view(A, B, C, D, E), {a, b}), "it was for one view"
-    one.membership.state = "parting"
+    one.membership.state = MembershipState.PARTING
     one.membership.on_declare_dead(DeclareDead(6, [c, d]))
     assert one.membership._dead == set()
     joining = One()
@@ -458,7 +458,7 @@ def test_who_knows_a_newer_view_or_is_parting_hears_of_this_member() -> None:
     assert one.out.take() == [Whisper(home(C), mine)], "it has left with this view, and wants to be told"
     one.beat(C, 6)
     assert one.out.take() == [Whisper(home(C), mine)]
-    one.membership.state = "parting"
+    one.membership.state = MembershipState.PARTING
     one.membership.view = view(B, C, D)
     one.beat(C, 5)
     assert one.out.take() == []

@@ -25,7 +25,7 @@ from tests.core.cluster.one_member import (
     view,
 )
 
-from holdfast.core.cluster.membership import JOIN_INTERVAL_NS
+from holdfast.core.cluster.membership import JOIN_INTERVAL_NS, MembershipState
 from holdfast.core.machine import CloseLink, Note, OpenLink, SetTimer, Whisper
 from holdfast.core.messages import (
     Accept,
@@ -67,7 +67,7 @@ def test_only_a_member_whose_turn_it_is_wants_anything() -> None:
     one = One(A, A, B, C)
     one.silence(C)
     assert one.wanted() == view(A, B, number=6)
-    one.membership.state = "parting"
+    one.membership.state = MembershipState.PARTING
     assert one.membership._wanted() is None
     one.membership.consider()
     assert not one.proposes
