@@ -76,6 +76,7 @@ class Reading:
             view, version = outcome.value, 0
             if primary and isinstance(view, list) and isinstance(view[-1], int):
                 version = view[-1]
+                self.offices.look()
             self.reads.append(Read(process.name, key, name_of(view), start_ns, self.world.now_ns, version))
 
         process.driver.execute(Request(op, name, [partition], wire_key(key)), told)

@@ -59,8 +59,14 @@ class Offices:
 
     def start(self) -> None:
         """Begin to look."""
-        if not self.running:
-            return
+        if self.running:
+            self.look()
+            self.world.after(LOOK_NS, self.start)
+
+    def look(self) -> None:
+        """Who serves now. To be asked for also when somebody was just answered: a primary that others have replaced
+        may serve for a moment between two looks.
+        """
         found: list[Office | None] = [None] * len(self._of)
         rivals: list[int] = []
         for member in self.cluster.members():
@@ -73,7 +79,6 @@ class Offices:
             found[partition] = None
         for spans, office in zip(self._of, found, strict=True):
             spans.note(self.world.now_ns, office)
-        self.world.after(LOOK_NS, self.start)
 
     def over(self, partition: int, start_ns: int, end_ns: int) -> Office | None:
         """Who alone served the partition all the time, if anybody did."""
