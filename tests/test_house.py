@@ -189,6 +189,28 @@ def test_a_file_name_says_enough_in_a_stack_trace() -> None:
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
+ONE_MEANING = ("core", "engine", "server", "client")
+
+
+def test_no_class_has_the_name_of_another() -> None:
+    """Of what a member and its clients are made of; a name for a type counts as a class."""
+    places: dict[str, list[str]] = {}
+    for path, tree in trees([path for path in MODULES if path.relative_to(PACKAGE).parts[0] in ONE_MEANING]):
+        for node in tree.body:
+            match node:
+                case ast.ClassDef(name=name):
+                    pass
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if "TypeVar" not in ast.unparse(
+                    value
+                ):
+                    pass
+                case _:
+                    continue
+            if not name.startswith("_") and not name.isupper() and name[0].isupper():
+                places.setdefault(name, []).append(named(path))
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
 def test_every_module_says_what_it_is() -> None:
     silent = [named(path) for path, tree in trees(MODULES) if tree.body and not ast.get_docstring(tree)]
     assert silent == []

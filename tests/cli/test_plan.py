@@ -17,7 +17,7 @@ from tests.core.placement.test_every_table import COUNTS
 from holdfast.cli import plan_live as whatif
 from holdfast.cli.main import holdfast
 from holdfast.cli.plan_live import Cluster
-from holdfast.core.model.migration_step import Kind
+from holdfast.core.model.migration_step import MigrationKind
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.placement.planner import plan
 from holdfast.errors import NotReady
@@ -563,7 +563,7 @@ def test_the_page_names_every_key_and_every_step() -> None:
     (found,) = data(tables(("ABC", "CAB")))
     for key in [*found, *KEYS, *found["cancelledCycles"][0][0], "replicaIndex", "wanted", "stays"]:
         assert f"`{key}`" in PAGE, key
-    for kind in [*Kind, "PROMOTE", "CLEAR", "ANEW", "LOST"]:
+    for kind in [*MigrationKind, "PROMOTE", "CLEAR", "ANEW", "LOST"]:
         assert kind in PAGE
 
 

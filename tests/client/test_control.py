@@ -75,7 +75,7 @@ def test_what_becomes_of_an_order_is_told(
     cluster: MemoryCluster, fate: own.Fate, error: type[Exception] | None
 ) -> None:
     member = cluster.members[0]
-    seen: list[control.Status] = []
+    seen: list[control.MemberStatus] = []
     # It is answered only after the member was asked how far it is.
     thread = when_ordered(cluster, member, lambda done: cluster.loop.call_later(0.1, done, fate, "because"))
     if error is None:

@@ -14,7 +14,7 @@ from holdfast.client import cut_handles as under_test
 from holdfast.client.ahead import Wanted, read_ahead
 from holdfast.client.blocking import Client
 from holdfast.client.cut_handles import Cut, end_cut, hold_cut, scan_cut, take_cut
-from holdfast.client.routing import Table
+from holdfast.client.routing import RoutingTable
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.replication.cuts import LOOKED_AT_MAX
@@ -245,7 +245,7 @@ def test_a_cut_that_nobody_can_look_after_is_looked_after_again(
     tables = client.known_table
     asked: list[int] = []
 
-    def known_table() -> Table:
+    def known_table() -> RoutingTable:
         asked.append(1)
         if len(asked) in {2, 3}:
             time.sleep(0.03)  # longer than a quarter of the lease

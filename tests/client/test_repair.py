@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from holdfast.client.differences import Differences, keys_that_differ
-from holdfast.client.repair import Write, majority, newest, request_of
-from holdfast.client.replica_questions import Entry, Part
+from holdfast.client.repair import KeyRepair, majority, newest, request_of
+from holdfast.client.replica_questions import EntryCopy, ReplicaPage
 from holdfast.client.verification import Finding
 from holdfast.core.model.operations import Op
 
 KEY = b"\0\0\0\1k"
-ONE, TWO, THREE = Entry(b"1"), Entry(b"2"), Entry(b"3")
+ONE, TWO, THREE = EntryCopy(b"1"), EntryCopy(b"2"), EntryCopy(b"3")
 
 
 def finding(member: str, replica: int, term: int, counter: int) -> Finding:
@@ -50,27 +50,27 @@ def test_the_newest_is_the_highest_term_and_then_counter(
         ([ONE, TWO, THREE, THREE], "b"),
     ],
 )
-def test_the_majority_of_the_copies_or_a_tie(held: list[Entry | None], expected: str | None) -> None:
+def test_the_majority_of_the_copies_or_a_tie(held: list[EntryCopy | None], expected: str | None) -> None:
     members = ("owner", "a", "b", "c")[: len(held)]
     entries = {member: entry for member, entry in zip(members, held, strict=True) if entry is not None}
     assert majority(Differences(3, "m", members, 1, {KEY: entries}), KEY) == expected
 
 
 def test_only_keys_count_that_stood_still_at_the_primary() -> None:
-    first = Part(5, {b"same": ONE, b"differs": ONE, b"written": ONE, b"gone": ONE})
-    again = Part(7, {b"same": ONE, b"differs": ONE, b"written": TWO, b"new": ONE})
-    backup = Part(6, {b"same": Entry(b"1", 500), b"differs": TWO, b"new": ONE})
+    first = ReplicaPage(5, {b"same": ONE, b"differs": ONE, b"written": ONE, b"gone": ONE})
+    again = ReplicaPage(7, {b"same": ONE, b"differs": ONE, b"written": TWO, b"new": ONE})
+    backup = ReplicaPage(6, {b"same": EntryCopy(b"1", 500), b"differs": TWO, b"new": ONE})
     found = keys_that_differ({"owner": first, "a": backup}, first, again)
     assert found == {b"differs": {"owner": ONE, "a": TWO}}
 
 
 def test_a_write_is_conditional_on_what_was_seen() -> None:
-    dies = Entry(b"2", 500, 600, 77)
-    put = request_of(3, Write("m", KEY, None, dies))
-    replace = request_of(3, Write("m", KEY, ONE, dies))
-    remove = request_of(3, Write("m", KEY, Entry(b"1", key_hash=77), None))
+    dies = EntryCopy(b"2", 500, 600, 77)
+    put = request_of(3, KeyRepair("m", KEY, None, dies))
+    replace = request_of(3, KeyRepair("m", KEY, ONE, dies))
+    remove = request_of(3, KeyRepair("m", KEY, EntryCopy(b"1", key_hash=77), None))
     assert (put.op, put.value, put.ttl_ms, put.max_idle_ms) == (Op.PUT_IF_ABSENT, b"2", 500, 600)
     assert (replace.op, replace.expected, replace.value) == (Op.REPLACE_IF_SAME, b"1", b"2")
     assert (remove.op, remove.expected) == (Op.REMOVE_IF_SAME, b"1")
     assert {request.key_hash for request in (put, replace, remove)} == {77}
-    assert request_of(3, Write("m", KEY, None, ONE)).ttl_ms == 0, "for ever, not the map's default"
+    assert request_of(3, KeyRepair("m", KEY, None, ONE)).ttl_ms == 0, "for ever, not the map's default"

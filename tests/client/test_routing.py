@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast import errors
 from holdfast.client import routing
-from holdfast.client.routing import Group, Table, group_rows, pack, parse_addresses
+from holdfast.client.routing import PartitionRows, RoutingTable, group_rows, pack, parse_addresses
 from holdfast.core.model.ids import Address
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Outcome, Status
@@ -39,9 +39,9 @@ def test_an_address_that_is_none_is_named(wrong: str) -> None:
         parse_addresses(wrong)
 
 
-def table(replicas: list[list[int]], members: int = 3) -> Table:
+def table(replicas: list[list[int]], members: int = 3) -> RoutingTable:
     rows = [own.MemberRow(f"u{at}", "h", 5700 + at, at == members - 1) for at in range(members)]
-    return Table(own.TableIs(1, 7, rows, replicas))
+    return RoutingTable(own.TableIs(1, 7, rows, replicas))
 
 
 def test_the_table_names_owners_and_replicas() -> None:
@@ -94,7 +94,7 @@ def test_messages_hold_every_row_once_in_order_and_within_the_limits(
 ) -> None:
     sizes = list(chain.from_iterable(cells))
     numbers = iter(range(len(sizes)))
-    groups = [Group(at, list(islice(numbers, len(group)))) for at, group in enumerate(cells)]
+    groups = [PartitionRows(at, list(islice(numbers, len(group)))) for at, group in enumerate(cells)]
     messages = list(pack(groups, sizes, rows_max=rows_max, bytes_max=bytes_max))
     assert [row for message in messages for group in message for row in group.rows] == list(range(len(sizes)))
     assert {(group.partition, row) for message in messages for group in message for row in group.rows} == {

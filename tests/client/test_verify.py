@@ -9,7 +9,7 @@ from tests.server.memory_cluster import MemoryCluster
 
 from holdfast.client.blocking import Client
 from holdfast.client.replica_questions import ask_digests, ask_ranges, read_ranges
-from holdfast.client.routing import Table, TableRow
+from holdfast.client.routing import RoutingTable, TableRow
 from holdfast.client.verification import (
     Finding,
     Judged,
@@ -258,9 +258,9 @@ def test_other_entries_at_equal_counters_are_wrong_however_much_is_written() -> 
 # -- tables
 
 
-def table(stamp: int, *versions: int) -> Table:
+def table(stamp: int, *versions: int) -> RoutingTable:
     member = own.MemberRow(OWNER, "127.0.0.1", 1, lite=False)
-    return Table(own.TableIs(1, sum(versions), [member], [[0]] * len(versions), list(versions), stamp))
+    return RoutingTable(own.TableIs(1, sum(versions), [member], [[0]] * len(versions), list(versions), stamp))
 
 
 def test_the_row_of_the_fewer_members_is_the_one_that_differs() -> None:

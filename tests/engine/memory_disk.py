@@ -7,7 +7,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
-from holdfast.engine.ports import Create, Deed, DiskFailed, DiskFull, Done, Put, Remove, Rename, Sync, Write
+from holdfast.engine.ports import (
+    Create,
+    Deed,
+    DeedsDone,
+    DiskFailed,
+    DiskFull,
+    Put,
+    Remove,
+    Rename,
+    Sync,
+    Write,
+)
 
 SECTOR = 512
 
@@ -50,7 +61,10 @@ class MemoryDisk:
         """Files that find room though the disk is full."""
         self.log: list[Deed] = []
         self._draw = draw or random.Random(0)
-        self.lines: dict[str, deque[tuple[deque[Deed], Done]]] = {"journal": deque(), "checkpoint": deque()}
+        self.lines: dict[str, deque[tuple[deque[Deed], DeedsDone]]] = {
+            "journal": deque(),
+            "checkpoint": deque(),
+        }
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
         self._answers: deque[Callable[[], None]] = deque()
         self._count = 0
@@ -72,7 +86,7 @@ class MemoryDisk:
         data = self.platter.seen[name]
         return bytes(data[offset:] if size < 0 else data[offset : offset + size])
 
-    def submit(self, deeds: Sequence[Deed], done: Done, *, line: str = "journal") -> None:
+    def submit(self, deeds: Sequence[Deed], done: DeedsDone, *, line: str = "journal") -> None:
         self.lines[line].append((deque(deeds), done))
 
     def wall_ms(self) -> int:
@@ -137,7 +151,7 @@ class MemoryDisk:
         self._deed_of(groups)
         return True
 
-    def _deed_of(self, groups: deque[tuple[deque[Deed], Done]]) -> None:
+    def _deed_of(self, groups: deque[tuple[deque[Deed], DeedsDone]]) -> None:
         deeds, done = groups[0]
         error: Exception | None = None
         if deeds:

@@ -23,7 +23,7 @@ from holdfast.core.model.journal_entries import (
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.rules import Rules
-from holdfast.engine.checkpoints import Kept
+from holdfast.engine.checkpoints import PartitionFiles
 from holdfast.engine.ports import DiskFailed
 from holdfast.engine.restore import FORMAT, IDENTITY, Found, IdentityFile, restore
 from holdfast.wire.checkpoint import encode_checkpoint
@@ -340,7 +340,7 @@ def test_the_only_checkpoint_that_is_damaged_is_told_and_goes_with_its_partition
     found, recovered = made.open()
     assert recovered.uncertain == {0: "its checkpoint is damaged"}
     assert not recovered.whole
-    assert found.checkpoints.kept[0] == Kept([(1, file)], dirty=(1, 0))
+    assert found.checkpoints.kept[0] == PartitionFiles([(1, file)], dirty=(1, 0))
     life = Life(made.platter).settle()
     life.append(Dropped(0))
     life.settle()

@@ -14,12 +14,12 @@ from holdfast.core.machine import ReadHistory
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.journal_entries import Dropped
 from holdfast.engine.journal import Journal
-from holdfast.engine.ports import Deed, Done, Put, Sync, Write
+from holdfast.engine.ports import Deed, DeedsDone, Put, Sync, Write
 from holdfast.errors import JournalBroken
 from holdfast.wire.journal_blocks import SEAL_BYTES
 
 
-def refused(deeds: Sequence[Deed], done: Done, *, line: str = "journal") -> None:
+def refused(deeds: Sequence[Deed], done: DeedsDone, *, line: str = "journal") -> None:
     raise AssertionError(f"{deeds} are begun after the end")
 
 

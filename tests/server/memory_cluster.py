@@ -20,7 +20,7 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import WHOLE, Done, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
-from holdfast.core.replication.change_streams import Changes
+from holdfast.core.replication.change_streams import ChangeStreams
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.rules import Rules
 from holdfast.core.store.partition import MapPartition, PartitionCopy
@@ -109,7 +109,7 @@ class MemoryMember(OneMemberGrid):
         self.server: asyncio.Server | None = None
         self.writers: set[asyncio.StreamWriter] = set()
         settings = Settings(maps={"default": MapSettings(changes_bytes=world.changes_bytes)})
-        self.changes = Changes(settings, Outbox(), Rules(), self.lane, self, journal=False)  # type: ignore[arg-type]
+        self.changes = ChangeStreams(settings, Outbox(), Rules(), self.lane, self, journal=False)  # type: ignore[arg-type]
 
     def streams(self, name: str) -> bool:
         """Whether changes of this map are told."""

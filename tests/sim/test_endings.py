@@ -13,7 +13,7 @@ from holdfast.core.machine import DiskRoom, Received
 from holdfast.core.member import Member
 from holdfast.core.messages import Replicate
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
-from holdfast.core.model.migration_step import Kind
+from holdfast.core.model.migration_step import MigrationKind
 from holdfast.core.model.views import ClusterState
 from holdfast.core.replication.staging import Shadow
 from holdfast.core.services.hosting import Endpoint
@@ -168,7 +168,9 @@ def test_a_row_that_waits_for_its_copies_ends_nothing_so_the_half_filled_copy_go
     frozen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The only copy is gone, and with it the master, who alone knew that it was moving."""
-    form = Form(Kind.MOVE, "A", "D", {"A": (Endpoint.SOURCE, 0, -1), "D": (Endpoint.DESTINATION, -1, 0)})
+    form = Form(
+        MigrationKind.MOVE, "A", "D", {"A": (Endpoint.SOURCE, 0, -1), "D": (Endpoint.DESTINATION, -1, 0)}
+    )
     play = Play(form, 0, monkeypatch, map_backups=0)
 
     def strike() -> None:

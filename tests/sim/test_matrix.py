@@ -10,7 +10,7 @@ from itertools import chain
 
 import pytest
 
-from holdfast.core.model.migration_step import Kind
+from holdfast.core.model.migration_step import MigrationKind
 from holdfast.sim.matrix.fault_keys import CRASHES, KINDS, MESSAGES, Fault, parse
 from holdfast.sim.matrix.forms import FORMS
 from holdfast.sim.matrix.play import Case, case_of, play
@@ -44,8 +44,8 @@ def test_without_a_fault_exactly_one_migration_is_made(stage: Case) -> None:
 def test_the_forms_are_all_there() -> None:
     """MOVE, COPY, SHIFT DOWN and SHIFT UP, of an owner and of a backup; every role is the master's once."""
     moved = {(form.kind, form.start[0] != form.target[0]) for form in FORMS.values()}
-    owner_too = {Kind.MOVE, Kind.SHIFT_DOWN, Kind.SHIFT_UP}
-    assert moved == {(kind, False) for kind in Kind} | {(kind, True) for kind in owner_too}
+    owner_too = {MigrationKind.MOVE, MigrationKind.SHIFT_DOWN, MigrationKind.SHIFT_UP}
+    assert moved == {(kind, False) for kind in MigrationKind} | {(kind, True) for kind in owner_too}
     for form in FORMS.values():
         assert {"source", "destination", "neither"} <= form.masters.keys()
 

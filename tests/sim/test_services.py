@@ -16,7 +16,7 @@ from holdfast.core.machine import Outbox
 from holdfast.core.messages import Fill, Replicate, Section
 from holdfast.core.migration import returns as returns_module
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
-from holdfast.core.model.migration_step import Kind, Slots
+from holdfast.core.model.migration_step import MigrationKind, Slots
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 from holdfast.core.placement.layout import Candidate, arrange
@@ -40,7 +40,7 @@ Told = tuple[Endpoint, int, int]
 class Form(msgspec.Struct, frozen=True):
     """A row before and after, by letters, and what each of the participants is to be told."""
 
-    kind: Kind
+    kind: MigrationKind
     start: str
     target: str
     told: dict[str, Told]
@@ -55,16 +55,16 @@ class Form(msgspec.Struct, frozen=True):
 
 
 FORMS = {
-    "MOVE owner": Form(Kind.MOVE, "ABC-", "DBC-", {"A": (S, 0, -1), "D": (D, -1, 0)}),
-    "MOVE backup": Form(Kind.MOVE, "ABC-", "ADC-", {"B": (S, 1, -1), "D": (D, -1, 1)}),
-    "MOVE colder backup": Form(Kind.MOVE, "ABC-", "ABD-", {"C": (S, 2, -1), "D": (D, -1, 2)}),
-    "COPY": Form(Kind.COPY, "A-C-", "ADC-", {"D": (D, -1, 1)}),
-    "SHIFT DOWN owner": Form(Kind.SHIFT_DOWN, "A-C-", "DAC-", {"A": (S, 0, 1), "D": (D, -1, 0)}),
-    "SHIFT DOWN backup": Form(Kind.SHIFT_DOWN, "AB--", "ADB-", {"B": (S, 1, 2), "D": (D, -1, 1)}),
-    "SHIFT UP over an owner": Form(Kind.SHIFT_UP, "ABC-", "CB--", {"A": (S, 0, -1), "C": (D, 2, 0)}),
-    "SHIFT UP over a backup": Form(Kind.SHIFT_UP, "ABC-", "AC--", {"B": (S, 1, -1), "C": (D, 2, 1)}),
-    "SHIFT UP into an empty slot": Form(Kind.SHIFT_UP, "A-C-", "AC--", {"C": (D, 2, 1)}),
-    "both shifts": Form(Kind.SHIFT_UP, "ABC-", "AC-B", {"B": (S, 1, 3), "C": (D, 2, 1)}),
+    "MOVE owner": Form(MigrationKind.MOVE, "ABC-", "DBC-", {"A": (S, 0, -1), "D": (D, -1, 0)}),
+    "MOVE backup": Form(MigrationKind.MOVE, "ABC-", "ADC-", {"B": (S, 1, -1), "D": (D, -1, 1)}),
+    "MOVE colder backup": Form(MigrationKind.MOVE, "ABC-", "ABD-", {"C": (S, 2, -1), "D": (D, -1, 2)}),
+    "COPY": Form(MigrationKind.COPY, "A-C-", "ADC-", {"D": (D, -1, 1)}),
+    "SHIFT DOWN owner": Form(MigrationKind.SHIFT_DOWN, "A-C-", "DAC-", {"A": (S, 0, 1), "D": (D, -1, 0)}),
+    "SHIFT DOWN backup": Form(MigrationKind.SHIFT_DOWN, "AB--", "ADB-", {"B": (S, 1, 2), "D": (D, -1, 1)}),
+    "SHIFT UP over an owner": Form(MigrationKind.SHIFT_UP, "ABC-", "CB--", {"A": (S, 0, -1), "C": (D, 2, 0)}),
+    "SHIFT UP over a backup": Form(MigrationKind.SHIFT_UP, "ABC-", "AC--", {"B": (S, 1, -1), "C": (D, 2, 1)}),
+    "SHIFT UP into an empty slot": Form(MigrationKind.SHIFT_UP, "A-C-", "AC--", {"C": (D, 2, 1)}),
+    "both shifts": Form(MigrationKind.SHIFT_UP, "ABC-", "AC-B", {"B": (S, 1, 3), "C": (D, 2, 1)}),
 }
 
 
@@ -313,7 +313,7 @@ def test_a_source_removed_though_alive_rolls_back_and_hears_anew_what_became_of_
 def test_a_destination_removed_though_alive_hears_anew_that_it_was_committed_after_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    form = Form(Kind.MOVE, "A", "D", {"A": (S, 0, -1), "D": (D, -1, 0)})
+    form = Form(MigrationKind.MOVE, "A", "D", {"A": (S, 0, -1), "D": (D, -1, 0)})
     play = Play(form, 0, monkeypatch, map_backups=0)
     destination, master = play.by_letter["D"], play.master.driver.member
 

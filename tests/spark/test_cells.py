@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 pa = pytest.importorskip("pyarrow")
 np = pytest.importorskip("numpy")
 
-from holdfast.client.routing import Table  # noqa: E402
+from holdfast.client.routing import RoutingTable  # noqa: E402
 from holdfast.core.model.keys import partition_of  # noqa: E402
 from holdfast.spark.rows.cells import counted, from_buffers, partitions_of, to_buffers  # noqa: E402
 from holdfast.spark.rows.entries import Entries  # noqa: E402
@@ -61,9 +61,9 @@ def test_buffers_of_a_slice_are_only_its_own(cells: list[bytes], data: st.DataOb
     assert from_buffers(offsets, found).to_pylist() == cells[start:]
 
 
-def table(owners: list[int]) -> Table:
+def table(owners: list[int]) -> RoutingTable:
     members = [own.MemberRow(f"member-{number}", "h", 1, False) for number in range(3)]
-    return Table(own.TableIs(1, 1, members, [[one] for one in owners], [], 0))
+    return RoutingTable(own.TableIs(1, 1, members, [[one] for one in owners], [], 0))
 
 
 @given(

@@ -5,7 +5,16 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from holdfast.core.model.journal_entries import Began, Checkpointed, Dropped, Entry, Meta, Rows, Seen, Wrote
+from holdfast.core.model.journal_entries import (
+    Began,
+    Checkpointed,
+    Dropped,
+    Entry,
+    Meta,
+    Seen,
+    TableRows,
+    Wrote,
+)
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.views import ClusterState, View
@@ -62,7 +71,7 @@ def some_entry(dice: random.Random) -> Entry:
     partition = dice.randrange(271)
     match dice.randrange(12):
         case 0:
-            return Rows([(partition, Row(dice.randrange(99), ("a", None, "b"), 1))])
+            return TableRows([(partition, Row(dice.randrange(99), ("a", None, "b"), 1))])
         case 1:
             return Seen(View(dice.randrange(9), "c", [], [], ClusterState.ACTIVE))
         case 2:

@@ -74,7 +74,7 @@ NONSENSE: list[m.Message] = [
     m.TableOffer(1, 1, 0, [(-1, Row())]),
     m.TableOffer(1, 1, 0, [], [News((1, 1), Kind.LOST, loss=Loss(7, 0, False, []))]),
     m.TableReport(1, [(7, Row())], []),
-    m.Holdings(1, None, {}, [], [m.Kept(7, 0, [], True)]),
+    m.Holdings(1, None, {}, [], [m.RetainedCopy(7, 0, [], True)]),
     m.Accepted(1, (1, ANNA), [(7, Row())]),
     m.Promise(1, (1, ANNA), None, VIEW),
     m.MigrationReady(1, 7, 1),

@@ -13,7 +13,7 @@ from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.orders import EXIT_FAILED, Give, address_option, timeout_option, together
 from holdfast.cli.watch import watch
 from holdfast.client.blocking import Client
-from holdfast.client.operator import Status, order, order_cluster
+from holdfast.client.operator import MemberStatus, order, order_cluster
 from holdfast.client.routing import parse_addresses
 from holdfast.core.model.ids import Address
 from holdfast.core.model.views import ClusterState
@@ -153,7 +153,7 @@ def _what_is_gone(seen: dict[str, Any]) -> str:
     return "Journalled maps stay in their files; what all others hold is gone then"
 
 
-def _waits(status: Status) -> str:
+def _waits(status: MemberStatus) -> str:
     why = status.get("why_kept")
     return f"still there: {why}" if why else "still there"
 

@@ -19,7 +19,16 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.orders import EXIT_FAILED
-from holdfast.core.model.journal_entries import Began, Checkpointed, Dropped, Entry, Meta, Rows, Seen, Wrote
+from holdfast.core.model.journal_entries import (
+    Began,
+    Checkpointed,
+    Dropped,
+    Entry,
+    Meta,
+    Seen,
+    TableRows,
+    Wrote,
+)
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.errors import ConfigError, CounterBroken, JournalBroken
@@ -199,7 +208,7 @@ def _lines(entry: Entry) -> Iterator[dict[str, Any]]:
                     "term": term,
                     **_record(record),
                 }
-        case Rows(rows):
+        case TableRows(rows):
             for partition, row in rows:
                 yield {"kind": "row", "partition": partition, **msgspec.to_builtins(_named(row))}
         case Seen(view):

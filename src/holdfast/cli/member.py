@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.orders import Give, timeout_option, together
-from holdfast.client.operator import Status, order
+from holdfast.client.operator import MemberStatus, order
 from holdfast.client.routing import parse_addresses
 from holdfast.wire import own
 
@@ -80,7 +80,7 @@ def promote(address: str, *, timeout_s: float, credentials: Credentials) -> None
       holdfast member promote 127.0.0.1:5702
     """
 
-    def progress(_: Status) -> str:
+    def progress(_: MemberStatus) -> str:
         return "still a lite member"
 
     gives = _give((address,), credentials, own.Want.DATA, timeout_s)

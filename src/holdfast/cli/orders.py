@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from holdfast.client.operator import Status
+from holdfast.client.operator import MemberStatus
 from holdfast.client.routing import DEFAULT_PORT
 from holdfast.errors import HoldfastError, Standing
 
@@ -96,7 +96,7 @@ class Progress:
                 print(f"{member}: {line}", file=sys.stderr, flush=True)
 
 
-def still_here(status: Status) -> str:
+def still_here(status: MemberStatus) -> str:
     """How far a member is that shall give its partitions away."""
     partitions: Any = status["partitions"]
     left = partitions["primaries"] + partitions["backups"]
@@ -106,7 +106,7 @@ def still_here(status: Status) -> str:
     )
 
 
-def together(gives: dict[str, Give], done: str, progress: Callable[[Status], str] = still_here) -> int:
+def together(gives: dict[str, Give], done: str, progress: Callable[[MemberStatus], str] = still_here) -> int:
     """Give these orders, by the name of the member, at the same time; answers the exit status.
 
     `done` is what is said of a member that has carried out its order.

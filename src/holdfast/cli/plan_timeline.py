@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from holdfast.core.model.migration_step import NONE, Kind, Migration
+from holdfast.core.model.migration_step import NONE, Migration, MigrationKind
 from holdfast.core.placement.dryrun import Outlook, changed
 
 Label = Callable[[str], str]
@@ -196,7 +196,7 @@ class Summary:
 
     partitions: int = 0
     changed: int = 0
-    migrations: Counter[Kind] = field(default_factory=Counter)
+    migrations: Counter[MigrationKind] = field(default_factory=Counter)
     copies: int = 0
     """Migrations to a member that holds nothing of the partition: what travels whole."""
     promotions: int = 0
@@ -239,7 +239,7 @@ class Summary:
             "partitions": self.partitions,
             "changed": self.changed,
             "migrations": sum(self.migrations.values()),
-            "types": {kind.value: self.migrations[kind] for kind in Kind},
+            "types": {kind.value: self.migrations[kind] for kind in MigrationKind},
             "copies": self.copies,
             "promotions": self.promotions,
             "cancelledCycles": self.cycles,
@@ -261,7 +261,9 @@ class Summary:
 
     def as_text(self, label: Label) -> Iterator[str]:
         """For people, line by line."""
-        kinds = ", ".join(f"{self.migrations[kind]:,} {kind}" for kind in Kind if self.migrations[kind])
+        kinds = ", ".join(
+            f"{self.migrations[kind]:,} {kind}" for kind in MigrationKind if self.migrations[kind]
+        )
         total = sum(self.migrations.values())
         figures = {
             "partitions": f"{self.partitions:,}, of which {self.changed:,} change",

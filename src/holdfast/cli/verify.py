@@ -22,8 +22,8 @@ from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, address_option
 from holdfast.client.blocking import Client
 from holdfast.client.differences import Differences, find_differences, value_of
 from holdfast.client.holdings import check_maps
-from holdfast.client.repair import Outcome, Plan, Strategy, carry_out, make_plans
-from holdfast.client.replica_questions import Entry
+from holdfast.client.repair import RepairOutcome, RepairPlan, Strategy, carry_out, make_plans
+from holdfast.client.replica_questions import EntryCopy
 from holdfast.client.verification import Finding, Report, verify
 from holdfast.core.services.hosting import is_service
 from holdfast.errors import ConfigError, HoldfastError
@@ -144,7 +144,7 @@ def repair_command(
         if not as_json:
             _show(report, names, [])
             _show_plans(plans, names, dry_run=dry_run)
-        outcome, after = Outcome(), report
+        outcome, after = RepairOutcome(), report
         if not dry_run and any(not plan.left for plan in plans):
             told = _Told("mended")
             outcome = carry_out(client, plans, progress=told.tell)
@@ -318,12 +318,12 @@ def _show_keys(found: Differences, names: dict[str, str]) -> None:
         click.echo(f"  … and {len(found.entries) - KEYS_SHOWN} more keys (all of them: --json)")
 
 
-def _says(held: dict[str, Entry], member: str) -> str:
+def _says(held: dict[str, EntryCopy], member: str) -> str:
     value = value_of(held.get(member))
     return "has none" if value is None else f"has {len(value)} bytes"
 
 
-def _show_plans(plans: list[Plan], names: dict[str, str], *, dry_run: bool) -> None:
+def _show_plans(plans: list[RepairPlan], names: dict[str, str], *, dry_run: bool) -> None:
     if not plans:
         click.echo("nothing to mend")
         return
@@ -341,12 +341,14 @@ def _show_plans(plans: list[Plan], names: dict[str, str], *, dry_run: bool) -> N
         click.echo(f"dry run: {writes} keys would be written, {refills} copies filled anew")
 
 
-def _volume(plans: list[Plan]) -> tuple[int, int]:
+def _volume(plans: list[RepairPlan]) -> tuple[int, int]:
     doing = [plan for plan in plans if not plan.left]
     return sum(len(plan.writes) for plan in doing), sum(len(plan.refill) for plan in doing)
 
 
-def _show_outcome(plans: list[Plan], outcome: Outcome, after: Report, names: dict[str, str]) -> None:
+def _show_outcome(
+    plans: list[RepairPlan], outcome: RepairOutcome, after: Report, names: dict[str, str]
+) -> None:
     for failed in outcome.failed[:SHOWN]:
         click.echo(f"failed: {failed}")
     left = sum(1 for plan in plans if plan.left or plan.ties)
@@ -404,7 +406,7 @@ def _plain(report: Report, found: list[Differences] | None = None) -> dict[str, 
 
 
 def _plain_repair(
-    report: Report, plans: list[Plan], outcome: Outcome, after: Report, *, dry_run: bool
+    report: Report, plans: list[RepairPlan], outcome: RepairOutcome, after: Report, *, dry_run: bool
 ) -> dict[str, Any]:
     return {
         "dry_run": dry_run,
@@ -436,6 +438,6 @@ def _plain_repair(
     }
 
 
-def _plain_value(entry: Entry | None) -> str | None:
+def _plain_value(entry: EntryCopy | None) -> str | None:
     value = value_of(entry)
     return value.hex() if value is not None else None

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Broken, Connection
 from holdfast.client.cut_handles import Cut, scan_cut
-from holdfast.client.routing import PASSING, Table
+from holdfast.client.routing import PASSING, RoutingTable
 from holdfast.wire import own
 
 ROWS_MAX = 16_384
@@ -63,7 +63,7 @@ class Wanted:
         """Whether it is known without asking that there is nothing."""
         return self.cut is not None and not self.cut.marks[self.map, partition].counter
 
-    def holder(self, partition: int, table: Table) -> str | None:
+    def holder(self, partition: int, table: RoutingTable) -> str | None:
         """The member that is asked first; None when nobody need be asked, or nobody can."""
         if self.cut is None:
             return table.owner(partition)
@@ -95,7 +95,9 @@ def read_ahead(
         yield partition, pages
 
 
-def _post(client: Client, wanted: Wanted, partition: int, table: Table) -> tuple[Connection, int] | None:
+def _post(
+    client: Client, wanted: Wanted, partition: int, table: RoutingTable
+) -> tuple[Connection, int] | None:
     holder = wanted.holder(partition, table)
     if holder is None:
         return None

@@ -23,8 +23,8 @@ import msgspec
 from holdfast.client.connection import Broken, Connection, Credentials
 from holdfast.client.routing import (
     PASSING,
-    Group,
-    Table,
+    PartitionRows,
+    RoutingTable,
     delays,
     error_of_outcome,
     group_by,
@@ -60,7 +60,7 @@ class PutCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ColumnRows:
     """What `put_columns` is to store."""
 
     map: str
@@ -78,14 +78,14 @@ class Rows:
         if len(self.values) != len(self.keys) or any(len(one) not in (0, len(self.keys)) for one in columns):
             raise ValueError("all columns have one value for each key")
 
-    def groups(self, partition_count: int) -> list[Group]:
+    def groups(self, partition_count: int) -> list[PartitionRows]:
         """The rows, by the partitions of their keys."""
         if not self.key_hashes:
             return group_rows(self.keys, partition_count)
         pairs = zip(self.keys, self.key_hashes, strict=True)
         return group_by((partition_of(key, word, partition_count) for key, word in pairs), partition_count)
 
-    def message(self, number: int, groups: list[Group]) -> own.PutColumns:
+    def message(self, number: int, groups: list[PartitionRows]) -> own.PutColumns:
         """These groups of rows, as the question `number`."""
         rows = list(chain.from_iterable(group.rows for group in groups))
         return own.PutColumns(
@@ -140,7 +140,7 @@ class Client:
         self._remembers = False
         """Whether the cluster knows requests by their id."""
         self._connections: dict[Address, Connection] = {}
-        self._known: Table | None = None
+        self._known: RoutingTable | None = None
         self._stale = True
         self._partition_count = 0
         self._cluster_id = ""
@@ -188,17 +188,17 @@ class Client:
 
         return self._of_anyone(ask)
 
-    def table(self) -> Table:
+    def table(self) -> RoutingTable:
         """The members and who holds which partition, fresh from a member."""
 
-        def ask(connection: Connection) -> Table:
-            return Table(connection.ask(own.AskTable(connection.next_number()), own.TableIs))
+        def ask(connection: Connection) -> RoutingTable:
+            return RoutingTable(connection.ask(own.AskTable(connection.next_number()), own.TableIs))
 
         self._known = self._of_anyone(ask)
         self._stale = False
         return self._known
 
-    def known_table(self, *, fresh: bool = False) -> Table:
+    def known_table(self, *, fresh: bool = False) -> RoutingTable:
         """The table as it was learned last, unless `refresh` was called since; `fresh`: the same as `table()`."""
         return self.table() if fresh else self._table()
 
@@ -351,7 +351,7 @@ class Client:
         last progress.
         """
         count = count or PutCount()
-        put = Rows(map_name, keys, values, ttl_ms, kinds, ttls_ms, max_idles_ms, key_hashes)
+        put = ColumnRows(map_name, keys, values, ttl_ms, kinds, ttls_ms, max_idles_ms, key_hashes)
         left = put.groups(self.partition_count)
         sizes = list(map(add, map(len, keys), map(len, values)))
         deadline = time.monotonic() + self._timeout_s
@@ -377,12 +377,12 @@ class Client:
         return count
 
     def _put_groups(
-        self, put: Rows, sizes: Sequence[int], groups: list[Group], count: PutCount
-    ) -> tuple[list[Group], str]:
+        self, put: ColumnRows, sizes: Sequence[int], groups: list[PartitionRows], count: PutCount
+    ) -> tuple[list[PartitionRows], str]:
         """One round: a few messages to each owner, all on their way at the same time. Answers what is left, and why."""
-        left: list[Group] = []
+        left: list[PartitionRows] = []
         why = ""
-        posted: list[tuple[Connection, int, list[Group]]] = []
+        posted: list[tuple[Connection, int, list[PartitionRows]]] = []
         try:
             by_owner = self._by_owner(groups)
         except PASSING as passing:
@@ -429,10 +429,10 @@ class Client:
 
     # -- finding the right member
 
-    def _by_owner(self, groups: list[Group]) -> dict[str | None, list[Group]]:
+    def _by_owner(self, groups: list[PartitionRows]) -> dict[str | None, list[PartitionRows]]:
         table = self._table()
         _check_data_members(table)
-        found: dict[str | None, list[Group]] = {}
+        found: dict[str | None, list[PartitionRows]] = {}
         for group in groups:
             found.setdefault(table.owner(group.partition), []).append(group)
         return found
@@ -489,7 +489,7 @@ class Client:
         self._partition_count = connection.hello.partition_count
         self._remembers = connection.hello.request_ids > 0
 
-    def _table(self) -> Table:
+    def _table(self) -> RoutingTable:
         if self._known is None or self._stale:
             return self.table()
         return self._known
@@ -522,7 +522,7 @@ def pages_of(connection: Connection, question: own.Scan) -> list[own.Page]:
     return pages
 
 
-def _check_data_members(table: Table) -> None:
+def _check_data_members(table: RoutingTable) -> None:
     """Raises NoDataMember when nobody can own a partition: waiting for an owner would be in vain."""
     if not table.data_members:
         raise NoDataMember(

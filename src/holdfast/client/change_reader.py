@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Broken
-from holdfast.client.routing import PASSING, Table, delays
+from holdfast.client.routing import PASSING, RoutingTable, delays
 from holdfast.errors import ChangesGone, NotReady, ProtocolError
 from holdfast.wire import own
 
@@ -214,7 +214,7 @@ class _Reader:
         return bool(self._upto_term)
 
 
-def _in_turn(table: Table, partition: int) -> Iterator[str]:
+def _in_turn(table: RoutingTable, partition: int) -> Iterator[str]:
     """The primary, the backups, and everybody else who may hold data."""
     holders = [member for member in table.rows[partition].replicas if member is not None]
     yield from dict.fromkeys([*holders, *(row.uuid for row in table.data_members)])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.client.blocking import Client
-from holdfast.client.replica_questions import Entry, Part, ask_ranges, read_ranges
+from holdfast.client.replica_questions import EntryCopy, ReplicaPage, ask_ranges, read_ranges
 from holdfast.client.verification import Finding
 from holdfast.core.store.digest import RANGES
 
@@ -30,7 +30,7 @@ class Differences:
     """Whose copies were read, the primary first, then the backups by replica index."""
     ranges: int
     """How many of the 64 key ranges differ: what was read of each copy."""
-    entries: dict[bytes, dict[str, Entry]]
+    entries: dict[bytes, dict[str, EntryCopy]]
     """Key -> member -> what it holds; without members that do not hold the key."""
 
 
@@ -76,7 +76,7 @@ def _read(client: Client, findings: Sequence[Finding]) -> Differences | None:
     return Differences(partition, name, members, len(wanted), keys_that_differ(parts, first, again))
 
 
-def _arrived(finding: Finding, first: Part, part: Part, again: Part) -> bool:
+def _arrived(finding: Finding, first: ReplicaPage, part: ReplicaPage, again: ReplicaPage) -> bool:
     """Whether nothing of what the primary held at first can still be on its way to this copy."""
     if not finding.counter_conflict:
         return part.counter >= first.counter
@@ -84,9 +84,11 @@ def _arrived(finding: Finding, first: Part, part: Part, again: Part) -> bool:
     return (first.counter, again.counter, part.counter) == before
 
 
-def keys_that_differ(parts: dict[str, Part], first: Part, again: Part) -> dict[bytes, dict[str, Entry]]:
+def keys_that_differ(
+    parts: dict[str, ReplicaPage], first: ReplicaPage, again: ReplicaPage
+) -> dict[bytes, dict[str, EntryCopy]]:
     """The keys that not all parts hold with the same value, without those that were changed meanwhile."""
-    found: dict[bytes, dict[str, Entry]] = {}
+    found: dict[bytes, dict[str, EntryCopy]] = {}
     for key in dict.fromkeys(key for part in parts.values() for key in part.entries):
         if value_of(first.entries.get(key)) != value_of(again.entries.get(key)):
             continue
@@ -95,6 +97,6 @@ def keys_that_differ(parts: dict[str, Part], first: Part, again: Part) -> dict[b
     return found
 
 
-def value_of(entry: Entry | None) -> bytes | None:
+def value_of(entry: EntryCopy | None) -> bytes | None:
     """The value, or None for no entry: what copies are compared by."""
     return entry.value if entry is not None else None

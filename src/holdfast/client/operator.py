@@ -23,7 +23,7 @@ PING_S = 2.0
 LATE_S = 5.0
 """So much longer than the time of an order is its answer waited for."""
 
-Status = dict[str, object]
+MemberStatus = dict[str, object]
 
 
 def order(
@@ -33,7 +33,7 @@ def order(
     *,
     state: str = "",
     timeout_s: float,
-    progress: Callable[[Status], None] = lambda status: None,
+    progress: Callable[[MemberStatus], None] = lambda status: None,
 ) -> str:
     """Give an order to the member at this address and wait until it is carried out; answers how it ended, if it did.
 
@@ -85,7 +85,7 @@ def order_cluster(
     asked: list[Address] = []
     failed: HoldfastError = NotReady("no member was named")
 
-    def learn(status: Status) -> None:
+    def learn(status: MemberStatus) -> None:
         left.extend(found for found in _addresses(status) if found not in left and found not in asked)
 
     while left:
@@ -105,7 +105,7 @@ def order_cluster(
 class Listening:
     """The watch goes on at this member."""
 
-    status: Status
+    status: MemberStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class Watcher:
         self._last: Number | None = None
         self._listened = False
         self._uuids: set[str] = set()
-        self.status: Status = {}
+        self.status: MemberStatus = {}
         """What the member that is asked has said of itself and the cluster; at most some seconds old."""
 
     def events(self) -> Iterator[News | Listening | Gap | Silence]:
@@ -187,7 +187,7 @@ class Watcher:
         moved = news.migration
         return moved is None or {moved.destination, moved.source} - {None} <= self._uuids
 
-    def _look(self, connection: Connection) -> Status:
+    def _look(self, connection: Connection) -> MemberStatus:
         """Its status, which must be that of a member. Raises NotReady, Broken."""
         status = connection.ask(own.AskStatus(connection.next_number()), own.StatusIs).status
         if status["state"] != "member":
@@ -199,9 +199,9 @@ class Watcher:
         return status
 
 
-def _members(status: Status) -> list[dict[str, Any]]:
+def _members(status: MemberStatus) -> list[dict[str, Any]]:
     return cast("list[dict[str, Any]]", status["members"])
 
 
-def _addresses(status: Status) -> list[Address]:
+def _addresses(status: MemberStatus) -> list[Address]:
     return [Address(member["host"], member["client_port"]) for member in _members(status)]

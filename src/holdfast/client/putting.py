@@ -12,7 +12,7 @@ from typing import Protocol
 
 from holdfast.client.blocking import PUT_BYTES_MAX, PUT_ROWS_MAX, Client, PutCount
 from holdfast.client.connection import Broken, Connection
-from holdfast.client.routing import PASSING, Table, delays
+from holdfast.client.routing import PASSING, RoutingTable, delays
 from holdfast.core.model.operations import DEFAULT_TTL
 from holdfast.errors import NotReady
 from holdfast.wire import own
@@ -49,12 +49,12 @@ class Parcel:
         return self.start, self.start + self.columns.rows
 
 
-class Rows(Protocol):
+class RowBatch(Protocol):
     """Some rows that are to be stored."""
 
     def __len__(self) -> int: ...
 
-    def ordered(self, table: Table) -> Rows:
+    def ordered(self, table: RoutingTable) -> RowBatch:
         """The same rows, in the order in which they are sent: by owner, then by partition."""
         ...
 
@@ -62,7 +62,7 @@ class Rows(Protocol):
         """All of them; of rows that are in order only."""
         ...
 
-    def only(self, spans: Sequence[Span]) -> Rows:
+    def only(self, spans: Sequence[Span]) -> RowBatch:
         """Those at these places."""
         ...
 
@@ -86,9 +86,9 @@ class Sender:
         self._client = client
         self._map = map_name
         self._ttl_ms = ttl_ms
-        self._waiting: tuple[Rows, list[_Posted], list[Span], str] | None = None
+        self._waiting: tuple[RowBatch, list[_Posted], list[Span], str] | None = None
 
-    def send(self, rows: Rows) -> None:
+    def send(self, rows: RowBatch) -> None:
         """Store these rows; returns while they are on their way, when those given before are stored.
 
         Raises NotReady when rows cannot be stored for the client's timeout, and what else a member answers.
@@ -104,7 +104,7 @@ class Sender:
         self._settle(waiting)
         return self.count
 
-    def _post(self, rows: Rows) -> tuple[Rows, list[_Posted], list[Span], str]:
+    def _post(self, rows: RowBatch) -> tuple[RowBatch, list[_Posted], list[Span], str]:
         """Send them to their owners as far as these can be reached. Answers what is left, and why."""
         posted: list[_Posted] = []
         left: list[Span] = []
@@ -164,7 +164,7 @@ class Sender:
             self.count.partitions.update(set(one.parcel.partitions) - set(answer.moved))
         return left, why
 
-    def _settle(self, waiting: tuple[Rows, list[_Posted], list[Span], str] | None) -> None:
+    def _settle(self, waiting: tuple[RowBatch, list[_Posted], list[Span], str] | None) -> None:
         if waiting is None:
             return
         rows, posted, left, why = waiting

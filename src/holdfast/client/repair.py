@@ -21,7 +21,7 @@ from typing import Literal
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Broken, Connection
 from holdfast.client.differences import Differences, find_differences, value_of
-from holdfast.client.replica_questions import CANNOT_ASK, Entry
+from holdfast.client.replica_questions import CANNOT_ASK, EntryCopy
 from holdfast.client.routing import error_of_outcome
 from holdfast.client.verification import Finding, Report
 from holdfast.core.model.operations import Op, Request
@@ -43,25 +43,25 @@ PAUSE_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class KeyRepair:
     """One key whose value at the primary is not the right one."""
 
     map: str
     key: bytes
-    seen: Entry | None
+    seen: EntryCopy | None
     """What the primary held."""
-    right: Entry | None
+    right: EntryCopy | None
 
 
 @dataclass(slots=True)
-class Plan:
+class RepairPlan:
     """What is to be done about one partition."""
 
     partition: int
     owner: str
     refill: list[str] = field(default_factory=list)
     """Backups to be filled anew, by UUID."""
-    writes: list[Write] = field(default_factory=list)
+    writes: list[KeyRepair] = field(default_factory=list)
     ties: list[tuple[str, bytes]] = field(default_factory=list)
     """Map and key without a majority: left alone, and the backups with them."""
     behind: list[str] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Outcome:
+class RepairOutcome:
     """What has been done."""
 
     refilled: int = 0
@@ -93,7 +93,7 @@ def make_plans(
     *,
     tie: bool = False,
     pause: Callable[[float], None] = time.sleep,
-) -> Iterator[Plan]:
+) -> Iterator[RepairPlan]:
     """What the strategy does about each partition with a conflict. Reads, and changes nothing.
 
     `tie`: where there is no majority the primary's value is the right one.
@@ -103,7 +103,7 @@ def make_plans(
         wrong = [finding for finding in findings if finding.verdict == "differs"]
         if not wrong:
             continue
-        plan = Plan(partition, wrong[0].owner)
+        plan = RepairPlan(partition, wrong[0].owner)
         plan.refill = list(dict.fromkeys(finding.member for finding in wrong))
         plan.behind = list(dict.fromkeys(finding.member for finding in wrong if _lacks_updates(finding)))
         if strategy != "primary":
@@ -123,7 +123,7 @@ def _lacks_updates(finding: Finding) -> bool:
 
 def _add_writes(
     client: Client,
-    plan: Plan,
+    plan: RepairPlan,
     findings: list[Finding],
     strategy: Strategy,
     *,
@@ -149,7 +149,7 @@ def _add_writes(
         for key, held in found.entries.items():
             seen = held.get(found.members[0])
             if strategy == "newest":
-                wanted: Entry | None = held.get(right)
+                wanted: EntryCopy | None = held.get(right)
             else:
                 winner = majority(found, key)
                 if winner is None and not tie:
@@ -157,7 +157,7 @@ def _add_writes(
                     continue
                 wanted = seen if winner is None else held.get(winner)
             if value_of(wanted) != value_of(seen):
-                plan.writes.append(Write(name, key, seen, wanted))
+                plan.writes.append(KeyRepair(name, key, seen, wanted))
 
 
 def newest(findings: Sequence[Finding]) -> str:
@@ -187,17 +187,17 @@ def majority(found: Differences, key: bytes) -> str | None:
 
 def carry_out(
     client: Client,
-    plans: Sequence[Plan],
+    plans: Sequence[RepairPlan],
     *,
     progress: Callable[[int, int], None] = lambda done, total: None,
     pause: Callable[[float], None] = time.sleep,
-) -> Outcome:
+) -> RepairOutcome:
     """Do as planned; `progress` is told partitions done and all. What failed is in the outcome."""
-    outcome = Outcome()
+    outcome = RepairOutcome()
     todo = [plan for plan in plans if not plan.left]
     for at in range(0, len(todo), REFILLS_AT_A_TIME):
         some = todo[at : at + REFILLS_AT_A_TIME]
-        refills: list[tuple[Plan, str]] = []
+        refills: list[tuple[RepairPlan, str]] = []
         for plan in some:
             refills += [(plan, member) for member in _write(client, plan, outcome, pause)]
         _refill(client, refills, outcome, pause)
@@ -205,7 +205,9 @@ def carry_out(
     return outcome
 
 
-def _write(client: Client, plan: Plan, outcome: Outcome, pause: Callable[[float], None]) -> list[str]:
+def _write(
+    client: Client, plan: RepairPlan, outcome: RepairOutcome, pause: Callable[[float], None]
+) -> list[str]:
     """Bring the right values to the primary (R-1, R-4); answers the backups that are to be filled now."""
     left = list(plan.refill)
     failures = len(outcome.failed)
@@ -232,11 +234,11 @@ def _write(client: Client, plan: Plan, outcome: Outcome, pause: Callable[[float]
 
 
 def _collect_early(
-    connection: Connection, plan: Plan, posted: list[tuple[int, Write]], outcome: Outcome
-) -> list[tuple[int, Write]]:
+    connection: Connection, plan: RepairPlan, posted: list[tuple[int, KeyRepair]], outcome: RepairOutcome
+) -> list[tuple[int, KeyRepair]]:
     """Collect what is answered soon: refusals, and what no backup holds up; answers those that wait."""
     deadline = time.monotonic() + EARLY_S
-    waiting: list[tuple[int, Write]] = []
+    waiting: list[tuple[int, KeyRepair]] = []
     for number, write in posted:
         if connection.wait(number, max(0.0, deadline - time.monotonic())) or connection.has_answer(number):
             _collect(connection, plan.partition, write, number, outcome)
@@ -245,13 +247,13 @@ def _collect_early(
     return waiting
 
 
-def _post(connection: Connection, partition: int, write: Write) -> int:
+def _post(connection: Connection, partition: int, write: KeyRepair) -> int:
     number = connection.next_number()
     connection.post(own.Execute(number, request_of(partition, write)))
     return number
 
 
-def request_of(partition: int, write: Write) -> Request:
+def request_of(partition: int, write: KeyRepair) -> Request:
     """The write, on condition that the primary still holds what was seen."""
     seen, right = write.seen, write.right
     word = next((entry.key_hash for entry in (right, seen) if entry is not None), 0)
@@ -272,7 +274,9 @@ def request_of(partition: int, write: Write) -> Request:
     )
 
 
-def _collect(connection: Connection, partition: int, write: Write, number: int, outcome: Outcome) -> None:
+def _collect(
+    connection: Connection, partition: int, write: KeyRepair, number: int, outcome: RepairOutcome
+) -> None:
     try:
         answer = connection.collect(number, own.Executed).outcome
         trouble: HoldfastError | None = error_of_outcome(answer)
@@ -287,7 +291,10 @@ def _collect(connection: Connection, partition: int, write: Write, number: int, 
 
 
 def _refill(
-    client: Client, refills: list[tuple[Plan, str]], outcome: Outcome, pause: Callable[[float], None]
+    client: Client,
+    refills: list[tuple[RepairPlan, str]],
+    outcome: RepairOutcome,
+    pause: Callable[[float], None],
 ) -> None:
     """Have these backups filled anew, all at the same time; again those that were refused for now."""
     for attempt in range(1, TRIES + 1):
@@ -304,10 +311,10 @@ def _refill(
 
 
 def _refill_once(
-    client: Client, refills: list[tuple[Plan, str]], outcome: Outcome
-) -> list[tuple[Plan, str, str]]:
-    refused: list[tuple[Plan, str, str]] = []
-    posted: list[tuple[Plan, str, Connection, int]] = []
+    client: Client, refills: list[tuple[RepairPlan, str]], outcome: RepairOutcome
+) -> list[tuple[RepairPlan, str, str]]:
+    refused: list[tuple[RepairPlan, str, str]] = []
+    posted: list[tuple[RepairPlan, str, Connection, int]] = []
     for plan, member in refills:
         try:
             connection = client.to(plan.owner)

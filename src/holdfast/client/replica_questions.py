@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Broken, Connection
-from holdfast.client.routing import PASSING, Table
+from holdfast.client.routing import PASSING, RoutingTable
 from holdfast.errors import ProtocolError
 from holdfast.wire import own
 
@@ -25,7 +25,7 @@ AnswerType = TypeVar("AnswerType", bound=own.Answer)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class EntryCopy:
     """A value, and what belongs to it."""
 
     value: bytes
@@ -36,11 +36,11 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ReplicaPage:
     """Some entries of one copy of a map, as they were when its update counter stood so."""
 
     counter: int
-    entries: dict[bytes, Entry]
+    entries: dict[bytes, EntryCopy]
 
 
 class Connects(Protocol):
@@ -131,14 +131,16 @@ def ask_ranges(client: Client, members: Iterable[str], partition: int, name: str
     return {member: answer for member, answer in answers.items() if answer is not None}
 
 
-def read_ranges(client: Client, member: str, partition: int, name: str, ranges: list[int]) -> Part | None:
+def read_ranges(
+    client: Client, member: str, partition: int, name: str, ranges: list[int]
+) -> ReplicaPage | None:
     """The entries of these key ranges in a member's copy; an empty part when it holds none, None when it is silent."""
     try:
         connection = client.to(member)
         number = connection.next_number()
         scan = own.Scan(number, name, partition, PAGE_ROWS, PAGE_BYTES, any_copy=True, ranges=ranges)
         page = connection.ask(scan, own.Page)
-        part = Part(page.counter, {})
+        part = ReplicaPage(page.counter, {})
         _take(part, page)
         while page.more:
             page = connection.ask(own.NextPage(connection.next_number(), number), own.Page)
@@ -148,7 +150,7 @@ def read_ranges(client: Client, member: str, partition: int, name: str, ranges: 
     return part
 
 
-def _take(part: Part, page: own.Page) -> None:
+def _take(part: ReplicaPage, page: own.Page) -> None:
     keys, values = page.columns.split()
     for columns in (page.ttls_ms, page.max_idles_ms, page.key_hashes):
         if columns and len(columns) != len(keys):
@@ -162,16 +164,16 @@ def _take(part: Part, page: own.Page) -> None:
         strict=False,
     )
     for key, value, ttl_ms, max_idle_ms, key_hash in rows:
-        part.entries[key] = Entry(value, ttl_ms, max_idle_ms, key_hash)
+        part.entries[key] = EntryCopy(value, ttl_ms, max_idle_ms, key_hash)
 
 
-def ask_tables(client: Client, members: Iterable[str]) -> dict[str, Table]:
+def ask_tables(client: Client, members: Iterable[str]) -> dict[str, RoutingTable]:
     """The partition table as each of these members knows it; without members that are silent."""
-    found: dict[str, Table] = {}
+    found: dict[str, RoutingTable] = {}
     for member in members:
         try:
             connection = client.to(member)
-            found[member] = Table(connection.ask(own.AskTable(connection.next_number()), own.TableIs))
+            found[member] = RoutingTable(connection.ask(own.AskTable(connection.next_number()), own.TableIs))
         except CANNOT_ASK:
             continue
     return found

@@ -59,7 +59,7 @@ class TableRow:
         return self.replicas[0] if self.replicas else None
 
 
-class Table:
+class RoutingTable:
     """The members and the partition table, as one member told it. Iterating gives the rows in order."""
 
     def __init__(self, told: own.TableIs) -> None:
@@ -112,31 +112,31 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PartitionRows:
     """Rows of a batch that belong to one partition."""
 
     partition: int
     rows: list[int]
 
 
-def group_rows(keys: Sequence[bytes], partition_count: int) -> list[Group]:
+def group_rows(keys: Sequence[bytes], partition_count: int) -> list[PartitionRows]:
     """The rows of a batch, by the partition of their key (in its stored form)."""
     return group_by(partitions_of(keys, partition_count), partition_count)
 
 
-def group_by(partitions: Iterable[int], partition_count: int) -> list[Group]:
+def group_by(partitions: Iterable[int], partition_count: int) -> list[PartitionRows]:
     """The rows of a batch, by their partitions."""
     rows: list[list[int]] = [[] for _ in range(partition_count)]
     for row, partition in enumerate(partitions):
         rows[partition].append(row)
-    return [Group(partition, some) for partition, some in enumerate(rows) if some]
+    return [PartitionRows(partition, some) for partition, some in enumerate(rows) if some]
 
 
 def pack(
-    groups: Iterable[Group], sizes: Sequence[int], *, rows_max: int, bytes_max: int
-) -> Iterator[list[Group]]:
+    groups: Iterable[PartitionRows], sizes: Sequence[int], *, rows_max: int, bytes_max: int
+) -> Iterator[list[PartitionRows]]:
     """Cut groups into messages of at most so many rows and bytes (but at least one row) each."""
-    packed: list[Group] = []
+    packed: list[PartitionRows] = []
     rows = size = 0
     for group in groups:
         group_size = sum(map(sizes.__getitem__, group.rows))
@@ -149,12 +149,12 @@ def pack(
         for at, row in enumerate(group.rows):
             if rows and (rows == rows_max or size + sizes[row] > bytes_max):
                 if at > start:
-                    packed.append(Group(group.partition, group.rows[start:at]))
+                    packed.append(PartitionRows(group.partition, group.rows[start:at]))
                 yield packed
                 packed, rows, size, start = [], 0, 0, at
             rows += 1
             size += sizes[row]
-        packed.append(Group(group.partition, group.rows[start:]))
+        packed.append(PartitionRows(group.partition, group.rows[start:]))
     if rows:
         yield packed
 

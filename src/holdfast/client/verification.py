@@ -15,7 +15,7 @@ from typing import Literal
 
 from holdfast.client.blocking import Client
 from holdfast.client.replica_questions import ask_digests, ask_tables
-from holdfast.client.routing import PASSING, Table, TableRow
+from holdfast.client.routing import PASSING, RoutingTable, TableRow
 from holdfast.wire.own import MapDigest, PartitionDigest
 
 Verdict = Literal["equal", "differs", "busy", "unreachable"]
@@ -361,7 +361,7 @@ def compare_tables(
     return (before if times >= LOOKS else []), silent
 
 
-def different_rows(tables: dict[str, Table]) -> list[RowFinding]:
+def different_rows(tables: dict[str, RoutingTable]) -> list[RowFinding]:
     """The rows in which some member's table differs from the one that most members have (of several, the newest)."""
     stamps = [table.stamp for table in tables.values()]
     if len(set(stamps)) < 2:

@@ -10,7 +10,7 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import EntryEvent, EventKind
 from holdfast.core.replication.lane import Lane
 
-Heard = Callable[[EntryEvent], None]
+EventHearer = Callable[[EntryEvent], None]
 
 
 class Listener:
@@ -18,7 +18,7 @@ class Listener:
 
     __slots__ = ("heard", "key", "local_only", "name")
 
-    def __init__(self, name: str, key: bytes | None, heard: Heard, *, local_only: bool) -> None:
+    def __init__(self, name: str, key: bytes | None, heard: EventHearer, *, local_only: bool) -> None:
         self.name = name
         self.key = key
         self.heard = heard
@@ -42,7 +42,9 @@ class Listeners:
         self._pending: dict[MemberId, list[EntryEvent]] = {}
         lane.heard = self._happened
 
-    def add(self, name: str, key: bytes | None, heard: Heard, *, local_only: bool) -> Callable[[], None]:
+    def add(
+        self, name: str, key: bytes | None, heard: EventHearer, *, local_only: bool
+    ) -> Callable[[], None]:
         """Register; answers the function that ends it."""
         listener = Listener(name, key, heard, local_only=local_only)
         wide_before = self._wide(name)

@@ -46,7 +46,7 @@ from holdfast.core.model.partition_table import Row, Table
 from holdfast.core.model.views import Room, View
 from holdfast.core.placement.ledger import Ledger
 from holdfast.core.replication.activation import Activation
-from holdfast.core.replication.change_streams import Changes
+from holdfast.core.replication.change_streams import ChangeStreams
 from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
@@ -192,7 +192,7 @@ class Member:
         self.destination.why_no_room = self._why_no_room
         self.membership.assigned = lambda: self.table.assigned
         self.membership.write_down = lambda view: self.log.note(Seen(view))
-        self.changes = Changes(settings, self.out, rules, self.lane, self.copies, journal=self.log.on)
+        self.changes = ChangeStreams(settings, self.out, rules, self.lane, self.copies, journal=self.log.on)
         self.safety = Safety(
             settings, self.out, self.membership, self.ledger, self.migrations, self.activation, self.lane
         )
@@ -582,7 +582,7 @@ class Member:
         found = self.recovered
         uncertain = found.uncertain if found is not None else {}
         kept = [
-            m.Kept(partition, copy.epoch, copy.counters(), partition not in uncertain)
+            m.RetainedCopy(partition, copy.epoch, copy.counters(), partition not in uncertain)
             for partition, copy in sorted(self.copies.stale.items())
         ]
         if found is None or self.table.assigned:

@@ -194,7 +194,7 @@ class DeclareDead(msgspec.Struct, frozen=True, array_like=True, tag=18):
     members: list[MemberId]
 
 
-class Kept(msgspec.Struct, frozen=True, array_like=True):
+class RetainedCopy(msgspec.Struct, frozen=True, array_like=True):
     """A copy that a member has of a partition that no row gives to it (any more)."""
 
     partition: int
@@ -215,7 +215,7 @@ class Holdings(msgspec.Struct, frozen=True, array_like=True, tag=19):
     """Which files the members of its views had."""
     rows: list[tuple[int, Row]]
     """The rows that it had applied."""
-    kept: list[Kept]
+    kept: list[RetainedCopy]
 
 
 class AcceptLoss(msgspec.Struct, frozen=True, array_like=True, tag=25):

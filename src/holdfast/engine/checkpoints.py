@@ -11,7 +11,7 @@ KEPT = 2
 
 
 @dataclass(slots=True)
-class Cut:
+class RunningCheckpoint:
     """A checkpoint that is under way: what the content is, and where it belongs in the journal."""
 
     ticket: int
@@ -24,7 +24,7 @@ class Cut:
 
 
 @dataclass(slots=True)
-class Kept:
+class PartitionFiles:
     """What there is of one partition."""
 
     files: list[tuple[int, str]] = field(default_factory=list)
@@ -48,8 +48,8 @@ class Checkpoints:
 
     def __init__(self, checkpoint_bytes: int) -> None:
         self._bytes = checkpoint_bytes
-        self.kept: dict[int, Kept] = {}
-        self.under_way: list[Cut] = []
+        self.kept: dict[int, PartitionFiles] = {}
+        self.under_way: list[RunningCheckpoint] = []
         self._asked: int | None = None
         """The partition whose checkpoint the member was asked for last."""
         self._unanswered: set[int] = set()
@@ -81,10 +81,10 @@ class Checkpoints:
                     kept.dropped = lsn
                     self._ending.add(entry.partition)
 
-    def _touched(self, partition: int, lsn: int, at: int) -> Kept:
+    def _touched(self, partition: int, lsn: int, at: int) -> PartitionFiles:
         kept = self.kept.get(partition)
         if kept is None:
-            kept = self.kept[partition] = Kept(clean_lsn=lsn - 1)
+            kept = self.kept[partition] = PartitionFiles(clean_lsn=lsn - 1)
         if lsn <= kept.clean_lsn:
             return kept
         if kept.dirty is None:
@@ -97,7 +97,7 @@ class Checkpoints:
 
     def found(self, files: list[tuple[int, str]], clean_lsn: int, snapshot: Snapshot) -> None:
         """The checkpoints of a partition that were there when the member started, newest first; it holds this."""
-        kept = self.kept[snapshot.partition] = Kept(files, clean_lsn=clean_lsn, cut_lsn=files[0][0])
+        kept = self.kept[snapshot.partition] = PartitionFiles(files, clean_lsn=clean_lsn, cut_lsn=files[0][0])
         kept.lineages = {each.name: [*each.lineage] for each in snapshot.maps}
 
     def table(self, lsn: int) -> list[Entry]:
@@ -114,7 +114,7 @@ class Checkpoints:
             table.append(Checkpointed(partition, self._clean(partition, kept, lsn), file))
         return table
 
-    def _clean(self, partition: int, kept: Kept, lsn: int) -> int:
+    def _clean(self, partition: int, kept: PartitionFiles, lsn: int) -> int:
         clean = kept.dirty[0] - 1 if kept.dirty and not kept.dropped else lsn - 1
         if kept.files and not kept.dropped:
             return clean
@@ -136,9 +136,9 @@ class Checkpoints:
 
     # -- checkpoints
 
-    def begin(self, ticket: int, snapshot: Snapshot) -> Cut:
+    def begin(self, ticket: int, snapshot: Snapshot) -> RunningCheckpoint:
         """The member wants this content to be kept."""
-        cut = Cut(ticket, snapshot)
+        cut = RunningCheckpoint(ticket, snapshot)
         self.under_way.append(cut)
         if self._asked == snapshot.partition:
             self._asked = None
@@ -146,10 +146,10 @@ class Checkpoints:
         self._eager.discard(snapshot.partition)
         return cut
 
-    def place(self, cut: Cut, lsn: int) -> None:
+    def place(self, cut: RunningCheckpoint, lsn: int) -> None:
         """It belongs after this block, which was made just now; no block has been made since."""
         cut.lsn = lsn
-        kept = self.kept.setdefault(cut.snapshot.partition, Kept())
+        kept = self.kept.setdefault(cut.snapshot.partition, PartitionFiles())
         kept.cut_lsn = lsn
         kept.lineages = {each.name: list(each.lineage) for each in cut.snapshot.maps}
 
@@ -158,10 +158,10 @@ class Checkpoints:
         kept = self.kept.get(partition)
         return kept is not None and kept.cut_lsn == lsn
 
-    def done(self, cut: Cut, file: str) -> Checkpointed:
+    def done(self, cut: RunningCheckpoint, file: str) -> Checkpointed:
         """It is durable under this name. Answers what the journal should say."""
         self.under_way.remove(cut)
-        kept = self.kept.setdefault(cut.snapshot.partition, Kept())
+        kept = self.kept.setdefault(cut.snapshot.partition, PartitionFiles())
         kept.files.append((cut.lsn, file))
         kept.files.sort(reverse=True)
         if kept.files[0][1] == file:
@@ -174,7 +174,7 @@ class Checkpoints:
                 self._ending.add(cut.snapshot.partition)
         return Checkpointed(cut.snapshot.partition, cut.lsn, file)
 
-    def failed(self, cut: Cut) -> None:
+    def failed(self, cut: RunningCheckpoint) -> None:
         """There was no room for it."""
         self.under_way.remove(cut)
 

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 
 from holdfast.core.machine import Append, Checkpoint, ReadHistory
 from holdfast.core.model.journal_entries import Entry
-from holdfast.engine.checkpoints import Checkpoints, Cut
+from holdfast.engine.checkpoints import Checkpoints, RunningCheckpoint
 
 
 @dataclass(slots=True)
-class Group:
+class WriteGroup:
     """What the member, or the journal itself (number 0), wants to be written in one piece."""
 
     number: int
     entries: list[Entry]
     urgent: bool
-    cuts: list[Cut] = field(default_factory=list)
+    cuts: list[RunningCheckpoint] = field(default_factory=list)
     """Checkpoints of the moment just after it: nothing may follow it in its block."""
     questions: list[ReadHistory] = field(default_factory=list)
     """What is looked for in the journal may be in this group."""
@@ -29,7 +29,7 @@ class Intake:
 
     def __init__(self, checkpoints: Checkpoints, made_lsn: Callable[[], int]) -> None:
         """made_lsn: answers the lsn of the last block that was made."""
-        self.pending: deque[Group] = deque()
+        self.pending: deque[WriteGroup] = deque()
         self._checkpoints = checkpoints
         self._made_lsn = made_lsn
         self._number = 0
@@ -55,7 +55,7 @@ class Intake:
             self._appends[effect.number] = effect
             while (append := self._appends.pop(self._number + 1, None)) is not None:
                 self._number = append.number
-                self.pending.append(Group(append.number, append.entries, append.urgent))
+                self.pending.append(WriteGroup(append.number, append.entries, append.urgent))
         else:
             self._early.append(effect)
         waiting, self._early = self._early, []
@@ -65,19 +65,19 @@ class Intake:
             else:
                 self._cut(self._checkpoints.begin(each.ticket, each.snapshot), each.after)
 
-    def _cut(self, cut: Cut, after: int) -> None:
+    def _cut(self, cut: RunningCheckpoint, after: int) -> None:
         """Find the block after which a checkpoint belongs. Two of one partition never come after the same one."""
         partition = cut.snapshot.partition
         for position in range(len(self.pending) - 1, -1, -1):
             group = self.pending[position]
             if group.number == after and after:
                 if any(other.snapshot.partition == partition for other in group.cuts):
-                    self.pending.insert(position + 1, Group(after, [], urgent=False, cuts=[cut]))
+                    self.pending.insert(position + 1, WriteGroup(after, [], urgent=False, cuts=[cut]))
                 else:
                     group.cuts.append(cut)
                 return
         if self._checkpoints.clashes(partition, self._made_lsn()):
-            self.pending.appendleft(Group(0, [], urgent=False, cuts=[cut]))
+            self.pending.appendleft(WriteGroup(0, [], urgent=False, cuts=[cut]))
         else:
             self._checkpoints.place(cut, self._made_lsn())
 

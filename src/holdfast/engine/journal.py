@@ -34,8 +34,8 @@ from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.journal_entries import Checkpointed, Entry
 from holdfast.core.model.views import FilesProof
 from holdfast.core.rules import Rules
-from holdfast.engine.checkpoints import Cut
-from holdfast.engine.intake import Group, Intake
+from holdfast.engine.checkpoints import RunningCheckpoint
+from holdfast.engine.intake import Intake, WriteGroup
 from holdfast.engine.journal_history import Histories
 from holdfast.engine.ports import Create, Deed, Disk, DiskFull, Put, Remove, Rename, Sync, Write
 from holdfast.engine.preamble import Preamble
@@ -297,7 +297,7 @@ class Journal:
     def _seal(self, seen: int) -> None:
         self._seal_timer = False
         if self._chain.lsn == seen and not self._pending and self._durable_lsn == seen - 1:
-            self._pending.append(Group(0, [], urgent=True))
+            self._pending.append(WriteGroup(0, [], urgent=True))
         self._go_on()
 
     def _sync(self) -> None:
@@ -323,7 +323,7 @@ class Journal:
 
     def _write_groups(self, *, sync: bool) -> bool:
         """Write the groups that wait, as one block; False when there is no room for it now."""
-        groups: list[Group] = []
+        groups: list[WriteGroup] = []
         while self._pending:
             groups.append(self._pending.popleft())
             if groups[-1].cuts:
@@ -507,7 +507,7 @@ class Journal:
             elif cut.lsn < 0:
                 self._ripe = True
 
-    def _begin_checkpoint(self, cut: Cut) -> None:
+    def _begin_checkpoint(self, cut: RunningCheckpoint) -> None:
         cut.began = True
         made: list[str] = []
 
@@ -531,11 +531,11 @@ class Journal:
 
         self._disk.submit([Put(make)], done, line="checkpoint")
 
-    def _checkpoint_done(self, cut: Cut, file: str) -> None:
+    def _checkpoint_done(self, cut: RunningCheckpoint, file: str) -> None:
         said: Checkpointed = self._checkpoints.done(cut, file)
         self._checkpointed = (self._checkpointed[0] + 1, self._disk.wall_ms())
         if not self._broken and not self._closed:
-            self._pending.append(Group(0, [said], urgent=False))
+            self._pending.append(WriteGroup(0, [said], urgent=False))
             self._prune()
             self._go_on()
             self._say(CheckpointDone(cut.ticket))
@@ -591,7 +591,7 @@ class Journal:
         self.ready = True
         told, self._when_ready = self._when_ready, []
         # What was read is proved, and what was cut cannot come back.
-        self._pending.appendleft(Group(0, [], urgent=True))
+        self._pending.appendleft(WriteGroup(0, [], urgent=True))
         self._forget_dropped()
         self._go_on()
         for each in told:

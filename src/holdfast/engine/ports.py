@@ -125,7 +125,7 @@ class DiskFailed(Exception):
     """A write or sync failed otherwise: what is on the disk is not known. It is never tried again."""
 
 
-Done = Callable[[Exception | None], None]
+DeedsDone = Callable[[Exception | None], None]
 """Called once, in the member's own thread and in a turn of its own: with None, DiskFull or DiskFailed. After a failure
 the rest of the deeds that were submitted together is not done."""
 
@@ -147,7 +147,7 @@ class Disk(Protocol):
     def read(self, name: str, offset: int = 0, size: int = -1) -> bytes:
         """Bytes of a file; fewer at its end. Raises FileNotFoundError, or DiskFailed when the disk cannot read them."""
 
-    def submit(self, deeds: Sequence[Deed], done: Done, *, line: str = "journal") -> None:
+    def submit(self, deeds: Sequence[Deed], done: DeedsDone, *, line: str = "journal") -> None:
         """Carry these out, in this order; `line` is "journal" or "checkpoint"."""
 
     def wall_ms(self) -> int:

@@ -18,7 +18,7 @@ from holdfast.core.model.journal_entries import Checkpointed, Entry, Snapshot
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.views import FilesProof, View
 from holdfast.core.rules import Rules
-from holdfast.engine.checkpoints import KEPT, Checkpoints, Kept
+from holdfast.engine.checkpoints import KEPT, Checkpoints, PartitionFiles
 from holdfast.engine.ports import Disk, DiskFailed
 from holdfast.engine.segments import Segment, Segments, partitions_of
 from holdfast.errors import ConfigError, CounterBroken, JournalBroken
@@ -210,7 +210,7 @@ class _Opening:
             base = self._base(files)
             if base is None:
                 self.recovery.missing(partition, files[0][0], "its checkpoint is damaged")
-                self.checkpoints.kept[partition] = Kept(files[:1], dirty=(1, 0))
+                self.checkpoints.kept[partition] = PartitionFiles(files[:1], dirty=(1, 0))
                 continue
             if base.lsn != files[0][0]:
                 self.recovery.missing(partition, files[0][0], "its newest checkpoint is damaged")
@@ -219,7 +219,7 @@ class _Opening:
             self.checkpoints.found(base.files, clean_lsn, base.snapshot)
         for partition, (lsn, file) in sorted(self.table.items()):
             if partition not in by_partition:
-                self.checkpoints.kept[partition] = Kept(dirty=(lsn + 1, 0), clean_lsn=lsn)
+                self.checkpoints.kept[partition] = PartitionFiles(dirty=(lsn + 1, 0), clean_lsn=lsn)
                 if not file:
                     self.recovery.void(partition, lsn)
                 else:

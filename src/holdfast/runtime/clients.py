@@ -76,7 +76,7 @@ def keep_alive(transport: asyncio.Transport) -> None:
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-class Connection(door.Connection, asyncio.Protocol):
+class Connection(door.ClientConnection, asyncio.Protocol):
     """One client."""
 
     __slots__ = ()

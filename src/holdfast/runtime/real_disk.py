@@ -19,7 +19,18 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import assert_never
 
-from holdfast.engine.ports import Create, Deed, DiskFailed, DiskFull, Done, Put, Remove, Rename, Sync, Write
+from holdfast.engine.ports import (
+    Create,
+    Deed,
+    DeedsDone,
+    DiskFailed,
+    DiskFull,
+    Put,
+    Remove,
+    Rename,
+    Sync,
+    Write,
+)
 from holdfast.errors import ConfigError
 
 LOCK = "lock"
@@ -29,7 +40,7 @@ NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 CHUNK_BYTES = 1 << 30
 """One call of the operating system writes at most about 2 GiB."""
 
-_Group = tuple[Sequence[Deed], Done]
+_Group = tuple[Sequence[Deed], DeedsDone]
 
 
 @contextlib.contextmanager
@@ -134,7 +145,7 @@ class RealDisk:
 
     # -- deeds
 
-    def submit(self, deeds: Sequence[Deed], done: Done, *, line: str = "journal") -> None:
+    def submit(self, deeds: Sequence[Deed], done: DeedsDone, *, line: str = "journal") -> None:
         if self._closed:
             raise DiskFailed(f"{self._directory} is closed")
         self._queues[line].put((deeds, done))
@@ -176,7 +187,7 @@ class RealDisk:
                 # The loop has ended before the disk was closed: nobody waits any more.
                 pass
 
-    def _tell(self, done: Done, error: Exception | None) -> None:
+    def _tell(self, done: DeedsDone, error: Exception | None) -> None:
         self._call(lambda: done(error))
 
     def _carry_out(self, deeds: Sequence[Deed]) -> Exception | None:

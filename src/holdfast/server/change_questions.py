@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.core.model.records import Change
-from holdfast.core.replication.change_streams import Asked, Changes, Told
+from holdfast.core.replication.change_streams import Asked, ChangesSince, ChangeStreams
 from holdfast.wire import own
 
 COUNTER_MAX = 2**63 - 1
@@ -13,7 +13,7 @@ ANSWER_BYTES_MAX = 4 << 20
 """The most that is told in one answer, whatever the client wants; a single change may be larger."""
 
 
-def why_no_stream(changes: Changes, name: str) -> str:
+def why_no_stream(changes: ChangeStreams, name: str) -> str:
     """Why nothing can be told of the map, in words; empty when it can."""
     if changes.streams(name):
         return ""
@@ -28,7 +28,7 @@ def why_malformed(question: own.AskChanges) -> str:
     return ""
 
 
-def heads(changes: Changes, question: own.AskHeads) -> own.Heads:
+def heads(changes: ChangeStreams, question: own.AskHeads) -> own.Heads:
     """How far the changes have gone in the partitions that are served here."""
     found, moved = changes.heads(question.map, question.partitions)
     told = [
@@ -38,7 +38,7 @@ def heads(changes: Changes, question: own.AskHeads) -> own.Heads:
     return own.Heads(question.id, told, moved)
 
 
-def ask(changes: Changes, question: own.AskChanges, say: Callable[[own.Changes], None]) -> None:
+def ask(changes: ChangeStreams, question: own.AskChanges, say: Callable[[own.Changes], None]) -> None:
     """Tell what has changed; `say` is called once, now or later."""
     asked = Asked(
         question.map,
@@ -52,7 +52,7 @@ def ask(changes: Changes, question: own.AskChanges, say: Callable[[own.Changes],
     changes.ask(asked, lambda told: say(_in_columns(question.id, told)))
 
 
-def _in_columns(number: int, told: Told) -> own.Changes:
+def _in_columns(number: int, told: ChangesSince) -> own.Changes:
     records = [record for _, record in told.records]
     olds = own.ColumnBatch.of([record.old or b"" for record in records], [b""] * len(records))
     return own.Changes(

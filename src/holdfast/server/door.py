@@ -166,7 +166,7 @@ class Door:
         self._clock = clock
         self.strangers = strangers
         self.backlog = backlog or Backlog(limits)
-        self._held: list[Connection] = []
+        self._held: list[ClientConnection] = []
         """Connections that are not read because of the backlog."""
         self.enter = enter
         self.leave = leave
@@ -174,9 +174,9 @@ class Door:
         self.came = came
         self.come = 0
         """Bytes that have come since it was looked how things stand."""
-        self.connections: dict[Connection, None] = {}
+        self.connections: dict[ClientConnection, None] = {}
         """Oldest first."""
-        self._unwritten: list[Connection] = []
+        self._unwritten: list[ClientConnection] = []
         self.sessions: dict[bytes, Make] = {
             doors.HAZELCAST_CLIENT: lambda send, close, flow, let_in: HazelcastSession(
                 grid, send, close, limits=limits, client_acks=client_acks, flow=flow, let_in=let_in
@@ -192,19 +192,19 @@ class Door:
                 let_in=let_in,
             ),
         }
-        self._half_open: Quota[Connection] = Quota(limits.half_open_connections)
-        self._clients: Quota[Connection] = Quota(limits.connections)
-        self._operators: Quota[Connection] = Quota(limits.operator_connections)
+        self._half_open: Quota[ClientConnection] = Quota(limits.half_open_connections)
+        self._clients: Quota[ClientConnection] = Quota(limits.connections)
+        self._operators: Quota[ClientConnection] = Quota(limits.operator_connections)
         self._turn_ends_ns = 0
         """When clients have been served for long enough in this turn of the loop; 0: nobody has looked yet. A turn in
         which nothing was answered may seem to last longer: then who comes next waits for the turn after, which is all.
         """
         self.late = False
         """Whether that time is over."""
-        self._waiting: deque[Connection] = deque()
+        self._waiting: deque[ClientConnection] = deque()
         """Connections with something to do that nothing new has to come for."""
         self._woken = False
-        self._stuck: list[Connection] = []
+        self._stuck: list[ClientConnection] = []
         """Connections that wait for room for their answers."""
         self.pressure = Pressure()
         self._dropping = False
@@ -214,7 +214,7 @@ class Door:
         self._unread = 0
         """Bytes of answers that clients have not read, and of messages that are not whole, when last counted."""
 
-    def hold(self, connection: Connection) -> None:
+    def hold(self, connection: ClientConnection) -> None:
         """Read nothing more from this client for now."""
         self._held.append(connection)
         connection.hold(True)
@@ -258,7 +258,7 @@ class Door:
         self._turn_ends_ns = 0
         self.late = self._recounted = False
 
-    def write_soon(self, connection: Connection) -> None:
+    def write_soon(self, connection: ClientConnection) -> None:
         """Let the connection write its answers when all that has arrived by now has been looked at.
 
         Answers of many connections that are written one after the other cost less than answers between reads: a client
@@ -276,7 +276,7 @@ class Door:
 
     # -- who comes in
 
-    def knock(self, connection: Connection) -> None:
+    def knock(self, connection: ClientConnection) -> None:
         """A stranger has connected."""
         self.connections[connection] = None
         oldest = self._half_open.add(connection, connection.peer)
@@ -288,7 +288,7 @@ class Door:
             )
             oldest.abort()
 
-    def let_in(self, connection: Connection, *, operates: bool) -> str:
+    def let_in(self, connection: ClientConnection, *, operates: bool) -> str:
         """Give it a place; answers why there is none."""
         limits, peer = self.limits, connection.peer
         if connection not in self._half_open:
@@ -317,7 +317,7 @@ class Door:
             connection.look_later()
         return why
 
-    def gone(self, connection: Connection) -> None:
+    def gone(self, connection: ClientConnection) -> None:
         """The connection has ended."""
         self.connections.pop(connection, None)
         for kind in (self._half_open, self._clients, self._operators):
@@ -325,7 +325,7 @@ class Door:
 
     # -- turns
 
-    def queue(self, connection: Connection) -> None:
+    def queue(self, connection: ClientConnection) -> None:
         """The connection is to go on in one of the next turns."""
         self._waiting.append(connection)
         if not self._woken:
@@ -377,7 +377,7 @@ class Door:
             )
             greediest.abort()
 
-    def stuck(self, connection: Connection) -> None:
+    def stuck(self, connection: ClientConnection) -> None:
         """The connection is to go on when it has room for answers."""
         if not self._stuck:
             self.loop.call_later(STUCK_S, self._look_at_stuck)
@@ -391,7 +391,7 @@ class Door:
             connection.look()
 
 
-class Connection:
+class ClientConnection:
     """One client: what its transport tells it, as an `asyncio.Protocol` is told."""
 
     __slots__ = (

@@ -12,7 +12,7 @@ from typing import Protocol
 from holdfast.core.model.operations import Done, EntryEvent, Outcome, Request
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Row
-from holdfast.core.replication.change_streams import Changes
+from holdfast.core.replication.change_streams import ChangeStreams
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.store.partition import MapPartition, PartitionCopy
 from holdfast.wire import own
@@ -41,7 +41,7 @@ class ClusterCard:
     """Member UUID -> partitions it is the primary of. Empty while any partition has no reachable owner."""
 
 
-class Lane(Protocol):
+class EntryLane(Protocol):
     """The data lane of this member: reads and writes without an object per operation.
 
     For a request on partition `p`: `serving[p]` is this member's copy if it is the primary and may serve now, else None
@@ -113,7 +113,7 @@ class Grid(Protocol):
         """The cluster's UUID, the same on every member for the life of the cluster; empty before this one joined."""
 
     @property
-    def lane(self) -> Lane:
+    def lane(self) -> EntryLane:
         """This member's data lane."""
 
     @property
@@ -183,7 +183,7 @@ class Grid(Protocol):
         """Whatever copy this member holds of a partition, primary or backup; for audits."""
 
     @property
-    def changes(self) -> Changes:
+    def changes(self) -> ChangeStreams:
         """What this member can tell of what has changed."""
 
     @property
@@ -230,4 +230,4 @@ class Grid(Protocol):
         """What this member knows of itself and the cluster, as plain data (see observe.status)."""
 
 
-__all__ = ["ClusterCard", "Grid", "Lane", "MapPartition", "MemberCard"]
+__all__ = ["ClusterCard", "EntryLane", "Grid", "MapPartition", "MemberCard"]

@@ -10,7 +10,7 @@ from holdfast.core.member import Member
 from holdfast.core.model.operations import Done, EntryEvent, Request
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Row
-from holdfast.core.replication.change_streams import Changes
+from holdfast.core.replication.change_streams import ChangeStreams
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.replication.lane import Lane
 from holdfast.core.services.hosting import is_service
@@ -181,7 +181,7 @@ class MemberGrid:
         return self.member.copies.held.get(partition)
 
     @property
-    def changes(self) -> Changes:
+    def changes(self) -> ChangeStreams:
         return self.member.changes
 
     @property

@@ -11,7 +11,7 @@ from holdfast.core.model.operations import DEFAULT_TTL, Op, Request
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.errors import ProtocolError
 from holdfast.server.flow import SLICE_BYTES, SLICE_ITEMS, Work, slices
-from holdfast.server.grid import Grid, Lane
+from holdfast.server.grid import EntryLane, Grid
 from holdfast.wire import own
 
 ROW_BYTES = SLICE_BYTES // SLICE_ITEMS
@@ -159,7 +159,7 @@ class Sealing:
 
     __slots__ = ("_done", "_known", "_lane", "_waits", "why")
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: EntryLane) -> None:
         self._lane = lane
         self._waits = 0
         self._known = True

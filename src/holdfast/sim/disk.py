@@ -15,7 +15,18 @@ from functools import partial
 from typing import assert_never
 
 from holdfast.core.model.ids import MILLISECOND
-from holdfast.engine.ports import Create, Deed, DiskFailed, DiskFull, Done, Put, Remove, Rename, Sync, Write
+from holdfast.engine.ports import (
+    Create,
+    Deed,
+    DeedsDone,
+    DiskFailed,
+    DiskFull,
+    Put,
+    Remove,
+    Rename,
+    Sync,
+    Write,
+)
 from holdfast.sim.clocks import SKEW_MS, WALL_MS
 from holdfast.sim.world import Process, World
 
@@ -101,13 +112,13 @@ class _Line:
     """Deeds that are carried out one after the other."""
 
     def __init__(self) -> None:
-        self.groups: deque[tuple[deque[Deed], Done]] = deque()
+        self.groups: deque[tuple[deque[Deed], DeedsDone]] = deque()
         self.present: Deed | None = None
         self.made: tuple[str, bytes] | None = None
         """What the present `Put` has made."""
         self.turn = 0
         """Raised with each deed, so that nobody takes the end of one for that of another."""
-        self.answers: deque[tuple[Done, Exception | None]] = deque()
+        self.answers: deque[tuple[DeedsDone, Exception | None]] = deque()
 
     @property
     def busy(self) -> bool:
@@ -379,7 +390,7 @@ class MountedDisk:
 
     # -- deeds
 
-    def submit(self, deeds: Sequence[Deed], done: Done, *, line: str = "journal") -> None:
+    def submit(self, deeds: Sequence[Deed], done: DeedsDone, *, line: str = "journal") -> None:
         if self.process.dies_here():
             return
         assert not self._closed, f"{self.disk.name} is closed"

@@ -490,7 +490,7 @@ def _stream_skips(liar: Liar) -> None:
             found = original(asked, records)
             # The same one, whoever tells it.
             left = [one for one in found.records if one[1].counter % 31 != 5]
-            return change_streams.Told(found.upto, left, found.why, found.term)
+            return change_streams.ChangesSince(found.upto, left, found.why, found.term)
 
         return tells
 

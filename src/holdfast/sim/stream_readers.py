@@ -17,7 +17,7 @@ from holdfast.check.linearizability import FOREVER, Call
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.records import Change, Record
-from holdfast.core.replication.change_streams import Asked, Reach, Told, term_of
+from holdfast.core.replication.change_streams import Asked, ChangesSince, Reach, term_of
 from holdfast.sim.calls import key_of, name_of, wire_key
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.world import Process, World
@@ -111,7 +111,7 @@ class Reader:
 
         process.step(deed)
 
-    def _take(self, process: Process, asked: Asked, head: Reach, told: Told) -> None:
+    def _take(self, process: Process, asked: Asked, head: Reach, told: ChangesSince) -> None:
         partition = asked.partition
         if self.at.get(partition, (0, 0)) != (asked.after, asked.after_term):
             return

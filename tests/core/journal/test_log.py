@@ -18,7 +18,7 @@ from holdfast.core.messages import (
     Section,
 )
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.journal_entries import Began, Dropped, Rows, Wrote
+from holdfast.core.model.journal_entries import Began, Dropped, TableRows, Wrote
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import How
@@ -208,7 +208,7 @@ def test_rows_of_one_step_are_one_entry_before_what_comes_after_them() -> None:
     (append,) = appends(out.take())
     assert [type(entry).__name__ for entry in append.entries] == ["Rows", "Dropped", "Rows"]
     first = append.entries[0]
-    assert isinstance(first, Rows)
+    assert isinstance(first, TableRows)
     assert [partition for partition, _ in first.rows] == [0, 1]
 
 

@@ -14,9 +14,9 @@ from holdfast.core.model.journal_entries import (
     Entry,
     MapSnapshot,
     Meta,
-    Rows,
     Seen,
     Snapshot,
+    TableRows,
     Wrote,
 )
 from holdfast.core.model.partition_table import Row
@@ -212,7 +212,8 @@ def test_the_newest_rows_and_view_count() -> None:
     rows = [Row(version, (MemberId("a"),)) for version in range(4)]
     views = [View(number, "c", []) for number in range(3)]
     found = recovered(
-        (1, [Rows([(0, rows[1]), (1, rows[1])]), Seen(views[1])]), (2, [Rows([(0, rows[3])]), Seen(views[2])])
+        (1, [TableRows([(0, rows[1]), (1, rows[1])]), Seen(views[1])]),
+        (2, [TableRows([(0, rows[3])]), Seen(views[2])]),
     )
     assert found.rows == {0: rows[3], 1: rows[1]}
     assert found.view == views[2]

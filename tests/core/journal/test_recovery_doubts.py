@@ -13,9 +13,9 @@ from holdfast.core.model.journal_entries import (
     Entry,
     MapSnapshot,
     Meta,
-    Rows,
     Seen,
     Snapshot,
+    TableRows,
     Wrote,
 )
 from holdfast.core.model.partition_table import Row
@@ -222,8 +222,8 @@ def test_a_checkpoint_is_never_older_than_it_was() -> None:
 def test_the_newest_row_and_the_newest_view_count_whatever_their_order() -> None:
     a, b = Row(5, (MemberId("a"),)), Row(5, (MemberId("a"),), 1)
     reading = Reading()
-    reading.block(1, [Rows([(0, a), (1, a)]), Seen(View(7, "id", []))])
-    reading.block(2, [Rows([(0, Row(4)), (1, b)]), Seen(View(6, "id", []))])
+    reading.block(1, [TableRows([(0, a), (1, a)]), Seen(View(7, "id", []))])
+    reading.block(2, [TableRows([(0, Row(4)), (1, b)]), Seen(View(6, "id", []))])
     found = reading.found()
     assert found.rows == {0: a, 1: b}
     assert found.view == View(7, "id", [])

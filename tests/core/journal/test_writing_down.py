@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Append, Checkpoint, Note, Outbox
 from holdfast.core.model.ids import MILLISECOND
-from holdfast.core.model.journal_entries import Began, Dropped, Entry, Rows, Snapshot, Wrote
+from holdfast.core.model.journal_entries import Began, Dropped, Entry, Snapshot, TableRows, Wrote
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 
@@ -67,9 +67,9 @@ def test_rows_of_one_step_are_one_entry_unless_something_else_is_between() -> No
     writing.log.row(1, row)
     writing.log.note(Dropped(3))
     writing.log.row(2, row)
-    assert writing.entries() == [Rows([(0, row), (1, row)]), Dropped(3), Rows([(2, row)])]
+    assert writing.entries() == [TableRows([(0, row), (1, row)]), Dropped(3), TableRows([(2, row)])]
     writing.log.row(0, row)
-    assert writing.entries() == [Rows([(0, row)])]
+    assert writing.entries() == [TableRows([(0, row)])]
 
 
 def test_without_a_journal_nothing_is_written_and_nobody_waits() -> None:

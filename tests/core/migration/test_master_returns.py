@@ -7,7 +7,7 @@ from tests.core.seats import A, B, C, D, info
 
 from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Settings
 from holdfast.core.machine import SetTimer
-from holdfast.core.messages import Holdings, Kept
+from holdfast.core.messages import Holdings, RetainedCopy
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.partition_events import Loss
 from holdfast.core.model.partition_table import Row
@@ -30,7 +30,7 @@ def lost_d(**more: object) -> Lead:
     return lead
 
 
-def holdings(*kept: Kept, view: int = 3) -> Holdings:
+def holdings(*kept: RetainedCopy, view: int = 3) -> Holdings:
     return Holdings(view, None, {}, [], list(kept))
 
 
@@ -38,7 +38,7 @@ def test_a_partition_goes_on_when_one_that_its_row_names_is_back_with_it() -> No
     lead = lost_d()
     lead.enter(View(3, "id", [info(A), info(B), info(E, store=STORE, returns=True)]))
     assert lead.migrations.lost == {0}
-    lead.hear(E, holdings(Kept(0, 0, [("m", 4, 5)], True)))
+    lead.hear(E, holdings(RetainedCopy(0, 0, [("m", 4, 5)], True)))
     lead.settle()
     assert lead.table.rows[0] == Row(8, (E, None))
     assert lead.migrations.lost == set()
@@ -48,7 +48,7 @@ def test_a_partition_goes_on_when_one_that_its_row_names_is_back_with_it() -> No
 def test_who_leads_no_more_decides_nothing() -> None:
     lead = lost_d()
     lead.install(View(3, "id", [info(B), info(A), info(E, store=STORE, returns=True)]))
-    lead.hear(E, holdings(Kept(0, 0, [("m", 4, 5)], True)))
+    lead.hear(E, holdings(RetainedCopy(0, 0, [("m", 4, 5)], True)))
     lead.migrations.accept_loss()
     assert lead.ledger.head[0] == Row(5, (D, None))
 
@@ -65,7 +65,7 @@ def test_nothing_is_planned_before_all_have_said_what_they_have_kept() -> None:
 def test_a_copy_that_proves_nothing_does_not_end_the_wait_until_the_operator_accepts_the_loss() -> None:
     lead = lost_d()
     lead.enter(View(3, "id", [info(A), info(B), info(E, store=STORE, returns=True)]))
-    lead.hear(E, holdings(Kept(0, 0, [("m", 4, 5)], False)))
+    lead.hear(E, holdings(RetainedCopy(0, 0, [("m", 4, 5)], False)))
     lead.settle()
     assert lead.migrations.lost == {0}
     assert "partitions are back" not in lead.notes
@@ -97,7 +97,7 @@ def test_only_what_was_lost_changes() -> None:
 
 def test_a_copy_that_came_back_is_not_taken_while_a_better_one_lives() -> None:
     lead = Lead(Row(5, (OLD_A, B)))
-    lead.bringing = Holdings(1, None, {OLD_A: "files of a"}, [], [Kept(0, 0, [("m", 9, 5)], True)])
+    lead.bringing = Holdings(1, None, {OLD_A: "files of a"}, [], [RetainedCopy(0, 0, [("m", 9, 5)], True)])
     lead.enter(View(1, "id", [info(A, store="files of a", returns=True), info(B)]))
     assert lead.table.rows[0] == Row(7, (B, None))
 
@@ -119,7 +119,7 @@ def test_before_the_first_assignment_the_loss_stays_accepted() -> None:
 
 def test_what_a_new_master_has_brought_back_itself_does_not_wait() -> None:
     lead = Lead(Row(5, (OLD_A, D), 2), Row(5, (D, B)))
-    lead.bringing = Holdings(1, None, {OLD_A: "files of a"}, [], [Kept(0, 2, [("m", 1, 5)], True)])
+    lead.bringing = Holdings(1, None, {OLD_A: "files of a"}, [], [RetainedCopy(0, 2, [("m", 1, 5)], True)])
     lead.enter(View(1, "id", [info(A, store="files of a", returns=True), info(B)]))
     assert lead.table.rows[0] == Row(8, (A, None), 2)
     assert lead.table.rows[1] == Row(7, (B, None)), "nor do others wait"
@@ -154,7 +154,7 @@ WAS = [(0, Row(5, (OLD_A, OLD_B))), (1, Row(5, (OLD_B, None)))]
 
 
 def brought(*partitions: int, rows: list[tuple[int, Row]] = WAS) -> Holdings:
-    kept = [Kept(partition, 0, [("m", 4, 5)], True) for partition in partitions]
+    kept = [RetainedCopy(partition, 0, [("m", 4, 5)], True) for partition in partitions]
     return Holdings(7, None, STORES, rows, kept)
 
 

@@ -7,21 +7,26 @@ import itertools
 import msgspec
 import pytest
 
-from holdfast.core.model.migration_step import Kind, Migration, Slots
+from holdfast.core.model.migration_step import Migration, MigrationKind, Slots
 
-CASES: list[tuple[Migration, Kind, Slots, Slots]] = [
-    (Migration(0, "B", 1, -1, "D", -1, 1), Kind.MOVE, ("A", "B", "C"), ("A", "D", "C")),
-    (Migration(0, None, -1, -1, "D", -1, 1), Kind.COPY, ("A", None, "C"), ("A", "D", "C")),
-    (Migration(0, "A", 0, 1, "D", -1, 0), Kind.SHIFT_DOWN, ("A", None, "C"), ("D", "A", "C")),
-    (Migration(0, None, -1, -1, "C", 2, 1), Kind.SHIFT_UP, ("A", None, "C"), ("A", "C", None)),
-    (Migration(0, "B", 1, -1, "C", 2, 1), Kind.SHIFT_UP, ("A", "B", "C"), ("A", "C", None)),
-    (Migration(0, "B", 1, 3, "C", 2, 1), Kind.SHIFT_UP, ("A", "B", "C", None), ("A", "C", None, "B")),
-    (Migration(0, None, -1, -1, "B", 1, 0), Kind.SHIFT_UP, (None, "B", "C"), ("B", None, "C")),
+CASES: list[tuple[Migration, MigrationKind, Slots, Slots]] = [
+    (Migration(0, "B", 1, -1, "D", -1, 1), MigrationKind.MOVE, ("A", "B", "C"), ("A", "D", "C")),
+    (Migration(0, None, -1, -1, "D", -1, 1), MigrationKind.COPY, ("A", None, "C"), ("A", "D", "C")),
+    (Migration(0, "A", 0, 1, "D", -1, 0), MigrationKind.SHIFT_DOWN, ("A", None, "C"), ("D", "A", "C")),
+    (Migration(0, None, -1, -1, "C", 2, 1), MigrationKind.SHIFT_UP, ("A", None, "C"), ("A", "C", None)),
+    (Migration(0, "B", 1, -1, "C", 2, 1), MigrationKind.SHIFT_UP, ("A", "B", "C"), ("A", "C", None)),
+    (
+        Migration(0, "B", 1, 3, "C", 2, 1),
+        MigrationKind.SHIFT_UP,
+        ("A", "B", "C", None),
+        ("A", "C", None, "B"),
+    ),
+    (Migration(0, None, -1, -1, "B", 1, 0), MigrationKind.SHIFT_UP, (None, "B", "C"), ("B", None, "C")),
 ]
 
 
 @pytest.mark.parametrize(("migration", "kind", "before", "after"), CASES, ids=str)
-def test_each_form(migration: Migration, kind: Kind, before: Slots, after: Slots) -> None:
+def test_each_form(migration: Migration, kind: MigrationKind, before: Slots, after: Slots) -> None:
     assert migration.kind is kind
     assert migration.apply_to(before) == after
     assert migration.increment == sum(old != new for old, new in zip(before, after, strict=True))

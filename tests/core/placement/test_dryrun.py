@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.model.migration_step import Kind, Slots
+from holdfast.core.model.migration_step import MigrationKind, Slots
 from holdfast.core.placement.dryrun import Outlook, dry_run, forecast
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.placement.planner import plan
@@ -38,7 +38,7 @@ def test_a_row_with_an_owner_is_just_planned() -> None:
 def test_the_hottest_survivor_is_promoted_before_anything_moves() -> None:
     outlook = one("-BC", "DBC")
     assert outlook.promoted == 1
-    assert [step.kind for step in outlook.plan.migrations] == [Kind.SHIFT_DOWN]
+    assert [step.kind for step in outlook.plan.migrations] == [MigrationKind.SHIFT_DOWN]
     assert states(outlook) == ["-BC", "B-C", "DBC"]
     assert outlook.increment == 4
     assert one("--C", "DBC").promoted == 2

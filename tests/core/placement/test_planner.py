@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.model.migration_step import Kind, Slots
+from holdfast.core.model.migration_step import MigrationKind, Slots
 from holdfast.core.placement.planner import Clear, Plan, cancel_cycles, check, plan, rotations
 from holdfast.errors import InvariantBroken
 
@@ -18,7 +18,12 @@ def row(text: str) -> Slots:
 
 def told(result: Plan) -> list[str]:
     """The plan's migrations in short: kind, destination and where from and to, source and where it goes."""
-    names = {Kind.MOVE: "MOVE", Kind.COPY: "COPY", Kind.SHIFT_DOWN: "DOWN", Kind.SHIFT_UP: "UP"}
+    names = {
+        MigrationKind.MOVE: "MOVE",
+        MigrationKind.COPY: "COPY",
+        MigrationKind.SHIFT_DOWN: "DOWN",
+        MigrationKind.SHIFT_UP: "UP",
+    }
     steps = []
     for step in result.migrations:
         text = f"{names[step.kind]} {step.destination}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.messages import Kept
+from holdfast.core.messages import RetainedCopy
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Row
 from holdfast.core.placement.revival import GENERATION, Claim, keeping, next_generation, revived
@@ -14,7 +14,7 @@ OLD = Row(7, (MemberId("x"), MemberId("y"), MemberId("z")))
 def claim(
     member: MemberId, slot: int, *counters: tuple[str, int], whole: bool = True, epoch: int = 0
 ) -> Claim:
-    return Claim(member, slot, Kept(0, epoch, [(name, count, 3) for name, count in counters], whole))
+    return Claim(member, slot, RetainedCopy(0, epoch, [(name, count, 3) for name, count in counters], whole))
 
 
 def row_of(

@@ -12,7 +12,14 @@ from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import EventKind
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
-from holdfast.core.replication.change_streams import AHEAD_NS, READS_MAX, Asked, Changes, Reach, Told
+from holdfast.core.replication.change_streams import (
+    AHEAD_NS,
+    READS_MAX,
+    Asked,
+    ChangesSince,
+    ChangeStreams,
+    Reach,
+)
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.rules import Rules
@@ -45,7 +52,7 @@ class Primary:
         self.copy.term = TERM
         self.lane.serving[0] = self.lane.in_office[0] = self.copy
         self.lane.retarget(self.copy)
-        self.changes = Changes(settings, self.out, rules, self.lane, copies, journal=journal)
+        self.changes = ChangeStreams(settings, self.out, rules, self.lane, copies, journal=journal)
 
     def write(self, key: str, value: str = "v", name: str = NAME) -> None:
         self.lane.set(self.copy, name, key.encode(), value.encode(), 0, 0, 0)
@@ -67,8 +74,8 @@ class Primary:
 
     def ask(
         self, after: int, upto: int, *, after_term: int = TERM, upto_term: int = TERM, **more: int
-    ) -> Told:
-        found: list[Told] = []
+    ) -> ChangesSince:
+        found: list[ChangesSince] = []
         self.changes.ask(
             Asked(NAME, 0, after, after_term if after else 0, upto, upto_term, **more), found.append
         )
@@ -76,7 +83,7 @@ class Primary:
         return told
 
 
-def counters(told: Told) -> list[int]:
+def counters(told: ChangesSince) -> list[int]:
     return [record.counter for _, record in told.records]
 
 
@@ -170,7 +177,7 @@ def test_changes_carry_old_values_and_times_and_nothing_that_changes_no_entry() 
         (4, Change.REMOVE, b"a", b"", b"va", 1005),
         (5, Change.SET, b"b", b"vb", None, 1005),
     ]
-    assert primary.ask(2, 3) == Told(3, [], "", TERM)
+    assert primary.ask(2, 3) == ChangesSince(3, [], "", TERM)
     assert counters(primary.ask(1, 4)) == [2, 4]
     assert counters(primary.ask(0, 5, bytes_max=1)) == [1]
 
@@ -218,14 +225,14 @@ def test_a_primary_tells_what_is_safe_only_also_when_more_is_named() -> None:
     primary.write("a")
     primary.lane.seal(lambda known: None)
     first = primary.sent()
-    assert primary.ask(0, 1) == Told(0), "no reason: it may come yet"
+    assert primary.ask(0, 1) == ChangesSince(0), "no reason: it may come yet"
     primary.acknowledge(BEN, first[BEN])
     primary.write("b")
     primary.lane.seal(lambda known: None)
     primary.sent()
     told = primary.ask(0, 2)
     assert (counters(told), told.upto) == ([1], 1)
-    assert primary.ask(1, 2) == Told(1)
+    assert primary.ask(1, 2) == ChangesSince(1)
     primary.lane.in_office[0] = None
     assert counters(primary.ask(0, 2)) == [1, 2], (
         "others cannot know: who names an update has been told of it"
@@ -267,7 +274,7 @@ def test_the_journal_is_asked_for_what_memory_has_forgotten() -> None:
     assert tail is not None
     records = tail.since(0)
     held.tail = None
-    found: list[Told] = []
+    found: list[ChangesSince] = []
 
     def read(after: int) -> ReadHistory:
         primary.changes.ask(Asked(NAME, 0, after, TERM if after else 0, 2, TERM), found.append)
@@ -282,7 +289,7 @@ def test_the_journal_is_asked_for_what_memory_has_forgotten() -> None:
     primary.changes.on_history(HistoryRead(read(0).ticket, records[:1]))
     assert (counters(found[0]), found.pop().upto) == ([1], 1)
     primary.changes.on_history(HistoryRead(read(0).ticket, None, 1))
-    assert found.pop() == Told(0, [], "changes are remembered here from update 2 on")
+    assert found.pop() == ChangesSince(0, [], "changes are remembered here from update 2 on")
     for wrong in ([(TERM + 1, records[0][1])], records[1:]):
         primary.changes.on_history(HistoryRead(read(0).ticket, wrong))
         assert found.pop().why == "the journal tells another history"
@@ -298,7 +305,7 @@ def test_what_was_read_and_did_not_fit_into_the_answer_is_told_without_reading_a
     assert tail is not None
     records = tail.since(0)
     held.tail = None
-    found: list[Told] = []
+    found: list[ChangesSince] = []
 
     def ask(after: int, after_term: int = TERM) -> None:
         asked = Asked(NAME, 0, after, after_term if after else 0, 4, TERM, bytes_max=1)
@@ -331,7 +338,7 @@ class Forgetful(Primary):
         assert held.tail is not None
         self.records = held.tail.since(0)
         held.tail = None
-        self.told: list[Told] = []
+        self.told: list[ChangesSince] = []
 
     def begin(self, after: int, upto: int = 4, bytes_max: int = 1, partition: int = 0) -> list[ReadHistory]:
         """What is looked for in the journal at once."""
@@ -386,6 +393,6 @@ def test_few_readers_at_once_have_the_journal_looked_through_and_migrations_need
     assert len(reads) == READS_MAX
     assert all(read.patient for read in reads)
     assert primary.begin(0) == []
-    assert primary.told == [Told(0)], "no reason: it may be asked for again"
+    assert primary.told == [ChangesSince(0)], "no reason: it may be asked for again"
     primary.changes.on_history(HistoryRead(reads[0].ticket, primary.records))
     assert len(primary.begin(0)) == 1

@@ -16,7 +16,7 @@ from holdfast.core.replication.staging import Shadow
 from holdfast.core.store.digest import RangeDigests
 from holdfast.core.store.partition import MapPartition, PartitionCopy
 from holdfast.core.sync.choice import Mine, choose
-from holdfast.core.sync.content import Content, Part, earlier_updates
+from holdfast.core.sync.content import Content, ContentPart, earlier_updates
 
 OWNER = MemberId("owner")
 TAIL = 1_000_000
@@ -99,7 +99,7 @@ def supplied(primary: Primary, shadow: Shadow, wanted: How, limit: int) -> Itera
     choice = choose(Mine(held.proven_lineage(), held.counter, 10_000, 0, digests), base)
     missed = held.tail.since(choice.after) if choice.how is not How.FULL and held.tail is not None else []
     content = Content(
-        [Part(held, choice.how, choice.ranges, missed, earlier_updates(held, choice, base))], []
+        [ContentPart(held, choice.how, choice.ranges, missed, earlier_updates(held, choice, base))], []
     )
     sequence = 0
     while (chunk := content.chunk(limit, 0)) is not None:

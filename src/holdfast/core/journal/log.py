@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from holdfast.core.machine import Append, Checkpoint, Outbox
-from holdfast.core.model.journal_entries import Began, Dropped, Entry, Rows, Seen, Snapshot, Wrote
+from holdfast.core.model.journal_entries import Began, Dropped, Entry, Seen, Snapshot, TableRows, Wrote
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Record
 
@@ -41,10 +41,10 @@ class Log:
         if not self.on:
             return
         last = self._entries[-1] if self._entries else None
-        if isinstance(last, Rows):
+        if isinstance(last, TableRows):
             last.rows.append((partition, row))
         else:
-            self._entries.append(Rows([(partition, row)]))
+            self._entries.append(TableRows([(partition, row)]))
 
     def note(self, entry: Seen | Began | Dropped) -> None:
         """Something that a restart must know of, but nobody waits for."""

@@ -26,9 +26,9 @@ from holdfast.core.model.journal_entries import (
     Entry,
     MapSnapshot,
     Meta,
-    Rows,
     Seen,
     Snapshot,
+    TableRows,
     Wrote,
 )
 from holdfast.core.model.partition_table import Row
@@ -197,7 +197,7 @@ class Recovery:
         self._baseless.setdefault(partition, "what it held before its records in the journal is missing")
 
     def _other(self, lsn: int, entry: Entry) -> None:
-        if type(entry) is Rows:
+        if type(entry) is TableRows:
             for partition, row in entry.rows:
                 before = self._rows.get(partition)
                 if before is None or before.version <= row.version:

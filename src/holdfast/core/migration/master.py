@@ -20,7 +20,7 @@ members, and may be called at any time.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator
 
 from holdfast.config import Settings
 from holdfast.core.cluster.membership import Membership
@@ -30,10 +30,11 @@ from holdfast.core.migration.parting import why_kept
 from holdfast.core.migration.returns import Returns
 from holdfast.core.migration.running import Running, Way
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
-from holdfast.core.model.migration_step import NONE, Migration, Slots
+from holdfast.core.model.migration_step import NONE, Migration
 from holdfast.core.model.partition_events import Loss
 from holdfast.core.model.partition_table import Row, survivors
 from holdfast.core.model.views import Room, View
+from holdfast.core.placement.dryrun import Layout
 from holdfast.core.placement.event_log import tell_losses
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.placement.ledger import Ledger
@@ -51,8 +52,6 @@ PIECES = 8
 """Steps of planning that are done without a look at anything else: a millisecond or two."""
 PLANNED_AT_ONCE = 16
 """Partitions whose way to the wanted row is one such step."""
-
-Layout = Callable[[Sequence[Slots], Sequence[Candidate], int], list[Slots]]
 
 
 class Migrations:

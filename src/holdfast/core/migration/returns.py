@@ -20,7 +20,7 @@ from holdfast.config import Settings
 from holdfast.core.cluster.admission import awaited
 from holdfast.core.cluster.membership import Membership
 from holdfast.core.machine import Outbox
-from holdfast.core.messages import Holdings, Kept
+from holdfast.core.messages import Holdings, RetainedCopy
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.migration_step import Slots
 from holdfast.core.model.partition_table import Row
@@ -48,7 +48,7 @@ class Returns:
         self._policy = settings.cluster.missing_stores
         self._patience_ns = PATIENCE * settings.cluster.suspect_after_ms * MILLISECOND
         self._holdings: dict[MemberId, Holdings] = {}
-        self._kept: dict[MemberId, dict[int, Kept]] = {}
+        self._kept: dict[MemberId, dict[int, RetainedCopy]] = {}
         self._stores: dict[MemberId, str] = {}
         """Which files those had whom rows may name."""
         self._since_ns = 0
@@ -199,7 +199,7 @@ class Returns:
         """The copies of this partition that those have brought back whom its row names."""
         if not self._rules.holds("owner-by-proof"):
             return [
-                Claim(uuid, 0, Kept(partition, row.epoch, [], True))
+                Claim(uuid, 0, RetainedCopy(partition, row.epoch, [], True))
                 for uuid, copies in self._kept.items()
                 if partition in copies
             ]

@@ -25,7 +25,7 @@ class Wrote(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
     known."""
 
 
-class Rows(msgspec.Struct, frozen=True, array_like=True, tag=2):
+class TableRows(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """These rows of the table are applied here."""
 
     rows: list[tuple[int, Row]]
@@ -69,7 +69,7 @@ class Meta(msgspec.Struct, frozen=True, array_like=True, tag=7):
     """The files of the members that the rows name."""
 
 
-Entry = Wrote | Rows | Seen | Began | Dropped | Checkpointed | Meta
+Entry = Wrote | TableRows | Seen | Began | Dropped | Checkpointed | Meta
 
 
 class MapSnapshot(msgspec.Struct, frozen=True, array_like=True):

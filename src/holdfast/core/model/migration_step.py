@@ -24,7 +24,7 @@ NONE = -1
 
 
 @unique
-class Kind(StrEnum):
+class MigrationKind(StrEnum):
     """The form of a migration, by what its two participants had before and have after."""
 
     MOVE = "MOVE"
@@ -69,13 +69,13 @@ class Migration(msgspec.Struct, frozen=True, array_like=True):
             raise ValueError(f"impossible migration: {wrong}: {self!r}")
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> MigrationKind:
         """MOVE, COPY, SHIFT DOWN or SHIFT UP; the form that does both shifts counts as SHIFT UP."""
         if self.destination_current != NONE:
-            return Kind.SHIFT_UP
+            return MigrationKind.SHIFT_UP
         if self.source_new != NONE:
-            return Kind.SHIFT_DOWN
-        return Kind.COPY if self.source is None else Kind.MOVE
+            return MigrationKind.SHIFT_DOWN
+        return MigrationKind.COPY if self.source is None else MigrationKind.MOVE
 
     @property
     def increment(self) -> int:

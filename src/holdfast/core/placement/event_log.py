@@ -61,7 +61,7 @@ def _ranges(numbers: list[int]) -> str:
     return ",".join(words) + more
 
 
-Told = Callable[[News], None]
+EventListener = Callable[[News], None]
 
 
 class Chronicle:
@@ -78,10 +78,10 @@ class Chronicle:
         """All that was told after this one is in `recent`."""
         self.open: News | None = None
         """The last that is known of a process that is not over."""
-        self._listeners: list[list[Told]] = []
+        self._listeners: list[list[EventListener]] = []
         """Each in a list of its own, which is empty when it has been removed."""
 
-    def listen(self, told: Told) -> Callable[[], bool]:
+    def listen(self, told: EventListener) -> Callable[[], bool]:
         """Call `told` with each piece of news from now on; answers the function that ends it.
 
         That function says whether it has ended something: False when called again.

@@ -33,7 +33,7 @@ import msgspec
 
 from holdfast.core.model.migration_step import NONE, Slots
 from holdfast.core.placement.planner import cancel_cycles, plan
-from holdfast.core.placement.spread import Key, Levels, Members, Pool, Ranking, Sharing, members_of, sets_of
+from holdfast.core.placement.spread import Levels, Members, Need, Pool, Ranking, Sharing, members_of, sets_of
 
 EMPTY = -1
 """The slot lost its owner."""
@@ -483,7 +483,7 @@ class _Level:
     def _is_able(self, number: int) -> bool:
         return self.load[number] < self.highs[number]
 
-    def _sources(self, gives: Are) -> Iterator[Key]:
+    def _sources(self, gives: Are) -> Iterator[Need]:
         """The members that give, those with the most first; nobody who has less than the highest load gives."""
         lowest = -1 if gives == self._is_over else 0
         for key in self.givers.sorted:
@@ -547,7 +547,7 @@ class _Level:
                 heappush(waiting, (dearer, need, total[number], number))
         return []
 
-    def _cheap(self, gives: Are, done: set[int]) -> Iterator[Key]:
+    def _cheap(self, gives: Are, done: set[int]) -> Iterator[Need]:
         """The members that give something that costs no copy, in the order of `_sources`, but those that are done."""
         cheap = [number for number in members_of(self.loose) if gives(number) and number not in done]
         return iter(sorted(self.givers.key(number) for number in cheap))

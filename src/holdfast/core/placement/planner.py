@@ -35,7 +35,7 @@ class Clear(msgspec.Struct, frozen=True):
         return put(row, self.slot, None)
 
 
-Step = Migration | Clear
+PlanStep = Migration | Clear
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class Plan(msgspec.Struct, frozen=True):
     current: Slots
     target: Slots
     """The row after the plan. It is the wanted row but for the `cancelled` slots."""
-    steps: list[Step]
+    steps: list[PlanStep]
     """Slots are cleared last, unless a target with a hole wants the cleared member back in a colder slot."""
     cycles: list[list[int]]
     """Cancelled rotations: slots whose owners would trade places, the first one's going to the second, and so on."""
@@ -89,7 +89,7 @@ def plan(partition: int, current: Slots, target: Slots) -> Plan:
     cycles = rotations(current, target)
     wanted = attainable(current, cancel_cycles(current, target))
     floor = promise(current, wanted)
-    steps: list[Step] | None = None
+    steps: list[PlanStep] | None = None
     migrations = published(partition, current, wanted)
     if migrations is not None:
         steps = replay(current, prioritise(migrations), wanted, floor)
@@ -104,7 +104,7 @@ def plan_carelessly(partition: int, current: Slots, target: Slots) -> Plan:
     """A plan that breaks the promise, for the simulator, which is to find the harm: backups that the target does not
     want where they are lose their replicas first, and their successors are copied afterwards, by the next plan.
     """
-    gone: list[Step] = [
+    gone: list[PlanStep] = [
         Clear(slot, owner)
         for slot, owner in enumerate(current)
         if slot and owner is not None and owner not in target[slot : slot + 1]
@@ -119,7 +119,7 @@ def put(row: Slots, slot: int, owner: str | None) -> Slots:
     return (*row[:slot], owner, *row[slot + 1 :])
 
 
-def _after(row: Slots, steps: list[Step]) -> Slots:
+def _after(row: Slots, steps: list[PlanStep]) -> Slots:
     for step in steps:
         row = step.apply_to(row)
     return row
@@ -148,16 +148,16 @@ def keeps(row: Slots, floor: list[int]) -> bool:
     return True
 
 
-def replay(current: Slots, order: list[Migration], target: Slots, floor: list[int]) -> list[Step] | None:
+def replay(current: Slots, order: list[Migration], target: Slots, floor: list[int]) -> list[PlanStep] | None:
     """These migrations in this order, and the clearing of slots as late as can be.
 
     None when they do not fit, break the promise, or end elsewhere than in `target`. Were a slot cleared earlier,
     the rows on the way would only have fewer copies.
     """
     row = current
-    steps: list[Step] = []
+    steps: list[PlanStep] = []
     for migration in order:
-        here: list[Step] = [migration]
+        here: list[PlanStep] = [migration]
         if migration.destination_current == NONE and migration.destination in row:
             slot = row.index(migration.destination)
             if target[slot] is not None:
@@ -306,7 +306,7 @@ class _Route:
     """
 
     def __init__(self, partition: int, current: Slots, target: Slots) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[PlanStep] = []
         self._partition = partition
         self._row = current
         self._target = target
@@ -314,7 +314,7 @@ class _Route:
         # Those in the target first, hottest first.
         self._members = list(dict.fromkeys(owner for owner in target + current if owner is not None))
 
-    def settle(self) -> list[Step]:
+    def settle(self) -> list[PlanStep]:
         """All steps to the target, which has been made `attainable` and has no rotations with the row."""
         if not self._settled():
             self._lower()
@@ -361,7 +361,7 @@ class _Route:
         place = NONE if source is None else slot
         self._take(Migration(self._partition, source, place, down, member, held, slot))
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: PlanStep) -> None:
         self._row = step.apply_to(self._row)
         if not keeps(self._row, self._floor):
             raise InvariantBroken(f"partition {self._partition}: {step} leads to {self._row}")

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import mmh3
 
-from holdfast.core.messages import Kept
+from holdfast.core.messages import RetainedCopy
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Row
 
@@ -35,7 +35,7 @@ class Claim(NamedTuple):
     member: MemberId
     slot: int
     """Where the newest row names it, under the identity that it had then."""
-    kept: Kept
+    kept: RetainedCopy
 
 
 def revived(

@@ -155,7 +155,7 @@ class Levels:
         raise AssertionError("every member has a value")
 
 
-Key = tuple[int, int, int]
+Need = tuple[int, int, int]
 
 
 class Ranking:
@@ -163,7 +163,7 @@ class Ranking:
 
     __slots__ = ("_now", "key", "sorted")
 
-    def __init__(self, members: int, key: Callable[[int], Key]) -> None:
+    def __init__(self, members: int, key: Callable[[int], Need]) -> None:
         self.key = key
         self._now = [key(number) for number in range(members)]
         self.sorted = sorted(self._now)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from holdfast.core.model.records import Record
 from holdfast.core.store.partition import MapPartition
 
-Told = Callable[[bool], None]
+Completion = Callable[[bool], None]
 Written = tuple[int, MapPartition, Record]
 """Partition, the map's share of it, and what was done to it."""
 NOBODY: frozenset[str] = frozenset()
@@ -45,7 +45,7 @@ class Batch:
         """Bytes of its records, at about."""
         self.charged: tuple[str, ...] = ()
         """The async backups whose backlog it is counted in."""
-        self.told: list[Told] = []
+        self.told: list[Completion] = []
         self.records: dict[int, list[tuple[MapPartition, Record]]] = {}
         """By partition; of one in which answers only rest on what is there, none."""
         self.resting: dict[int, set[str]] = {}
@@ -109,7 +109,7 @@ class Batch:
         return ", ".join(words)
 
 
-def when_all_done(batches: list[Batch], done: Told, now_ns: int) -> None:
+def when_all_done(batches: list[Batch], done: Completion, now_ns: int) -> None:
     """Call `done` once: when all of these are done, or with False as soon as that is not known of one of them."""
     left = len(batches)
 

@@ -75,7 +75,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ChangesSince:
     """The answer: what has changed entries, with its terms. Every change up to the update `upto` is here."""
 
     upto: int
@@ -95,7 +95,7 @@ class _Ahead(NamedTuple):
     since_ns: int
 
 
-class Changes:
+class ChangeStreams:
     """What this member can tell of changes."""
 
     def __init__(
@@ -111,7 +111,7 @@ class Changes:
         self._tickets = 0
         self._ahead: dict[tuple[str, int], _Ahead] = {}
         """By map and partition."""
-        self._reads: dict[int, tuple[Asked, Lineage, Callable[[Told], None]]] = {}
+        self._reads: dict[int, tuple[Asked, Lineage, Callable[[ChangesSince], None]]] = {}
 
     def streams(self, name: str) -> bool:
         """Whether the map has a change stream."""
@@ -158,13 +158,13 @@ class Changes:
 
     # -- changes
 
-    def ask(self, asked: Asked, done: Callable[[Told], None]) -> None:
+    def ask(self, asked: Asked, done: Callable[[ChangesSince], None]) -> None:
         """Tell what has changed; `done` is called once, now or when the journal was read."""
         copy = self._copies.held.get(asked.partition)
         held = copy.maps.get(asked.map) if copy is not None else None
         upto, why = asked.upto, ""
         if held is None:
-            done(Told(asked.after, why="this member has nothing of this map and partition"))
+            done(ChangesSince(asked.after, why="this member has nothing of this map and partition"))
             return
         if copy is self._lane.in_office[asked.partition]:
             upto = min(upto, self.heads(asked.map, [asked.partition])[0][asked.partition].counter)
@@ -176,7 +176,7 @@ class Changes:
         elif asked.upto_term and not _leads_to(lineage, held.counter, asked.upto, asked.upto_term):
             why = f"update {asked.upto} of term {asked.upto_term} is not held here"
         if why or upto <= asked.after:
-            done(Told(asked.after, why=why))
+            done(ChangesSince(asked.after, why=why))
             return
         tail = held.tail
         if tail is not None and tail.covers(asked.after) and asked.after < tail.end:
@@ -187,9 +187,9 @@ class Changes:
             self._read(asked, upto, lineage, done)
         else:
             start = held.remembered_from
-            done(Told(asked.after, why=f"changes are remembered here from update {start + 1} on"))
+            done(ChangesSince(asked.after, why=f"changes are remembered here from update {start + 1} on"))
 
-    def _known(self, asked: Asked, upto: int, lineage: Lineage) -> Told | None:
+    def _known(self, asked: Asked, upto: int, lineage: Lineage) -> ChangesSince | None:
         """What was read from the journal for the question before; None when that is something else."""
         ahead = self._ahead.pop((asked.map, asked.partition), None)
         if ahead is None or ahead.records[0][1].counter != asked.after + 1:
@@ -200,7 +200,7 @@ class Changes:
             return None
         return self._tell(asked, records)
 
-    def _tell(self, asked: Asked, records: list[tuple[int, Record]]) -> Told:
+    def _tell(self, asked: Asked, records: list[tuple[int, Record]]) -> ChangesSince:
         """As much of this as fits into an answer; what is left is kept for the next question."""
         told = _told(asked, records)
         rest = records[told.upto - asked.after :]
@@ -224,10 +224,10 @@ class Changes:
         """Bytes that were read from the journal, and not told yet, at about."""
         return sum(size_of(record) for ahead in self._ahead.values() for _, record in ahead.records)
 
-    def _read(self, asked: Asked, upto: int, lineage: Lineage, done: Callable[[Told], None]) -> None:
+    def _read(self, asked: Asked, upto: int, lineage: Lineage, done: Callable[[ChangesSince], None]) -> None:
         """Ask the journal for what memory does not hold any more."""
         if len(self._reads) >= READS_MAX:
-            done(Told(asked.after))
+            done(ChangesSince(asked.after))
             return
         self._tickets -= 1
         self._reads[self._tickets] = (asked, lineage, done)
@@ -244,7 +244,7 @@ class Changes:
         records = event.records
         if records is None:
             since = f"from update {event.since + 1} on" if event.since >= 0 else "no more"
-            done(Told(asked.after, why=f"changes are remembered here {since}"))
+            done(ChangesSince(asked.after, why=f"changes are remembered here {since}"))
             return
         expected = enumerate(records, asked.after + 1)
         right = all(
@@ -254,7 +254,7 @@ class Changes:
         done(
             self._tell(asked, records)
             if right
-            else Told(asked.after, why="the journal tells another history")
+            else ChangesSince(asked.after, why="the journal tells another history")
         )
 
     @property
@@ -280,11 +280,13 @@ def term_of(lineage: Lineage, counter: int) -> int:
     return next((term for term, start in reversed(lineage) if start < counter), 0)
 
 
-def _told(asked: Asked, records: Sequence[tuple[int, Record]]) -> Told:
+def _told(asked: Asked, records: Sequence[tuple[int, Record]]) -> ChangesSince:
     """As much of these updates, which follow the one that was read last, as can be told in one answer."""
     known = list(takewhile(_is_known, records))
     if not known:
-        return Told(asked.after, why=f"update {asked.after + 1} is older than the map's change stream")
+        return ChangesSince(
+            asked.after, why=f"update {asked.after + 1} is older than the map's change stream"
+        )
     size = 0
     for at, (_, record) in enumerate(known):
         size += size_of(record)
@@ -293,7 +295,7 @@ def _told(asked: Asked, records: Sequence[tuple[int, Record]]) -> Told:
             break
     changed = [one for one in known if one[1].change in (Change.SET, Change.REMOVE)]
     term, last = known[-1]
-    return Told(last.counter, changed, term=term)
+    return ChangesSince(last.counter, changed, term=term)
 
 
 def _is_known(one: tuple[int, Record]) -> bool:

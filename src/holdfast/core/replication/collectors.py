@@ -13,7 +13,7 @@ from holdfast.core.machine import Outbox
 from holdfast.core.messages import Ack, Collecting
 from holdfast.core.model.ids import MemberId
 
-Heard = Callable[[int], None]
+AckHearer = Callable[[int], None]
 """Tells a client, over one connection, that a backup holds what the request with this correlation id has written."""
 
 
@@ -24,10 +24,10 @@ class Collectors:
         """`members`: all of the view, this one too."""
         self._out = out
         self._members = members
-        self._here: dict[bytes, list[Heard]] = {}
+        self._here: dict[bytes, list[AckHearer]] = {}
         self._there: dict[MemberId, set[bytes]] = {}
 
-    def add(self, client: bytes, heard: Heard) -> Callable[[], None]:
+    def add(self, client: bytes, heard: AckHearer) -> Callable[[], None]:
         """A client has registered on a connection; answers the function that ends it."""
         connections = self._here.setdefault(client, [])
         connections.append(heard)

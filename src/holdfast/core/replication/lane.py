@@ -35,7 +35,7 @@ from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.operations import DEFAULT_TTL, EntryEvent, EventKind, Value
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
-from holdfast.core.replication.ack_batch import NOBODY, Batch, Told, Written, by_map, when_all_done
+from holdfast.core.replication.ack_batch import NOBODY, Batch, Completion, Written, by_map, when_all_done
 from holdfast.core.replication.backlog import RECORD_BYTES, Backlog
 from holdfast.core.replication.collectors import Collectors
 from holdfast.core.rules import Rules
@@ -99,7 +99,7 @@ class Lane:
         self._terms = [0] * settings.partitions.count
         """Of each partition that is served here: the version of the row with which this member took office."""
         self.backlog = Backlog(settings.limits)
-        self._telling: deque[tuple[list[Told], bool, str]] = deque()
+        self._telling: deque[tuple[list[Completion], bool, str]] = deque()
         """What callers are told just now, and what is to be told after that."""
         self.unknown_because = ""
         """While callers are told that an outcome is unknown: why."""
@@ -250,7 +250,7 @@ class Lane:
             partition, held, record = self._open[-1]
             self._open[-1] = (partition, held, msgspec.structs.replace(record, request=mark))
 
-    def when_held(self, partition: int, request_id: bytes, done: Told) -> None:
+    def when_held(self, partition: int, request_id: bytes, done: Completion) -> None:
         """Call `done` when everybody who must hold the records of a request that was applied before does."""
         for batch in self._of_partition.get(partition, {}).values():
             if (batch.need or batch.courtesy or not batch.on_disk) and any(
@@ -310,7 +310,7 @@ class Lane:
 
     # -- batches
 
-    def seal(self, done: Told) -> None:
+    def seal(self, done: Completion) -> None:
         """End a read buffer: `done` is called when every sync backup holds what was written since the last seal, and
         has confirmed what the other answers rest on.
         """
@@ -434,7 +434,7 @@ class Lane:
             rests.need.clear()
             self._finish(rests)
 
-    def seal_for(self, done: Told, client: bytes, correlations: list[int]) -> None:
+    def seal_for(self, done: Completion, client: bytes, correlations: list[int]) -> None:
         """The same for requests of a client that collects acknowledgements itself. If all backups can tell it, `done`
         is called at once, while `acks` says how many will.
         """

@@ -36,7 +36,7 @@ TICKS = 32
 """In so many steps a primary goes round its partitions."""
 CHECK_EVERY = 4
 """Every so many steps one copy is counted anew."""
-Key = tuple[int, MemberId]
+RepairKey = tuple[int, MemberId]
 
 
 class Repair:
@@ -71,9 +71,9 @@ class Repair:
         self._tick = 0
         self._checked = -1
         """The partition whose copy was counted anew last."""
-        self._wanted: dict[Key, RepairWanted] = {}
+        self._wanted: dict[RepairKey, RepairWanted] = {}
         """What waits for a permit."""
-        self._running: set[Key] = set()
+        self._running: set[RepairKey] = set()
         self._summaries: dict[int, list[Summed]] = {}
         """As backup: what was said of maps and services that do not stand there yet."""
         self._further: dict[int, dict[str, int]] = {}
@@ -263,7 +263,7 @@ class Repair:
                 self._running.add(key)
                 self._source.refill(*key, partial(self._ended, key), compare=message.content)
 
-    def _ended(self, key: Key, why: str) -> None:
+    def _ended(self, key: RepairKey, why: str) -> None:
         self._running.discard(key)
         if why:
             self._out.note("repair given up", level="debug", partition=key[0], to=key[1], why=why)
@@ -287,7 +287,7 @@ class Repair:
         """These members have gone, or have a new life."""
         self._drop(key for key in self._wanted if key[1] in members)
 
-    def _drop(self, keys: Iterable[Key]) -> None:
+    def _drop(self, keys: Iterable[RepairKey]) -> None:
         for key in list(keys):
             del self._wanted[key]
 

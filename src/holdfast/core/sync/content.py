@@ -32,7 +32,7 @@ Numbered = list[tuple[int, Record]]
 """Updates in the order of the counter, with their terms."""
 
 
-class Part:
+class ContentPart:
     """What is sent of one map."""
 
     __slots__ = ("earlier", "held", "how", "missed", "ranges")
@@ -93,7 +93,7 @@ class Listed:
 
     __slots__ = ("held", "how", "keys", "taken")
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: ContentPart) -> None:
         self.held = part.held
         self.how = part.how
         if part.how is How.RANGES:
@@ -133,7 +133,7 @@ class Content:
 
     __slots__ = ("_earlier", "_look", "_maps", "_missed", "_opened", "_plans", "_services")
 
-    def __init__(self, parts: list[Part], services: list[ServicePartition]) -> None:
+    def __init__(self, parts: list[ContentPart], services: list[ServicePartition]) -> None:
         whole = (How.RANGES, How.FULL)
         self._maps = deque(Listed(part) for part in parts if part.how in whole and part.held.entries)
         self._missed = deque((part.held.name, deque(part.missed)) for part in parts if part.missed)

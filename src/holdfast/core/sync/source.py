@@ -62,8 +62,8 @@ from holdfast.core.services.hosting import Endpoint, MigrationEvent
 from holdfast.core.store.digest import RangeDigests
 from holdfast.core.store.partition import MapPartition
 from holdfast.core.sync.choice import Choice, Mine, choose
-from holdfast.core.sync.content import Chunk, Content, Part, earlier_updates
-from holdfast.core.sync.supply import Supply, Told, aged, stretch, tell
+from holdfast.core.sync.content import Chunk, Content, ContentPart, earlier_updates
+from holdfast.core.sync.supply import Supply, SyncDone, aged, stretch, tell
 
 DRAIN_NS = 2 * SECOND
 EMPTY = Chunk()
@@ -180,7 +180,7 @@ class Source:
         """Fill a replica of the row that holds something else; `filled` is called when it holds everything."""
         self._supply(partition, member)
 
-    def refill(self, partition: int, member: MemberId, told: Told, *, compare: bool = True) -> None:
+    def refill(self, partition: int, member: MemberId, told: SyncDone, *, compare: bool = True) -> None:
         """Mend a backup while this member serves; writes go on. `compare`: its content may be wrong, too.
 
         The backup keeps its copy until the new one is complete. `told` hears "" then, or why that is not so.
@@ -391,16 +391,18 @@ class Source:
     def _begin(self, supply: Supply) -> None:
         """Everything is chosen: send it."""
         copy = self._copies.held[supply.partition]
-        parts: list[Part] = []
+        parts: list[ContentPart] = []
         for held in self._maps(supply):
             choice = supply.choices.get(held.name)
             earlier = earlier_updates(held, choice, self._base(supply, held.name))
             if choice is None:
                 # It has come into being since.
-                parts.append(Part(held, earlier=earlier))
+                parts.append(ContentPart(held, earlier=earlier))
             else:
                 self.fills[choice.how] += 1
-                parts.append(Part(held, choice.how, choice.ranges, self._missed(supply, held), earlier))
+                parts.append(
+                    ContentPart(held, choice.how, choice.ranges, self._missed(supply, held), earlier)
+                )
         services = [held for held in copy.services.values() if self._copies.wanted(held.name, supply.index)]
         supply.content = Content(parts, services)
         self._next(supply)

@@ -14,7 +14,7 @@ from holdfast.core.store.partition import Expiry
 from holdfast.core.sync.choice import Choice
 from holdfast.core.sync.content import Chunk, Content
 
-Told = Callable[[str], None]
+SyncDone = Callable[[str], None]
 Missed = list[tuple[int, Record]]
 
 
@@ -59,7 +59,7 @@ class Supply:
         """Bytes of the chunk that is not yet acknowledged."""
         self.migration: Migration | None = None
         self.master: MemberId | None = None
-        self.told: list[Told] = []
+        self.told: list[SyncDone] = []
         """Who wants to hear how it ends: "", or why the receiver was not filled."""
         self.compare = False
         """Whether the content that the receiver has is compared, too: it may be wrong."""

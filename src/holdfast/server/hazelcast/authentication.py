@@ -6,9 +6,9 @@ from struct import Struct
 
 from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.server.hazelcast.cluster_views import address, member_list, owner_lists
-from holdfast.server.hazelcast.conversation import Conversation, Message
+from holdfast.server.hazelcast.conversation import Conversation, RequestKind
 from holdfast.server.hazelcast.frames import BEGIN, END, NULL, message, response, text, uuid
-from holdfast.server.hazelcast.layouts import Call, Layout
+from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.refusals import AGAIN
 
 AUTHENTICATE = 0x000100
@@ -107,10 +107,10 @@ def _refusal(call: Call, status: int) -> bytes:
 
 
 MESSAGES = {
-    AUTHENTICATE: Message(
-        Layout("client serialization_version | cluster_name username password"), _authenticate
+    AUTHENTICATE: RequestKind(
+        RequestLayout("client serialization_version | cluster_name username password"), _authenticate
     ),
-    AUTHENTICATE_CUSTOM: Message(
-        Layout("client serialization_version | cluster_name credentials"), _authenticate
+    AUTHENTICATE_CUSTOM: RequestKind(
+        RequestLayout("client serialization_version | cluster_name credentials"), _authenticate
     ),
 }

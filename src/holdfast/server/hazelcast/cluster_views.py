@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import Struct
 
 from holdfast.server.grid import ClusterCard, MemberCard
-from holdfast.server.hazelcast.conversation import Conversation, Message
+from holdfast.server.hazelcast.conversation import Conversation, RequestKind
 from holdfast.server.hazelcast.frames import (
     BEGIN,
     END,
@@ -18,7 +18,7 @@ from holdfast.server.hazelcast.frames import (
     text,
     uuid,
 )
-from holdfast.server.hazelcast.layouts import Call, Layout
+from holdfast.server.hazelcast.layouts import Call, RequestLayout
 
 ADD_CLUSTER_VIEW_LISTENER = 0x000300
 MEMBERS_VIEW = 0x000302
@@ -109,4 +109,4 @@ def _add_cluster_view_listener(talk: Conversation, call: Call) -> None:
     listener.push()
 
 
-MESSAGES = {ADD_CLUSTER_VIEW_LISTENER: Message(Layout("|"), _add_cluster_view_listener)}
+MESSAGES = {ADD_CLUSTER_VIEW_LISTENER: RequestKind(RequestLayout("|"), _add_cluster_view_listener)}

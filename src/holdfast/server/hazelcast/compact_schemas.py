@@ -15,7 +15,7 @@ from typing import cast
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Request, Value
 from holdfast.errors import ProtocolError
-from holdfast.server.hazelcast.conversation import Conversation, Message
+from holdfast.server.hazelcast.conversation import Conversation, RequestKind
 from holdfast.server.hazelcast.frames import (
     BEGIN,
     END,
@@ -28,7 +28,7 @@ from holdfast.server.hazelcast.frames import (
     text,
     uuid,
 )
-from holdfast.server.hazelcast.layouts import Call, Layout, Schema, read_schema
+from holdfast.server.hazelcast.layouts import Call, RequestLayout, Schema, read_schema
 from holdfast.server.hazelcast.refusals import CallRefused
 
 SCHEMAS_MAP = "__schemas"
@@ -166,7 +166,7 @@ def _fetch_schema(talk: Conversation, call: Call) -> None:
 
 
 MESSAGES = {
-    0x001300: Message(Layout("| schema"), _send_schema),
-    0x001400: Message(Layout("schema_id |"), _fetch_schema),
-    0x001500: Message(Layout("| schemas"), _send_all_schemas),
+    0x001300: RequestKind(RequestLayout("| schema"), _send_schema),
+    0x001400: RequestKind(RequestLayout("schema_id |"), _fetch_schema),
+    0x001500: RequestKind(RequestLayout("| schemas"), _send_all_schemas),
 }

@@ -11,7 +11,7 @@ from holdfast.core.model.operations import READS, Op, Outcome, Request, Status, 
 from holdfast.server.flow import EXPECTED_LIST_SHARE, EXPECTED_SHARE, SLICE_BYTES, SLICE_ITEMS, Flow, Work
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast.frames import UUID
-from holdfast.server.hazelcast.layouts import Call, Layout
+from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.names import name_of
 from holdfast.server.hazelcast.refusals import (
     AGAIN,
@@ -366,11 +366,11 @@ Handler = Callable[[Conversation, Call], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class RequestKind:
     """A kind of request that is answered: its layout and what answers it."""
 
-    layout: Layout
+    layout: RequestLayout
     handler: Handler
 
 
-__all__ = ["Conversation", "Handler", "Message", "worst"]
+__all__ = ["Conversation", "Handler", "RequestKind", "worst"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 # is its point
 from struct import Struct
 
-from holdfast.server.grid import Lane
+from holdfast.server.grid import EntryLane
 
 PUT = 0x010100
 GET = 0x010200
@@ -71,7 +71,7 @@ def found_nothing(answer: bytes, kind: int) -> bool:
 def serve_entries(
     data: bytes,
     at: int,
-    lane: Lane,
+    lane: EntryLane,
     names: dict[bytes, str],
     out: list[bytes],
     unsealed: list[bytes],

@@ -6,9 +6,9 @@ from struct import Struct
 
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import EntryEvent
-from holdfast.server.hazelcast.conversation import Conversation, Message
+from holdfast.server.hazelcast.conversation import Conversation, RequestKind
 from holdfast.server.hazelcast.frames import NULL, data, event, message, response, uuid
-from holdfast.server.hazelcast.layouts import Call, Layout
+from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.maps import guarded, reject_other_predicates
 
 ADD_TO_KEY_WITH_PREDICATE = 0x011600
@@ -59,9 +59,9 @@ def _remove(talk: Conversation, call: Call) -> None:
 
 _WISHES = "include_value flags local_only"
 MESSAGES = {
-    ADD_TO_KEY_WITH_PREDICATE: Message(Layout(f"{_WISHES} | name key predicate"), guarded(_add)),
-    ADD_WITH_PREDICATE: Message(Layout(f"{_WISHES} | name predicate"), guarded(_add)),
-    ADD_TO_KEY: Message(Layout(f"{_WISHES} | name key"), guarded(_add)),
-    ADD: Message(Layout(f"{_WISHES} | name"), guarded(_add)),
-    REMOVE: Message(Layout("registration | name"), _remove),
+    ADD_TO_KEY_WITH_PREDICATE: RequestKind(RequestLayout(f"{_WISHES} | name key predicate"), guarded(_add)),
+    ADD_WITH_PREDICATE: RequestKind(RequestLayout(f"{_WISHES} | name predicate"), guarded(_add)),
+    ADD_TO_KEY: RequestKind(RequestLayout(f"{_WISHES} | name key"), guarded(_add)),
+    ADD: RequestKind(RequestLayout(f"{_WISHES} | name"), guarded(_add)),
+    REMOVE: RequestKind(RequestLayout("registration | name"), _remove),
 }

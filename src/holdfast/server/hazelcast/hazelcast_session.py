@@ -18,7 +18,7 @@ from holdfast.server.hazelcast import authentication, maps, objects, partitions
 from holdfast.server.hazelcast import cluster_views as views
 from holdfast.server.hazelcast import compact_schemas as schemas
 from holdfast.server.hazelcast import entry_events as listeners
-from holdfast.server.hazelcast.conversation import Conversation, Message
+from holdfast.server.hazelcast.conversation import Conversation, RequestKind
 from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, DATA_AT, GET, found_nothing, serve_entries
 from holdfast.server.hazelcast.frames import (
     REQUEST,
@@ -30,7 +30,7 @@ from holdfast.server.hazelcast.frames import (
     message,
     response,
 )
-from holdfast.server.hazelcast.layouts import Call, Layout
+from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.names import name_of
 from holdfast.server.hazelcast.refusals import (
     AGAIN,
@@ -84,7 +84,7 @@ def _unknown(answer: bytes, why: str) -> bytes:
     return error(correlation, INDETERMINATE, f"{UNKNOWN_OUTCOME} ({why})")
 
 
-MESSAGES: dict[int, Message] = {
+MESSAGES: dict[int, RequestKind] = {
     **authentication.MESSAGES,
     **views.MESSAGES,
     **objects.MESSAGES,
@@ -92,9 +92,9 @@ MESSAGES: dict[int, Message] = {
     **maps.MESSAGES,
     **listeners.MESSAGES,
     **partitions.MESSAGES,
-    0x000B00: Message(Layout("|"), _hear),
-    0x000C00: Message(Layout("|"), _hear),
-    0x000F00: Message(Layout("|"), _backup_listener),
+    0x000B00: RequestKind(RequestLayout("|"), _hear),
+    0x000C00: RequestKind(RequestLayout("|"), _hear),
+    0x000F00: RequestKind(RequestLayout("|"), _backup_listener),
 }
 """Every kind of request that is answered with something other than "unsupported"."""
 
@@ -376,7 +376,7 @@ class HazelcastSession:
         except Exception as error:  # noqa: BLE001  (see `Conversation.meet`)
             talk.meet(name_of(kind), correlation, error)
 
-    def _answer_slowly(self, message: Message, data: bytes, start: int, end: int) -> Work:
+    def _answer_slowly(self, message: RequestKind, data: bytes, start: int, end: int) -> Work:
         """The same for a long message, whose parameters take a while to be read."""
         talk = self._talk
         kind, correlation = REQUEST.unpack_from(data, start)[2:4]

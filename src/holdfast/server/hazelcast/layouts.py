@@ -228,7 +228,7 @@ VARIABLE: dict[str, tuple[str, Reader]] = {
 """Variable-size parameters: name, the attribute of `Call` it lands in, and its reader."""
 
 
-class Layout:
+class RequestLayout:
     """The parameters of one kind of request."""
 
     __slots__ = ("_fixed", "_fixed_names", "_variable", "declaration")

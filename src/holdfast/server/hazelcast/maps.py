@@ -11,7 +11,7 @@ from holdfast.config import INTERNAL
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import MAP_NAME_MAX, Op, Request, Value
 from holdfast.server.flow import SLICE_BYTES, SLICE_ITEMS
-from holdfast.server.hazelcast.conversation import Conversation, Handler, Made, Message
+from holdfast.server.hazelcast.conversation import Conversation, Handler, Made, RequestKind
 from holdfast.server.hazelcast.frames import (
     BEGIN,
     END,
@@ -23,7 +23,7 @@ from holdfast.server.hazelcast.frames import (
     message,
     response,
 )
-from holdfast.server.hazelcast.layouts import Call, Layout
+from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.names import name_of
 from holdfast.server.hazelcast.refusals import BAD_ARGUMENT, UNSUPPORTED, CallRefused
 
@@ -35,7 +35,7 @@ NO_END = (1 << 63) - 1
 NOT_KEPT = -1
 """For the statistics of an entry view that no entry here pays for."""
 
-Answer = Callable[[Call, Value], Made]
+Answering = Callable[[Call, Value], Made]
 
 
 # -- forms of answers
@@ -121,7 +121,7 @@ def entry_view(call: Call, value: Value, wall_ms: int) -> bytes:
 # -- forms of requests
 
 
-def keyed(op: Op, answer: Answer) -> Handler:
+def keyed(op: Op, answer: Answering) -> Handler:
     """An operation on one key."""
 
     def handle(talk: Conversation, call: Call) -> None:
@@ -149,7 +149,7 @@ def _entry_view(talk: Conversation, call: Call) -> None:
     talk.execute(call, request, lambda value: entry_view(call, value, talk.grid.wall_ms()))
 
 
-def whole(op: Op, answer: Answer) -> Handler:
+def whole(op: Op, answer: Answering) -> Handler:
     """An operation on the whole map; with a predicate, only if it is the one that is always true."""
 
     def handle(talk: Conversation, call: Call) -> None:
@@ -303,4 +303,4 @@ _ROWS: list[tuple[int, str, Handler]] = [
     (0x014700, "thread ttl_ms max_idle_ms | name key value", keyed(Op.SET, null)),
 ]
 
-MESSAGES = {kind: Message(Layout(layout), guarded(handler)) for kind, layout, handler in _ROWS}
+MESSAGES = {kind: RequestKind(RequestLayout(layout), guarded(handler)) for kind, layout, handler in _ROWS}

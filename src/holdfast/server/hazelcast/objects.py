@@ -12,9 +12,9 @@ from typing import cast
 from holdfast.config import INTERNAL
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status, Value
-from holdfast.server.hazelcast.conversation import Conversation, Message
+from holdfast.server.hazelcast.conversation import Conversation, RequestKind
 from holdfast.server.hazelcast.frames import BEGIN, END, event, message, response, text, uuid
-from holdfast.server.hazelcast.layouts import Call, Layout
+from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.maps import nothing, reject_reserved, truth
 from holdfast.server.hazelcast.refusals import UNSUPPORTED, CallRefused, refusal
 
@@ -135,10 +135,10 @@ def _remove_listener(talk: Conversation, call: Call) -> None:
 
 
 MESSAGES = {
-    0x000400: Message(Layout("| name service"), _create),
-    0x000500: Message(Layout("| name service"), _destroy),
-    0x000800: Message(Layout("|"), _list),
-    0x000900: Message(Layout("local_only |"), _add_listener),
-    0x000A00: Message(Layout("registration |"), _remove_listener),
-    0x000E00: Message(Layout("| proxies"), _create_all),
+    0x000400: RequestKind(RequestLayout("| name service"), _create),
+    0x000500: RequestKind(RequestLayout("| name service"), _destroy),
+    0x000800: RequestKind(RequestLayout("|"), _list),
+    0x000900: RequestKind(RequestLayout("local_only |"), _add_listener),
+    0x000A00: RequestKind(RequestLayout("registration |"), _remove_listener),
+    0x000E00: RequestKind(RequestLayout("| proxies"), _create_all),
 }

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from struct import Struct
 
 from holdfast.core.model.partition_events import Kind, Loss, News, Number
-from holdfast.server.hazelcast.conversation import Conversation, Message
+from holdfast.server.hazelcast.conversation import Conversation, RequestKind
 from holdfast.server.hazelcast.frames import BEGIN, END, INT, event, frame, message, response, uuid
-from holdfast.server.hazelcast.layouts import Call, Layout
+from holdfast.server.hazelcast.layouts import Call, RequestLayout
 from holdfast.server.hazelcast.maps import guarded, truth
 
 ADD_LOST, REMOVE_LOST = 0x000600, 0x000700
@@ -115,10 +115,10 @@ def _remove(talk: Conversation, call: Call) -> None:
 
 
 MESSAGES = {
-    ADD_LOST: Message(Layout("local_only |"), _add_lost),
-    REMOVE_LOST: Message(Layout("registration |"), _remove),
-    ADD_MIGRATION: Message(Layout("local_only |"), _add_migration),
-    REMOVE_MIGRATION: Message(Layout("registration |"), _remove),
-    ADD_MAP_LOST: Message(Layout("local_only | name"), guarded(_add_map_lost)),
-    REMOVE_MAP_LOST: Message(Layout("registration | name"), _remove),
+    ADD_LOST: RequestKind(RequestLayout("local_only |"), _add_lost),
+    REMOVE_LOST: RequestKind(RequestLayout("registration |"), _remove),
+    ADD_MIGRATION: RequestKind(RequestLayout("local_only |"), _add_migration),
+    REMOVE_MIGRATION: RequestKind(RequestLayout("registration |"), _remove),
+    ADD_MAP_LOST: RequestKind(RequestLayout("local_only | name"), guarded(_add_map_lost)),
+    REMOVE_MAP_LOST: RequestKind(RequestLayout("registration | name"), _remove),
 }

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from holdfast.client.routing import Table
+from holdfast.client.routing import RoutingTable
 from holdfast.core.model.operations import READS, WHOLE, Op, Outcome, Request, Status
 from holdfast.errors import ProtocolError, TooLarge
 from holdfast.sim.clients.client import Ask, Client, Line, Manners
@@ -63,7 +63,7 @@ class OwnClient(Client):
         self._uuid = draw.getrandbits(128).to_bytes(16, "big")
         self._requests = 0
         self._number = 0
-        self._table: Table | None = None
+        self._table: RoutingTable | None = None
         self._stale = True
         self._asked_ns = -(1 << 62)
         """When the table was asked for last."""
@@ -125,7 +125,7 @@ class OwnClient(Client):
 
     def _take_table(self, told: own.TableIs) -> None:
         self.counts["tables"] += 1
-        self._table = Table(told)
+        self._table = RoutingTable(told)
         self._stale = False
         self.send_again()
 

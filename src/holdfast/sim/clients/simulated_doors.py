@@ -9,7 +9,7 @@ from functools import partial
 
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.operations import Outcome, Request
-from holdfast.server.door import Connection, Door
+from holdfast.server.door import ClientConnection, Door
 from holdfast.server.member_grid import MemberGrid
 from holdfast.sim.clients.streams import Stream
 from holdfast.sim.cluster import Cluster
@@ -157,9 +157,9 @@ class Doors:
             stream.reset()
             return
 
-        def make() -> Connection:
+        def make() -> ClientConnection:
             self.counts["connections"] += 1
-            return Connection(self._door(process))
+            return ClientConnection(self._door(process))
 
         # The system takes connections also while the process is paused.
         stream.reach(process)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Protocol
 
 from holdfast.core.model.ids import MILLISECOND, SECOND
-from holdfast.server.door import Connection
+from holdfast.server.door import ClientConnection
 from holdfast.sim.world import Process, World
 
 BLOCKED_LOOK_NS = 100 * MILLISECOND
@@ -182,7 +182,7 @@ class Stream:
         self.host = host
         self._end = end
         self._process: Process | None = None
-        self._connection: Connection | None = None
+        self._connection: ClientConnection | None = None
         self._high = 1 << 62
         self._full = self._closing = self._lost = False
         cut = world.weather.cut
@@ -252,7 +252,7 @@ class Stream:
         self._process = process
         process.when_dead.append(self._died)
 
-    def accept(self, make: Callable[[], Connection]) -> None:
+    def accept(self, make: Callable[[], ClientConnection]) -> None:
         """The process takes the connection."""
         if not self._closing:
             self._connection = make()

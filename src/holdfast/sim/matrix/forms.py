@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core.model.migration_step import Kind
+from holdfast.core.model.migration_step import MigrationKind
 
 PRIMARY = "A"
 LITE = "L"
@@ -21,7 +21,7 @@ class Form:
     """One migration, and who is there to see it."""
 
     name: str
-    kind: Kind
+    kind: MigrationKind
     start: str
     target: str
     masters: dict[str, str]
@@ -67,14 +67,14 @@ FORMS: dict[str, Form] = {
     for form in (
         Form(
             "move-owner",
-            Kind.MOVE,
+            MigrationKind.MOVE,
             "AB",
             "CB",
             {"source": "A", "destination": "C", "neither": "B", "lite": LITE},
         ),
         Form(
             "move-alone",
-            Kind.MOVE,
+            MigrationKind.MOVE,
             "A",
             "C",
             {"source": "A", "destination": "C", "neither": "N"},
@@ -82,30 +82,38 @@ FORMS: dict[str, Form] = {
         ),
         Form(
             "move-backup",
-            Kind.MOVE,
+            MigrationKind.MOVE,
             "AB",
             "AC",
             {"source": "B", "destination": "C", "primary": "A", "neither": "N"},
         ),
-        Form("copy-first", Kind.COPY, "A-", "AB", {"source": "A", "destination": "B", "neither": "N"}),
-        Form("copy-backup", Kind.COPY, "AB-", "ABC", {"source": "A", "destination": "C", "neither": "B"}),
+        Form(
+            "copy-first", MigrationKind.COPY, "A-", "AB", {"source": "A", "destination": "B", "neither": "N"}
+        ),
+        Form(
+            "copy-backup",
+            MigrationKind.COPY,
+            "AB-",
+            "ABC",
+            {"source": "A", "destination": "C", "neither": "B"},
+        ),
         Form(
             "shift-down-owner",
-            Kind.SHIFT_DOWN,
+            MigrationKind.SHIFT_DOWN,
             "AB-",
             "CBA",
             {"source": "A", "destination": "C", "neither": "B"},
         ),
         Form(
             "shift-down-backup",
-            Kind.SHIFT_DOWN,
+            MigrationKind.SHIFT_DOWN,
             "AB-",
             "ACB",
             {"source": "B", "destination": "C", "primary": "A", "neither": "N"},
         ),
         Form(
             "shift-up-empty",
-            Kind.SHIFT_UP,
+            MigrationKind.SHIFT_UP,
             "AB-D",
             "ABD-",
             {"source": "A", "destination": "D", "neither": "B"},
@@ -113,7 +121,7 @@ FORMS: dict[str, Form] = {
         ),
         Form(
             "shift-up-owner",
-            Kind.SHIFT_UP,
+            MigrationKind.SHIFT_UP,
             "ABC",
             "CB-",
             {"source": "A", "destination": "C", "neither": "B"},
@@ -121,7 +129,7 @@ FORMS: dict[str, Form] = {
         ),
         Form(
             "shift-up-backup",
-            Kind.SHIFT_UP,
+            MigrationKind.SHIFT_UP,
             "ABC",
             "AC-",
             {"source": "B", "destination": "C", "primary": "A", "neither": LITE},
@@ -129,14 +137,14 @@ FORMS: dict[str, Form] = {
         ),
         Form(
             "both-shifts-owner",
-            Kind.SHIFT_UP,
+            MigrationKind.SHIFT_UP,
             "ABC-",
             "CB-A",
             {"source": "A", "destination": "C", "neither": "B"},
         ),
         Form(
             "both-shifts-backup",
-            Kind.SHIFT_UP,
+            MigrationKind.SHIFT_UP,
             "ABC-",
             "AC-B",
             {"source": "B", "destination": "C", "primary": "A", "neither": LITE},

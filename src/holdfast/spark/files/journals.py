@@ -22,7 +22,16 @@ from uuid import UUID
 import msgspec
 import pyarrow as pa
 
-from holdfast.core.model.journal_entries import Began, Checkpointed, Dropped, Entry, Meta, Rows, Seen, Wrote
+from holdfast.core.model.journal_entries import (
+    Began,
+    Checkpointed,
+    Dropped,
+    Entry,
+    Meta,
+    Seen,
+    TableRows,
+    Wrote,
+)
 from holdfast.core.model.records import Change, Record
 from holdfast.core.store.request_ids import id_of
 from holdfast.errors import ConfigError, JournalBroken
@@ -323,7 +332,7 @@ class _Rows:
     def _other(self, entry: Entry) -> Iterator[dict[str, Any]]:
         """What is no update, as columns."""
         match entry:
-            case Rows(rows):
+            case TableRows(rows):
                 for partition, row in rows:
                     note = json.dumps(msgspec.to_builtins(msgspec.structs.asdict(row)))
                     yield {"kind": "row", "partition": partition, "note": note}

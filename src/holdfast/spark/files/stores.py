@@ -19,7 +19,7 @@ from typing import Never
 from holdfast.config.schema import PersistenceSettings
 from holdfast.core.rules import Rules
 from holdfast.core.store.partition import PartitionCopy
-from holdfast.engine.ports import Deed, DiskFailed, Done
+from holdfast.engine.ports import Deed, DeedsDone, DiskFailed
 from holdfast.engine.restore import IDENTITY, restore
 from holdfast.errors import ConfigError, HoldfastError, JournalBroken
 from holdfast.wire.checkpoint import parse_name
@@ -130,7 +130,7 @@ class _ReadOnly:
         except OSError as error:
             raise DiskFailed(f"{self._folder / name} cannot be read: {error}") from error
 
-    def submit(self, deeds: Sequence[Deed], done: Done, *, line: str = "journal") -> None:
+    def submit(self, deeds: Sequence[Deed], done: DeedsDone, *, line: str = "journal") -> None:
         raise DiskFailed(f"{self._folder} is only read")
 
     def wall_ms(self) -> int:

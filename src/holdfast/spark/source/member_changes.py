@@ -16,7 +16,7 @@ from holdfast.client.blocking import Client
 from holdfast.client.change_reader import heads, read_changes
 from holdfast.client.connection import Broken, Connection
 from holdfast.client.replica_questions import ask_digests
-from holdfast.client.routing import PASSING, Table, delays
+from holdfast.client.routing import PASSING, RoutingTable, delays
 from holdfast.errors import ChangesGone, NotReady
 from holdfast.spark.source.offsets import BEGINNING, At, BadOffset, Place
 from holdfast.wire import own
@@ -131,7 +131,7 @@ class GridHistory:
         """How many partitions it has."""
         return self._client.partition_count
 
-    def table(self) -> Table:
+    def table(self) -> RoutingTable:
         """Who holds what."""
         return self._client.table()
 

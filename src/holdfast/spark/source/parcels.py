@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.client.putting import Parcel, Span
-from holdfast.client.routing import Table
+from holdfast.client.routing import RoutingTable
 from holdfast.spark.rows.cells import Cells, Numbers, partitions_of, to_buffers
 from holdfast.spark.rows.entries import Entries
 from holdfast.wire.own import ColumnBatch, PutKind
@@ -44,7 +44,7 @@ class EntryRows:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def ordered(self, table: Table) -> EntryRows:
+    def ordered(self, table: RoutingTable) -> EntryRows:
         """By owner, then by partition; rows of one partition stay in their order."""
         owners = [row.owner for row in table]
         by_owner = sorted(range(len(owners)), key=lambda partition: (owners[partition] or "", partition))
