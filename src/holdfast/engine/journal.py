@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -601,27 +602,27 @@ class Journal:
 
     def _submit(self, deeds: list[Deed], done: Callable[[], None]) -> None:
         """Have these done, in the line of the journal; when there is no room, again after a while."""
+        self._disk.submit(deeds, partial(self._over, deeds, done))
 
-        def over(error: Exception | None) -> None:
-            if self._broken or self._closed:
-                return
-            if isinstance(error, DiskFull):
-                self._tell_full()
-                self._disk.after(RETRY_NS, again)
-            elif error is not None and self._stops:
-                self._break(error)
-            elif error is not None:
-                again()
-            else:
-                if self._full and self._spare_bytes:
-                    self._room_again()
-                done()
+    def _over(self, deeds: list[Deed], done: Callable[[], None], error: Exception | None) -> None:
+        """What was submitted is over, one way or the other (W-6)."""
+        if self._broken or self._closed:
+            return
+        if isinstance(error, DiskFull):
+            self._tell_full()
+            self._disk.after(RETRY_NS, partial(self._submit_again, deeds, done))
+        elif error is not None and self._stops:
+            self._break(error)
+        elif error is not None:
+            self._submit_again(deeds, done)
+        else:
+            if self._full and self._spare_bytes:
+                self._room_again()
+            done()
 
-        def again() -> None:
-            if not self._broken and not self._closed:
-                self._disk.submit(deeds, over)
-
-        self._disk.submit(deeds, over)
+    def _submit_again(self, deeds: list[Deed], done: Callable[[], None]) -> None:
+        if not self._broken and not self._closed:
+            self._submit(deeds, done)
 
     def _watch(self, error: Exception | None) -> None:
         if error is not None:

@@ -173,10 +173,14 @@ class Recovery:
     def lost(self, until: int, why: str) -> None:
         """Blocks from the next one on, up to `until` and without it, cannot be read."""
         self._whole = False
+        self._end_copies(until, why)
+        self._next = max(self._next, until)
+
+    def _end_copies(self, until: int, why: str) -> None:
+        """R-3: nothing can follow in the copies that need one of the lost blocks."""
         for found in self._held.values() if self._damage_ends else ():
             if found.lsn + 1 < until and not found.ended:
                 found.ended = why
-        self._next = max(self._next, until)
 
     def _jump(self, lsn: int, entries: Sequence[Entry]) -> None:
         if not self._next:

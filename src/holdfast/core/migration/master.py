@@ -170,8 +170,7 @@ class Migrations:
             if staying and row.version > base.version and gone and base.version:
                 # L-6: offered, but not committed, and one of those that it names is gone.
                 taken_back = self._forget(partition)
-                higher = row.version + 1 if self._rules.holds("failed-version") else base.version
-                head[partition] = Row(higher, base.replicas, base.epoch, base.behind)
+                head[partition] = self._taken_back(row, base)
                 if taken_back is not None:
                     failures.append(taken_back.migration)
                 elif partition in offered:
@@ -199,6 +198,11 @@ class Migrations:
                 "migration failed", partition=migration.partition, version=version, level="warning"
             )
         self.ledger.reporter.ended(migration, version, well=well, began_ns=began_ns)
+
+    def _taken_back(self, offered: Row, base: Row) -> Row:
+        """The row of before, above the one that was offered."""
+        higher = offered.version + 1 if self._rules.holds("failed-version") else base.version
+        return Row(higher, base.replicas, base.epoch, base.behind)
 
     def _raise(self, migration: Migration) -> None:
         """M-4."""

@@ -110,7 +110,11 @@ class Returns:
         if self.unheard:
             return f"to be told what is in the files of: {', '.join(self.unheard)}"
         missing = self.missing
-        if not missing or self.accepted or not self._rules.holds("wait-for-stores"):
+        return self._why_wait_for(missing) if missing and not self.accepted else ""
+
+    def _why_wait_for(self, missing: list[MemberInfo]) -> str:
+        """Why the table waits for these members and their files (X-1); empty when it does no longer."""
+        if not self._rules.holds("wait-for-stores"):
             return ""
         if self._policy == "accept":
             left_ns = self._since_ns + self._patience_ns - self._out.now_ns

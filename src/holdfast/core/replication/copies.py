@@ -101,7 +101,7 @@ class Copies:
                     self.collected(acks)
 
             if self._awaits_disk and self._disk_acks:
-                self._log.when_durable(tell)
+                self._when_on_disk(tell)
             else:
                 tell()
             for partition in taken:
@@ -110,6 +110,10 @@ class Copies:
         if self.shadows or self.watched:
             for section in message.sections:
                 self._look_at(section.partition)
+
+    def _when_on_disk(self, tell: Callable[[], None]) -> None:
+        """Acknowledge what was taken when it is durable here (P-4)."""
+        self._log.when_durable(tell)
 
     def _acks_of(self, message: Replicate, taken: list[int]) -> list[Ack]:
         """What clients can be told now. What waits for one partition whose records are kept waits with these; what
@@ -227,9 +231,7 @@ class Copies:
                     continue
                 held = self.open(copy, record.map)
             if self._ordered and record.counter <= held.updates.lwm:
-                if record.change is Change.PIN and not self.cuts.has(section.partition, record):
-                    # This copy was filled past it, and holds its update, but cannot tell any more what was there then.
-                    self._unkept.append((section.partition, record.map, record.key, record.counter))
+                self._pass_over(section, record, held)
                 continue
             held.enter(section.term)
             held.apply(record, now_ns)
@@ -244,6 +246,12 @@ class Copies:
             if held.touched is not None and len(held.touched) >= FOLD_AT:
                 held.fold()
         self._write_down(copy, section, applied)
+
+    def _pass_over(self, section: Section, record: Record, held: MapPartition) -> None:
+        """The map holds the record already, and does not apply it again (B-2)."""
+        if record.change is Change.PIN and not self.cuts.has(section.partition, record):
+            # This copy was filled past it, and holds its update, but cannot tell any more what was there then.
+            self._unkept.append((section.partition, held.name, record.key, record.counter))
 
     def open(self, copy: PartitionCopy, name: str) -> MapPartition:
         """The map's share of a copy, made empty on first touch."""

@@ -208,7 +208,7 @@ class Cuts:
         self._settings = settings
         self._row = row
         self._now_ns = now_ns
-        self._when_kept = rules.holds("cut-kept")
+        self._waits = rules.holds("cut-kept")
         self._kept: dict[bytes, _Kept] = {}
         self.lane: Lane
         """Of this member; set when there is one."""
@@ -286,11 +286,15 @@ class Cuts:
                 taken.known, taken.why = False, lane.unknown_because
             done(taken)
 
-        if self._when_kept:
-            lane.seal(held_by_all)
+        self._when_kept(held_by_all)
+
+    def _when_kept(self, told: Callable[[bool], None]) -> None:
+        """Call this when all sync backups keep what was pinned just now, or when nobody can say so."""
+        if self._waits:
+            self.lane.seal(told)
         else:
-            lane.seal(lambda known: None)
-            held_by_all(known=True)
+            self.lane.seal(lambda known: None)
+            told(True)
 
     def _begin(self, cut: bytes, names: Sequence[str], lease_ms: int) -> _Kept:
         kept = self._open(cut, lease_ms)

@@ -349,7 +349,7 @@ class Lane:
                 part.append((held, record))
             batch.wait_for(partition, held, slow)
             if held.journal == "sync" and self._disk_acks:
-                batch.on_disk = False
+                batch.wait_for_disk()
         batch.size += size
         backlog.bytes += size
         if backlog.bytes > backlog.most:
@@ -395,7 +395,8 @@ class Lane:
             rests = self._rests = self._waiting[self._number] = Batch(self._number, self._out.now_ns)
             rests.since = self._turn_began
             self.unsent_batches.append(self._number)
-        rests.on_disk = rests.on_disk and not durable
+        if durable:
+            rests.wait_for_disk()
         for partition, name, sync in asked:
             rests.rest_on(partition, name, sync)
             rests.records.setdefault(partition, [])
@@ -687,9 +688,7 @@ class Lane:
         sync = {member for member in replicas[1 : 1 + chosen.backups] if member is not None}
         destination = self.joining.get(partition)
         if destination is not None and destination[1] <= chosen.copies - 1 and self._destination_acks:
-            if destination[0] not in targets:
-                targets.append(destination[0])
-            sync.add(destination[0])
+            _include(destination[0], targets, sync)
         return tuple(targets), frozenset(sync)
 
     def retarget(self, copy: PartitionCopy) -> None:
@@ -738,3 +737,10 @@ class Lane:
             self._look(batch)
         if self._of_partition.pop(partition, None) is not None:
             self.drained(partition)
+
+
+def _include(destination: MemberId, targets: list[MemberId], sync: set[MemberId]) -> None:
+    """P-1: the destination of a running migration gets the records, too, and is waited for."""
+    if destination not in targets:
+        targets.append(destination)
+    sync.add(destination)

@@ -34,7 +34,7 @@ from holdfast.core.journal.snapshot import snapshot_of
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import Fill, Filled, FillEnded, FillRefused
 from holdfast.core.model.ids import SECOND, MemberId
-from holdfast.core.model.journal_entries import Began, Dropped
+from holdfast.core.model.journal_entries import Began, Dropped, Snapshot
 from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.staging import Shadow
@@ -126,7 +126,12 @@ class Destination:
         if taken is None:
             self._log.note(Began(partition, shadow.copy.epoch))
             self._held(partition, shadow)
-        elif self._durable:
+        else:
+            self._write_down(partition, shadow, taken)
+
+    def _write_down(self, partition: int, shadow: Shadow, taken: Snapshot) -> None:
+        """D-4: a copy with journalled maps counts when it is durable."""
+        if self._durable:
             self._log.checkpoint(taken, lambda well: self._written(partition, shadow, well=well))
             self._write_changes(shadow.copy)
         else:
