@@ -1,0 +1,62 @@
+"""The rules that keep data safe (DESIGN §4), by name, so that a test can switch one off and see the loss.
+
+In production all of them hold, always, and nothing there knows these names. The simulator runs without some of them
+(`switching`); it must then find the harm, or the rule (or the simulator) is idle.
+"""
+
+from __future__ import annotations
+
+RULES: dict[str, str] = {
+    "all-ack": "A write is acknowledged only when every sync backup holds it.",
+    "confirmed-answers": "An answer that changed nothing waits for the replicas that a write would wait for.",
+    "destination-acks": "The destination of a running migration takes part in every acknowledgement of its partition.",
+    "durable-ack": "A write of a map with a synchronous journal is acknowledged when it is durable on every holder.",
+    "fill-durable": "A copy that was filled counts as complete when its journalled maps are durable.",
+    "wait-for-stores": "A cluster that was stopped waits for everybody who was in it last and may hold writes.",
+    "owner-by-proof": "Of copies from disks only those count that the newest row names, and that are proven whole.",
+    "failed-sync-stops": "A write or sync of the journal that fails is never tried again: the member stops.",
+    "damage-ends": "What the journal holds behind a loss of blocks is not joined to what a copy held before it.",
+    "fence": "A replica accepts records only from the primary it knows, at the same partition version.",
+    "cut-kept": "A cut is answered only when all sync backups keep it.",
+    "monotonic-reads": "A member reads a backup only if it is not older than what the member was answered before.",
+    "apply-once": "A request that was applied and comes again is answered with what it was answered.",
+    "told-when-safe": "A change is told only when every sync backup holds it.",
+    "record-order": "A backup applies records in the order of the update counter, each once.",
+    "activate": "A new primary serves only after its replicas know it at the new version and hold what it holds.",
+    "promotion-by-table": "A backup becomes owner only by a table from the master.",
+    "wait-for-copies": "A partition whose in-sync copies are all unreachable waits; it is never silently emptied.",
+    "copy-complete": "A destination counts as filled only when it holds the last chunk.",
+    "no-gap": "A copy that is being filled is complete only when no update up to the last chunk is missing.",
+    "newer-wins": "An update that comes late does not undo a newer one of the same key.",
+    "term": "Equal update counters of different terms are different histories.",
+    "destination-first": "The master commits a migration only after its destination has stored the new row.",
+    "forget-last": "A source forgets only after the master has committed.",
+    "newest-table": "A new master learns the newest rows of every member before it publishes anything.",
+    "table-majority": "A change of the table takes effect only when a majority of the view has stored it.",
+    "view-majority": "A view is followed by another one only by consent of a majority of its members.",
+    "failed-version": "A failed migration raises the version further than its success would have.",
+    "drain-waits": "A leaving member goes only when its partitions are safe elsewhere.",
+    "plan-keeps-copies": "At no step of a plan are there fewer copies than before or as wanted, whichever is less.",
+    "repeat": "What may have been lost between two members is sent again until it is acknowledged.",
+    "once": "A packet that arrives twice is handed on once.",
+    "in-order": "A packet that overtook others is handed on only after them.",
+    "lives": "A packet counts only between the two members, and the lives of both, that it was sent between.",
+}
+
+DURABLE = frozenset({"durable-ack", "wait-for-stores", "owner-by-proof"})
+"""Rules that count only when everybody's power fails."""
+
+DIRECTED = frozenset(
+    {
+        "no-gap",
+        "newer-wins",
+        "term",
+        "monotonic-reads",
+        "fill-durable",
+        "failed-sync-stops",
+        "damage-ends",
+        "wait-for-stores",
+        "told-when-safe",
+    }
+)
+"""Those whose harm takes more luck than a campaign has, or more memory than its clients: directed tests show it."""
