@@ -35,7 +35,6 @@ from holdfast.core.machine import (
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.journal_entries import Checkpointed, Entry
 from holdfast.core.model.views import FilesProof
-from holdfast.core.rules import Rules
 from holdfast.engine.checkpoints import Cut
 from holdfast.engine.doors import Create, Deed, Disk, DiskFull, Put, Remove, Rename, Sync, Write
 from holdfast.engine.history import Histories
@@ -67,9 +66,8 @@ def _unheard(error: JournalBroken) -> None:
 class Journal:
     """Implements `doors.Writer`. Set `tell` and `failed` before the first turn of the disk."""
 
-    def __init__(self, disk: Disk, settings: PersistenceSettings, found: Found, rules: Rules) -> None:
+    def __init__(self, disk: Disk, settings: PersistenceSettings, found: Found) -> None:
         """Only by `open`."""
-        self._stops = rules.holds("failed-sync-stops")
         self.tell: Callable[[Event], None] = _nobody
         """Takes what the member should hear: `Driver.handle`."""
         self.failed: Callable[[JournalBroken], None] = _unheard
@@ -149,7 +147,6 @@ class Journal:
     def open(
         disk: Disk,
         settings: PersistenceSettings,
-        rules: Rules | None = None,
         *,
         name: str,
         uuid: str,
@@ -164,11 +161,10 @@ class Journal:
         now_ns: the member's monotonic time; wall_ms: the same moment by its calendar, as its core will be told.
         Raises ConfigError when these are not this member's files, JournalBroken when they cannot be believed.
         """
-        rules = rules or Rules()
         found, recovered = restore(
-            disk, settings, rules, name=name, uuid=uuid, new_id=new_id, now_ns=now_ns, wall_ms=wall_ms
+            disk, settings, name=name, uuid=uuid, new_id=new_id, now_ns=now_ns, wall_ms=wall_ms
         )
-        return Journal(disk, settings, found, rules), recovered
+        return Journal(disk, settings, found), recovered
 
     # -- what the member wants
 
@@ -611,10 +607,8 @@ class Journal:
         if isinstance(error, DiskFull):
             self._tell_full()
             self._disk.after(RETRY_NS, partial(self._submit_again, deeds, done))
-        elif error is not None and self._stops:
-            self._break(error)
         elif error is not None:
-            self._submit_again(deeds, done)
+            self._break(error)
         else:
             if self._full and self._spare_bytes:
                 self._room_again()

@@ -43,7 +43,6 @@ from holdfast.core.model.partition_events import News
 from holdfast.core.model.partition_table import Row, Table
 from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.placement.event_log import Chronicle, Reporter
-from holdfast.core.rules import Rules
 
 CHECK_NS = 15 * SECOND
 
@@ -74,7 +73,6 @@ class Ledger:
         table: Table,
         membership: Membership,
         out: Outbox,
-        rules: Rules,
         *,
         applied: Callable[[int, Row, Row], None],
         committed: Callable[[list[int]], None],
@@ -85,7 +83,6 @@ class Ledger:
         self.table = table
         self._membership = membership
         self._out = out
-        self._rules = rules
         self._applied = applied
         self._committed = committed
         self._gathered = gathered
@@ -289,8 +286,6 @@ class Ledger:
     def _unreported(self) -> list[MemberId]:
         """As a new master: whose newest rows are still to be learnt (L-3)."""
         assert self._reports is not None
-        if not self._rules.holds("newest-table"):
-            return []
         return [info.uuid for info in self._membership.members() if info.uuid not in self._reports]
 
     def on_report(self, sender: MemberId, report: TableReport) -> None:
@@ -362,8 +357,6 @@ class Ledger:
 
     def _named(self, rows: dict[int, Row]) -> set[MemberId]:
         """L-2: who has to store these rows before anybody else is asked to."""
-        if not self._rules.holds("destination-first"):
-            return set()
         present = {info.uuid for info in self._membership.members()}
         committed = self.table.rows
         return {
@@ -454,7 +447,7 @@ class Ledger:
 
     def _may_commit(self, current: Round) -> bool:
         """Whether enough members have stored the round."""
-        return not self._rules.holds("table-majority") or self._membership.is_quorum(current.stored_by)
+        return self._membership.is_quorum(current.stored_by)
 
     def _commit(self, current: Round) -> None:
         view = self._membership.view

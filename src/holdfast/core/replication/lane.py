@@ -38,7 +38,6 @@ from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.backlog import RECORD_BYTES, Backlog
 from holdfast.core.replication.batch import NOBODY, Batch, Told, Written, by_map, when_all_done
 from holdfast.core.replication.collectors import Collectors
-from holdfast.core.rules import Rules
 from holdfast.core.store.partition import FOLD_AT, MapPartition, PartitionCopy, ServicePartition
 from holdfast.core.store.request_ids import id_of, mark_of
 
@@ -51,17 +50,13 @@ LOOK_MIN_NS, LOOK_MAX_NS = 1 * MILLISECOND, 500 * MILLISECOND
 class Lane:
     """Writes of this member as primary. Implements `server.grid.Lane`."""
 
-    def __init__(self, me: MemberId, settings: Settings, out: Outbox, rules: Rules, log: Log) -> None:
+    def __init__(self, me: MemberId, settings: Settings, out: Outbox, log: Log) -> None:
         self._me = me
         self._log = log
-        self._disk_acks = rules.holds("durable-ack")
         self._settings = settings
         self._out = out
-        self._all_ack = rules.holds("all-ack")
-        self._confirms = self._all_ack and rules.holds("confirmed-answers")
         self.confirms_reads = any(chosen.reads == "confirmed" for chosen in settings.maps.values())
         """Whether there are maps whose reads are confirmed."""
-        self._destination_acks = rules.holds("destination-acks")
         self.serving: list[PartitionCopy | None] = [None] * settings.partitions.count
         """For sessions: the copies that may be read and written here."""
         self.in_office: list[PartitionCopy | None] = [None] * settings.partitions.count
@@ -185,8 +180,7 @@ class Lane:
 
     def rest_on(self, copy: PartitionCopy, name: str) -> None:
         """An answer of this buffer changes nothing in this map, and rests on what is there: it waits all the same."""
-        if self._confirms:
-            self._resting[copy.partition, name] = copy.maps.get(name)
+        self._resting[copy.partition, name] = copy.maps.get(name)
 
     def confirmed(self, name: str) -> bool:
         """Whether reads of this map are confirmed: to be asked only if those of some map are (`confirms_reads`)."""
@@ -320,9 +314,6 @@ class Lane:
             return
         self._open = []
         self.sealed += records
-        if not self._all_ack:
-            done(True)
-            return
         rests = self._rest() if resting else None
         if not records:
             if rests is None:
@@ -348,7 +339,7 @@ class Lane:
             else:
                 part.append((held, record))
             batch.wait_for(partition, held, slow)
-            if held.journal == "sync" and self._disk_acks:
+            if held.journal == "sync" and batch.on_disk:
                 batch.wait_for_disk()
         batch.size += size
         backlog.bytes += size
@@ -387,7 +378,7 @@ class Lane:
             asked.append((partition, name, sync))
             waits = waits or bool(sync)
             # What this member has applied as a backup is perhaps not on its disk yet.
-            durable = durable or (held is not None and held.journal == "sync" and self._disk_acks)
+            durable = durable or (held is not None and held.journal == "sync")
         if not waits and not durable and not links:
             return None
         if rests is None:
@@ -687,7 +678,7 @@ class Lane:
         targets = [member for member in backups if member is not None]
         sync = {member for member in replicas[1 : 1 + chosen.backups] if member is not None}
         destination = self.joining.get(partition)
-        if destination is not None and destination[1] <= chosen.copies - 1 and self._destination_acks:
+        if destination is not None and destination[1] <= chosen.copies - 1:
             _include(destination[0], targets, sync)
         return tuple(targets), frozenset(sync)
 
@@ -705,8 +696,7 @@ class Lane:
         for batch in batches:
             batch.forget(partition)
             for held, record in batch.records[partition]:
-                if self._all_ack:
-                    batch.wait_for(partition, held, self.backlog.slow)
+                batch.wait_for(partition, held, self.backlog.slow)
                 for target in held.targets:
                     again.setdefault(target, []).append(record)
             for name in sorted(batch.resting.get(partition, ())):
