@@ -23,7 +23,7 @@ SEED = {
     "lives": 1,
     "owner-by-proof": 2,
     "plan-keeps-copies": 1,
-    "record-order": 4,
+    "record-order": 12,
     "repeat": 1,
     "view-majority": 2,
 }
