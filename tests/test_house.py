@@ -79,6 +79,7 @@ BREACHES = {
     "sim/__init__.py": ("import holdfast.runtime", "Imports point down only"),
     "runtime/__init__.py": ("import holdfast.sim", "Imports point down only"),
     "core/store/partition.py": ("import holdfast.wire", "Imports point down only"),
+    "engine/link.py": ("import holdfast.sim.ablations.switching", "Imports point down only"),
     "sim/world.py": ("import threading", "The simulated world"),
     "client/__init__.py": ("import holdfast.server.grid", "A client needs no server"),
     "config/schema.py": ("import os", "Settings are data"),

@@ -20,10 +20,10 @@ from holdfast.cli.demo import NEMESES
 from holdfast.cli.main import holdfast
 from holdfast.cli.simulate import Terms, parse_seeds
 from holdfast.config import Settings
-from holdfast.core.rules import RULES
 from holdfast.demo import nemeses
 from holdfast.errors import ConfigError
 from holdfast.runtime import process
+from holdfast.sim.ablations.rules import RULES
 from holdfast.sim.lies import LIES
 from holdfast.sim.marks import MARKS, NEVER
 from holdfast.sim.run import Verdict

@@ -24,7 +24,6 @@ from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.partition_table import Row, Table
 from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.placement.ledger import Ledger
-from holdfast.core.rules import Rules
 
 A, B, C, D = MemberId("a"), MemberId("b"), MemberId("c"), MemberId("d")
 PORTS = {name: 5700 + number for number, name in enumerate("abcdefgh")}
@@ -48,12 +47,10 @@ class Seat:
         name: MemberId,
         partitions: int = 1,
         *,
-        without: frozenset[str] = frozenset(),
         majority: bool = True,
     ) -> None:
         self.name = name
         self.out = Outbox()
-        self.rules = Rules(without)
         self.applied: list[tuple[int, Row, Row]] = []
         """Partition, the row before, and the row."""
         self.committed: list[list[int]] = []
@@ -86,7 +83,6 @@ class Seat:
             self.table,
             self.membership,
             self.out,
-            self.rules,
             applied=lambda partition, old, new: self.applied.append((partition, old, new)),
             committed=self.committed.append,
             gathered=self._gathered,

@@ -21,7 +21,6 @@ from holdfast.core.machine import (
 )
 from holdfast.core.model.journal_entries import Began, Entry, MapSnapshot, Snapshot, Wrote
 from holdfast.core.model.records import Change, Record
-from holdfast.core.rules import Rules
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.engine.journal import Journal
 from holdfast.errors import JournalBroken
@@ -60,7 +59,6 @@ class Life:
         chosen: PersistenceSettings = SMALL,
         draw: random.Random | None = None,
         name: str = "one",
-        rules: Rules | None = None,
     ) -> None:
         self.disk = MemoryDisk(platter, draw)
         self.events: list[Event] = []
@@ -68,7 +66,6 @@ class Life:
         self.journal, self.recovered = Journal.open(
             self.disk,
             chosen,
-            rules,
             name=name,
             uuid=f"member-{next(UUIDS)}",
             new_id=lambda: "store-1",

@@ -8,7 +8,6 @@ from holdfast.core.machine import Effect, Event, OpenLink, Received, TimerFired
 from holdfast.core.messages import Replicate, TableFetch
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address, MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status
-from holdfast.core.rules import Rules
 from holdfast.engine import driver as driver_under_test
 from holdfast.engine.link import Link, road_between
 from holdfast.sim.cluster import Cluster, simulated_settings
@@ -23,7 +22,7 @@ class Pair:
 
     def __init__(self) -> None:
         self.world = World(1, None)
-        cluster = Cluster(self.world, simulated_settings(1, 7), Rules(), 2)
+        cluster = Cluster(self.world, simulated_settings(1, 7), 2)
         processes = [cluster.start(0, bootstrap=True), cluster.start(1)]
         self.world.run_until(60 * SECOND, cluster.settled)
         assert cluster.settled()
@@ -149,7 +148,7 @@ class Stranger:
         self.life = life
         member = self.driver.member
         ends = (self.me, life), (member.me, member.membership.info.life)
-        self.link = Link(road_between(*ends), Rules())
+        self.link = Link(road_between(*ends))
         self.heard: list[Event] = []
 
         def handle(event: Event, now_ns: int) -> list[Effect]:

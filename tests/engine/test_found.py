@@ -22,7 +22,6 @@ from holdfast.core.model.journal_entries import (
 )
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
-from holdfast.core.rules import Rules
 from holdfast.engine.checkpoints import PartitionFiles
 from holdfast.engine.ports import DiskFailed
 from holdfast.engine.restore import FORMAT, IDENTITY, Found, IdentityFile, restore
@@ -124,7 +123,6 @@ class Directory:
         return restore(
             disk,
             SMALL,
-            Rules(),
             name="one",
             uuid="member",
             new_id=lambda: "new",

@@ -12,7 +12,6 @@ import pytest
 
 from holdfast.core.machine import Heard, Received
 from holdfast.core.model.ids import MILLISECOND, SECOND
-from holdfast.core.rules import Rules
 from holdfast.demo.hostile import Facts, Liar, member_messages, pack
 from holdfast.errors import ProtocolError
 from holdfast.sim.cluster import Cluster, simulated_settings
@@ -49,7 +48,7 @@ class Traitor(Liar):
 
 def a_cluster() -> tuple[World, list[Process]]:
     world = World(1, None)
-    cluster = Cluster(world, simulated_settings(1, PARTITIONS), Rules(), 3)
+    cluster = Cluster(world, simulated_settings(1, PARTITIONS), 3)
     processes = [cluster.start(0, bootstrap=True), cluster.start(1), cluster.start(2)]
     world.run_until(60 * SECOND, cluster.settled)
     return world, processes

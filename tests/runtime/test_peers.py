@@ -12,7 +12,6 @@ from tests.engine.test_driver import Pair
 
 from holdfast.config import Settings
 from holdfast.core.model.ids import Address, MemberId
-from holdfast.core.rules import Rules
 from holdfast.engine.link import HEADER, Link
 from holdfast.runtime import peers
 from holdfast.runtime.peers import FRAME, PACKET, WHISPER, Greeting, Incoming, Network, Outgoing, proof_of
@@ -225,7 +224,7 @@ def test_a_bad_frame_ends_its_connection_alone(
     side = Side(monkeypatch)
     pair = Pair()
     there = MemberId("bee")
-    link = pair.driver.links[there] = Link(1, Rules())
+    link = pair.driver.links[there] = Link(1)
     side.network.begin(pair.driver)
     stopped: list[Exception] = []
     side.network.failed = stopped.append

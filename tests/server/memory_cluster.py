@@ -22,7 +22,6 @@ from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.change_streams import ChangeStreams
 from holdfast.core.replication.cuts import Cuts
-from holdfast.core.rules import Rules
 from holdfast.core.store.partition import MapPartition, PartitionCopy
 from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.server.own_session import OwnSession
@@ -94,9 +93,7 @@ class MemoryMember(OneMemberGrid):
         self.number = number
         self.held: dict[int, PartitionCopy] = {}
         self.lane = MemoryLane(self)
-        self.cuts = Cuts(
-            MemberId(self.member_uuid), Settings(), Rules(), row=self.row, now_ns=lambda: self.now
-        )
+        self.cuts = Cuts(MemberId(self.member_uuid), Settings(), row=self.row, now_ns=lambda: self.now)
         self.cuts.lane = self.lane  # type: ignore[assignment]  # as much of one as it needs
         self.lane.serving = [None] * world.partition_count
         self.row_versions: dict[int, int] = {}
@@ -109,7 +106,7 @@ class MemoryMember(OneMemberGrid):
         self.server: asyncio.Server | None = None
         self.writers: set[asyncio.StreamWriter] = set()
         settings = Settings(maps={"default": MapSettings(changes_bytes=world.changes_bytes)})
-        self.changes = ChangeStreams(settings, Outbox(), Rules(), self.lane, self, journal=False)  # type: ignore[arg-type]
+        self.changes = ChangeStreams(settings, Outbox(), self.lane, self, journal=False)  # type: ignore[arg-type]
 
     def streams(self, name: str) -> bool:
         """Whether changes of this map are told."""

@@ -13,7 +13,6 @@ from holdfast.check.durability import Read, Write, judge_final, judge_reads
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import DEFAULT_TTL, Op, Outcome, Request, Status
-from holdfast.core.rules import Rules
 from holdfast.sim.calls import wire_key
 from holdfast.sim.clients.client import REPEATED, Client, Manners, Told
 from holdfast.sim.clients.hazelcast import HazelcastClient
@@ -102,7 +101,6 @@ class Scene:
         *,
         acks: str = "owner",
         manners: Manners | None = None,
-        without: frozenset[str] = frozenset(),
         hosts: int = 4,
         power_cuts: int = 0,
     ) -> None:
@@ -111,7 +109,7 @@ class Scene:
         settings = msgspec.structs.replace(
             base, replication=msgspec.structs.replace(base.replication, backup_acks=acks)
         )
-        self.cluster = Cluster(self.world, settings, Rules(without), hosts + 1)
+        self.cluster = Cluster(self.world, settings, hosts + 1)
         self.doors = Doors(self.world, self.cluster)
         draw = random.Random(f"{seed}/callers")
         self.callers = [

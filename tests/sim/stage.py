@@ -15,7 +15,6 @@ from holdfast.core.model.ids import SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.views import ClusterState, View
-from holdfast.core.rules import Rules
 from holdfast.core.services.hosting import Service
 from holdfast.core.store.partition import MapPartition
 from holdfast.sim.calls import wire_key
@@ -45,7 +44,6 @@ class Stage:
         hosts: int,
         *,
         backups: int = 1,
-        without: str = "",
         settings: Settings | None = None,
         spare: int = 0,
         rest: bool = True,
@@ -53,9 +51,8 @@ class Stage:
     ) -> None:
         """`spare` hosts more have an address, but no process yet."""
         self.world = World(4711, None)
-        rules = Rules(frozenset({without} if without else ()))
         settings = settings or simulated_settings(backups, 7)
-        self.cluster = Cluster(self.world, settings, rules, hosts + spare, services)
+        self.cluster = Cluster(self.world, settings, hosts + spare, services)
         self.settings = self.cluster.settings
         self.processes = [self.cluster.start(0, bootstrap=True)]
         self.processes += [self.cluster.start(index) for index in range(1, hosts)]

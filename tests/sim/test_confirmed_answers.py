@@ -15,6 +15,7 @@ from tests.sim.stage import Stage, settings
 from holdfast.config import MapSettings, Settings
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import READS, Op, Outcome, Request, Status
+from holdfast.sim.ablations.switching import ablated
 from holdfast.sim.calls import wire_key
 from holdfast.sim.workload import MAP
 from holdfast.sim.world import Process
@@ -65,8 +66,8 @@ def send(process: Process, what: Request) -> list[Outcome]:
 class Deposed:
     """A cluster whose primary of both keys is cut off and was replaced; both keys have changed since."""
 
-    def __init__(self, *, without: str = "", reads: str = "primary") -> None:
-        self.stage = stage = Stage(4, without=without, settings=confirmed(reads))
+    def __init__(self, *, reads: str = "primary") -> None:
+        self.stage = stage = Stage(4, settings=confirmed(reads))
         self.old = stage.owner_of(PRESENT)
         stage.put(self.old, PRESENT, "1")
         stage.isolate(self.old)
@@ -107,8 +108,9 @@ def test_a_primary_that_was_replaced_gives_no_answer_that_changed_nothing(name: 
     assert deposed.stage.cluster.leftovers() == []
 
 
+@ablated("confirmed-answers")
 def test_without_the_rule_it_does() -> None:
-    deposed = Deposed(without="confirmed-answers")
+    deposed = Deposed()
     answers = deposed.ask(deposed.old, QUIET["put-if-absent"])
     assert [(answer.status, answer.value) for answer in answers] == [(Status.OK, b"1")]
 
@@ -181,8 +183,9 @@ def test_a_delete_that_found_nothing_is_not_done_before_the_remove_that_it_rests
     assert True not in then
 
 
+@ablated("confirmed-answers")
 def test_without_the_rule_it_is() -> None:
-    stage = Stage(4, settings=confirmed("confirmed"), without="confirmed-answers")
+    stage = Stage(4, settings=confirmed("confirmed"))
     owner = stage.owner_of(PRESENT)
     stage.put(owner, PRESENT, "1")
     stage.isolate(owner)

@@ -14,6 +14,7 @@ from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request
 from holdfast.core.model.views import ClusterState
 from holdfast.core.replication.cuts import Taken
+from holdfast.sim.ablations.switching import ablated
 from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import simulated_settings
 from holdfast.sim.workload import MAP
@@ -247,8 +248,9 @@ def test_while_a_backup_cannot_be_reached_a_cut_is_not_answered() -> None:
     stage.judge()
 
 
+@ablated("cut-kept")
 def test_without_that_rule_a_holder_is_named_that_keeps_nothing() -> None:
-    stage = Cutting(3, without="cut-kept")
+    stage = Cutting(3)
     primary = stage.processes[0]
     mine = [number for number, copy in enumerate(primary.driver.member.lane.serving) if copy is not None]
     stage.isolate(primary)

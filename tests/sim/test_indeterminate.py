@@ -19,6 +19,7 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.engine.link import HEADER
+from holdfast.sim.ablations.switching import ablated
 from holdfast.sim.calls import wire_key
 from holdfast.sim.workload import MAP
 from holdfast.sim.world import Process
@@ -173,8 +174,9 @@ def test_with_an_id_it_is_done_once_and_answered_as_the_first_time(
     assert stage.get(asked, "a") == ("1" if op is Op.PUT else None)
 
 
+@ablated("apply-once")
 def test_without_the_rule_it_is_applied_twice() -> None:
-    stage = Stage(4, without="apply-once")
+    stage = Stage(4)
     stage.put(stage.owner_of("a"), "a", "0")
     asked = stranger(stage, "a")
     before(stage, Answer, lambda sender, to: sender.crash())

@@ -16,11 +16,11 @@ from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op
 from holdfast.core.model.views import ClusterState, Wish
 from holdfast.core.placement.event_log import Chronicle
-from holdfast.core.rules import Rules
 from holdfast.core.store.partition import MapPartition
 from holdfast.core.sync.anti_entropy import Repair
 from holdfast.sim import damage as damages
 from holdfast.sim import phases as phases_module
+from holdfast.sim.ablations.switching import ablated
 from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import Cluster, simulated_settings
 from holdfast.sim.damage import KINDS
@@ -159,9 +159,10 @@ def test_a_loss_of_which_nobody_says_anything_is_reported(monkeypatch: pytest.Mo
     ("announced", "problem"),
     [(True, "nobody has accepted that partition"), (False, "are served though all their copies are lost")],
 )
+@ablated("wait-for-copies")
 def test_what_is_lost_and_served_before_anybody_accepts_it_is_reported(announced: bool, problem: str) -> None:
     """Without the rule the partition is emptied; that shows, whether what is told of it is heeded or not."""
-    stage = filled(5, losing("operator"), without="wait-for-copies")
+    stage = filled(5, losing("operator"))
     stage.cluster.accepted = not announced
     phases(stage).lose("operator")
     assert any(problem in found for found in stage.world.failures), stage.world.failures
@@ -280,7 +281,7 @@ def grouped(groups: tuple[str, ...]) -> Stage:
     stage = object.__new__(Stage)
     stage.world = World(4711, None)
     stage.settings = settings(2, partitions={"group_by": "zone"})
-    stage.cluster = Cluster(stage.world, stage.settings, Rules(), len(groups), groups=groups)
+    stage.cluster = Cluster(stage.world, stage.settings, len(groups), groups=groups)
     stage.processes = [stage.cluster.start(0, bootstrap=True)]
     stage.processes += [stage.cluster.start(index) for index in range(1, len(groups))]
     stage.rest()
@@ -301,7 +302,7 @@ def test_copies_are_counted_by_groups_and_a_whole_group_may_die() -> None:
 
 
 def test_lite_hosts_hold_nothing() -> None:
-    cluster = Cluster(World(1, None), settings(1), Rules(), 3, lite=(0,))
+    cluster = Cluster(World(1, None), settings(1), 3, lite=(0,))
     cluster.start(0, bootstrap=True)
     for index in (1, 2):
         cluster.start(index)

@@ -12,6 +12,7 @@ from holdfast.config import PartitionSettings
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
+from holdfast.sim.ablations.switching import ablated
 from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import simulated_settings
 from holdfast.sim.workload import MAP
@@ -30,12 +31,12 @@ def test_a_write_is_not_acknowledged_while_its_backup_does_not_hold_it() -> None
     assert [answer.status for answer in answers] == [Status.OK]
 
 
-def divergence_after_promotion(without: str) -> bool:
+def divergence_after_promotion() -> bool:
     """The owner dies when its record has reached the colder backup only; the hotter one is promoted and takes a write.
 
     Answers whether, at the moment at which that write was acknowledged, the other replica held something else.
     """
-    stage = Stage(4, backups=2, without=without)
+    stage = Stage(4, backups=2)
     stage.put(stage.processes[0], "k", "first")
     owner, (hot, cold) = stage.owner_of("k"), stage.backups_of("k")
     stage.cut(owner, hot)
@@ -65,11 +66,12 @@ def divergence_after_promotion(without: str) -> bool:
 
 
 def test_a_new_primary_serves_only_when_its_replicas_hold_what_it_holds() -> None:
-    assert not divergence_after_promotion("")
+    assert not divergence_after_promotion()
 
 
+@ablated("activate")
 def test_without_that_rule_an_acknowledged_write_is_missing_on_a_replica() -> None:
-    assert divergence_after_promotion("activate")
+    assert divergence_after_promotion()
 
 
 def test_a_member_that_was_cut_off_cannot_acknowledge_and_comes_back_with_its_data() -> None:
@@ -88,9 +90,9 @@ def test_a_member_that_was_cut_off_cannot_acknowledge_and_comes_back_with_its_da
     assert owner.driver.member.membership.info.life > life
 
 
-def written_by_a_lone_master(without: str) -> list[Status]:
+def written_by_a_lone_master() -> list[Status]:
     """A master that is cut off takes the backup out of a row, and is asked to write there; what it answers."""
-    stage = Stage(5, without=without)
+    stage = Stage(5)
     master = stage.processes[0]
     member = master.driver.member
     partition, row = next((p, row) for p, row in enumerate(member.table.rows) if row.owner == member.me)
@@ -109,11 +111,12 @@ def written_by_a_lone_master(without: str) -> list[Status]:
 
 
 def test_a_master_that_is_cut_off_cannot_change_the_table() -> None:
-    assert written_by_a_lone_master("") == []
+    assert written_by_a_lone_master() == []
 
 
+@ablated("table-majority")
 def test_without_a_majority_it_could_and_would_acknowledge_what_the_others_never_see() -> None:
-    assert written_by_a_lone_master("table-majority") == [Status.OK]
+    assert written_by_a_lone_master() == [Status.OK]
 
 
 def test_a_partition_whose_copies_are_all_cut_off_waits_for_them() -> None:

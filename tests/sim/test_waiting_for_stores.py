@@ -5,14 +5,15 @@ from __future__ import annotations
 from tests.sim.stage import Stage
 
 from holdfast.core.model.operations import Op, Status
+from holdfast.sim.ablations.switching import ablated
 from holdfast.sim.cluster import simulated_settings
 
 KEYS = [f"k{number}" for number in range(12)]
 
 
-def found(without: str) -> list[str | None]:
+def found(*, waits: bool) -> list[str | None]:
     """The oldest of three goes on alone, writes, and stops; the two others start. What they answer; None: nothing."""
-    stage = Stage(3, settings=simulated_settings(1, 7, journal="sync"), without=without)
+    stage = Stage(3, settings=simulated_settings(1, 7, journal="sync"))
     oldest = stage.processes[0]
     for key in KEYS:
         stage.put(oldest, key, "before")
@@ -30,7 +31,7 @@ def found(without: str) -> list[str | None]:
     stage.wait(20)
     answers = [answer for answers in asked for answer in answers if answer.status is Status.OK]
     values = [answer.value.decode() if isinstance(answer.value, bytes) else None for answer in answers]
-    if not without:
+    if waits:
         stage.processes.append(stage.cluster.start(0))
         stage.rest(120)
         assert [stage.get(stage.processes[0], key) for key in KEYS] == ["after"] * len(KEYS)
@@ -38,8 +39,9 @@ def found(without: str) -> list[str | None]:
 
 
 def test_who_was_there_last_is_waited_for() -> None:
-    assert found("") == []
+    assert found(waits=True) == []
 
 
+@ablated("wait-for-stores")
 def test_without_the_rule_the_past_is_served() -> None:
-    assert "before" in found(without="wait-for-stores")
+    assert "before" in found(waits=False)

@@ -10,9 +10,8 @@ from click.testing import CliRunner
 
 from holdfast.cli.main import holdfast
 from holdfast.cli.simulate import parse_seeds
-from holdfast.core.rules import RULES
 from holdfast.errors import ConfigError
-from holdfast.sim.asked import AskedRules
+from holdfast.sim.ablations.rules import RULES
 from holdfast.sim.run import simulate
 from holdfast.spark.foresight import campaign as job
 from holdfast.spark.foresight.campaign import ERROR, FAILED, GOOD, SCHEMA, CampaignResult, Run, judged, plan
@@ -26,16 +25,6 @@ QUICK, QUICKER = 13, 3
 """Seeds whose runs are short, and good also without `all-ack`."""
 BROKEN = 11
 """A seed that shows the harm of not waiting for all backups."""
-
-
-def test_rules_are_asked_when_somebody_decides_by_them() -> None:
-    rules = AskedRules(frozenset({"fence"}))
-    fence, ack = rules.holds("fence"), rules.holds("all-ack")
-    assert not rules.asked
-    assert ack
-    assert not fence
-    assert not fence
-    assert rules.asked == {"all-ack": 1, "fence": 2}
 
 
 def test_a_run_is_the_same_as_by_the_command_that_replays_it() -> None:

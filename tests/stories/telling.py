@@ -24,7 +24,6 @@ from holdfast.core.model.operations import Op, Outcome, Request
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Record
 from holdfast.core.replication.cuts import Taken
-from holdfast.core.rules import Rules
 from holdfast.engine.link import HEADER
 from holdfast.sim.calls import name_of, wire_key
 from holdfast.sim.cluster import Cluster, simulated_settings
@@ -108,7 +107,7 @@ class Story:
             settings = simulated_settings(backups, partitions, journal="sync", persistence=files)
         else:
             settings = simulated_settings(backups, partitions)
-        self.cluster = Cluster(self.world, _calm(settings), Rules(), HOSTS)
+        self.cluster = Cluster(self.world, _calm(settings), HOSTS)
         self.tell(f"{partitions} partitions, {backups} backups")
 
     def do_start(self, *hosts: str) -> None:

@@ -13,7 +13,6 @@ from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import Base, Demand
 from holdfast.core.model.views import MemberInfo, View
-from holdfast.core.rules import Rules
 from holdfast.engine.link import Link
 from holdfast.errors import ProtocolError
 from holdfast.wire.codec import decode, encode
@@ -135,7 +134,7 @@ def test_whatever_is_wrong_with_the_bytes_is_one_error(name: str) -> None:
 
 def test_a_packet_that_cannot_be_read_has_not_come() -> None:
     """Else the message that should have come in its place would be missing for ever."""
-    here, there = Link[m.Message](1, Rules()), Link[m.Message](1, Rules())
+    here, there = Link[m.Message](1), Link[m.Message](1)
     good = here.send(encode(GOOD[2]), 0)
     bad = good[:24] + BYTES["broken text"]
     with pytest.raises(ProtocolError):
@@ -151,7 +150,7 @@ def test_a_packet_that_cannot_be_read_has_not_come() -> None:
 
 def test_what_was_never_sent_is_not_acknowledged() -> None:
     """A packet with such an acknowledgement would make the other side forget what it has to repeat."""
-    here, there = Link[bytes](1, Rules()), Link[bytes](1, Rules())
+    here, there = Link[bytes](1), Link[bytes](1)
     here.send(b"important", 0)
     forged = there.send(b"x", 0)
     with pytest.raises(ProtocolError, match="acknowledged"):

@@ -17,8 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from holdfast.cli.processes import spread
-from holdfast.core.rules import RULES
 from holdfast.errors import ConfigError
+from holdfast.sim.ablations.rules import RULES
 
 if TYPE_CHECKING:
     from holdfast.sim.matrix.play import Case

@@ -20,8 +20,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from holdfast.cli.processes import spread
-from holdfast.core.rules import DIRECTED, DURABLE, RULES
 from holdfast.errors import ConfigError
+from holdfast.sim.ablations.rules import DIRECTED, DURABLE, RULES
 
 if TYPE_CHECKING:
     from holdfast.sim.run import Verdict

@@ -51,7 +51,6 @@ from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.routing.router import Router
-from holdfast.core.rules import Rules
 from holdfast.core.safety import Safety
 from holdfast.core.services.hosting import Service
 from holdfast.core.sync.anti_entropy import Repair
@@ -74,14 +73,12 @@ class Member:
         self,
         identity: Identity,
         settings: Settings,
-        rules: Rules,
         services: Sequence[Service] = (),
         recovered: Recovered | None = None,
     ) -> None:
         """`settings` are those `with_services` makes of the services; `recovered` is what was found in its files."""
         self.me = identity.info.uuid
         self.settings = settings
-        self.rules = rules
         self.out = Outbox()
         self.log = Log(self.out, on=bool(settings.persistence.directory))
         self.table = Table(settings.partitions.count)
@@ -89,7 +86,7 @@ class Member:
         timing = Timing(
             settings.cluster.heartbeat_ms * MILLISECOND, settings.cluster.suspect_after_ms * MILLISECOND
         )
-        majority = settings.cluster.quorum == "majority" and rules.holds("view-majority")
+        majority = settings.cluster.quorum == "majority"
         self.membership = Membership(
             identity,
             timing,
@@ -102,12 +99,10 @@ class Member:
             rounds=self._rounds,
             known_rows=self._known_rows,
         )
-        self.migrations = Migrations(
-            settings, self.out, rules, self.membership, 1 + settings.replica_backups()
-        )
-        self.lane = Lane(self.me, settings, self.out, rules, self.log)
+        self.migrations = Migrations(settings, self.out, self.membership, 1 + settings.replica_backups())
+        self.lane = Lane(self.me, settings, self.out, self.log)
         self.lane.attach(rows)
-        self.copies = Copies(self.me, settings, self.out, rules, rows, self.log, services)
+        self.copies = Copies(self.me, settings, self.out, rows, self.log, services)
         self.copies.cuts.lane = self.lane
         self.recovered = recovered
         if recovered is not None:
@@ -119,7 +114,6 @@ class Member:
             self.copies,
             self.log,
             stored_row=self._stored_row,
-            rules=rules,
             tail_bytes=settings.replication.tail_bytes,
         )
         self.router = Router(
@@ -132,7 +126,6 @@ class Member:
             coming=self._coming,
             held=self.copies.held,
             heard=self._hears,
-            rules=rules,
         )
         self.lane.backlog.changed = self._backlog_changed
         self.backlog_changed: Callable[[], None] = lambda: None
@@ -140,7 +133,6 @@ class Member:
         self.activation = Activation(
             self.me,
             self.out,
-            rules,
             rows,
             self.copies,
             fill=self._fill,
@@ -151,7 +143,6 @@ class Member:
             self.me,
             settings,
             self.out,
-            rules,
             rows,
             self.copies,
             self.lane,
@@ -168,7 +159,6 @@ class Member:
             self.me,
             settings,
             self.out,
-            rules,
             rows,
             self.copies,
             self.source,
@@ -180,7 +170,6 @@ class Member:
             self.table,
             self.membership,
             self.out,
-            rules,
             applied=self._row_changed,
             committed=self.migrations.committed,
             gathered=self.migrations.gathered,
@@ -192,7 +181,7 @@ class Member:
         self.destination.why_no_room = self._why_no_room
         self.membership.assigned = lambda: self.table.assigned
         self.membership.write_down = lambda view: self.log.note(Seen(view))
-        self.changes = ChangeStreams(settings, self.out, rules, self.lane, self.copies, journal=self.log.on)
+        self.changes = ChangeStreams(settings, self.out, self.lane, self.copies, journal=self.log.on)
         self.safety = Safety(
             settings, self.out, self.membership, self.ledger, self.migrations, self.activation, self.lane
         )
@@ -463,8 +452,6 @@ class Member:
             self.out.timer("sweep", SWEEP_NS)
         else:
             self.membership.on_timer(name)
-            if name == "heartbeat" and not self.rules.holds("promotion-by-table"):
-                self._promote_myself()
 
     def _write_out(self, partitions: tuple[int, ...]) -> None:
         """Write these partitions out, so that older parts of the journal are not needed any more."""
@@ -478,19 +465,6 @@ class Member:
                 self.log.checkpoint(taken, lambda well: None)
             elif copy is not None:
                 self.log.note(Began(partition, copy.epoch))
-
-    def _promote_myself(self) -> None:
-        """What the design forbids, for the simulator to find: take over from a suspected owner without the master."""
-        suspects = set(self.membership.detector.suspects(self.out.now_ns))
-        for partition, row in enumerate(self.table.rows):
-            if (
-                row.owner in suspects
-                and row.index_of(self.me) == 1
-                and partition not in self.activation.active
-            ):
-                self.activation.active.add(partition)
-                self.lane.serving[partition] = self.copies.held[partition]
-                self.lane.in_office[partition] = self.copies.held[partition]
 
     # -- what one machine's change means for the others
 

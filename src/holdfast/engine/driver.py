@@ -126,7 +126,7 @@ class Driver:
     def _open(self, to: MemberId, life: int, address: Address) -> None:
         """Open a link, and take what has come on it already; what else came of this member is of no use any more."""
         me = (self.member.me, self.member.membership.info.life)
-        link = self.links[to] = Link[Message](road_between(me, (to, life)), self.member.rules)
+        link = self.links[to] = Link[Message](road_between(me, (to, life)))
         self.world.open(to, address)
         early, self._early = self._early, deque()
         self._early_bytes = 0

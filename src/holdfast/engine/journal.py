@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -33,7 +34,6 @@ from holdfast.core.machine import (
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.journal_entries import Checkpointed, Entry
 from holdfast.core.model.views import FilesProof
-from holdfast.core.rules import Rules
 from holdfast.engine.checkpoints import RunningCheckpoint
 from holdfast.engine.intake import Intake, WriteGroup
 from holdfast.engine.journal_history import Histories
@@ -65,9 +65,8 @@ def _unheard(error: JournalBroken) -> None:
 class Journal:
     """Implements `doors.Writer`. Set `tell` and `failed` before the first turn of the disk."""
 
-    def __init__(self, disk: Disk, settings: PersistenceSettings, found: Found, rules: Rules) -> None:
+    def __init__(self, disk: Disk, settings: PersistenceSettings, found: Found) -> None:
         """Only by `open`."""
-        self._stops = rules.holds("failed-sync-stops")
         self.tell: Callable[[Event], None] = _nobody
         """Takes what the member should hear: `Driver.handle`."""
         self.failed: Callable[[JournalBroken], None] = _unheard
@@ -147,7 +146,6 @@ class Journal:
     def open(
         disk: Disk,
         settings: PersistenceSettings,
-        rules: Rules | None = None,
         *,
         name: str,
         uuid: str,
@@ -162,11 +160,10 @@ class Journal:
         now_ns: the member's monotonic time; wall_ms: the same moment by its calendar, as its core will be told.
         Raises ConfigError when these are not this member's files, JournalBroken when they cannot be believed.
         """
-        rules = rules or Rules()
         found, recovered = restore(
-            disk, settings, rules, name=name, uuid=uuid, new_id=new_id, now_ns=now_ns, wall_ms=wall_ms
+            disk, settings, name=name, uuid=uuid, new_id=new_id, now_ns=now_ns, wall_ms=wall_ms
         )
-        return Journal(disk, settings, found, rules), recovered
+        return Journal(disk, settings, found), recovered
 
     # -- what the member wants
 
@@ -599,27 +596,25 @@ class Journal:
 
     def _submit(self, deeds: list[Deed], done: Callable[[], None]) -> None:
         """Have these done, in the line of the journal; when there is no room, again after a while."""
-
-        def over(error: Exception | None) -> None:
-            if self._broken or self._closed:
-                return
-            if isinstance(error, DiskFull):
-                self._tell_full()
-                self._disk.after(RETRY_NS, again)
-            elif error is not None and self._stops:
-                self._break(error)
-            elif error is not None:
-                again()
-            else:
-                self._room_again()
-                done()
-
-        def again() -> None:
-            if not self._broken and not self._closed:
-                self._disk.submit(deeds, over)
-
         if not self._broken:
-            self._disk.submit(deeds, over)
+            self._disk.submit(deeds, partial(self._over, deeds, done))
+
+    def _over(self, deeds: list[Deed], done: Callable[[], None], error: Exception | None) -> None:
+        """What was submitted is over, one way or the other (W-6)."""
+        if self._broken or self._closed:
+            return
+        if isinstance(error, DiskFull):
+            self._tell_full()
+            self._disk.after(RETRY_NS, partial(self._submit_again, deeds, done))
+        elif error is not None:
+            self._break(error)
+        else:
+            self._room_again()
+            done()
+
+    def _submit_again(self, deeds: list[Deed], done: Callable[[], None]) -> None:
+        if not self._broken and not self._closed:
+            self._submit(deeds, done)
 
     def _watch(self, error: Exception | None) -> None:
         if error is not None:

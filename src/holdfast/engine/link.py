@@ -15,7 +15,6 @@ from typing import Generic, TypeVar
 import mmh3
 
 from holdfast.core.model.ids import MILLISECOND, MemberId
-from holdfast.core.rules import Rules
 from holdfast.errors import ProtocolError
 
 HEADER = struct.Struct("<QQQ")
@@ -43,15 +42,11 @@ class Link(Generic[Read]):
 
     __slots__ = (
         "_ahead",
-        "_lives",
-        "_once",
-        "_ordered",
         "_owed",
         "_owed_bytes",
         "_owed_since_ns",
         "_received",
         "_repeated",
-        "_repeats",
         "_resend_at_ns",
         "_road",
         "_sent",
@@ -59,12 +54,8 @@ class Link(Generic[Read]):
         "unacknowledged_bytes",
     )
 
-    def __init__(self, road: int, rules: Rules) -> None:
+    def __init__(self, road: int) -> None:
         self._road = road
-        self._lives = rules.holds("lives")
-        self._once = rules.holds("once")
-        self._ordered = rules.holds("in-order")
-        self._repeats = rules.holds("repeat")
         self._sent = 0
         self._unsure: deque[tuple[int, bytes]] = deque()
         self.unacknowledged_bytes = 0
@@ -94,7 +85,7 @@ class Link(Generic[Read]):
 
     def carries(self, packet: bytes | memoryview) -> bool:
         """Whether the packet is of this road: between these lives of both ends. One without header is not."""
-        return not self._lives or packet[:8] == self._road.to_bytes(8, "little")
+        return packet[:8] == self._road.to_bytes(8, "little")
 
     def receive(
         self, packet: bytes | memoryview, now_ns: int, read: Callable[[bytes | memoryview], Read]
@@ -108,16 +99,16 @@ class Link(Generic[Read]):
         if len(packet) < HEADER.size:
             raise ProtocolError(f"a packet of {len(packet)} bytes has no header")
         road, number, acknowledged = HEADER.unpack_from(packet)
-        if road != self._road and self._lives:
+        if road != self._road:
             return []
-        if acknowledged > self._sent and self._lives:
+        if acknowledged > self._sent:
             raise ProtocolError(f"packet {acknowledged} is acknowledged, and {self._sent} were sent")
         again = number <= self._received
         early = number > self._received + 1
         if early and (len(self._ahead) >= AHEAD_PACKETS or number in self._ahead):
             wanted = False
         else:
-            wanted = number > 0 and not (again and self._once)
+            wanted = number > 0 and not again
         ready = [read(packet[HEADER.size :])] if wanted else []
         while self._unsure and self._unsure[0][0] <= acknowledged:
             self.unacknowledged_bytes -= len(self._unsure.popleft()[1])
@@ -134,13 +125,11 @@ class Link(Generic[Read]):
             return ready
         if early:
             self._ahead[number] = ready[0]
-            return [] if self._ordered else ready
+            return []
         self._received = number
         while self._received + 1 in self._ahead:
             self._received += 1
-            kept = self._ahead.pop(self._received)
-            if self._ordered:
-                ready.append(kept)
+            ready.append(self._ahead.pop(self._received))
         return ready
 
     def due(self, now_ns: int) -> list[bytes]:
@@ -158,8 +147,6 @@ class Link(Generic[Read]):
     def repeat(self, now_ns: int, limit: int | None = None) -> list[bytes]:
         """What may have been lost, again: after silence, or when the network has made a new connection."""
         self._resend_at_ns = now_ns + RESEND_NS
-        if not self._repeats:
-            return []
         oldest = list(self._unsure)[:limit]
         self._repeated = oldest[-1][0] if limit is not None and oldest else 0
         return [self._packet(number, payload) for number, payload in oldest]

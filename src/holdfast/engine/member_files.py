@@ -11,7 +11,6 @@ from holdfast.config import Settings
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.journal.recovery import Recovered
 from holdfast.core.member import Member
-from holdfast.core.rules import Rules
 from holdfast.core.services.hosting import Service
 from holdfast.engine.driver import Driver
 from holdfast.engine.journal import Journal
@@ -24,7 +23,6 @@ def driver_with_files(
     world: World,
     identity: Identity,
     settings: Settings,
-    rules: Rules,
     services: Sequence[Service] = (),
     *,
     name: str,
@@ -39,7 +37,6 @@ def driver_with_files(
     journal, recovered = Journal.open(
         disk,
         settings.persistence,
-        rules,
         name=name,
         uuid=identity.info.uuid,
         new_id=new_id,
@@ -55,7 +52,7 @@ def driver_with_files(
         behind=recovered.behind,
     )
     known = dataclasses.replace(identity, info=info, cluster_id=recovered.cluster_id, seen=recovered.view)
-    member = Member(known, settings, rules, services, recovered)
+    member = Member(known, settings, services, recovered)
     driver = Driver(member, world)
     driver.journal = journal
     journal.tell = driver.handle

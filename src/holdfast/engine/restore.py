@@ -17,7 +17,6 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.journal_entries import Checkpointed, Entry, Snapshot
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.views import FilesProof, View
-from holdfast.core.rules import Rules
 from holdfast.engine.checkpoints import KEPT, Checkpoints, PartitionFiles
 from holdfast.engine.ports import Disk, DiskFailed
 from holdfast.engine.segments import Segment, Segments, partitions_of
@@ -345,7 +344,6 @@ class _Opening:
 def restore(
     disk: Disk,
     settings: PersistenceSettings,
-    rules: Rules,
     *,
     name: str,
     uuid: str,
@@ -356,7 +354,7 @@ def restore(
     """Read a directory. Raises ConfigError and JournalBroken as `Journal.open` says; changes nothing on the disk."""
     identity = identity_of(disk, name, new_id)
     recovered = Recovered(identity.store, identity.incarnation + 1, identity.cluster_id)
-    recovery = Recovery(now_ns, wall_ms, damage_ends=rules.holds("damage-ends"))
+    recovery = Recovery(now_ns, wall_ms)
     opening = _Opening(disk, identity, recovered, recovery, Checkpoints(settings.checkpoint_bytes))
     names = disk.names()
     journal = segments(names)

@@ -19,7 +19,6 @@ from holdfast.core.member import Member
 from holdfast.core.model.ids import Address, MemberId
 from holdfast.core.model.operations import GROWING, Outcome, Request, Status
 from holdfast.core.model.views import MemberInfo, Room
-from holdfast.core.rules import Rules
 from holdfast.core.services.hosting import Service, with_services
 from holdfast.engine.driver import Driver
 from holdfast.engine.journal import Journal
@@ -185,7 +184,7 @@ class Node(MemberGrid):
         """The member, with what its files hold; returns when it may act."""
         settings = self.settings
         if not settings.persistence.directory or settings.member.lite:
-            return Driver(Member(identity, settings, Rules(), self.services), self)
+            return Driver(Member(identity, settings, self.services), self)
         directory = Path(settings.persistence.directory)
         self._disk = RealDisk(directory, self.loop, self.guard)
         began = time.monotonic()
@@ -197,7 +196,6 @@ class Node(MemberGrid):
                     self,
                     identity,
                     settings,
-                    Rules(),
                     self.services,
                     name=settings.member.name,
                     new_id=lambda: str(uuids.uuid4()),

@@ -15,7 +15,6 @@ from holdfast.core.member import Member
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address, MemberId
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.views import MemberInfo, View, Wish
-from holdfast.core.rules import Rules
 from holdfast.core.services.hosting import Service, with_services
 from holdfast.engine.driver import Driver
 from holdfast.engine.member_files import driver_with_files
@@ -41,7 +40,6 @@ class Cluster:
         self,
         world: World,
         settings: Settings,
-        rules: Rules,
         hosts: int,
         services: Callable[[], Sequence[Service]] = list,
         *,
@@ -56,7 +54,6 @@ class Cluster:
         self.groups = groups
         self.services = services
         self.settings = with_services(settings, services())
-        self.rules = rules
         self.addresses = [Address(f"host{index}", PORT) for index in range(hosts)]
         self.everyone: list[Process] = []
         """Every process that ever was, also the dead ones."""
@@ -128,7 +125,7 @@ class Cluster:
             bootstrap,
             f"c-{born:04d}",
         )
-        process.driver, when_ready = driver_of(process, identity, self.settings, self.rules, self.services())
+        process.driver, when_ready = driver_of(process, identity, self.settings, self.services())
         member = process.driver.member
         member.lane.drained = partial(self._acknowledged, member, member.lane.drained)
         member.watch(partial(self._changed, member))
@@ -415,13 +412,13 @@ def agreed_views(member: Member) -> list[View]:
 
 
 def driver_of(
-    process: Process, identity: Identity, settings: Settings, rules: Rules, services: Sequence[Service]
+    process: Process, identity: Identity, settings: Settings, services: Sequence[Service]
 ) -> tuple[Driver, Callable[[Callable[[], None]], None]]:
     """Make the member that lives in a process, of what its host's disk (`process.disk`) holds, with its journal there;
     and say how to be told when it may act. This is the one place of the simulator where files are opened.
     """
     if process.disk is None:
-        return Driver(Member(identity, settings, rules, services), process), lambda told: told()
+        return Driver(Member(identity, settings, services), process), lambda told: told()
     random = process.world.random
 
     def failed(error: JournalBroken) -> None:
@@ -433,7 +430,6 @@ def driver_of(
         process,
         identity,
         settings,
-        rules,
         services,
         name=process.host,
         new_id=lambda: f"store-{random.getrandbits(64):016x}",

@@ -32,8 +32,7 @@ from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.staging import Shadow
 from holdfast.core.routing import router
 from holdfast.core.store.partition import MapPartition, PartitionCopy
-
-Method = Callable[..., Any]
+from holdfast.sim.replacing import Method, Replaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +56,13 @@ class Asked:
         return performing._store(self.lane, self.copy, request, request.key, request.value)
 
 
-class Liar:
-    """What has been put in the place of something else, and how to take it back."""
+class Liar(Replaced):
+    """What lies in the place of the truth, and how to take it back."""
 
     def __init__(self, name: str) -> None:
+        super().__init__()
         self.random = random.Random(f"lie/{name}")
         self._copies: list[Copies] = []
-        self._undo: list[Callable[[], None]] = []
         self._lost: set[tuple[str, bytes, bytes]] = set()
         """Maps, keys and values."""
 
@@ -78,12 +77,6 @@ class Liar:
             self._copies.append(copies)
 
         return begins
-
-    def replace(self, owner: object, name: str, by: Callable[[Method], Method]) -> None:
-        """Put `by(what is there)` in the place of a method of a class, or of a function of a module."""
-        original = getattr(owner, name)
-        setattr(owner, name, by(original))
-        self._undo.append(partial(setattr, owner, name, original))
 
     def perform(self, operation: Op, share: float, lie: Callable[[Asked], Value]) -> None:
         """Let this share of the operations of one kind be carried out by something else."""
@@ -159,11 +152,6 @@ class Liar:
         gone = [key for key, value in held.entries.items() if (held.name, key, value) in self._lost]
         for key in gone:
             held.drop(key)
-
-    def end(self) -> None:
-        """Everything is as it was."""
-        while self._undo:
-            self._undo.pop()()
 
 
 # -- losses

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from holdfast.core.model.operations import Status
-from holdfast.core.rules import DURABLE, RULES
+from holdfast.sim.ablations.rules import DURABLE, RULES
 
 MARK = "mark_"
 """What the figures of marks begin with."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,9 +14,8 @@ from holdfast.check.times import OUTLIVES
 from holdfast.check.witnessed import witnessed
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.sync_request import How
-from holdfast.core.rules import Rules
 from holdfast.sim import tally
-from holdfast.sim.asked import AskedRules
+from holdfast.sim.ablations.switching import ablated
 from holdfast.sim.calls import Knowledge
 from holdfast.sim.clients.client import Manners
 from holdfast.sim.clients.hazelcast import HazelcastClient
@@ -24,7 +24,7 @@ from holdfast.sim.clients.simulated_doors import Doors
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.faults import Faults
 from holdfast.sim.judging import clocks_of, judge_calls, last_values, look
-from holdfast.sim.marks import RULE
+from holdfast.sim.marks import RULE, Marks
 from holdfast.sim.observers import Observers
 from holdfast.sim.phases import Phases
 from holdfast.sim.shape import Journalling, Shape, drawn
@@ -74,23 +74,34 @@ def simulate(
     journal: Journalling = "off",
     power_cuts: bool = False,
     memory: bool = False,
-    rules: Rules | None = None,
+    asked: Counter[str] | None = None,
 ) -> Verdict:
     """Run one seed. `without` switches rules off by name; `story` is told every step worth telling. With `power_cuts`
     everybody loses power at once, at least twice; maps are journalled synchronously then. With `memory` members have
-    little or no room in their memories, again and again. `rules` are those that hold,
-    if the caller wants to see how they are used, instead of all but those `without`.
+    little or no room in their memories, again and again. `asked` is told how often each rule stood before a decision,
+    also of a run that ends with an error.
     """
-    world = World(seed, story)
+    asked = Counter() if asked is None else asked
     shape = drawn(seed, journal, power_cuts=power_cuts, memory=memory)
+    with ablated(*without, asked=asked):
+        verdict, marks = _run(seed, story, shape, power_cuts=power_cuts)
+    for name, times in asked.items():
+        marks.hit(RULE + name, times)
+    verdict.figures.update(marks.figures())
+    return verdict
+
+
+def _run(
+    seed: int, story: Callable[[str], None] | None, shape: Shape, *, power_cuts: bool
+) -> tuple[Verdict, Marks]:
+    """One run of this shape, and what it has exercised."""
+    world = World(seed, story)
     if shape.clocks:
         world.clocks.err(random.Random(f"{seed}/clocks"))
-    asked = AskedRules(without) if rules is None else None
     services = (lambda: [Tally(backups)]) if (backups := shape.service_backups) is not None else list
     cluster = Cluster(
         world,
         shape.settings,
-        asked or rules or Rules(without),
         shape.hosts + shape.spare,
         services,
         lite=shape.lite,
@@ -140,10 +151,7 @@ def simulate(
         world.run_until(world.now_ns + CONVERGE_NS, stop=lambda: not faults.power_cuts_due)
     observers.pause()
     verdict = _judged(seed, world, cluster, [*clients, crowd], faults, observers, tellers)
-    for name, times in asked.asked.items() if asked is not None else ():
-        world.marks.hit(RULE + name, times)
-    verdict.figures.update(world.marks.figures())
-    return verdict
+    return verdict, world.marks
 
 
 def _clients(

@@ -24,9 +24,9 @@ from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import How
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
-from holdfast.core.rules import Rules
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.sync.destination import DISK_FULL, Destination
+from holdfast.sim.ablations.switching import ablated
 
 ME, BEN = MemberId("me"), MemberId("ben")
 SETTINGS = Settings(
@@ -44,14 +44,13 @@ SETTINGS = Settings(
 class Side:
     """One member with a journal, primary or backup of the only partition."""
 
-    def __init__(self, row: tuple[MemberId, ...], without: str = "") -> None:
-        rules = Rules(frozenset({without} if without else ()))
+    def __init__(self, row: tuple[MemberId, ...]) -> None:
         self.out = Outbox()
         self.log = Log(self.out, on=True)
         self.rows = [Row(5, row)]
-        self.lane = Lane(ME, SETTINGS, self.out, rules, self.log)
+        self.lane = Lane(ME, SETTINGS, self.out, self.log)
         self.lane.attach(self.rows)
-        self.copies = Copies(ME, SETTINGS, self.out, rules, self.rows, self.log)
+        self.copies = Copies(ME, SETTINGS, self.out, self.rows, self.log)
         self.copy = self.copies.held[0] = PartitionCopy(0, 0)
         self.copy.term = 5
         self.destination = Destination(
@@ -61,7 +60,6 @@ class Side:
             self.copies,
             self.log,
             stored_row=lambda partition: None,
-            rules=rules,
         )
         self.told: list[bool] = []
 
@@ -113,8 +111,9 @@ def test_a_write_waits_for_its_backup_and_for_the_disk(disk_first: bool) -> None
     assert side.lane.waiting == 0
 
 
+@ablated("durable-ack")
 def test_without_that_rule_it_is_acknowledged_while_the_disk_has_nothing() -> None:
-    side = Side((ME,), without="durable-ack")
+    side = Side((ME,))
     side.write("alone")
     assert side.told == [True]
 
@@ -184,8 +183,9 @@ def test_a_record_that_comes_again_before_it_is_durable_is_not_acknowledged_soon
     assert acknowledged(side.end()) == [7, 8]
 
 
+@ablated("durable-ack")
 def test_without_that_rule_a_backup_says_it_has_what_it_may_lose() -> None:
-    side = Side((BEN, ME), without="durable-ack")
+    side = Side((BEN, ME))
     assert acknowledged(side.replicate("sync", 1, 7)) == [7]
 
 
@@ -228,8 +228,8 @@ def filled(effects: list[Effect]) -> list[object]:
     return [message for message in sent if isinstance(message, Filled | FillRefused)]
 
 
-def filled_whole(without: str) -> tuple[Side, list[Effect]]:
-    side = Side((BEN,), without=without)
+def filled_whole() -> tuple[Side, list[Effect]]:
+    side = Side((BEN,))
     del side.copies.held[0]
     fill(side, 0, last=False)
     fill(side, 1, last=False, entries=3)
@@ -237,7 +237,7 @@ def filled_whole(without: str) -> tuple[Side, list[Effect]]:
 
 
 def test_a_filled_copy_counts_when_its_checkpoint_is_durable() -> None:
-    side, effects = filled_whole("")
+    side, effects = filled_whole()
     checkpoints = [effect for effect in effects if isinstance(effect, Checkpoint)]
     assert [len(taken.snapshot.maps[0].keys) for taken in checkpoints] == [3]
     assert filled(effects) == []
@@ -245,8 +245,9 @@ def test_a_filled_copy_counts_when_its_checkpoint_is_durable() -> None:
     assert [type(answer) for answer in filled(side.end())] == [Filled]
 
 
+@ablated("fill-durable")
 def test_without_that_rule_the_master_may_commit_a_copy_that_a_power_cut_takes_away() -> None:
-    _, effects = filled_whole(without="fill-durable")
+    _, effects = filled_whole()
     assert [type(answer) for answer in filled(effects)] == [Filled]
 
 

@@ -24,6 +24,7 @@ from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.model.views import View
 from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.sim.ablations.switching import ablated
 
 
 def put(counter: int, key: bytes = b"k", value: bytes = b"v", name: str = "m") -> Record:
@@ -173,8 +174,9 @@ def test_lost_blocks_end_the_copies_that_need_them() -> None:
     assert not found.whole
 
 
+@ablated("damage-ends")
 def test_without_that_rule_a_copy_that_misses_something_counts_as_whole() -> None:
-    recovery = Recovery(0, 0, damage_ends=False)
+    recovery = Recovery(0, 0)
     recovery.block(4, [Began(0, 0), Wrote(0, 7, [put(1)])])
     recovery.lost(7, "damaged")
     recovery.block(7, [Wrote(0, 7, [put(1, name="n")])])

@@ -49,9 +49,7 @@ def settings(
 class Lead(Seat):
     """A member with the machine of the master; the other members store whatever is offered."""
 
-    def __init__(
-        self, *rows: Row, chosen: Settings | None = None, without: str = "", arranged: bool = False
-    ) -> None:
+    def __init__(self, *rows: Row, chosen: Settings | None = None, arranged: bool = False) -> None:
         """`rows`: the table that it has applied before."""
         self.arranged = arranged
         """Whether the layout is the real one."""
@@ -69,7 +67,7 @@ class Lead(Seat):
         """View, round, partitions and news of each round, as the first of the others heard of it."""
         self.bringing: Holdings | None = None
         """What it tells itself of its own files, when it comes."""
-        super().__init__(A, self.settings.partitions.count, without=frozenset({without} if without else ()))
+        super().__init__(A, self.settings.partitions.count)
         for partition, row in enumerate(rows):
             self.table.rows[partition] = row
         self.news: list[News] = []
@@ -78,7 +76,7 @@ class Lead(Seat):
 
     def _ledger(self) -> Ledger:
         self.migrations = Migrations(
-            self.settings, self.out, self.rules, self.membership, 1 + self.settings.replica_backups()
+            self.settings, self.out, self.membership, 1 + self.settings.replica_backups()
         )
         if not self.arranged:
             self.migrations.layout = self.layout
@@ -86,7 +84,6 @@ class Lead(Seat):
             self.table,
             self.membership,
             self.out,
-            self.rules,
             applied=lambda partition, old, new: self.applied.append((partition, old, new)),
             committed=self.migrations.committed,
             gathered=self.migrations.gathered,

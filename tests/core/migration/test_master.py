@@ -17,6 +17,7 @@ from holdfast.core.model.partition_events import Kind, Loss, News
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.views import ClusterState, View
 from holdfast.core.placement.layout import Candidate
+from holdfast.sim.ablations.switching import ablated
 
 # -- the first assignment
 
@@ -194,8 +195,9 @@ def test_where_the_loss_is_accepted_a_partition_begins_anew_with_a_later_epoch(h
     """The rule is wait-for-copies."""
     rows = [Row(5, (D, E), 2), Row(5, (E, D), 0)]
     chosen = settings(2, lost="accept" if how == "accept" else "wait")
-    lead = Lead(*rows, chosen=chosen, without="" if how == "accept" else "wait-for-copies")
-    lead.enter((A, B, C))
+    lead = Lead(*rows, chosen=chosen)
+    with ablated(*([] if how == "accept" else ["wait-for-copies"])):
+        lead.enter((A, B, C))
     assert lead.table.rows == [Row(9, (A, None), 3), Row(9, (B, None), 1)]
     assert lead.migrations.lost == set()
     assert [one.loss for one in lead.news] == [Loss(p, 1, True, ["default"], begun_anew=True) for p in (0, 1)]
@@ -279,9 +281,9 @@ def test_in_a_frozen_table_a_missing_backup_is_marked_as_behind() -> None:
 # -- M-3: migrations
 
 
-def moving(*, without: str = "", backups: int = 1) -> Lead:
+def moving(*, backups: int = 1) -> Lead:
     """A's partition is on its way to B."""
-    lead = Lead(Row(5, (A, C)), without=without)
+    lead = Lead(Row(5, (A, C)))
     lead.wanted = [(B, C)]
     lead.enter()
     assert lead.requests() == [(A, 0, B, 5)]
@@ -447,9 +449,10 @@ def test_a_rotation_that_is_not_made_changes_nothing() -> None:
 
 
 def test_without_plans_that_keep_copies_a_backup_goes_before_its_successor_comes() -> None:
-    lead = Lead(Row(5, (A, B)), without="plan-keeps-copies")
+    lead = Lead(Row(5, (A, B)))
     lead.wanted = [(A, C)]
-    lead.enter()
+    with ablated("plan-keeps-copies"):
+        lead.enter()
     assert lead.table.rows[0] == Row(6, (A, None))
     safe = Lead(Row(5, (A, B)))
     safe.wanted = [(A, C)]
@@ -482,8 +485,9 @@ def test_when_an_end_of_a_migration_dies_the_version_goes_beyond_its_success() -
     assert sum(lead.migrations.leftovers.values()) == 0
 
 
+@ablated("failed-version")
 def test_without_that_rule_the_row_stays_as_it_is() -> None:
-    lead = moving(without="failed-version")
+    lead = moving()
     lead.wanted = [(A, C)]
     lead.enter(view_of(2, A, C))
     assert lead.table.rows[0] == Row(5, (A, C))
@@ -573,8 +577,9 @@ def test_what_was_offered_and_not_committed_is_taken_back_when_one_that_it_names
     ]
 
 
+@ablated("failed-version")
 def test_without_that_rule_the_same_version_gets_another_row() -> None:
-    lead = moving(without="failed-version")
+    lead = moving()
     lead.silent = {B, C}
     lead.ready()
     lead.silent = set()

@@ -47,11 +47,9 @@ def follower(partitions: int = 2, view: View = VIEW) -> Seat:
     return seat
 
 
-def leader(
-    *others: MemberId, partitions: int = 2, without: str = "", rows: tuple[tuple[int, Row], ...] = ()
-) -> Seat:
+def leader(*others: MemberId, partitions: int = 2, rows: tuple[tuple[int, Row], ...] = ()) -> Seat:
     """A master that knows the newest table; `rows` are told by the others, and offered by it since."""
-    seat = Seat(A, partitions, without=frozenset({without} if without else ()))
+    seat = Seat(A, partitions)
     members = others or (B, C)
     seat.install(view_of(1, A, *members))
     for member in members:

@@ -39,6 +39,7 @@ from holdfast.core.model.partition_events import Kind, Loss
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.views import View, Wish
 from holdfast.errors import InvariantBroken
+from holdfast.sim.ablations.switching import ablated
 
 # -- members store what the master of their view offers (L-1)
 
@@ -340,8 +341,9 @@ def test_a_new_master_asks_everyone_and_does_nothing_before_all_have_answered() 
     assert len(seat.gathered) == 1
 
 
+@ablated("newest-table")
 def test_without_that_rule_it_begins_with_what_it_knows_alone() -> None:
-    seat = Seat(A, 1, without=frozenset({"newest-table"}))
+    seat = Seat(A, 1)
     seat.install(VIEW)
     assert seat.sent() == []
     assert seat.ledger.ready
@@ -456,8 +458,9 @@ def test_those_whom_a_row_names_store_it_first_then_all_others() -> None:
     assert seat.table.rows[0] == row(1, D, C), "three of five have it"
 
 
+@ablated("destination-first")
 def test_without_that_rule_all_are_asked_at_once() -> None:
-    seat = leader(B, C, D, E, without="destination-first")
+    seat = leader(B, C, D, E)
     seat.ledger.propose({0: row(1, D, C)})
     assert offered_to(seat) == [B, C, D, E]
 
@@ -477,8 +480,9 @@ def test_a_round_is_committed_when_a_majority_has_stored_it() -> None:
     assert sum(seat.ledger.leftovers.values()) == 0
 
 
+@ablated("table-majority")
 def test_without_that_rule_the_master_alone_makes_it_the_table() -> None:
-    seat = leader(B, C, without="table-majority")
+    seat = leader(B, C)
     seat.ledger.propose({0: row(1, A)})
     assert seat.table.rows[0] == row(1, A)
 

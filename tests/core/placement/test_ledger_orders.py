@@ -12,6 +12,7 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.views import View
 from holdfast.errors import InvariantBroken
+from holdfast.sim.ablations.switching import ablated
 
 PAIRS = {
     "of the master, then of one other": (Row(1, (A,)), Row(2, (B,))),
@@ -39,8 +40,8 @@ class Found:
         return self.split + self.forgotten + self.early + self.unequal
 
 
-def together(without: str) -> Links:
-    seats = [Seat(name, without=frozenset({without} if without else ())) for name in (A, B, C)]
+def together() -> Links:
+    seats = [Seat(name) for name in (A, B, C)]
     for seat in seats:
         seat.install(view_of(1, A, B, C))
     links = Links(*seats)
@@ -87,13 +88,13 @@ def go_on_without(links: Links, oldest: MemberId, other: MemberId, *, carried: b
     links.settle()
 
 
-def explore(rows: tuple[Row, Row], *, without: str = "", carried: bool) -> Found:
+def explore(rows: tuple[Row, Row], *, carried: bool) -> Found:
     """Two rounds; the master dies at any moment, or is removed by the others and goes on for a while."""
     found = Found()
     seen: set[str] = set()
 
     def run(pick: Picks) -> None:
-        links = together(without)
+        links = together()
         seats = links.seats
         early = False
 
@@ -149,16 +150,19 @@ def test_whenever_a_master_goes_every_row_that_anybody_took_for_the_table_lives_
     assert found.broken == 0, found
 
 
+@ablated("newest-table")
 def test_without_the_newest_table_a_row_that_was_committed_is_forgotten() -> None:
-    found = explore(PAIRS["of one other, then of another"], without="newest-table", carried=False)
+    found = explore(PAIRS["of one other, then of another"], carried=False)
     assert found.forgotten or found.split, found
 
 
+@ablated("table-majority")
 def test_without_a_majority_a_row_is_committed_that_nobody_else_knows() -> None:
-    found = explore(PAIRS["of the master, then of one other"], without="table-majority", carried=True)
+    found = explore(PAIRS["of the master, then of one other"], carried=True)
     assert found.split, found
 
 
+@ablated("destination-first")
 def test_without_destinations_first_somebody_knows_a_row_before_its_replicas_do() -> None:
-    found = explore(PAIRS["of one other, then of another"], without="destination-first", carried=True)
+    found = explore(PAIRS["of one other, then of another"], carried=True)
     assert found.early, found

@@ -22,7 +22,6 @@ from holdfast.core.replication.change_streams import (
 )
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
-from holdfast.core.rules import Rules
 from holdfast.core.store.partition import PartitionCopy
 
 ME, BEN, CAL = (MemberId(name) for name in ("me", "ben", "cal"))
@@ -42,17 +41,16 @@ class Primary:
         )
         settings = Settings(partitions=PartitionSettings(count=1), maps={"default": chosen, **more})
         log = Log(self.out, on=journal)
-        rules = Rules()
         self.log = log
-        self.lane = Lane(ME, settings, self.out, rules, log)
+        self.lane = Lane(ME, settings, self.out, log)
         rows = [Row(TERM, (ME, BEN, CAL))]
         self.lane.attach(rows)
-        copies = self.copies = Copies(ME, settings, self.out, rules, rows, log)
+        copies = self.copies = Copies(ME, settings, self.out, rows, log)
         self.copy = copies.held[0] = PartitionCopy(0, 0)
         self.copy.term = TERM
         self.lane.serving[0] = self.lane.in_office[0] = self.copy
         self.lane.retarget(self.copy)
-        self.changes = ChangeStreams(settings, self.out, rules, self.lane, copies, journal=journal)
+        self.changes = ChangeStreams(settings, self.out, self.lane, copies, journal=journal)
 
     def write(self, key: str, value: str = "v", name: str = NAME) -> None:
         self.lane.set(self.copy, name, key.encode(), value.encode(), 0, 0, 0)

@@ -11,7 +11,6 @@ from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
-from holdfast.core.rules import Rules
 from holdfast.core.store.partition import PartitionCopy
 
 ME, BEN, CAL = (MemberId(name) for name in ("me", "ben", "cal"))
@@ -28,7 +27,7 @@ class Primary:
 
     def __init__(self) -> None:
         self.out = Outbox()
-        self.lane = Lane(ME, SETTINGS, self.out, Rules(), Log(self.out, on=False))
+        self.lane = Lane(ME, SETTINGS, self.out, Log(self.out, on=False))
         self.rows = [Row(1, (ME, BEN)), Row(1, (ME, BEN)), Row(1, (ME, CAL))]
         self.lane.attach(self.rows)
         self.copies = [PartitionCopy(partition, 0) for partition in range(3)]
@@ -131,7 +130,7 @@ class Backup:
     def __init__(self) -> None:
         self.out = Outbox()
         self.rows = [Row(1, (BEN, ME))] * 3
-        self.copies = Copies(ME, SETTINGS, self.out, Rules(), self.rows, Log(self.out, on=False))
+        self.copies = Copies(ME, SETTINGS, self.out, self.rows, Log(self.out, on=False))
         for partition in range(3):
             self.copies.held[partition] = PartitionCopy(partition, 0)
         self.told: list[Ack] = []

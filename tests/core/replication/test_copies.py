@@ -13,20 +13,18 @@ from holdfast.core.model.journal_entries import Wrote
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.copies import Copies
-from holdfast.core.rules import Rules
 from holdfast.core.store.partition import FOLD_AT, PartitionCopy, ServicePartition
 from holdfast.core.store.request_ids import mark_of
+from holdfast.sim.ablations.switching import ablated
 
 ME, OWNER, OTHER = MemberId("me"), MemberId("owner"), MemberId("other")
 SETTINGS = Settings(partitions=PartitionSettings(count=1), maps={"deep": MapSettings(backups=2)})
 
 
-def backup(without: str = "", row: tuple[MemberId, ...] = (OWNER, ME)) -> tuple[Copies, Outbox, list[Row]]:
+def backup(row: tuple[MemberId, ...] = (OWNER, ME)) -> tuple[Copies, Outbox, list[Row]]:
     out = Outbox()
     rows = [Row(5, row)]
-    copies = Copies(
-        ME, SETTINGS, out, Rules(frozenset({without} if without else ())), rows, Log(out, on=False)
-    )
+    copies = Copies(ME, SETTINGS, out, rows, Log(out, on=False))
     copies.held[0] = PartitionCopy(0, 0)
     return copies, out, rows
 
@@ -49,8 +47,8 @@ def value_of(copies: Copies, key: bytes = b"key", name: str = "m") -> bytes | No
     return held.entries.get(key) if held else None
 
 
-def late_then_early(without: str) -> tuple[bytes | None, list[int]]:
-    copies, out, _ = backup(without)
+def late_then_early() -> tuple[bytes | None, list[int]]:
+    copies, out, _ = backup()
     copies.on_replicate(OWNER, message(2, put(2, b"second")))
     copies.on_replicate(OWNER, message(1, put(1, b"first")))
     copies.on_replicate(OWNER, message(1, put(1, b"first")))
@@ -58,13 +56,14 @@ def late_then_early(without: str) -> tuple[bytes | None, list[int]]:
 
 
 def test_records_are_applied_in_the_order_of_the_counter_and_once() -> None:
-    value, numbers = late_then_early("")
+    value, numbers = late_then_early()
     assert value == b"second"
     assert sorted(numbers) == [1, 1, 2], "a repeated record is acknowledged again, and does nothing"
 
 
+@ablated("record-order")
 def test_without_that_rule_an_older_value_overwrites_a_newer_one() -> None:
-    assert late_then_early("record-order")[0] == b"first"
+    assert late_then_early()[0] == b"first"
 
 
 def test_an_early_record_is_not_acknowledged_before_its_turn() -> None:
@@ -110,8 +109,8 @@ def enlisted(out: Outbox) -> list[tuple[MemberId, list[tuple[int, int, bool]]]]:
     return [(one.to, one.message.partitions) for one in effects if isinstance(one.message, Enlisted)]
 
 
-def with_one_record(without: str = "") -> tuple[Copies, Outbox, list[Row]]:
-    copies, out, rows = backup(without)
+def with_one_record() -> tuple[Copies, Outbox, list[Row]]:
+    copies, out, rows = backup()
     copies.on_replicate(OWNER, Replicate([1], [Section(0, 5, [put(1, b"v")], 4)]))
     out.take()
     return copies, out, rows
@@ -136,9 +135,10 @@ def test_a_backup_says_whether_it_holds_what_the_new_primary_holds(
     assert enlisted(out) == [(OWNER, [(0, 5, same)])]
 
 
+@ablated("term")
 def test_without_terms_equal_numbers_count_as_equal_histories() -> None:
     """The rule is term."""
-    copies, out, _ = with_one_record("term")
+    copies, out, _ = with_one_record()
     copies.on_enlist(OWNER, Enlist([(0, 5, [("m", 1, 9)])]))
     copies.on_enlist(OWNER, Enlist([(0, 5, [("m", 2, 4)])]))
     assert enlisted(out) == [(OWNER, [(0, 5, True)]), (OWNER, [(0, 5, False)])]
@@ -184,7 +184,7 @@ def journalled() -> tuple[Copies, Outbox, Log]:
     maps = {"m": MapSettings(journal="sync"), "later": MapSettings(journal="lazy"), "never": MapSettings()}
     settings = Settings(partitions=PartitionSettings(count=1), maps=maps)
     log = Log(out, on=True)
-    copies = Copies(ME, settings, out, Rules(), [Row(5, (OWNER, ME))], log)
+    copies = Copies(ME, settings, out, [Row(5, (OWNER, ME))], log)
     copies.held[0] = PartitionCopy(0, 0)
     return copies, out, log
 
@@ -245,7 +245,7 @@ def collecting() -> tuple[Copies, Outbox, list[list[Ack]]]:
     out = Outbox()
     settings = Settings(partitions=PartitionSettings(count=2))
     rows = [Row(5, (OWNER, ME)), Row(5, (OWNER, ME))]
-    copies = Copies(ME, settings, out, Rules(), rows, Log(out, on=False))
+    copies = Copies(ME, settings, out, rows, Log(out, on=False))
     for partition in (0, 1):
         copies.held[partition] = PartitionCopy(partition, 0)
     told: list[list[Ack]] = []
@@ -316,8 +316,9 @@ def test_records_of_maps_that_its_index_does_not_hold_are_left_out() -> None:
     assert copies.held[0].maps.keys() == {"deep"}
 
 
+@ablated("fence")
 def test_without_the_fence_anybody_is_believed() -> None:
-    copies, out, _ = backup("fence")
+    copies, out, _ = backup()
     copies.on_replicate(OTHER, message(1, put(1, b"v"), version=4))
     assert (value_of(copies), acknowledged(out)) == (b"v", [1])
 
@@ -487,9 +488,10 @@ def test_several_clients_are_told_though_one_waits_for_more() -> None:
     assert told == [[here]]
 
 
+@ablated("record-order")
 def test_without_the_order_each_record_is_applied_as_it_comes() -> None:
     """The rule is record-order."""
-    copies, out, _ = backup("record-order")
+    copies, out, _ = backup()
     copies.on_replicate(OWNER, message(1, put(5, b"five")))
     assert acknowledged(out) == [1]
     copies.on_replicate(OWNER, message(2, put(3, b"three")))
@@ -502,7 +504,7 @@ def test_maps_with_change_streams_remember_more_than_others() -> None:
     settings = Settings(
         partitions=PartitionSettings(count=1), maps=maps, replication=ReplicationSettings(tail_bytes=1000)
     )
-    copies = Copies(ME, settings, out, Rules(), [Row(5, (OWNER, ME))], Log(out, on=False))
+    copies = Copies(ME, settings, out, [Row(5, (OWNER, ME))], Log(out, on=False))
     copies.held[0] = PartitionCopy(0, 0)
     for name in ("told", "m"):
         copies.on_replicate(OWNER, message(1, *(put(n, b"v" * 100, name=name) for n in range(1, 21))))

@@ -13,7 +13,6 @@ from holdfast.core.model.journal_entries import Began, Dropped
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.copies import Copies
-from holdfast.core.rules import Rules
 from holdfast.core.services.hosting import Endpoint, MigrationEvent
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.errors import InvariantBroken
@@ -34,7 +33,7 @@ class Kept:
             "deep": MapSettings(backups=1, async_backups=1, changes_bytes=1000),
         }
         settings = Settings(partitions=PartitionSettings(count=1), maps=maps)
-        self.copies = Copies(ME, settings, self.out, Rules(), self.rows, self.log)
+        self.copies = Copies(ME, settings, self.out, self.rows, self.log)
         if held:
             copy = self.copies.held[0] = PartitionCopy(0, row.epoch)
             for name in ("m", "deep"):

@@ -19,8 +19,8 @@ from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.cuts import CUTS_MAX, ENDED_MAX, LOOKED_AT_MAX, Cuts, Pin, Taken
 from holdfast.core.replication.lane import Lane
-from holdfast.core.rules import Rules
 from holdfast.core.store.partition import FOLD_AT, MapPartition, PartitionCopy
+from holdfast.sim.ablations.switching import ablated
 
 ME, BEN, CAL = MemberId("me"), MemberId("ben"), MemberId("cal")
 CUT, OTHER = b"c" * 16, b"d" * 16
@@ -112,14 +112,13 @@ def test_times_to_live_are_those_of_the_cut() -> None:
 class Primary:
     """The lane of this member, primary of partition 0 with Ben and Cal as backups."""
 
-    def __init__(self, without: str = "", maps: tuple[str, ...] = ("m",)) -> None:
+    def __init__(self, maps: tuple[str, ...] = ("m",)) -> None:
         self.out = Outbox()
-        rules = Rules(frozenset({without} if without else ()))
         log = Log(self.out, on=False)
         self.rows = [Row(1, (ME, BEN, CAL)), Row(1, (BEN, ME))]
-        self.lane = Lane(ME, SETTINGS, self.out, rules, log)
+        self.lane = Lane(ME, SETTINGS, self.out, log)
         self.lane.attach(self.rows)
-        copies = Copies(ME, SETTINGS, self.out, rules, self.rows, log)
+        copies = Copies(ME, SETTINGS, self.out, self.rows, log)
         self.cuts = copies.cuts
         self.cuts.lane = self.lane
         self.copy = copies.held[0] = PartitionCopy(0, 0)
@@ -174,8 +173,9 @@ def test_a_cut_is_a_record_that_all_sync_backups_must_hold() -> None:
     assert pin.content() == {b"a": b"1"}
 
 
+@ablated("cut-kept")
 def test_without_that_rule_it_is_answered_before_they_do() -> None:
-    primary = Primary(without="cut-kept")
+    primary = Primary()
     primary.take()
     assert [taken.known for taken in primary.answers] == [True]
     assert len(primary.messages()) == 1, "nobody has even been told"
@@ -288,7 +288,7 @@ def test_while_nothing_may_be_written_only_this_member_keeps_it() -> None:
 def backup() -> tuple[Copies, Cuts, Outbox]:
     out = Outbox()
     rows = [Row(1, (BEN, ME)), Row(1, (BEN, ME))]
-    copies = Copies(ME, SETTINGS, out, Rules(), rows, Log(out, on=False))
+    copies = Copies(ME, SETTINGS, out, rows, Log(out, on=False))
     copies.held[0] = PartitionCopy(0, 0)
     return copies, copies.cuts, out
 

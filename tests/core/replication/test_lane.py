@@ -11,9 +11,9 @@ from holdfast.core.messages import Replicate, Replicated
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.lane import Lane
-from holdfast.core.rules import Rules
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.request_ids import id_of
+from holdfast.sim.ablations.switching import ablated
 
 ME, BEN, CAL, DAN = (MemberId(name) for name in ("me", "ben", "cal", "dan"))
 PARTITIONS = 4
@@ -25,7 +25,6 @@ class Primary:
     def __init__(
         self,
         *,
-        without: frozenset[str] = frozenset(),
         limits: LimitSettings | None = None,
         async_backups: int = 0,
     ) -> None:
@@ -35,7 +34,7 @@ class Primary:
             maps={"default": MapSettings(backups=1, async_backups=async_backups)},
             limits=limits or LimitSettings(),
         )
-        self.lane = Lane(ME, settings, self.out, Rules(without), Log(self.out, on=False))
+        self.lane = Lane(ME, settings, self.out, Log(self.out, on=False))
         self.rows = [Row(1, (ME, CAL if partition % 2 else BEN)) for partition in range(PARTITIONS)]
         self.copies = [PartitionCopy(partition, 0) for partition in range(PARTITIONS)]
         self.lane.attach(self.rows)
@@ -156,8 +155,9 @@ def test_what_was_sealed_and_not_sent_goes_to_the_new_backup(primary: Primary) -
     assert primary.told == {"a": True, "b": True}
 
 
+@ablated("all-ack")
 def test_without_the_rule_nobody_is_waited_for() -> None:
-    primary = Primary(without=frozenset({"all-ack"}))
+    primary = Primary()
     primary.write("a", 0)
     assert primary.told == {"a": True}
     assert list(primary.sent()) == [BEN]

@@ -15,8 +15,8 @@ from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.backlog import RECORD_BYTES
 from holdfast.core.replication.lane import Lane
-from holdfast.core.rules import Rules
 from holdfast.core.store.partition import FOLD_AT, PartitionCopy, ServicePartition
+from holdfast.sim.ablations.switching import ablated
 
 ME, BEN, CAL = (MemberId(name) for name in ("me", "ben", "cal"))
 
@@ -24,14 +24,14 @@ ME, BEN, CAL = (MemberId(name) for name in ("me", "ben", "cal"))
 class Serving:
     """The primary of two partitions, each with one backup."""
 
-    def __init__(self, *, journal: bool = False, without: str = "", **maps: MapSettings) -> None:
+    def __init__(self, *, journal: bool = False, **maps: MapSettings) -> None:
         self.out = Outbox()
         settings = Settings(
             partitions=PartitionSettings(count=2),
             maps={"default": MapSettings(backups=1), **maps},
         )
         self.log = Log(self.out, on=journal)
-        self.lane = Lane(ME, settings, self.out, Rules(frozenset({without} if without else ())), self.log)
+        self.lane = Lane(ME, settings, self.out, self.log)
         self.rows = [Row(1, (ME, BEN)), Row(1, (ME, CAL))]
         self.copies = [PartitionCopy(partition, 0) for partition in (0, 1)]
         self.lane.attach(self.rows)
@@ -304,10 +304,11 @@ def test_the_destination_of_a_migration_follows_if_its_place_holds_the_map(
 
 def test_without_that_rule_it_is_sent_nothing() -> None:
     """The rule is destination-acks."""
-    serving = Serving(without="destination-acks")
+    serving = Serving()
     serving.set(b"k")
     serving.lane.joining[0] = (CAL, 1)
-    serving.lane.retarget(serving.copies[0])
+    with ablated("destination-acks"):
+        serving.lane.retarget(serving.copies[0])
     assert serving.copies[0].maps["m"].targets == (BEN,)
     serving = Serving()
     serving.set(b"k")
@@ -321,10 +322,11 @@ def test_without_that_rule_it_is_sent_nothing() -> None:
 
 @pytest.mark.parametrize("without", ["confirmed-answers", "all-ack"])
 def test_without_these_rules_an_answer_that_changed_nothing_waits_for_nobody(without: str) -> None:
-    serving = Serving(without=without)
-    serving.lane.remove(serving.copies[0], "m", b"absent")
-    assert serving.lane.leftovers["records of an open buffer"] == 0
-    serving.seal()
+    serving = Serving()
+    with ablated(without):
+        serving.lane.remove(serving.copies[0], "m", b"absent")
+        assert serving.lane.leftovers["records of an open buffer"] == 0
+        serving.seal()
     assert serving.told == [True]
 
 

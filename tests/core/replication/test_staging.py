@@ -17,6 +17,7 @@ from holdfast.core.store.digest import RangeDigests
 from holdfast.core.store.partition import MapPartition, PartitionCopy
 from holdfast.core.sync.choice import Mine, choose
 from holdfast.core.sync.content import Content, ContentPart, earlier_updates
+from holdfast.sim.ablations.switching import ablated
 
 OWNER = MemberId("owner")
 TAIL = 1_000_000
@@ -75,7 +76,7 @@ def open_streamed(copy: PartitionCopy, name: str) -> MapPartition:
     return held
 
 
-def new_shadow(base: PartitionCopy | None, *, newer_wins: bool = True, streamed: bool = False) -> Shadow:
+def new_shadow(base: PartitionCopy | None, *, streamed: bool = False) -> Shadow:
     shadow = Shadow(
         OWNER,
         empty(),
@@ -83,7 +84,6 @@ def new_shadow(base: PartitionCopy | None, *, newer_wins: bool = True, streamed:
         open_streamed if streamed else PartitionCopy.open,
         base,
         TAIL,
-        newer_wins=newer_wins,
     )
     shadow.sequence = 0
     return shadow
@@ -110,7 +110,7 @@ def supplied(primary: Primary, shadow: Shadow, wanted: How, limit: int) -> Itera
     yield Fill(0, 5, 1, sequence + 1, True, 0, True, 1, ends)
 
 
-def run(seed: int, wanted: How, *, newer_wins: bool = True) -> str:
+def run(seed: int, wanted: How) -> str:
     """One supply with writes in between; answers what is wrong in the end."""
     draw = random.Random(f"{seed}/{wanted}")
     primary = Primary(draw)
@@ -121,7 +121,7 @@ def run(seed: int, wanted: How, *, newer_wins: bool = True) -> str:
             _damage(draw, base.maps["m"], primary.keys)
     if wanted is not How.SAME:
         primary.write(draw.randint(0, 60))
-    shadow = new_shadow(base, newer_wins=newer_wins)
+    shadow = new_shadow(base)
     live = primary.held.counter
     waiting: list[Fill] = []
     chunks = supplied(primary, shadow, wanted, draw.choice([40, 400, 10_000]))
@@ -225,8 +225,9 @@ def follow(copy: PartitionCopy, primary: Primary) -> None:
         held.keep(term, [record], TAIL)
 
 
+@ablated("newer-wins")
 def test_without_that_rule_a_late_update_undoes_a_newer_one() -> None:
-    assert any(run(seed, How.HISTORY, newer_wins=False) for seed in range(40))
+    assert any(run(seed, How.HISTORY) for seed in range(40))
 
 
 def test_a_removed_entry_does_not_come_back() -> None:

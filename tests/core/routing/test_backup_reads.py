@@ -14,8 +14,8 @@ from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.lane import Lane
 from holdfast.core.routing.router import Router
-from holdfast.core.rules import Rules
 from holdfast.core.store.partition import PartitionCopy
+from holdfast.sim.ablations.switching import ablated
 
 ME, OWNER, OTHER = MemberId("me"), MemberId("owner"), MemberId("other")
 
@@ -23,15 +23,14 @@ ME, OWNER, OTHER = MemberId("me"), MemberId("owner"), MemberId("other")
 class Backup:
     """A member that holds a backup of the only partition: of "m", which is read from backups, and of "strict"."""
 
-    def __init__(self, *, without: str = "") -> None:
+    def __init__(self) -> None:
         self.out = Outbox()
         settings = Settings(
             partitions=PartitionSettings(count=1),
             maps={"m": MapSettings(backups=1, async_backups=1, read_backups=True), "strict": MapSettings()},
         )
-        rules = Rules(frozenset({without} if without else ()))
         self.rows = [Row(3, (OWNER, ME))]
-        self.lane = Lane(ME, settings, self.out, rules, Log(self.out, on=False))
+        self.lane = Lane(ME, settings, self.out, Log(self.out, on=False))
         self.lane.attach(self.rows)
         self.copy = PartitionCopy(0, 0)
         self.held = {0: self.copy}
@@ -46,7 +45,6 @@ class Backup:
             coming=lambda _: False,
             held=self.held,
             heard=lambda _: self.hears,
-            rules=rules,
         )
         self.record(b"k", b"1")
 
@@ -152,8 +150,9 @@ def test_after_an_answer_of_the_primary_an_older_backup_is_not_read(backup: Back
     assert backup.ask() == b"2"
 
 
+@ablated("monotonic-reads")
 def test_without_the_rule_it_is_read() -> None:
-    backup = Backup(without="monotonic-reads")
+    backup = Backup()
     sent = backup.ask(Op.PUT)
     assert isinstance(sent, Forward)
     backup.answered(sent, (1, 2))

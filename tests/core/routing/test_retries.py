@@ -15,9 +15,9 @@ from holdfast.core.model.operations import Op, Outcome, Request, Status, Value
 from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.lane import Lane
 from holdfast.core.routing.router import LATE_NS, RETRY_NS, SLICE_ENTRIES, Router
-from holdfast.core.rules import Rules
 from holdfast.core.services.hosting import part_name
 from holdfast.core.store.partition import PartitionCopy, ServicePartition
+from holdfast.sim.ablations.switching import ablated
 
 ME, OLD, NEW, ASKER, BEN = (MemberId(name) for name in ("me", "old", "new", "asker", "ben"))
 WRITE = Request(Op.PUT, "m", [0], b"k", b"1")
@@ -31,7 +31,6 @@ class Desk:
         self,
         *,
         me: MemberId = ME,
-        without: str = "",
         limits: LimitSettings | None = None,
         changes_bytes: int = 0,
         **replication: object,
@@ -43,9 +42,8 @@ class Desk:
             replication=msgspec.structs.replace(ReplicationSettings(), **replication),
             limits=limits or LimitSettings(),
         )
-        rules = Rules(frozenset({without} if without else ()))
         self.rows = [Row(1, (OLD,))]
-        self.lane = Lane(ME, settings, self.out, rules, Log(self.out, on=False))
+        self.lane = Lane(ME, settings, self.out, Log(self.out, on=False))
         self.lane.attach(self.rows)
         self.present = {OLD, NEW}
         self.router = Router(
@@ -58,7 +56,6 @@ class Desk:
             coming=lambda _: False,
             held={},
             heard=lambda _: True,
-            rules=rules,
         )
         self.told: list[Outcome] = []
 
@@ -246,8 +243,9 @@ def test_a_request_that_comes_again_is_applied_once() -> None:
     assert copy.maps["m"].counter == 2
 
 
+@ablated("apply-once")
 def test_without_the_rule_it_is_applied_twice() -> None:
-    desk = Desk(without="apply-once")
+    desk = Desk()
     copy = desk.serve()
     for _ in range(2):
         desk.ask(msgspec.structs.replace(WRITE, id=b"one"))
@@ -351,15 +349,16 @@ def test_each_operation_answers_the_second_time_what_it_answered_the_first(
     desk.acknowledge()
     assert [outcome.value for outcome in desk.told] == [first, first]
     assert changed
-    without = Desk(without="apply-once")
-    fresh = without.serve()
+    forgetful = Desk()
+    fresh = forgetful.serve()
     fresh.services[part_name("counter")] = ServicePartition(part_name("counter"), Counting())
-    without.lane.set(fresh, "m", b"k", b"1", 0, 0, 0)
-    without.lane.retarget(fresh)
-    for _ in range(2):
-        without.ask(request)
-        without.acknowledge()
-    assert [outcome.value for outcome in without.told] == [first, second]
+    forgetful.lane.set(fresh, "m", b"k", b"1", 0, 0, 0)
+    forgetful.lane.retarget(fresh)
+    with ablated("apply-once"):
+        for _ in range(2):
+            forgetful.ask(request)
+            forgetful.acknowledge()
+    assert [outcome.value for outcome in forgetful.told] == [first, second]
 
 
 def test_what_was_asked_in_an_earlier_life_is_not_done_in_a_later_one() -> None:

@@ -16,7 +16,6 @@ from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.lane import Lane
 from holdfast.core.routing import router as router_under_test
 from holdfast.core.routing.router import RETRY_NS, Router
-from holdfast.core.rules import Rules
 from holdfast.core.store.partition import PartitionCopy
 
 ME, OLD, NEW, ASKER = MemberId("me"), MemberId("old"), MemberId("new"), MemberId("asker")
@@ -30,7 +29,7 @@ class Desk:
         self.out = Outbox()
         self.rows = [Row(1, (OLD,))]
         self.coming = False
-        self.lane = lane = Lane(ME, Settings(), self.out, Rules(), Log(self.out, on=False))
+        self.lane = lane = Lane(ME, Settings(), self.out, Log(self.out, on=False))
         lane.attach(self.rows)
         self.router = Router(
             ME,
@@ -42,7 +41,6 @@ class Desk:
             coming=lambda _: self.coming,
             held={},
             heard=lambda _: True,
-            rules=Rules(),
         )
         self.told: list[Outcome] = []
 

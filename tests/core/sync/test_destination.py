@@ -27,9 +27,9 @@ from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import Demand, How
 from holdfast.core.replication.copies import Copies
-from holdfast.core.rules import Rules
 from holdfast.core.store.partition import MapPartition, PartitionCopy
 from holdfast.core.sync.destination import Destination
+from holdfast.sim.ablations.switching import ablated
 
 ME, OWNER, OTHER = MemberId("me"), MemberId("owner"), MemberId("other")
 SETTINGS = Settings(partitions=PartitionSettings(count=1), maps={"deep": MapSettings(backups=2)})
@@ -38,12 +38,11 @@ SETTINGS = Settings(partitions=PartitionSettings(count=1), maps={"deep": MapSett
 class Side:
     """The filled side of one member, with one partition."""
 
-    def __init__(self, *row: MemberId, holds: bool = False, without: str = "") -> None:
-        rules = Rules(frozenset({without} if without else ()))
+    def __init__(self, *row: MemberId, holds: bool = False) -> None:
         self.out = Outbox()
         self.rows = [Row(5, row)]
         self.stored: Row | None = None
-        self.copies = Copies(ME, SETTINGS, self.out, rules, self.rows, Log(self.out, on=False))
+        self.copies = Copies(ME, SETTINGS, self.out, self.rows, Log(self.out, on=False))
         self.destination = Destination(
             ME,
             self.out,
@@ -51,7 +50,6 @@ class Side:
             self.copies,
             Log(self.out, on=False),
             stored_row=lambda partition: self.stored,
-            rules=rules,
         )
         if holds:
             self.copies.held[0] = PartitionCopy(0, 0)
@@ -164,8 +162,9 @@ def test_it_is_whole_only_when_what_the_last_chunk_counts_has_come() -> None:
     assert side.answers() == [Replicated([1], [0]), Filled(0, 5, 1, 2)]
 
 
+@ablated("no-gap")
 def test_without_that_rule_it_counts_as_whole_with_an_update_missing() -> None:
-    side = Side(OWNER, OTHER, without="no-gap")
+    side = Side(OWNER, OTHER)
     side.tell(chunk(0))
     side.tell(chunk(1, 1, (b"key", b"one")))
     side.answers()

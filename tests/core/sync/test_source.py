@@ -27,7 +27,6 @@ from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import Base, Demand, How
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
-from holdfast.core.rules import Rules
 from holdfast.core.services.hosting import MigrationEvent
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.sync.source import DRAIN_NS, Source
@@ -73,16 +72,15 @@ class Side:
         self.rows = [Row(5, row or (ME, None))]
         self.stored: Row | None = None
         self.active = True
-        self.copies = Copies(ME, whole, self.out, Rules(), self.rows, self.log)
+        self.copies = Copies(ME, whole, self.out, self.rows, self.log)
         self.copies.held[0] = PartitionCopy(0, 0)
-        self.lane = Lane(ME, whole, self.out, Rules(), self.log)
+        self.lane = Lane(ME, whole, self.out, self.log)
         self.lane.attach(self.rows)
         self.lane.serving[0] = self.copies.held[0]
         self.source = Source(
             ME,
             whole,
             self.out,
-            Rules(),
             self.rows,
             self.copies,
             self.lane,

@@ -27,7 +27,6 @@ from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change
 from holdfast.core.replication.cuts import Cuts
-from holdfast.core.rules import Rules
 from holdfast.core.store.partition import MapPartition, PartitionCopy
 from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.wire import own
@@ -136,7 +135,6 @@ class OneMemberGrid:
         self.cuts = Cuts(
             MemberId(ME),
             Settings(),
-            Rules(),
             row=lambda partition: Row(1, (MemberId(ME),)),
             now_ns=lambda: self.now,
         )

@@ -14,7 +14,6 @@ from holdfast.core.messages import Message
 from holdfast.core.model.ids import SECOND, Address
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
-from holdfast.core.rules import Rules
 from holdfast.engine.link import HEADER
 from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import Cluster, simulated_settings
@@ -57,7 +56,7 @@ class Scene:
             maps["deep"] = MapSettings(backups=min(6, backups + 1))
         self.names = NAMES if deep else NAMES[:1]
         self.settings: Settings = msgspec.structs.replace(settings, partitions=changed, maps=maps)
-        self.cluster = Cluster(self.world, self.settings, Rules(), 10)
+        self.cluster = Cluster(self.world, self.settings, 10)
         self.expected: dict[tuple[str, str], str] = {}
         self._turn = 0
         self.taps: list[Callable[[Packet], Sequence[int] | None]] = []

@@ -84,7 +84,7 @@ def answers_everywhere(stage: Stage) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_after_a_commit_each_holds_what_its_new_slot_says(form: str) -> None:
     for master in FORMS[form].masters:
-        stage = Stage(FORMS[form], master, 7, without=frozenset(), story=None)
+        stage = Stage(FORMS[form], master, 7, story=None)
         stage.begin()
         rest(stage)
         members = stage.cluster.members()
@@ -100,7 +100,7 @@ def test_after_a_commit_each_holds_what_its_new_slot_says(form: str) -> None:
 @pytest.mark.parametrize("form", STAYING)
 def test_after_a_rollback_each_holds_what_its_old_slot_says(form: str) -> None:
     for master in FORMS[form].masters:
-        stage = Stage(FORMS[form], master, 7, without=frozenset(), story=None)
+        stage = Stage(FORMS[form], master, 7, story=None)
         version = stage.cluster.members()[0].table.rows[0].version
         struck: list[str] = []
 

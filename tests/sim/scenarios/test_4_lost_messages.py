@@ -393,7 +393,7 @@ def test_a_row_that_an_earlier_master_committed_is_not_taken_back(form: str, rol
     To take the row back would name again who has dropped its copy, and lose what the new owner has acknowledged.
     """
     seed = next(n for n in range(50) if _letters(form, role, n)[1] == "A")
-    stage = Stage(FORMS[form], role, seed, without=frozenset(), story=None)
+    stage = Stage(FORMS[form], role, seed, story=None)
     world, old = stage.world, stage.letters[0]
     unaware = "A"
     cut: list[int] = []
@@ -427,4 +427,4 @@ def test_a_row_that_an_earlier_master_committed_is_not_taken_back(form: str, rol
 
 
 def _letters(form: str, role: str, seed: int) -> list[str]:
-    return Stage(FORMS[form], role, seed, without=frozenset(), story=None).letters
+    return Stage(FORMS[form], role, seed, story=None).letters

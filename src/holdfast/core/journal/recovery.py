@@ -87,15 +87,12 @@ class _Held:
 class Recovery:
     """Takes checkpoints first, then blocks, and says what a member holds."""
 
-    def __init__(self, now_ns: int, wall_ms: int, *, damage_ends: bool = True) -> None:
-        """now_ns: this member's monotonic time. wall_ms: the same moment in milliseconds since 1970, by its clock.
-        damage_ends: R-3.
-        """
+    def __init__(self, now_ns: int, wall_ms: int) -> None:
+        """now_ns: this member's monotonic time. wall_ms: the same moment in milliseconds since 1970, by its clock."""
         self._now_ns = now_ns
         self._wall_ms = wall_ms
         self._at_ns = now_ns
         """When what is just being read was written down, in this member's monotonic time: perhaps before its zero."""
-        self._damage_ends = damage_ends
         self._held: dict[int, _Held] = {}
         self._baseless: dict[int, str] = {}
         """Partitions of which something is known, but no beginning."""
@@ -173,10 +170,14 @@ class Recovery:
     def lost(self, until: int, why: str) -> None:
         """Blocks from the next one on, up to `until` and without it, cannot be read."""
         self._whole = False
-        for found in self._held.values() if self._damage_ends else ():
+        self._end_copies(until, why)
+        self._next = max(self._next, until)
+
+    def _end_copies(self, until: int, why: str) -> None:
+        """R-3: nothing can follow in the copies that need one of the lost blocks."""
+        for found in self._held.values():
             if found.lsn + 1 < until and not found.ended:
                 found.ended = why
-        self._next = max(self._next, until)
 
     def _jump(self, lsn: int, entries: Sequence[Entry]) -> None:
         if not self._next:

@@ -38,8 +38,7 @@ from holdfast.core.placement.dryrun import Layout
 from holdfast.core.placement.event_log import tell_losses
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.placement.ledger import Ledger
-from holdfast.core.placement.planner import plan, plan_carelessly
-from holdfast.core.rules import Rules
+from holdfast.core.placement.planner import plan
 
 PAUSE_NS = 300 * MILLISECOND
 """After a refusal or a failure: let the members settle before planning again."""
@@ -57,18 +56,15 @@ PLANNED_AT_ONCE = 16
 class Migrations:
     """What the master has planned, what runs, what has come of it."""
 
-    def __init__(
-        self, settings: Settings, out: Outbox, rules: Rules, membership: Membership, replicas: int
-    ) -> None:
+    def __init__(self, settings: Settings, out: Outbox, membership: Membership, replicas: int) -> None:
         self._settings = settings
         self._out = out
-        self._rules = rules
         self._membership = membership
         self._replicas = replicas
         self.ledger: Ledger
         self.layout: Layout | None = None
         """Where every replica should live; the crash matrix gives another one, to have just the migration it wants."""
-        self.returns = Returns(settings, out, rules, membership, replicas)
+        self.returns = Returns(settings, out, membership, replicas)
         self._queue: dict[int, list[Migration]] = {}
         self._waiting: dict[Way, deque[int]] = {}
         """Partitions of the queue of which nothing runs, by the way of what comes next; none is empty."""
@@ -169,8 +165,7 @@ class Migrations:
             if staying and row.version > base.version and gone and base.version:
                 # L-6: offered, but not committed, and one of those that it names is gone.
                 taken_back = self._forget(partition)
-                higher = row.version + 1 if self._rules.holds("failed-version") else base.version
-                head[partition] = Row(higher, base.replicas, base.epoch, base.behind)
+                head[partition] = _taken_back(row, base)
                 if taken_back is not None:
                     failures.append(taken_back.migration)
                 elif partition in offered:
@@ -202,8 +197,8 @@ class Migrations:
     def _raise(self, migration: Migration) -> None:
         """M-4."""
         row = self.ledger.head[migration.partition]
-        extra = migration.increment + 1 if self._rules.holds("failed-version") else 0
-        self.ledger.head[migration.partition] = Row(row.version + extra, row.replicas, row.epoch, row.behind)
+        higher = row.version + migration.increment + 1
+        self.ledger.head[migration.partition] = Row(higher, row.replicas, row.epoch, row.behind)
 
     def _mark_behind(self, present: set[MemberId]) -> None:
         """M-6: a primary that is here goes on without its missing backups, and they do not hold everything then."""
@@ -274,8 +269,7 @@ class Migrations:
         return view is not None and view.recovering
 
     def _accepts_loss(self) -> bool:
-        accepts = self._settings.partitions.lost == "accept" or self.returns.accepted
-        return accepts or not self._rules.holds("wait-for-copies")
+        return self._settings.partitions.lost == "accept" or self.returns.accepted
 
     def _data_members(self, present: set[MemberId]) -> list[MemberId]:
         return [info.uuid for info in self._membership.data_members() if info.uuid in present]
@@ -351,7 +345,6 @@ class Migrations:
         else:
             targets = yield from self.returns.arranging(here, current, candidates, self._replicas)
         cleared: dict[int, Row] = {}
-        planned = plan if self._rules.holds("plan-keeps-copies") else plan_carelessly
         for number, (partition, now, target) in enumerate(zip(here, current, targets, strict=True)):
             if number % PLANNED_AT_ONCE == 0:
                 yield
@@ -361,7 +354,7 @@ class Migrations:
                 or head[partition] != before[partition]
             ):
                 continue
-            found = planned(partition, tuple(now), tuple(target))
+            found = plan(partition, tuple(now), tuple(target))
             if found.migrations:
                 self._queue[partition] = list(found.migrations)
             elif found.cleared:
@@ -550,8 +543,6 @@ class Migrations:
 
     def may_part(self, member: MemberId) -> bool:
         """Whether this member may leave: it holds nothing, and everyone has stored every round (A-2)."""
-        if not self._rules.holds("drain-waits"):
-            return True
         if not self.ledger.ready or not self.ledger.settled:
             return False
         if self._settings.journalled and not self.ledger.kept_by_all:
@@ -601,3 +592,8 @@ class Migrations:
     def queued(self) -> int:
         """Migrations planned and not started."""
         return sum(len(moves) for moves in self._queue.values())
+
+
+def _taken_back(offered: Row, base: Row) -> Row:
+    """The row of before, above the one that was offered (L-6)."""
+    return Row(offered.version + 1, base.replicas, base.epoch, base.behind)

@@ -28,7 +28,6 @@ from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.placement.layout import Arranging, Candidate, arranging
 from holdfast.core.placement.preference import kept_first, preferring
 from holdfast.core.placement.revival import Claim, keeping, next_generation, revived
-from holdfast.core.rules import Rules
 
 PATIENCE = 3
 """With missing_stores = "accept": for how many times of suspicion nobody new may have come before that is done."""
@@ -37,11 +36,8 @@ PATIENCE = 3
 class Returns:
     """What is known of what members have kept; the master decides on it."""
 
-    def __init__(
-        self, settings: Settings, out: Outbox, rules: Rules, membership: Membership, width: int
-    ) -> None:
+    def __init__(self, settings: Settings, out: Outbox, membership: Membership, width: int) -> None:
         self._out = out
-        self._rules = rules
         self._membership = membership
         self._width = width
         self._holders = settings.holders()
@@ -110,8 +106,10 @@ class Returns:
         if self.unheard:
             return f"to be told what is in the files of: {', '.join(self.unheard)}"
         missing = self.missing
-        if not missing or self.accepted or not self._rules.holds("wait-for-stores"):
-            return ""
+        return self._why_wait_for(missing) if missing and not self.accepted else ""
+
+    def _why_wait_for(self, missing: list[MemberInfo]) -> str:
+        """Why the table waits for these members and their files (X-1); empty when it does no longer."""
         if self._policy == "accept":
             left_ns = self._since_ns + self._patience_ns - self._out.now_ns
             if left_ns <= 0:
@@ -157,20 +155,19 @@ class Returns:
         return self._revived(partition, row, row.version + self._width + 1)
 
     def _revived(self, partition: int, row: Row, version: int) -> Row | None:
-        holders = self._holders if self._rules.holds("owner-by-proof") else self._width
         made = revived(
             row,
             self._claims(partition, row),
             self._width,
             version=version,
-            holders=holders,
+            holders=self._holders,
             uncertain=self.accepted,
         )
         here = [
             member if member is not None and self._membership.member(member) is not None else None
             for member in row.holding
         ]
-        return keeping(made, here, holders) if made is not None else None
+        return keeping(made, here, self._holders) if made is not None else None
 
     def arranging(
         self, here: Sequence[int], now: Sequence[Slots], candidates: Sequence[Candidate], replicas: int
@@ -197,12 +194,6 @@ class Returns:
 
     def _claims(self, partition: int, row: Row) -> list[Claim]:
         """The copies of this partition that those have brought back whom its row names."""
-        if not self._rules.holds("owner-by-proof"):
-            return [
-                Claim(uuid, 0, RetainedCopy(partition, row.epoch, [], True))
-                for uuid, copies in self._kept.items()
-                if partition in copies
-            ]
         slot_of: dict[str, int] = {}
         for slot, member in enumerate(row.holding):
             store = self._stores.get(member) if member is not None else None

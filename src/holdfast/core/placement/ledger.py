@@ -43,7 +43,6 @@ from holdfast.core.model.partition_events import News
 from holdfast.core.model.partition_table import Row, Table
 from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.placement.event_log import Chronicle, Reporter
-from holdfast.core.rules import Rules
 
 CHECK_NS = 15 * SECOND
 
@@ -74,7 +73,6 @@ class Ledger:
         table: Table,
         membership: Membership,
         out: Outbox,
-        rules: Rules,
         *,
         applied: Callable[[int, Row, Row], None],
         committed: Callable[[list[int]], None],
@@ -85,7 +83,6 @@ class Ledger:
         self.table = table
         self._membership = membership
         self._out = out
-        self._rules = rules
         self._applied = applied
         self._committed = committed
         self._gathered = gathered
@@ -281,13 +278,15 @@ class Ledger:
 
     def _fetch(self, view: View) -> None:
         """L-3."""
-        others = [info.uuid for info in view.members if info.uuid != self._membership.me]
         self._reports = {self._membership.me: self._report(view.number)}
-        if not self._rules.holds("newest-table"):
-            others = []
-        for uuid in others:
+        for uuid in self._unreported():
             self._out.send(uuid, TableFetch(view.number))
         self._gather()
+
+    def _unreported(self) -> list[MemberId]:
+        """As a new master: whose newest rows are still to be learnt (L-3)."""
+        assert self._reports is not None
+        return [info.uuid for info in self._membership.members() if info.uuid not in self._reports]
 
     def on_report(self, sender: MemberId, report: TableReport) -> None:
         view = self._membership.view
@@ -298,10 +297,8 @@ class Ledger:
 
     def _gather(self) -> None:
         assert self._reports is not None
-        if self._rules.holds("newest-table"):
-            missing = [info.uuid for info in self._membership.members() if info.uuid not in self._reports]
-            if missing:
-                return
+        if self._unreported():
+            return
         reports, self._reports = self._reports, None
         self.head = list(self.table.rows)
         active: list[tuple[Migration, int]] = []
@@ -354,20 +351,21 @@ class Ledger:
         self._number += 1
         rows, self._queued = self._queued, {}
         news = self._news()
+        self._round = Round(self._number, rows, news, self._named(rows))
+        self._offer(self._round, [uuid for uuid in self._present() if uuid in self._round.named])
+        self._advance()
+
+    def _named(self, rows: dict[int, Row]) -> set[MemberId]:
+        """L-2: who has to store these rows before anybody else is asked to."""
         present = {info.uuid for info in self._membership.members()}
         committed = self.table.rows
-        named = {
+        return {
             member
             for partition, row in rows.items()
             if row.version > committed[partition].version
             for member in row.replicas
             if member in present
         }
-        self._round = Round(
-            self._number, rows, news, named if self._rules.holds("destination-first") else set()
-        )
-        self._offer(self._round, [uuid for uuid in self._present() if uuid in self._round.named])
-        self._advance()
 
     def settle_news(self) -> None:
         """As master, when the rows of the view are known: keep what is true of the news that nobody has told here."""
@@ -444,8 +442,12 @@ class Ledger:
         if not current.everyone:
             current.everyone = True
             self._offer(current, [uuid for uuid in self._present() if uuid not in current.named])
-        if not self._rules.holds("table-majority") or self._membership.is_quorum(current.stored_by):
+        if self._may_commit(current):
             self._commit(current)
+
+    def _may_commit(self, current: Round) -> bool:
+        """Whether enough members have stored the round."""
+        return self._membership.is_quorum(current.stored_by)
 
     def _commit(self, current: Round) -> None:
         view = self._membership.view

@@ -100,20 +100,6 @@ def plan(partition: int, current: Slots, target: Slots) -> Plan:
     return Plan(partition, current, wanted, steps, cycles, cancelled)
 
 
-def plan_carelessly(partition: int, current: Slots, target: Slots) -> Plan:
-    """A plan that breaks the promise, for the simulator, which is to find the harm: backups that the target does not
-    want where they are lose their replicas first, and their successors are copied afterwards, by the next plan.
-    """
-    gone: list[PlanStep] = [
-        Clear(slot, owner)
-        for slot, owner in enumerate(current)
-        if slot and owner is not None and owner not in target[slot : slot + 1]
-    ]
-    if not gone:
-        return plan(partition, current, target)
-    return Plan(partition, current, _after(current, gone), gone, [], [])
-
-
 def put(row: Slots, slot: int, owner: str | None) -> Slots:
     """The row with another owner of one slot."""
     return (*row[:slot], owner, *row[slot + 1 :])

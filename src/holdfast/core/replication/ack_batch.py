@@ -77,6 +77,10 @@ class Batch:
             else:
                 parts.add(partition)
 
+    def wait_for_disk(self) -> None:
+        """Wait until what must survive a power cut is durable on this member."""
+        self.on_disk = False
+
     @property
     def open(self) -> bool:
         """Whether its callers have to wait."""

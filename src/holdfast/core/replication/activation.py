@@ -18,7 +18,6 @@ from holdfast.core.messages import Enlist, Enlisted
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.copies import Copies
-from holdfast.core.rules import Rules
 
 
 class Activation:
@@ -28,7 +27,6 @@ class Activation:
         self,
         me: MemberId,
         out: Outbox,
-        rules: Rules,
         rows: list[Row],
         copies: Copies,
         *,
@@ -38,7 +36,6 @@ class Activation:
     ) -> None:
         self._me = me
         self._out = out
-        self._required = rules.holds("activate")
         self._rows = rows
         self._copies = copies
         self._fill = fill
@@ -55,9 +52,6 @@ class Activation:
         row = self._rows[partition]
         assert row.owner == self._me
         others = {member for member in row.holding[1:] if member is not None}
-        if not self._required:
-            self._take_office(partition)
-            return
         # Its own copy counts when it is durable, if it is to be: it may answer for what nobody has acknowledged yet.
         self._waiting[partition] = others | {self._me}
         copy = self._copies.held[partition]

@@ -28,7 +28,6 @@ from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.ack_batch import Batch
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
-from holdfast.core.rules import Rules
 from holdfast.core.store.partition import MapPartition, PartitionCopy
 from holdfast.core.store.tail import size_of
 
@@ -98,13 +97,10 @@ class _Ahead(NamedTuple):
 class ChangeStreams:
     """What this member can tell of changes."""
 
-    def __init__(
-        self, settings: Settings, out: Outbox, rules: Rules, lane: Lane, copies: Copies, *, journal: bool
-    ) -> None:
+    def __init__(self, settings: Settings, out: Outbox, lane: Lane, copies: Copies, *, journal: bool) -> None:
         """`journal`: whether this member has one to be asked for older updates."""
         self._settings = settings
         self._out = out
-        self._only_safe = rules.holds("told-when-safe")
         self._lane = lane
         self._copies = copies
         self._journal = journal
@@ -149,7 +145,7 @@ class ChangeStreams:
         An older batch may hold newer updates than a younger one: buffers join a batch that goes to the same members.
         """
         counter = held.counter if unsent is None else unsent - 1
-        for batch in self._lane.batches_of(partition) if self._only_safe else ():
+        for batch in self._lane.batches_of(partition):
             if _waits(batch, partition, held):
                 first = next((record for of, record in batch.records[partition] if of is held), None)
                 if first is not None:

@@ -24,7 +24,6 @@ from holdfast.core.model.journal_entries import Began, Dropped
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, JournalMode, Record
 from holdfast.core.replication.cuts import Cuts
-from holdfast.core.rules import Rules
 from holdfast.core.services.hosting import Endpoint, MigrationEvent, Service, Services
 from holdfast.core.store.partition import FOLD_AT, MapPartition, PartitionCopy
 from holdfast.errors import InvariantBroken
@@ -44,14 +43,12 @@ class Copies:
         me: MemberId,
         settings: Settings,
         out: Outbox,
-        rules: Rules,
         rows: list[Row],
         log: Log,
         services: Sequence[Service] = (),
     ) -> None:
         self._me = me
         self._log = log
-        self._disk_acks = rules.holds("durable-ack")
         self._awaits_disk = False
         """Whether something of the message that is being taken has to be durable before it is acknowledged."""
         self._unkept: list[tuple[int, str, bytes, int]] = []
@@ -62,8 +59,6 @@ class Copies:
         self.collected: Callable[[list[Ack]], None] = lambda acks: None
         """Told which clients wait for this member, when it holds what they wait for."""
         self._out = out
-        self._fence = rules.holds("fence")
-        self._ordered = rules.holds("record-order")
         self._rows = rows
         self.held: dict[int, PartitionCopy] = {}
         self.shadows: dict[int, Shadow] = {}
@@ -78,8 +73,7 @@ class Copies:
         """Told when records of a partition were taken that somebody watches."""
         self.watched: set[int] = set()
         """The partitions of which `applied` is told."""
-        self.cuts = Cuts(me, settings, rules, row=rows.__getitem__, now_ns=lambda: out.now_ns)
-        self._terms = rules.holds("term")
+        self.cuts = Cuts(me, settings, row=rows.__getitem__, now_ns=lambda: out.now_ns)
         self._tail_bytes = settings.replication.tail_bytes
         self.services = Services(me, self.held, self, services)
         self._early: dict[int, list[tuple[MemberId, Replicate | Enlist]]] = {}
@@ -100,8 +94,8 @@ class Copies:
                 if acks:
                     self.collected(acks)
 
-            if self._awaits_disk and self._disk_acks:
-                self._log.when_durable(tell)
+            if self._awaits_disk:
+                self._when_on_disk(tell)
             else:
                 tell()
             for partition in taken:
@@ -110,6 +104,10 @@ class Copies:
         if self.shadows or self.watched:
             for section in message.sections:
                 self._look_at(section.partition)
+
+    def _when_on_disk(self, tell: Callable[[], None]) -> None:
+        """Acknowledge what was taken when it is durable here (P-4)."""
+        self._log.when_durable(tell)
 
     def _acks_of(self, message: Replicate, taken: list[int]) -> list[Ack]:
         """What clients can be told now. What waits for one partition whose records are kept waits with these; what
@@ -133,15 +131,14 @@ class Copies:
     def _take(self, sender: MemberId, message: Replicate, section: Section) -> bool:
         partition = section.partition
         row = self._rows[partition]
-        if self._fence:
-            if section.version > row.version:
-                self._keep(sender, partition, Replicate(message.batches, [section]))
-                return False
-            if section.version < row.version:
-                return False
+        if section.version > row.version:
+            self._keep(sender, partition, Replicate(message.batches, [section]))
+            return False
+        if section.version < row.version:
+            return False
         shadow = self.shadows.get(partition)
         filling = shadow is not None and shadow.source == sender and shadow.version == section.version
-        backup = self._me in row.replicas and (row.owner == sender or not self._fence)
+        backup = self._me in row.replicas and row.owner == sender
         copy = self.held.get(partition) if backup else None
         if copy is None and not filling:
             return False
@@ -190,8 +187,6 @@ class Copies:
 
     def _gap(self, copy: PartitionCopy, section: Section) -> bool:
         """Whether a record of the section comes before one that this copy has not seen."""
-        if not self._ordered:
-            return False
         index = (
             self._rows[section.partition].index_of(self._me)
             if copy is self.held.get(section.partition)
@@ -226,10 +221,8 @@ class Copies:
                 if record.change is Change.CALL or not self.wanted(record.map, index):
                     continue
                 held = self.open(copy, record.map)
-            if self._ordered and record.counter <= held.updates.lwm:
-                if record.change is Change.PIN and not self.cuts.has(section.partition, record):
-                    # This copy was filled past it, and holds its update, but cannot tell any more what was there then.
-                    self._unkept.append((section.partition, record.map, record.key, record.counter))
+            if record.counter <= held.updates.lwm:
+                self._pass_over(section, record, held)
                 continue
             held.enter(section.term)
             held.apply(record, now_ns)
@@ -244,6 +237,12 @@ class Copies:
             if held.touched is not None and len(held.touched) >= FOLD_AT:
                 held.fold()
         self._write_down(copy, section, applied)
+
+    def _pass_over(self, section: Section, record: Record, held: MapPartition) -> None:
+        """The map holds the record already, and does not apply it again (B-2)."""
+        if record.change is Change.PIN and not self.cuts.has(section.partition, record):
+            # This copy was filled past it, and holds its update, but cannot tell any more what was there then.
+            self._unkept.append((section.partition, held.name, record.key, record.counter))
 
     def open(self, copy: PartitionCopy, name: str) -> MapPartition:
         """The map's share of a copy, made empty on first touch."""
@@ -286,9 +285,7 @@ class Copies:
             self._log.when_durable(lambda: self._out.send(sender, Enlisted(answers)))
 
     def _equal(self, mine: list[tuple[str, int, int]] | None, counters: list[tuple[str, int, int]]) -> bool:
-        if mine is None or self._terms:
-            return mine == [tuple(one) for one in counters]
-        return [one[:2] for one in mine] == [tuple(one[:2]) for one in counters]
+        return mine == [tuple(one) for one in counters]
 
     def counters(self, copy: PartitionCopy, index: int) -> list[tuple[str, int, int]]:
         """Low watermarks, and their terms, of the maps that a replica with this index holds."""

@@ -30,7 +30,6 @@ from holdfast.config import Settings
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
-from holdfast.core.rules import Rules
 from holdfast.core.store.partition import Expiry, MapPartition, PartitionCopy
 
 if TYPE_CHECKING:
@@ -198,7 +197,6 @@ class Cuts:
         self,
         me: MemberId,
         settings: Settings,
-        rules: Rules,
         *,
         row: Callable[[int], Row],
         now_ns: Callable[[], int],
@@ -208,7 +206,6 @@ class Cuts:
         self._settings = settings
         self._row = row
         self._now_ns = now_ns
-        self._when_kept = rules.holds("cut-kept")
         self._kept: dict[bytes, _Kept] = {}
         self.lane: Lane
         """Of this member; set when there is one."""
@@ -286,11 +283,11 @@ class Cuts:
                 taken.known, taken.why = False, lane.unknown_because
             done(taken)
 
-        if self._when_kept:
-            lane.seal(held_by_all)
-        else:
-            lane.seal(lambda known: None)
-            held_by_all(known=True)
+        self._when_kept(held_by_all)
+
+    def _when_kept(self, told: Callable[[bool], None]) -> None:
+        """Call this when all sync backups keep what was pinned just now, or when nobody can say so."""
+        self.lane.seal(told)
 
     def _begin(self, cut: bytes, names: Sequence[str], lease_ms: int) -> _Kept:
         kept = self._open(cut, lease_ms)

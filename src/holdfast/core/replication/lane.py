@@ -38,7 +38,6 @@ from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.ack_batch import NOBODY, Batch, Completion, Written, by_map, when_all_done
 from holdfast.core.replication.backlog import RECORD_BYTES, Backlog
 from holdfast.core.replication.collectors import Collectors
-from holdfast.core.rules import Rules
 from holdfast.core.store.partition import FOLD_AT, MapPartition, PartitionCopy, ServicePartition
 from holdfast.core.store.request_ids import id_of, mark_of
 
@@ -51,17 +50,13 @@ LOOK_MIN_NS, LOOK_MAX_NS = 1 * MILLISECOND, 500 * MILLISECOND
 class Lane:
     """Writes of this member as primary. Implements `server.grid.Lane`."""
 
-    def __init__(self, me: MemberId, settings: Settings, out: Outbox, rules: Rules, log: Log) -> None:
+    def __init__(self, me: MemberId, settings: Settings, out: Outbox, log: Log) -> None:
         self._me = me
         self._log = log
-        self._disk_acks = rules.holds("durable-ack")
         self._settings = settings
         self._out = out
-        self._all_ack = rules.holds("all-ack")
-        self._confirms = self._all_ack and rules.holds("confirmed-answers")
         self.confirms_reads = any(chosen.reads == "confirmed" for chosen in settings.maps.values())
         """Whether there are maps whose reads are confirmed."""
-        self._destination_acks = rules.holds("destination-acks")
         self.serving: list[PartitionCopy | None] = [None] * settings.partitions.count
         """For sessions: the copies that may be read and written here."""
         self.in_office: list[PartitionCopy | None] = [None] * settings.partitions.count
@@ -185,8 +180,7 @@ class Lane:
 
     def rest_on(self, copy: PartitionCopy, name: str) -> None:
         """An answer of this buffer changes nothing in this map, and rests on what is there: it waits all the same."""
-        if self._confirms:
-            self._resting[copy.partition, name] = copy.maps.get(name)
+        self._resting[copy.partition, name] = copy.maps.get(name)
 
     def confirmed(self, name: str) -> bool:
         """Whether reads of this map are confirmed: to be asked only if those of some map are (`confirms_reads`)."""
@@ -320,9 +314,6 @@ class Lane:
             return
         self._open = []
         self.sealed += records
-        if not self._all_ack:
-            done(True)
-            return
         rests = self._rest() if resting else None
         if not records:
             if rests is None:
@@ -348,8 +339,8 @@ class Lane:
             else:
                 part.append((held, record))
             batch.wait_for(partition, held, slow)
-            if held.journal == "sync" and self._disk_acks:
-                batch.on_disk = False
+            if held.journal == "sync" and batch.on_disk:
+                batch.wait_for_disk()
         batch.size += size
         backlog.bytes += size
         if backlog.bytes > backlog.most:
@@ -387,7 +378,7 @@ class Lane:
             asked.append((partition, name, sync))
             waits = waits or bool(sync)
             # What this member has applied as a backup is perhaps not on its disk yet.
-            durable = durable or (held is not None and held.journal == "sync" and self._disk_acks)
+            durable = durable or (held is not None and held.journal == "sync")
         if not waits and not durable and not links:
             return None
         if rests is None:
@@ -395,7 +386,8 @@ class Lane:
             rests = self._rests = self._waiting[self._number] = Batch(self._number, self._out.now_ns)
             rests.since = self._turn_began
             self.unsent_batches.append(self._number)
-        rests.on_disk = rests.on_disk and not durable
+        if durable:
+            rests.wait_for_disk()
         for partition, name, sync in asked:
             rests.rest_on(partition, name, sync)
             rests.records.setdefault(partition, [])
@@ -686,10 +678,8 @@ class Lane:
         targets = [member for member in backups if member is not None]
         sync = {member for member in replicas[1 : 1 + chosen.backups] if member is not None}
         destination = self.joining.get(partition)
-        if destination is not None and destination[1] <= chosen.copies - 1 and self._destination_acks:
-            if destination[0] not in targets:
-                targets.append(destination[0])
-            sync.add(destination[0])
+        if destination is not None and destination[1] <= chosen.copies - 1:
+            _include(destination[0], targets, sync)
         return tuple(targets), frozenset(sync)
 
     def retarget(self, copy: PartitionCopy) -> None:
@@ -706,8 +696,7 @@ class Lane:
         for batch in batches:
             batch.forget(partition)
             for held, record in batch.records[partition]:
-                if self._all_ack:
-                    batch.wait_for(partition, held, self.backlog.slow)
+                batch.wait_for(partition, held, self.backlog.slow)
                 for target in held.targets:
                     again.setdefault(target, []).append(record)
             for name in sorted(batch.resting.get(partition, ())):
@@ -738,3 +727,10 @@ class Lane:
             self._look(batch)
         if self._of_partition.pop(partition, None) is not None:
             self.drained(partition)
+
+
+def _include(destination: MemberId, targets: list[MemberId], sync: set[MemberId]) -> None:
+    """P-1: the destination of a running migration gets the records, too, and is waited for."""
+    if destination not in targets:
+        targets.append(destination)
+    sync.add(destination)

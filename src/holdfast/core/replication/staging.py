@@ -41,7 +41,6 @@ class FilledMap:
         "_earlier",
         "_early",
         "_in_order",
-        "_newer_wins",
         "_newest",
         "_ranges",
         "_tail_bytes",
@@ -51,11 +50,10 @@ class FilledMap:
         "how",
     )
 
-    def __init__(self, held: MapPartition, tail_bytes: int, *, newer_wins: bool = True) -> None:
+    def __init__(self, held: MapPartition, tail_bytes: int) -> None:
         self.held = held
         self.how: How | None = None
         """What is sent of it; None: not known yet."""
-        self._newer_wins = newer_wins
         self._tail_bytes = tail_bytes
         self._early: dict[int, tuple[int, Record]] = {}
         """Records that wait for their turn, with their terms."""
@@ -136,9 +134,6 @@ class FilledMap:
             if counter > self._begins and not held.updates.holds(counter):
                 self._do(record, term, now_ns)
         elif counter > held.counter:
-            if not self._newer_wins:
-                self._do_at_once(record, term, now_ns)
-                return
             self._early[counter] = (term, record)
             while (turn := self._early.pop(held.counter + 1, None)) is not None:
                 self._do(turn[1], turn[0], now_ns)
@@ -156,12 +151,6 @@ class FilledMap:
             self._change(record, now_ns)
         held.updates.update(record.counter - 1)
         held.keep(term, [record], held.changes or self._tail_bytes)
-
-    def _do_at_once(self, record: Record, term: int, now_ns: int) -> None:
-        """What F-1 forbids, for the tests to find: take a record out of its turn."""
-        if not self.held.updates.holds(record.counter):
-            self.held.enter(term)
-            self.held.apply(record, now_ns)
 
     def _whole(self, key: bytes) -> bool:
         """Whether the key is of what is sent whole."""
@@ -210,11 +199,6 @@ class FilledMap:
     def reached(self, counter: int) -> bool:
         """Whether every update up to this number is held, and none is missing before one that is (F-3)."""
         return self.held.counter >= counter and self.held.updates.sequential and not self._early
-
-    def pretend(self, counter: int) -> None:
-        """What F-3 forbids, for the simulator to find: count what is missing as held."""
-        reached = max(self.held.updates.highest_applied, counter)
-        self.held.updates = UpdateCounter(reached)
 
 
 class FilledShare:
@@ -269,8 +253,6 @@ class Shadow:
         "_ends",
         "_last",
         "_maps",
-        "_newer_wins",
-        "_no_gap",
         "_open",
         "_planned",
         "_shares",
@@ -294,14 +276,9 @@ class Shadow:
         open_map: Callable[[PartitionCopy, str], MapPartition],
         base: PartitionCopy | None = None,
         tail_bytes: int = 0,
-        *,
-        no_gap: bool = True,
-        newer_wins: bool = True,
     ) -> None:
         """`base`: what is held of the partition already; it may go on changing, as a copy that follows its primary."""
         self._open = open_map
-        self._no_gap = no_gap
-        self._newer_wins = newer_wins
         self._tail_bytes = tail_bytes
         self.source = source
         self.ticket = fill.ticket
@@ -338,7 +315,7 @@ class Shadow:
         found = self._maps.get(name)
         if found is None:
             held = self._open(self.copy, name)
-            found = self._maps[name] = FilledMap(held, self._tail_bytes, newer_wins=self._newer_wins)
+            found = self._maps[name] = FilledMap(held, self._tail_bytes)
             if self._planned:
                 # Nothing was said of it: it has come into being since.
                 found.how = How.FULL
@@ -380,10 +357,7 @@ class Shadow:
         self._last = True
         self.copy.requests.merge(fill.requests)
         for part in fill.maps:
-            filled = self._map(part.map)
-            filled.stands_at(part)
-            if not self._no_gap:
-                filled.pretend(part.counter)
+            self._map(part.map).stands_at(part)
             self._ends.append((part.map, part.counter))
 
     def take(self, record: Record, term: int, now_ns: int) -> None:
@@ -396,12 +370,10 @@ class Shadow:
 
     def look(self) -> bool:
         """Look whether it has become whole, after a chunk or records."""
-        self.complete = self._last and (
-            not self._no_gap
-            or (
-                all(self._maps[name].reached(counter) for name, counter in self._ends)
-                and all(share.reached for share in self._shares.values())
-            )
+        self.complete = (
+            self._last
+            and all(self._maps[name].reached(counter) for name, counter in self._ends)
+            and all(share.reached for share in self._shares.values())
         )
         return self.complete
 

@@ -57,7 +57,6 @@ from holdfast.core.replication.perform import (
 )
 from holdfast.core.routing.clearing import Cleared, Clearings
 from holdfast.core.routing.positions import Positions
-from holdfast.core.rules import Rules
 from holdfast.core.services.hosting import part_name
 from holdfast.core.store.partition import PartitionCopy
 
@@ -173,7 +172,6 @@ class Router:
         coming: Callable[[int], bool],
         held: Mapping[int, PartitionCopy],
         heard: Callable[[MemberId], bool],
-        rules: Rules,
     ) -> None:
         """`present`: whether a member is in the view. `coming`: whether a row that makes this member the primary of a
         partition is stored here and waits to be committed. `held`: the copies on this member. `heard`: whether this
@@ -187,8 +185,6 @@ class Router:
         self._present = present
         self._held = held
         self._heard = heard
-        self._monotonic = rules.holds("monotonic-reads")
-        self._once = rules.holds("apply-once")
         self._positions = Positions()
         self._prefix = blake2b(me.encode(), digest_size=16).digest()
         self._requests = 0
@@ -425,7 +421,7 @@ class Router:
                 lane.seal(lambda known: None)
             return
         partition = copy.partition
-        if request.id and self._once and copy.requests.knows(request.id):
+        if request.id and copy.requests.knows(request.id):
             known_value = copy.requests.answer(request.id)
             place = self._position(copy, request.map)
             lane.when_held(partition, request.id, lambda known: done(self._told(known, known_value, place)))
@@ -498,7 +494,7 @@ class Router:
             return None
         held = copy.maps.get(request.map)
         position = self._position(copy, request.map)
-        if self._monotonic and not self._positions.allow(partition, request.map, position):
+        if not self._positions.allow(partition, request.map, position):
             return None
         if not can_read(held, request):
             return None

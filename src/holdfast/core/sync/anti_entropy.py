@@ -27,7 +27,6 @@ from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import Dropped
 from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.copies import Copies
-from holdfast.core.rules import Rules
 from holdfast.core.store.digest import whole
 from holdfast.core.store.partition import MapPartition, PartitionCopy, ServicePartition
 from holdfast.core.sync.source import Source
@@ -47,7 +46,6 @@ class Repair:
         me: MemberId,
         settings: Settings,
         out: Outbox,
-        rules: Rules,
         rows: list[Row],
         copies: Copies,
         source: Source,
@@ -65,7 +63,6 @@ class Repair:
         self._log = log
         self._is_active = is_active
         self._may_repair = may_repair
-        self._terms = rules.holds("term")
         self._parallel = settings.replication.parallel_repairs
         self._step_ns = settings.replication.anti_entropy_ms * MILLISECOND // TICKS
         self._tick = 0
@@ -218,7 +215,7 @@ class Repair:
 
     def _difference(self, mine: Summed, said: Summed) -> str:
         """How this copy differs from its primary at the same counter, in words; empty when it does not."""
-        if mine.term != said.term and self._terms:
+        if mine.term != said.term:
             return f"{said.name} stands at {said.counter}, of term {mine.term} and not {said.term}"
         if mine.digest != said.digest:
             return f"the content of {said.name} at {said.counter} differs"

@@ -46,12 +46,9 @@ class Choice:
     """A full copy only because older updates are not known."""
 
 
-def choose(mine: Mine, base: Base | None, *, same_epoch: bool = True, terms: bool = True) -> Choice:
-    """How to bring a receiver with this base to what the source holds.
-
-    `terms`: whether histories are told apart by their terms (the rule "term").
-    """
-    why = _why_no_prefix(mine, base, terms=terms) if same_epoch else "the partition began anew since"
+def choose(mine: Mine, base: Base | None, *, same_epoch: bool = True) -> Choice:
+    """How to bring a receiver with this base to what the source holds."""
+    why = _why_no_prefix(mine, base) if same_epoch else "the partition began anew since"
     if why or base is None:
         return Choice(How.FULL, why)
     after = base.lwm
@@ -72,16 +69,12 @@ def choose(mine: Mine, base: Base | None, *, same_epoch: bool = True, terms: boo
     return Choice(How.SAME, f"nothing was missed after {after}", after)
 
 
-def _why_no_prefix(mine: Mine, base: Base | None, *, terms: bool) -> str:
+def _why_no_prefix(mine: Mine, base: Base | None) -> str:
     """Why the base is no prefix of what the source holds, in words; empty when it is."""
     if base is None or not base.highest:
         return "nothing is held there"
     if not base.lwm:
         return "nothing is proven there"
-    if not terms:
-        return (
-            "" if base.highest <= mine.counter else f"{base.highest} is held there, and {mine.counter} here"
-        )
     if not base.lineage:
         return "of which history it is, is not known"
     term, start = base.lineage[-1]

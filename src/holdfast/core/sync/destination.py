@@ -34,11 +34,10 @@ from holdfast.core.journal.snapshot import snapshot_of
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import Fill, Filled, FillEnded, FillRefused
 from holdfast.core.model.ids import SECOND, MemberId
-from holdfast.core.model.journal_entries import Began, Dropped
+from holdfast.core.model.journal_entries import Began, Dropped, Snapshot
 from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.staging import Shadow
-from holdfast.core.rules import Rules
 from holdfast.core.services.hosting import Endpoint, MigrationEvent
 from holdfast.core.store.partition import PartitionCopy
 
@@ -63,13 +62,8 @@ class Destination:
         log: Log,
         *,
         stored_row: Callable[[int], Row | None],
-        rules: Rules | None = None,
         tail_bytes: int = 0,
     ) -> None:
-        rules = rules or Rules()
-        self._no_gap = rules.holds("no-gap")
-        self._newer_wins = rules.holds("newer-wins")
-        self._durable = rules.holds("fill-durable")
         self._tail_bytes = tail_bytes
         self._me = me
         self._out = out
@@ -126,13 +120,13 @@ class Destination:
         if taken is None:
             self._log.note(Began(partition, shadow.copy.epoch))
             self._held(partition, shadow)
-        elif self._durable:
-            self._log.checkpoint(taken, lambda well: self._written(partition, shadow, well=well))
-            self._write_changes(shadow.copy)
         else:
-            self._log.checkpoint(taken, lambda well: None)
-            self._write_changes(shadow.copy)
-            self._held(partition, shadow)
+            self._write_down(partition, shadow, taken)
+
+    def _write_down(self, partition: int, shadow: Shadow, taken: Snapshot) -> None:
+        """D-4: a copy with journalled maps counts when it is durable."""
+        self._log.checkpoint(taken, lambda well: self._written(partition, shadow, well=well))
+        self._write_changes(shadow.copy)
 
     def _write_changes(self, copy: PartitionCopy) -> None:
         """D-5: write down what is remembered of maps with change streams."""
@@ -208,8 +202,6 @@ class Destination:
             self._copies.open,
             self._copies.base(partition),
             self._tail_bytes,
-            no_gap=self._no_gap,
-            newer_wins=self._newer_wins,
         )
         return shadow
 

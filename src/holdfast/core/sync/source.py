@@ -57,7 +57,6 @@ from holdfast.core.model.records import Record
 from holdfast.core.model.sync_request import Base, Demand, How
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
-from holdfast.core.rules import Rules
 from holdfast.core.services.hosting import Endpoint, MigrationEvent
 from holdfast.core.store.digest import RangeDigests
 from holdfast.core.store.partition import MapPartition
@@ -77,7 +76,6 @@ class Source:
         me: MemberId,
         settings: Settings,
         out: Outbox,
-        rules: Rules,
         rows: list[Row],
         copies: Copies,
         lane: Lane,
@@ -94,7 +92,6 @@ class Source:
         """`journal`: whether this member has one to be asked for older updates."""
         self._me = me
         self._out = out
-        self._rules = rules
         self._rows = rows
         self._copies = copies
         self._lane = lane
@@ -106,7 +103,6 @@ class Source:
         self._master = master
         self._view_number = view_number
         self._journal = journal
-        self._terms = rules.holds("term")
         self._reads: dict[int, tuple[Supply, MapPartition, int]] = {}
         """What the journal was asked for: by ticket the supply, the map, and up to which number."""
         self._read_tickets = 0
@@ -268,8 +264,6 @@ class Source:
                 chunk.earlier,
             ),
         )
-        if joining and not self._rules.holds("copy-complete"):
-            self._report(supply)
 
     def on_filled(self, sender: MemberId, answer: Filled) -> None:
         """A chunk has arrived: send the next, or come to the end."""
@@ -352,7 +346,7 @@ class Source:
             return Choice(How.SAME, "the primary's own content is damaged", base.lwm)
         digests = RangeDigests.digests(held.entries) if base is not None and base.digests else ()
         mine = Mine(held.proven_lineage(), held.counter, len(held.entries), starts, digests)
-        return choose(mine, base, same_epoch=same_epoch, terms=self._terms)
+        return choose(mine, base, same_epoch=same_epoch)
 
     def _chosen(self, supply: Supply, held: MapPartition, choice: Choice) -> None:
         supply.choices[held.name] = choice
@@ -487,7 +481,7 @@ class Source:
             self._end(supply)
             self._filled(supply.partition, supply.to)
             self._next_in_queue()
-        elif self._rules.holds("copy-complete"):
+        else:
             self._report(supply)
 
     def _note(self, supply: Supply) -> None:
@@ -512,8 +506,6 @@ class Source:
         if master is None:
             return
         self._out.send(master, MigrationReady(self._view_number(), supply.partition, supply.version))
-        if not self._rules.holds("forget-last") and supply.migration is not None:
-            self._copies.held[supply.partition].maps.clear()
 
     def _next_in_queue(self) -> None:
         while self._queue and len(self._running) < self._parallel:

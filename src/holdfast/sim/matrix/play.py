@@ -12,6 +12,7 @@ from holdfast.check import convergence
 from holdfast.check.durability import judge_final, judge_reads
 from holdfast.core.model.ids import SECOND
 from holdfast.core.placement.planner import plan
+from holdfast.sim.ablations.switching import ablated
 from holdfast.sim.matrix.fault_keys import Director, Fault, parse
 from holdfast.sim.matrix.forms import EMPTY, FORMS
 from holdfast.sim.matrix.stage import DEEP, LEDGER, Stage
@@ -78,9 +79,14 @@ def case_of(key: str) -> Case:
 
 
 def play(case: Case, *, without: frozenset[str] = frozenset(), story: Story | None = None) -> Verdict:
-    """Run one case and judge it."""
+    """Run one case and judge it; `without` switches rules off by name."""
+    with ablated(*without):
+        return _play(case, story)
+
+
+def _play(case: Case, story: Story | None) -> Verdict:
     form = FORMS[case.form]
-    stage = Stage(form, case.master, case.seed, without=without, story=story)
+    stage = Stage(form, case.master, case.seed, story=story)
     stage.world.tell(f"{case}: {form.start} becomes {form.target}; the master is {stage.letters[0]}")
     director = Director(stage, form.roles(case.master), case.faults)
     world = stage.world

@@ -22,7 +22,6 @@ from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.views import View
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.placement.planner import plan
-from holdfast.core.rules import Rules
 from holdfast.engine.link import HEADER
 from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import Cluster
@@ -77,9 +76,7 @@ def settings_of(form: Form) -> Settings:
 class Stage:
     """The cluster, its client, and the tap on its network."""
 
-    def __init__(
-        self, form: Form, master: str, seed: int, *, without: frozenset[str], story: Story | None
-    ) -> None:
+    def __init__(self, form: Form, master: str, seed: int, *, story: Story | None) -> None:
         self.form = form
         self.world = World(seed, story)
         first, *rest = form.hosts(master)
@@ -87,7 +84,7 @@ class Stage:
         self.letters = [first, *rest]
         """The members by age: the first is the master."""
         self.settings = settings_of(form)
-        self.cluster = Cluster(self.world, self.settings, Rules(without), len(self.letters))
+        self.cluster = Cluster(self.world, self.settings, len(self.letters))
         self.cluster.counts_copies = False
         self.wanted = form.start
         """The row that the layout asks for."""

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Never
 
 from holdfast.config.schema import PersistenceSettings
-from holdfast.core.rules import Rules
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.engine.ports import Deed, DeedsDone, DiskFailed
 from holdfast.engine.restore import IDENTITY, restore
@@ -64,7 +63,7 @@ def read_store(folder: str | Path, wanted: Wanted = lambda partition: True) -> S
         )
     try:
         found, recovered = restore(
-            disk, PersistenceSettings(), Rules(), name="", uuid="", new_id=_nobody, now_ns=0, wall_ms=0
+            disk, PersistenceSettings(), name="", uuid="", new_id=_nobody, now_ns=0, wall_ms=0
         )
     except (ConfigError, JournalBroken) as error:
         raise type(error)(f"{folder}: {error}") from error

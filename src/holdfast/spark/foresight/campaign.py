@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from holdfast.core.rules import RULES
 from holdfast.errors import ConfigError
-from holdfast.sim.asked import AskedRules
+from holdfast.sim.ablations.rules import RULES
 from holdfast.sim.marks import MARK
 from holdfast.sim.run import simulate
 from holdfast.sim.shape import Journalling
@@ -183,7 +182,7 @@ def plan(seeds: Sequence[int], settings: Sequence[str], without: frozenset[str] 
 def judged(run: Run) -> dict[str, Any]:
     """One run, as a row of `SCHEMA`. An error in the member's or the simulator's code is a verdict too."""
     began = time.monotonic()
-    terms, rules = SETTINGS[run.settings], AskedRules(run.without)
+    terms, asked = SETTINGS[run.settings], Counter[str]()
     first: list[str] = []
     last: deque[str] = deque(maxlen=LAST_LINES)
 
@@ -201,7 +200,12 @@ def judged(run: Run) -> dict[str, Any]:
     }
     try:
         found = simulate(
-            run.seed, story=story, journal=terms.journal, power_cuts=terms.power_cuts, rules=rules
+            run.seed,
+            without=run.without,
+            story=story,
+            journal=terms.journal,
+            power_cuts=terms.power_cuts,
+            asked=asked,
         )
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever goes wrong belongs to this seed
         row |= {"verdict": ERROR, "problems": [f"{type(error).__name__}: {error}"]}
@@ -222,7 +226,7 @@ def judged(run: Run) -> dict[str, Any]:
             "trace_hash": found.trace_hash,
         }
     return row | {
-        "rules": dict(rules.asked),
+        "rules": dict(asked),
         "story": first[0] if first else "",
         "last": [] if row["verdict"] == GOOD else list(last),
         "seconds": time.monotonic() - began,

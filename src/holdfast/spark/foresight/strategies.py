@@ -16,11 +16,11 @@ from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.placement.planner import (
     cancel_cycles,
     plan,
-    plan_carelessly,
     prioritise,
     published,
     put,
 )
+from holdfast.sim.ablations.deciding import plan_carelessly
 from holdfast.spark.foresight.amounts import mixed
 
 ARRANGE = "arrange"

@@ -1,7 +1,7 @@
 """The rules that keep data safe (DESIGN §4), by name, so that a test can switch one off and see the loss.
 
-In production all of them hold, always. The simulator runs with a set of names removed; it must then find the
-harm, or the rule (or the simulator) is idle.
+In production all of them hold, always, and nothing there knows these names. The simulator runs without some of them
+(`switching`); it must then find the harm, or the rule (or the simulator) is idle.
 """
 
 from __future__ import annotations
@@ -60,20 +60,3 @@ DIRECTED = frozenset(
     }
 )
 """Those whose harm takes more luck than a campaign has, or more memory than its clients: directed tests show it."""
-
-
-class Rules:
-    """Which rules hold in this run: all but those named in `without`."""
-
-    __slots__ = ("_off",)
-
-    def __init__(self, without: frozenset[str] = frozenset()) -> None:
-        unknown = without - RULES.keys()
-        if unknown:
-            raise ValueError(f"no such rule: {', '.join(sorted(unknown))}; the rules are {', '.join(RULES)}")
-        self._off = without
-
-    def holds(self, name: str) -> bool:
-        """Whether the rule is in force."""
-        assert name in RULES, name
-        return name not in self._off

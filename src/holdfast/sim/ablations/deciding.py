@@ -1,0 +1,74 @@
+"""What if a master were hasty? Without the rules on how the table and the view change, and on who may go."""
+
+# ruff: noqa: SLF001, ARG001 - a twin sits where the original does, and is given what that is given
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core.cluster.membership import Membership
+from holdfast.core.migration import master
+from holdfast.core.migration.master import Migrations
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.migration_step import Slots
+from holdfast.core.model.partition_table import Row
+from holdfast.core.placement.ledger import Ledger
+from holdfast.core.placement.planner import Clear, Plan, PlanStep, plan
+from holdfast.sim.ablations.place import Place, always, nothing
+from holdfast.sim.replacing import Method
+
+
+def plan_carelessly(partition: int, current: Slots, target: Slots) -> Plan:
+    """A plan that breaks the promise: backups that the target does not want where they are lose their replicas first,
+    and their successors are copied afterwards, by the next plan.
+    """
+    gone: list[PlanStep] = [
+        Clear(slot, owner)
+        for slot, owner in enumerate(current)
+        if slot and owner is not None and owner not in target[slot : slot + 1]
+    ]
+    if not gone:
+        return plan(partition, current, target)
+    wanted = current
+    for step in gone:
+        wanted = step.apply_to(wanted)
+    return Plan(partition, current, wanted, gone, [], [])
+
+
+def _plans_carelessly(_: Method, partition: int, current: Slots, target: Slots) -> Plan:
+    return plan_carelessly(partition, current, target)
+
+
+def _names_nobody(_: Method, ledger: Ledger, rows: dict[int, Row]) -> set[MemberId]:
+    return set()
+
+
+def _misses_nobody(_: Method, ledger: Ledger) -> list[MemberId]:
+    return []
+
+
+def _goes_back(_: Method, offered: Row, base: Row) -> Row:
+    return base
+
+
+def _majority_counts(membership: Membership, *_: Any) -> bool:
+    return membership._majority
+
+
+def _loss_is_not_accepted(migrations: Migrations) -> bool:
+    return migrations._settings.partitions.lost == "wait" and not migrations.returns.accepted
+
+
+DECIDING: dict[str, tuple[Place, ...]] = {
+    "destination-first": (Place(Ledger, "_named", _names_nobody),),
+    "newest-table": (Place(Ledger, "_unreported", _misses_nobody),),
+    "table-majority": (Place(Ledger, "_may_commit", always),),
+    "view-majority": (
+        Place(Membership, "is_quorum", always, when=_majority_counts),
+        Place(Membership, "_may_decide", always, when=_majority_counts),
+    ),
+    "failed-version": (Place(master, "_taken_back", _goes_back), Place(Migrations, "_raise", nothing)),
+    "plan-keeps-copies": (Place(master, "plan", _plans_carelessly),),
+    "wait-for-copies": (Place(Migrations, "_accepts_loss", always, when=_loss_is_not_accepted),),
+    "drain-waits": (Place(Migrations, "may_part", always),),
+}

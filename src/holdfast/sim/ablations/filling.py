@@ -1,0 +1,85 @@
+"""What if a copy counted before it is whole? Without the rules on filling a replica, and on who forgets when."""
+
+# ruff: noqa: SLF001, ARG001 - a twin sits where the original does, and is given what that is given
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core.messages import Fill
+from holdfast.core.model.journal_entries import Snapshot
+from holdfast.core.model.records import Record
+from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.replication.staging import FilledMap, Shadow
+from holdfast.core.sync.destination import Destination
+from holdfast.core.sync.source import Source
+from holdfast.core.sync.supply import Supply
+from holdfast.sim.ablations.place import Place
+from holdfast.sim.replacing import Method
+
+
+def _counts_before_it_is_durable(
+    _: Method, destination: Destination, partition: int, shadow: Shadow, taken: Snapshot
+) -> None:
+    destination._log.checkpoint(taken, lambda well: None)
+    destination._write_changes(shadow.copy)
+    destination._held(partition, shadow)
+
+
+def _reports_with_each_chunk(
+    truth: Method, source: Source, supply: Supply, *chunk: Any, **last: bool
+) -> None:
+    truth(source, supply, *chunk, **last)
+    source._report(supply)
+
+
+def _reports_no_more(_: Method, source: Source, supply: Supply) -> None:
+    source._note(supply)
+
+
+def _counts_what_is_missing(truth: Method, shadow: Shadow, fill: Fill) -> None:
+    """What is missing counts as held."""
+    truth(shadow, fill)
+    for part in fill.maps:
+        held = shadow._maps[part.map].held
+        held.updates = UpdateCounter(max(held.updates.highest_applied, part.counter))
+
+
+def _whole_with_the_last_chunk(_: Method, shadow: Shadow) -> bool:
+    shadow.complete = True
+    return True
+
+
+def _takes_out_of_turn(_: Method, filled: FilledMap, record: Record, term: int, now_ns: int) -> None:
+    if not filled.held.updates.holds(record.counter):
+        filled.held.enter(term)
+        filled.held.apply(record, now_ns)
+
+
+def _in_order(filled: FilledMap, record: Record, *_: int) -> bool:
+    return filled.how is not None and filled._in_order and record.counter > filled.held.counter
+
+
+def _forgets_at_once(truth: Method, source: Source, supply: Supply) -> None:
+    truth(source, supply)
+    if source._master() is not None:
+        source._copies.held[supply.partition].maps.clear()
+
+
+def _of_a_migration(source: Source, supply: Supply, *_: Any, **named: bool) -> bool:
+    return supply.migration is not None
+
+
+FILLING: dict[str, tuple[Place, ...]] = {
+    "fill-durable": (Place(Destination, "_write_down", _counts_before_it_is_durable),),
+    "copy-complete": (
+        Place(Source, "_send", _reports_with_each_chunk, when=_of_a_migration),
+        Place(Source, "_arrived", _reports_no_more, when=_of_a_migration),
+    ),
+    "no-gap": (
+        Place(Shadow, "_end", _counts_what_is_missing),
+        Place(Shadow, "look", _whole_with_the_last_chunk, when=lambda shadow: shadow._last),
+    ),
+    "newer-wins": (Place(FilledMap, "take", _takes_out_of_turn, when=_in_order),),
+    "forget-last": (Place(Source, "_report", _forgets_at_once),),
+}

@@ -1,0 +1,59 @@
+"""What if files were believed too easily? Without the rules on what is written down, and what comes of it later."""
+
+# ruff: noqa: SLF001, ARG001 - a twin sits where the original does, and is given what that is given
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core.journal.recovery import Recovery
+from holdfast.core.messages import RetainedCopy
+from holdfast.core.migration.returns import Returns
+from holdfast.core.model.partition_table import Row
+from holdfast.core.model.views import MemberInfo
+from holdfast.core.placement.revival import Claim
+from holdfast.engine.journal import Journal
+from holdfast.engine.ports import DiskFull
+from holdfast.sim.ablations.place import Place, nothing
+from holdfast.sim.replacing import Method
+
+
+def _waits_for_nobody(_: Method, returns: Returns, missing: list[MemberInfo]) -> str:
+    return ""
+
+
+def _claims_of_anybody(_: Method, returns: Returns, partition: int, row: Row) -> list[Claim]:
+    return [
+        Claim(uuid, 0, RetainedCopy(partition, row.epoch, [], True))
+        for uuid, copies in returns._kept.items()
+        if partition in copies
+    ]
+
+
+def _revives_from_any_slot(truth: Method, returns: Returns, *given: Any) -> Row | None:
+    holders, returns._holders = returns._holders, returns._width
+    try:
+        row: Row | None = truth(returns, *given)
+    finally:
+        returns._holders = holders
+    return row
+
+
+def _tries_again(_: Method, journal: Journal, deeds: Any, done: Any, error: Exception) -> None:
+    journal._submit_again(deeds, done)
+
+
+def _has_failed(journal: Journal, deeds: Any, done: Any, error: Exception | None) -> bool:
+    over = journal._broken or journal._closed
+    return error is not None and not isinstance(error, DiskFull) and not over
+
+
+RESTARTING: dict[str, tuple[Place, ...]] = {
+    "wait-for-stores": (Place(Returns, "_why_wait_for", _waits_for_nobody),),
+    "owner-by-proof": (
+        Place(Returns, "_claims", _claims_of_anybody),
+        Place(Returns, "_revived", _revives_from_any_slot),
+    ),
+    "failed-sync-stops": (Place(Journal, "_over", _tries_again, when=_has_failed),),
+    "damage-ends": (Place(Recovery, "_end_copies", nothing),),
+}
