@@ -7,6 +7,7 @@ import pytest
 from holdfast.sim.run import POWER_CUTS, Verdict, simulate
 
 FOUND = {
+    435: "a member that was cut off never heard that it was removed: whom it knew had left, and only it had the data",
     245: "the reserved segment was made anew while it waited on a slow disk to get its own name: the member stopped",
     9: "of a partition that began anew, because that is accepted, the judge knew only if the loss was drawn",
 }

@@ -163,7 +163,8 @@ def _parted(calls: list[Call], partitions: int, lost: Sequence[tuple[int, int]])
                 found.append(replace(doubtful, key=f"{call.key} after the loss"))
             elif call.outcome is Outcome.DONE and call.argument is not None:
                 # Of all that was done only what it has written can be there, as if that had been all.
-                written = replace(doubtful, operation="set", expected=None, end=last[partition] + HEARD_NS)
+                end = max(call.end, last[partition] + HEARD_NS)
+                written = replace(doubtful, operation="set", expected=None, end=end)
                 found.append(replace(written, key=f"{call.key} after the loss"))
     return found
 

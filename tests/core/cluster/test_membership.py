@@ -521,3 +521,25 @@ def test_it_says_where_the_data_has_gone() -> None:
     one = parting(B, info("c", lite=True))
     one.beat(B, 7)
     assert one.done(Stop) == [Stop("left the cluster; everything it held is on other members")]
+
+
+def test_who_hears_no_majority_asks_the_seeds_whether_the_others_have_gone_on() -> None:
+    """Its neighbours have left or ended since, so that nobody else tells it that it was removed."""
+    one = One(A, A, B, C, seeds=(home(B), home(D)))
+    one.membership.on_timer("heartbeat")
+    assert [host for host, _ in one.whispered(Heartbeat)] == ["b", "c"], "no need"
+    one.silence(B, C)
+    one.membership.on_timer("heartbeat")
+    assert [host for host, _ in one.whispered(Heartbeat)] == ["b", "c", "d"]
+    other = One(D, D)
+    other.membership.install(view(D, number=9))
+    other.fresh()
+    other.beat(A)
+    ((host, told),) = other.whispered(ViewDecided)
+    assert host == "a"
+    one.membership.on_view(told)
+    assert one.membership.state == "exiled", "and it asks to return"
+    alone = One(A, A, B, C, seeds=(home(D),), majority=False)
+    alone.silence(B, C)
+    alone.membership.on_timer("heartbeat")
+    assert "d" not in [host for host, _ in alone.whispered(Heartbeat)], "it goes on alone"

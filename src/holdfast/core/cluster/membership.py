@@ -9,6 +9,8 @@
   operator wants is repeated to each master until it is so.
 - V-6: When so many have died that the rest is no majority, the operator may declare dead who is silent; then the
   majority of the others decides. Were one of them alive, there would be two clusters: only the operator can know.
+- V-8: A member that hears no majority of its view lets the seeds hear of it, too: the others may have gone on without
+  it, and those whom it knows have left or ended since, so that nobody else would tell it.
 """
 
 from __future__ import annotations
@@ -391,6 +393,17 @@ class Membership:
         for info in self.view.members:
             if info.uuid != self.me:
                 self._out.whisper(Address(info.host, info.port), beat)
+        for address in self._elsewhere():
+            self._out.whisper(address, beat)
+
+    def _elsewhere(self) -> list[Address]:
+        """Where somebody may know a newer view than the one of which no majority is heard (V-8)."""
+        assert self.view is not None
+        silent = set(self.detector.suspects(self._out.now_ns))
+        if self._may_decide(self.view, {info.uuid for info in self.view.members} - silent):
+            return []
+        homes = {admission.home(info) for info in self.view.members}
+        return [seed for seed in self.identity.seeds if seed not in homes]
 
     def on_heartbeat(self, sender: Address, beat: Heartbeat) -> None:
         view = self.view
