@@ -296,7 +296,7 @@ def test_leases_end_on_every_member_and_nothing_is_kept() -> None:
     assert stage.pins() == 0
     for member in stage.cluster.members():
         for copy in member.copies.held.values():
-            assert all(held.pins == () for held in copy)
+            assert all(held.observers == () for held in copy)
 
 
 def test_a_passive_cluster_can_be_cut_and_is_read_when_it_is_active_again() -> None:

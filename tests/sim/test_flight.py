@@ -7,7 +7,6 @@ from collections import Counter
 import pytest
 from tests.sim.stage import Stage, settings
 
-from holdfast.core import member as member_module
 from holdfast.core.member import Member
 from holdfast.core.messages import Fill, Filled, Message
 from holdfast.core.migration.master import Migrations, Way
@@ -29,7 +28,7 @@ class Watched:
         """(Source, ticket of the supply) -> bytes of the chunk that is sent and not acknowledged."""
         self.largest_chunk = 0
         self.most_of_one = self.most_at_once = self.most_at_one_end = self.most_owners = 0
-        send, received = Driver._send, member_module.deliver
+        send, received = Driver._send, Member._received
 
         def watch_send(driver: Driver, to: MemberId, message: object) -> None:
             if isinstance(message, Fill):
@@ -48,7 +47,7 @@ class Watched:
             received(member, sender, message)
 
         monkeypatch.setattr(Driver, "_send", watch_send)
-        monkeypatch.setattr(member_module, "deliver", watch_received)
+        monkeypatch.setattr(Member, "_received", watch_received)
         partitions = {"count": 24, "chunk_bytes": CHUNK, "parallel_migrations": 8} | bounds
         self.stage = Stage(2, spare=1, settings=settings(partitions=partitions))
         answers = [

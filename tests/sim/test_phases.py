@@ -224,7 +224,7 @@ def test_while_a_copy_is_damaged_nobody_may_die() -> None:
     stage = filled(4, compared())
     victim = stage.processes[1]
     assert stage.cluster.may_die(victim)
-    assert damages.spoil(stage.cluster, phases(stage).random) is not None
+    assert damages.spoil(stage.cluster.living(), stage.cluster.damages, phases(stage).random) is not None
     assert not stage.cluster.may_die(victim)
 
 

@@ -22,7 +22,7 @@ SEED = {
     "drain-waits": 4,
     "durable-ack": 0,
     "failed-version": 41,
-    "fence": 42,
+    "fence": 6,
     "forget-last": 1,
     "in-order": 7,
     "lives": 1,

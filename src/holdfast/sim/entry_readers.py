@@ -89,4 +89,4 @@ class Reading:
     def _settled(self, before: Read, later: Read) -> bool:
         if self.cluster.settings.map(self.map_of(later.key)).reads == "confirmed":
             return True
-        return self.offices.over(self._partition(later.key), before.start, later.end) is not None
+        return self.offices.unchanged(self._partition(later.key), before.start, later.end)
