@@ -7,6 +7,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from holdfast.demo import local_cluster
+
 settings.register_profile("quick", max_examples=60, deadline=None, derandomize=True)
 settings.register_profile(
     "night", max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -16,6 +18,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 # A test must not change with whoever runs it: settings in the environment are for members that people start.
 for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
     del os.environ[name]
+
+
+def pytest_configure() -> None:
+    """Several processes that share the tests start members at a time: each looks for free ports among its own."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    local_cluster.PORTS = local_cluster.PORTS[number::count]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

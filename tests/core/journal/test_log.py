@@ -206,7 +206,7 @@ def test_rows_of_one_step_are_one_entry_before_what_comes_after_them() -> None:
     log.row(2, Row(1, (ME,)))
     log.flush()
     (append,) = appends(out.take())
-    assert [type(entry).__name__ for entry in append.entries] == ["Rows", "Dropped", "Rows"]
+    assert [type(entry).__name__ for entry in append.entries] == ["TableRows", "Dropped", "TableRows"]
     first = append.entries[0]
     assert isinstance(first, TableRows)
     assert [partition for partition, _ in first.rows] == [0, 1]
