@@ -114,3 +114,17 @@ def test_records_are_told_by_map_in_the_order_of_the_writes() -> None:
         (1, one): [records[1]],
         (0, other): [records[2]],
     }
+
+
+def test_courtesy_alone_keeps_it_open() -> None:
+    batch = Batch(1, 0)
+    batch.wait_for(0, mapped((CAL,), sync=()), {CAL})
+    assert (batch.need, batch.courtesy, batch.open) == ({}, {CAL: {0}}, True)
+    batch.forget(0)
+    assert not batch.open
+
+
+def test_what_must_survive_a_power_cut_keeps_it_open() -> None:
+    batch = Batch(1, 0)
+    batch.wait_for_disk()
+    assert (batch.on_disk, batch.open) == (False, True)
