@@ -37,7 +37,7 @@ SEED = {
     "wait-for-copies": 4,
 }
 """A short run of the campaign that shows the harm of each that one soon shows. Maps are journalled as in a campaign
-(`mixed`), or synchronously, with power cuts, for those of `rules.DURABLE`. If the code changes so that a seed does not
+(`mixed`), or synchronously, with power cuts, for those of `DURABLE`. If the code changes so that a seed does not
 show it any more, `holdfast simulate --alarm --without RULE` finds another one.
 """
 SHOWN_BY = {
@@ -53,7 +53,7 @@ SHOWN_BY = {
     "wait-for-stores": "tests/sim/test_waiting_for_stores.py",
     "told-when-safe": "tests/sim/test_changes.py",
 }
-"""Where a directed test shows the harm of the others: those of `rules.DIRECTED`, for which a campaign has not enough
+"""Where a directed test shows the harm of the others: those of `DIRECTED`, for which a campaign has not enough
 luck, and those for which it takes some dozen runs.
 """
 
