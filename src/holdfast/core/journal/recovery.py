@@ -283,9 +283,10 @@ class Recovery:
             return f"map {held.name!r}: updates {updates.lwm + 1} to {counter - 1} are missing"
         held.enter(term)
         try:
-            held.apply(record, self._at_ns)
+            updates.update(counter - 1)
         except CounterBroken as error:
             return f"map {held.name!r}: {error}"
+        held.change(record, self._at_ns)
         return ""
 
     # -- the end
