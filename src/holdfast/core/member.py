@@ -191,7 +191,7 @@ class Member:
         self.collectors = Collectors(self.out, lambda: [info.uuid for info in self.membership.members()])
         self.copies.collected = self.collectors.tell
         if settings.replication.backup_acks == "client":
-            self.lane.collectors = self.collectors
+            self.lane.batches.collectors = self.collectors
         self.router.told_whole = self.listeners.cleared
         self._watchers: list[Callable[[], None]] = []
         self._changed = False
