@@ -5,18 +5,20 @@ with `seal`. `flush` sends the records of all buffers that were sealed since the
 backup. Buffers that wait for the same members make one batch; `done` is called when every sync backup, and the
 destination of a running migration of those partitions, holds it.
 
-- P-1: A batch is done when, for each of its partitions, every member that the *present* row wants has said
+- replication/P-1: A batch is done when, for each of its partitions, every member that the *present* row wants has said
   that it holds it.
-- P-2: When a row changes and this member stays primary, unfinished records are sent again at the new version.
-- P-3: When this member is no longer primary, what is unfinished is unknown, and said to be.
-- P-4: What a map with journal = "sync" has written is durable here, too, before it is acknowledged.
-- P-5: What is not acknowledged after `replication.backup_timeout_ms` is unknown, and said to be, with the reason. The
-  batch stays until all hold it, so that copies become equal.
-- P-6: What is kept for backups is bounded (`backlog`).
-- P-7: An answer that changed nothing (a remove that finds nothing, a compare that fails) waits like a write: until what
-  it may have seen is acknowledged, and until every sync backup has confirmed, after the answer was made, that it still
-  follows this primary. The next primary is one of these backups, or was filled by one that had learnt the new row, so
-  the answer was true when it was made. It takes no clock. Reads wait too, of maps with `reads = "confirmed"`.
+- replication/P-2: When a row changes and this member stays primary, unfinished records are sent again at the new
+  version.
+- replication/P-3: When this member is no longer primary, what is unfinished is unknown, and said to be.
+- replication/P-4: What a map with journal = "sync" has written is durable here, too, before it is acknowledged.
+- replication/P-5: What is not acknowledged after `replication.backup_timeout_ms` is unknown, and said to be, with the
+  reason. The batch stays until all hold it, so that copies become equal.
+- replication/P-6: What is kept for backups is bounded (`backlog`).
+- replication/P-7: An answer that changed nothing (a remove that finds nothing, a compare that fails) waits like a
+  write: until what it may have seen is acknowledged, and until every sync backup has confirmed, after the answer was
+  made, that it still follows this primary. The next primary is one of these backups, or was filled by one that had
+  learnt the new row, so the answer was true when it was made. It takes no clock. Reads wait too, of maps with `reads =
+  "confirmed"`.
 """
 
 from __future__ import annotations
@@ -501,7 +503,7 @@ class Lane:
             self._out.timer("backups", self._look_ns)
 
     def on_timer(self) -> None:
-        """Tell the callers of whom a backup has not acknowledged in time (P-5)."""
+        """Tell the callers of whom a backup has not acknowledged in time (replication/P-5)."""
         self._timer = False
         asked_before_ns = self._out.now_ns - self._timeout_ns
         overdue = [batch for batch in self._waiting.values() if batch.asked_ns <= asked_before_ns]
@@ -683,7 +685,7 @@ class Lane:
         return tuple(targets), frozenset(sync)
 
     def retarget(self, copy: PartitionCopy) -> None:
-        """The row or the destination changed while this member is primary: P-1 and P-2."""
+        """The row or the destination changed while this member is primary: replication/P-1 and replication/P-2."""
         partition = copy.partition
         self._terms[partition] = copy.term
         for held in copy:
@@ -715,7 +717,9 @@ class Lane:
             self._look(batch)
 
     def abandon(self, partition: int) -> None:
-        """This member is no longer the partition's primary: P-3. What else is in its batches goes on waiting."""
+        """This member is no longer the partition's primary: replication/P-3. What else is in its batches goes on
+        waiting.
+        """
         for batch in list(self._of_partition.get(partition, {}).values()):
             self._tell(batch, known=False, why=LOST_OFFICE)
             if batch.number not in self._waiting:
@@ -730,7 +734,7 @@ class Lane:
 
 
 def _include(destination: MemberId, targets: list[MemberId], sync: set[MemberId]) -> None:
-    """P-1: the destination of a running migration gets the records, too, and is waited for."""
+    """replication/P-1: the destination of a running migration gets the records, too, and is waited for."""
     if destination not in targets:
         targets.append(destination)
     sync.add(destination)
