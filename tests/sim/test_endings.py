@@ -33,7 +33,7 @@ def destination(play: Play) -> Process:
 
 
 def source_breaks_off(play: Play) -> None:
-    """A backup does not acknowledge what is written, so the primary does not hand over (S-7)."""
+    """A backup does not acknowledge what is written, so the primary does not hand over (sync/S-9)."""
     slow = play.by_letter["B"]
     copies = slow.driver.member.copies
     kept: list[tuple[MemberId, Replicate]] = []

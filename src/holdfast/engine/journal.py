@@ -1,15 +1,16 @@
 """The journal of one member: carries out what its core wants to be written down, over the door `Disk`.
 
-- W-1: One write is under way at a time; what comes meanwhile is the next group. A group is one block.
-- W-2: `Durable` is told after the sync, for everything that was written before it. What is not urgent is written soon,
-  and synced with the next urgent group or after `sync_interval_ms`.
-- W-3: The next segment is reserved when the one before it begins. While that cannot be done there is no room, says
-  `DiskRoom`, and what is under way still fits. Journal that is kept as history only makes room first.
-- W-4: Each segment begins with what a restart must know if all segments before it are gone: whose it is, the newest
-  rows and view, and for each partition the checkpoint and the block from which on it is needed.
-- W-5: A checkpoint is of the moment between two appends. It is written out when the blocks before it are durable.
-- W-6: A write or sync that fails is never tried again: the member stops (rule 10).
-- W-7: The member is told everything in turns of the disk's own, never while it acts.
+- engine/W-1: One write is under way at a time; what comes meanwhile is the next group. A group is one block.
+- engine/W-2: `Durable` is told after the sync, for everything that was written before it. What is not urgent is written
+  soon, and synced with the next urgent group or after `sync_interval_ms`.
+- engine/W-3: The next segment is reserved when the one before it begins. While that cannot be done there is no room,
+  says `DiskRoom`, and what is under way still fits. Journal that is kept as history only makes room first.
+- engine/W-4: Each segment begins with what a restart must know if all segments before it are gone: whose it is, the
+  newest rows and view, and for each partition the checkpoint and the block from which on it is needed.
+- engine/W-5: A checkpoint is of the moment between two appends. It is written out when the blocks before it are
+  durable.
+- engine/W-6: A write or sync that fails is never tried again: the member stops (rule 10).
+- engine/W-7: The member is told everything in turns of the disk's own, never while it acts.
 """
 
 from __future__ import annotations
@@ -600,7 +601,7 @@ class Journal:
             self._disk.submit(deeds, partial(self._over, deeds, done))
 
     def _over(self, deeds: list[Deed], done: Callable[[], None], error: Exception | None) -> None:
-        """What was submitted is over, one way or the other (W-6)."""
+        """What was submitted is over, one way or the other (engine/W-6)."""
         if self._broken or self._closed:
             return
         if isinstance(error, DiskFull):

@@ -33,7 +33,7 @@ WANTED = {A: view(A, B, number=8), B: view(B, C, number=8), C: view(C, A, number
 """What each wants the next view to be: all differ."""
 
 
-# -- A-1
+# -- cluster/A-1
 
 
 @pytest.mark.parametrize("size", range(1, 7))
@@ -368,7 +368,7 @@ def test_the_view_that_was_accepted_with_the_highest_ballot_is_proposed_again() 
 
 
 def test_what_was_accepted_is_proposed_also_if_its_members_have_not_answered() -> None:
-    """A-5 is for what the proposer itself wants: an accepted view may have been decided."""
+    """cluster/A-5 is for what the proposer itself wants: an accepted view may have been decided."""
     desk = Desk(now=view(A, B, C, D))
     away = view(C, D, number=8)
     desk.agreement.propose()
@@ -378,7 +378,7 @@ def test_what_was_accepted_is_proposed_also_if_its_members_have_not_answered() -
 
 
 def test_a_proposer_waits_until_those_answer_who_could_decide_for_its_view() -> None:
-    """A-5."""
+    """cluster/A-5."""
     desk = Desk(now=view(A, B, C, D))
     desk.wanted = view(A, C, D, number=8)
     desk.agreement.propose()
@@ -403,7 +403,7 @@ def test_a_view_of_nobody_waits_for_nobody_and_one_that_nobody_wants_is_not_prop
 
 
 def test_the_newest_row_of_those_who_accepted_goes_with_the_view() -> None:
-    """A-2."""
+    """cluster/A-2."""
     desk = Desk()
     desk.rows = [(3, Row(1, (A,))), (1, Row(4, (A,)))]
     desk.agreement.propose()
@@ -437,7 +437,7 @@ def test_an_acceptor_promises_higher_ballots_only() -> None:
 
 
 def test_an_acceptor_consents_only_if_it_is_the_proposers_turn() -> None:
-    """A-4."""
+    """cluster/A-4."""
     desk = Desk(C)
     desk.may_propose = False
     desk.agreement.on_prepare(B, Prepare(NUMBER, (1, B)))

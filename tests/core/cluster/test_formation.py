@@ -33,7 +33,7 @@ def process(
     return Formation(Identity(who, "prod", {}, seeds, bootstrap, "new", cluster_id, seen))
 
 
-# -- V-3
+# -- cluster/V-3
 
 
 def test_one_that_is_told_to_or_knows_no_seed_forms_a_cluster() -> None:
@@ -82,7 +82,7 @@ def test_one_without_data_forms_nothing_when_another_seed_has_some() -> None:
     assert formation.may_form(A) is True, "what it said last counts"
 
 
-# -- V-7
+# -- cluster/V-7
 
 
 def test_the_first_seed_with_data_forms_the_old_cluster_again() -> None:

@@ -372,7 +372,7 @@ def test_what_is_durable_only_grows() -> None:
 
 
 def test_one_whose_files_are_an_old_copy_finds_out_and_is_no_member() -> None:
-    """F-3."""
+    """cluster/F-3."""
     one = recovering(OLD, B)
     one.ask(C, cluster_id="old", stores=NEWS)
     assert (one.membership.state, one.membership.view) == ("gone", None)

@@ -180,7 +180,7 @@ def test_want_of_room_is_told_at_once() -> None:
 
 
 def test_the_operator_may_declare_dead_who_is_silent() -> None:
-    """V-6."""
+    """cluster/V-6."""
     one = One(A, A, B, C, D, E)
     one.silence(C, D, E)
     one.membership.consider()
@@ -478,7 +478,7 @@ def test_who_was_removed_tells_those_who_do_not_know() -> None:
 
 
 def test_it_parts_when_a_majority_of_the_rest_knows() -> None:
-    """V-4."""
+    """cluster/V-4."""
     one = parting(B, C, D)
     one.beat(B, 6)
     one.beat(B, 5)

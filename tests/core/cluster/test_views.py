@@ -44,7 +44,7 @@ from holdfast.core.model.views import ClusterState, FilesProof, FilesSeen, Wish
 
 
 def test_the_oldest_that_is_not_suspected_proposes() -> None:
-    """A-4."""
+    """cluster/A-4."""
     one = One(B, A, B, C)
     turn = one.membership._may_propose
     assert (turn(a), turn(b), turn(c), turn(d)) == (True, True, False, False)
@@ -350,7 +350,7 @@ def test_who_is_gone_is_told_and_how() -> None:
 
 
 def test_who_is_removed_though_alive_asks_to_return() -> None:
-    """V-2."""
+    """cluster/V-2."""
     one = One(A, A, B, C)
     one.membership.wishes.order(view(A, B, C), ClusterState.FROZEN, ending=False)
     one.fresh()

@@ -278,7 +278,7 @@ def test_in_a_frozen_table_a_missing_backup_is_marked_as_behind() -> None:
     assert lead.table.rows[0] == Row(6, (A, D, B), behind=(D,)), "nothing was lost"
 
 
-# -- M-3: migrations
+# -- migration/M-3: migrations
 
 
 def moving(*, backups: int = 1) -> Lead:
@@ -468,7 +468,7 @@ def test_a_partition_that_waits_for_copies_takes_no_part_in_the_plan() -> None:
     assert lead.requests() == [(A, 1, C, 5)]
 
 
-# -- what was under way when members go (M-4, L-6)
+# -- what was under way when members go (migration/M-4, placement/L-6)
 
 
 def test_when_an_end_of_a_migration_dies_the_version_goes_beyond_its_success() -> None:

@@ -1,4 +1,4 @@
-"""How much the master does at once, what it waits for, and whom it lets go (M-5, M-6)."""
+"""How much the master does at once, what it waits for, and whom it lets go (migration/M-5, migration/M-6)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.core.model.partition_table import Row
 from holdfast.core.model.views import ClusterState, Room, View, Wish
 from holdfast.sim.ablations.switching import ablated
 
-# -- how much at once (M-5)
+# -- how much at once (migration/M-5)
 
 
 QUARTER_NS = 250 * MILLISECOND
@@ -262,7 +262,7 @@ def test_what_runs_is_not_planned_again() -> None:
     assert [one.planned for one in started] == [2], "with what runs"
 
 
-# -- M-6: states of the cluster, delays, wishes
+# -- migration/M-6: states of the cluster, delays, wishes
 
 
 def test_where_nothing_may_move_nothing_is_planned() -> None:

@@ -1,4 +1,4 @@
-"""What the master makes of copies that come back (X-1, X-2), and of losses that are accepted."""
+"""What the master makes of copies that come back (migration/X-1, migration/X-2), and of losses that are accepted."""
 
 from __future__ import annotations
 

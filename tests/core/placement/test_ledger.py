@@ -41,7 +41,7 @@ from holdfast.core.model.views import View, Wish
 from holdfast.errors import InvariantBroken
 from holdfast.sim.ablations.switching import ablated
 
-# -- members store what the master of their view offers (L-1)
+# -- members store what the master of their view offers (placement/L-1)
 
 
 def test_an_offered_row_is_stored_and_known_but_is_not_the_table_yet() -> None:
@@ -218,7 +218,7 @@ def test_a_member_is_current_from_the_first_round_of_its_stay_on() -> None:
     assert seat.current == 1
 
 
-# -- views come and go (L-5)
+# -- views come and go (placement/L-5)
 
 
 def test_in_the_next_view_rounds_count_from_one_and_what_was_not_committed_is_not() -> None:
@@ -294,7 +294,7 @@ def test_rows_that_the_decided_view_carries_are_stored_when_they_are_newer(carri
     assert seat.table.rows[0] == Row()
 
 
-# -- what a new master asks, and what it is told (L-3)
+# -- what a new master asks, and what it is told (placement/L-3)
 
 
 def test_a_fetch_is_answered_with_all_that_is_known() -> None:
@@ -335,7 +335,7 @@ def test_a_new_master_asks_everyone_and_does_nothing_before_all_have_answered() 
     assert seat.ledger.head == [row(5), row(1)]
     assert seat.gathered == [([(MOVE, 7), (MOVE, 3)], set())]
     whole = offer(1, [(0, row(5)), (1, row(1))])
-    assert offers(seat) == [(B, whole)], "L-4: the whole table, to those that it names first"
+    assert offers(seat) == [(B, whole)], "placement/L-4: the whole table, to those that it names first"
     seat.hear(C, report(((0, row(9)),)))
     assert seat.ledger.head == [row(5), row(1)]
     assert len(seat.gathered) == 1
@@ -441,7 +441,7 @@ def test_an_equal_row_of_its_own_table_is_what_may_be_committed() -> None:
     assert seat.ledger.base(0) is seat.table.rows[0]
 
 
-# -- rounds of the master (L-2)
+# -- rounds of the master (placement/L-2)
 
 
 def test_those_whom_a_row_names_store_it_first_then_all_others() -> None:
@@ -736,7 +736,7 @@ def test_a_new_table_is_kept_by_all_when_all_have_it_on_their_disks() -> None:
     assert seat.ledger.kept_by_all
 
 
-# -- tables are compared (L-8)
+# -- tables are compared (placement/L-8)
 
 
 def checked(seat: Seat) -> list[object]:

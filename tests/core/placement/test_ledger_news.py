@@ -1,4 +1,4 @@
-"""News travel in the rounds of the ledger, once to each member, also when the master changes (L-7)."""
+"""News travel in the rounds of the ledger, once to each member, also when the master changes (placement/L-7)."""
 
 from __future__ import annotations
 

@@ -70,8 +70,8 @@ def deliver_until(links: Links, pick: Picks, look: Callable[[], None], seen: set
 
 
 def go_on_without(links: Links, oldest: MemberId, other: MemberId, *, carried: bool) -> None:
-    """These two have agreed on a view without the master. `carried`: with the newest rows that both know (A-2); else
-    only what the new master asks for (L-3) is between them and a loss.
+    """These two have agreed on a view without the master. `carried`: with the newest rows that both know (cluster/A-2);
+    else only what the new master asks for (placement/L-3) is between them and a loss.
     """
     seats = [links.seats[oldest], links.seats[other]]
     rows: dict[int, Row] = {}

@@ -1,4 +1,4 @@
-"""What a member keeps of a partition, takes back, begins anew or forgets, when rows change (B-3)."""
+"""What a member keeps of a partition, takes back, begins anew or forgets, when rows change (replication/B-3)."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def test_what_a_missing_backup_will_want_is_remembered() -> None:
     assert alone.copies[0].maps["m"].tail is None
 
 
-# -- time that passes (P-5)
+# -- time that passes (replication/P-5)
 
 
 def test_what_no_backup_acknowledges_in_time_is_unknown_and_who_is_missing_is_said(primary: Primary) -> None:
@@ -354,7 +354,7 @@ def test_who_is_a_slow_async_backup_of_one_partition_is_waited_for_as_the_sync_o
     assert primary.told["c"] is True
 
 
-# -- answers that have changed nothing (P-7)
+# -- answers that have changed nothing (replication/P-7)
 
 
 def rest(primary: Primary, name: str, partition: int, of: str = "m") -> None:

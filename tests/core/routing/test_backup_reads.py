@@ -1,4 +1,4 @@
-"""Reads of backups: when a member answers by itself, and when it has to ask the primary (R-5)."""
+"""Reads of backups: when a member answers by itself, and when it has to ask the primary (routing/R-5)."""
 
 from __future__ import annotations
 

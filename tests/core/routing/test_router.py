@@ -106,7 +106,7 @@ def test_a_request_that_nobody_takes_is_refused_in_time() -> None:
     assert desk.out.now_ns <= 60 * SECOND + RETRY_NS
 
 
-# -- errors in this member
+# -- routing/R-9: errors in this member
 
 
 def serving() -> Desk:

@@ -2,7 +2,7 @@
 
 A commit here is a round of the table (`core/placement/ledger.py`): the destination stores the row, then a majority
 does, then the master applies it, then the others. *Rolled back* means that the partition's version has risen further
-than the commit would have raised it, with the replicas as they were (rule M-4).
+than the commit would have raised it, with the replicas as they were (rule migration/M-4).
 
 There is no list of completed migrations that shrinks as members acknowledge: the row and its version are the decision.
 In its place stands `Ledger.settled`: whether every member has stored every round. Without it no member may leave.

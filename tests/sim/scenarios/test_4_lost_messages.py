@@ -3,8 +3,8 @@
 Nothing is repeated by the protocols themselves: the link does that, and a commit that is not acknowledged is not tried
 again but goes on. So "no migration appears twice" means here: each is asked for once, committed once, and raises the
 version once. With `table fetch` the next master's `TableFetch` and `TableReport` are meant; beside these the agreement
-on the view carries the newest rows too (rule A-2), and a row that is not on every member it names does not become the
-table at all (rule L-2).
+on the view carries the newest rows too (rule cluster/A-2), and a row that is not on every member it names does not
+become the table at all (rule placement/L-2).
 """
 
 from __future__ import annotations

@@ -3,14 +3,15 @@
 The acceptors for view n+1 are the members of view n. Their memory is their storage: a process that ends never
 comes back as the same acceptor, for it has a new UUID.
 
-- A-1: A quorum is more than half of the view, or exactly half with its oldest member; any two quorums share a member.
-- A-2: Who accepts a view says which rows it knows, and the decided view carries the newest of them to every
+- cluster/A-1: A quorum is more than half of the view, or exactly half with its oldest member; any two quorums share a
+  member.
+- cluster/A-2: Who accepts a view says which rows it knows, and the decided view carries the newest of them to every
   member. So a row that a majority of the old view has stored is known to the whole new one, also when its
   master dies at once.
-- A-3: Who has accepted a next view is *sealed*: it stores no further table of the old one.
-- A-5: A view is proposed only when of those who have just answered there are enough to decide for it: it must
+- cluster/A-3: Who has accepted a next view is *sealed*: it stores no further table of the old one.
+- cluster/A-4: A member consents only if it suspects every member that should propose before the proposer.
+- cluster/A-5: A view is proposed only when of those who have just answered there are enough to decide for it: it must
   not consist of members that have died and are not suspected yet.
-- A-4: A member consents only if it suspects every member that should propose before the proposer.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ ZERO: Ballot = (0, "")
 
 
 def is_quorum(view: View, members: set[MemberId]) -> bool:
-    """A-1."""
+    """cluster/A-1."""
     here = [info.uuid for info in view.members]
     if not here:
         return True
@@ -139,7 +140,7 @@ class Agreement:
 
     @property
     def sealed(self) -> bool:
-        """A-3: whether this member has accepted a next view."""
+        """cluster/A-3: whether this member has accepted a next view."""
         return self._accepted is not None
 
     @property
@@ -235,7 +236,7 @@ class Agreement:
             self._step(ProposalStep.WITHDRAWN)
             return
         if best is None and value.members and not self._may_decide(value, set(self._promises)):
-            # A-5: wait for more of them to answer, or for the rest to be suspected.
+            # cluster/A-5: wait for more of them to answer, or for the rest to be suspected.
             return
         self._value = value
         self._step(ProposalStep.CHOSEN)

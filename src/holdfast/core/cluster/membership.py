@@ -1,16 +1,17 @@
 """Who is here, and who leads? Discovery, the installed view, and what makes a member want the next one.
 
-- V-1: Views are numbered and agreed (`agreement`); nobody shrinks the cluster alone. The oldest member is the master.
-- V-2: A member is a UUID and a life. Removed though alive, it keeps its data, asks to be admitted again as
+- cluster/V-1: Views are numbered and agreed (`agreement`); nobody shrinks the cluster alone. The oldest member is the
+  master.
+- cluster/V-2: A member is a UUID and a life. Removed though alive, it keeps its data, asks to be admitted again as
   its next life, and serves nothing until it is.
-- V-4: A leaving member goes with a view that names it as left, when it holds nothing any more and a majority
+- cluster/V-4: A leaving member goes with a view that names it as left, when it holds nothing any more and a majority
   of that view knows it.
-- V-5: The state of the cluster, and who is a lite member, are part of the view: they change for all at once. What the
-  operator wants is repeated to each master until it is so.
-- V-6: When so many have died that the rest is no majority, the operator may declare dead who is silent; then the
-  majority of the others decides. Were one of them alive, there would be two clusters: only the operator can know.
-- V-8: A member that hears no majority of its view lets the seeds hear of it, too: the others may have gone on without
-  it, and those whom it knows have left or ended since, so that nobody else would tell it.
+- cluster/V-5: The state of the cluster, and who is a lite member, are part of the view: they change for all at once.
+  What the operator wants is repeated to each master until it is so.
+- cluster/V-6: When so many have died that the rest is no majority, the operator may declare dead who is silent; then
+  the majority of the others decides. Were one of them alive, there would be two clusters: only the operator can know.
+- cluster/V-8: A member that hears no majority of its view lets the seeds hear of it, too: the others may have gone on
+  without it, and those whom it knows have left or ended since, so that nobody else would tell it.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class Membership:
         self.assigned: Callable[[], bool] = lambda: True
         """Whether the partitions have owners; set by the member."""
         self.carried: list[tuple[int, Row]] = []
-        """Rows that members left out of the present view knew (A-2)."""
+        """Rows that members left out of the present view knew (cluster/A-2)."""
         self._reached: dict[MemberId, int] = {}
         self._evicted_at_ns: int | None = None
         self._minority_told = False
@@ -205,7 +206,7 @@ class Membership:
         return not self._majority or is_quorum(self.view, members)
 
     def _may_decide(self, view: View, members: set[MemberId]) -> bool:
-        """Whether these members can decide on the view after this one: A-1, and V-6."""
+        """Whether these members can decide on the view after this one: cluster/A-1, and cluster/V-6."""
         if not self._majority:
             return True
         counted = [info for info in view.members if info.uuid not in self._dead]
@@ -397,7 +398,7 @@ class Membership:
             self._out.whisper(address, beat)
 
     def _elsewhere(self) -> list[Address]:
-        """Where somebody may know a newer view than the one of which no majority is heard (V-8)."""
+        """Where somebody may know a newer view than the one of which no majority is heard (cluster/V-8)."""
         assert self.view is not None
         silent = set(self.detector.suspects(self._out.now_ns))
         if self._may_decide(self.view, {info.uuid for info in self.view.members} - silent):
@@ -437,7 +438,7 @@ class Membership:
             self._note_reached(beat)
 
     def _note_reached(self, beat: Heartbeat) -> None:
-        """V-4: go when enough members know the view that this one has left with to hold on to it without it."""
+        """cluster/V-4: go when enough members know the view that this one has left with to hold on to it without it."""
         view = self.view
         assert view is not None
         self._reached[beat.uuid] = max(beat.view, self._reached.get(beat.uuid, 0))
@@ -522,8 +523,8 @@ class Membership:
                 self.write_down(view)
 
     def _learns_of_its_own_files(self, request: JoinRequest) -> bool:
-        """F-3: while the table of a stopped cluster is not made, hear what others have found in their files. Answers
-        whether this member's own are an old copy: then it is no member of this cluster.
+        """cluster/F-3: while the table of a stopped cluster is not made, hear what others have found in their files.
+        Answers whether this member's own are an old copy: then it is no member of this cluster.
         """
         waiting = self.state is MembershipState.JOINING if self.view is None else self.view.recovering
         here = self.view.cluster_id if self.view is not None else self.identity.cluster_id
@@ -543,7 +544,7 @@ class Membership:
     # -- wanting and agreeing on the next view
 
     def _may_propose(self, candidate: MemberId) -> bool:
-        """A-4, for this member as a consenting one."""
+        """cluster/A-4, for this member as a consenting one."""
         return candidate == self.me or self._is_next(candidate)
 
     def _is_next(self, candidate: MemberId) -> bool:

@@ -1,8 +1,9 @@
 """Who waits for the disk? What one member writes down in a step, and who is told when it is durable (DESIGN rule 8).
 
-- J-1: What a step writes down leaves as one group, at its end; a checkpoint divides it in two, for it is of one moment.
-- J-2: Groups become durable in the order in which they were written: who waits for one waits for all before.
-- J-3: Without a journal nothing is written, and nobody waits.
+- journal/J-1: What a step writes down leaves as one group, at its end; a checkpoint divides it in two, for it is of one
+  moment.
+- journal/J-2: Groups become durable in the order in which they were written: who waits for one waits for all before.
+- journal/J-3: Without a journal nothing is written, and nobody waits.
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
 """What does a member hold after a restart? Made of its checkpoints and of the blocks of its journal, in their order.
 
-- R-1: What a copy holds is what its checkpoint holds, and then every record of the blocks after it, in their order.
-- R-2: A record counts only when it continues the updates of its map: the next number, of a term that is not lower. One
-  that is held already changes nothing. Anything else means that something is missing: the map ends before it, and the
-  partition is uncertain. Only a checkpoint with gaps in its counter may be filled out of order.
-- R-3: When blocks are lost, every copy that needs one of them ends before them and is uncertain, until it begins anew.
-- R-4: A checkpoint may hold what was never in the journal, because another member supplied it. When the newest one
-  cannot be had, the one before and the journal make a copy, but an uncertain one.
-- R-5: Nothing is invented: each map of an uncertain copy is as it was at some moment before the loss, or as what is
-  left of its history makes it.
-- R-6: A time to live goes on from when it was written down, by this host's calendar; one that was set back meanwhile
-  makes it begin again at most. How long an entry was not used is known to nobody: that begins again.
+- journal/R-1: What a copy holds is what its checkpoint holds, and then every record of the blocks after it, in their
+  order.
+- journal/R-2: A record counts only when it continues the updates of its map: the next number, of a term that is not
+  lower. One that is held already changes nothing. Anything else means that something is missing: the map ends before
+  it, and the partition is uncertain. Only a checkpoint with gaps in its counter may be filled out of order.
+- journal/R-3: When blocks are lost, every copy that needs one of them ends before them and is uncertain, until it
+  begins anew.
+- journal/R-4: A checkpoint may hold what was never in the journal, because another member supplied it. When the newest
+  one cannot be had, the one before and the journal make a copy, but an uncertain one.
+- journal/R-5: Nothing is invented: each map of an uncertain copy is as it was at some moment before the loss, or as
+  what is left of its history makes it.
+- journal/R-6: A time to live goes on from when it was written down, by this host's calendar; one that was set back
+  meanwhile makes it begin again at most. How long an entry was not used is known to nobody: that begins again.
 """
 
 from __future__ import annotations
@@ -120,7 +122,7 @@ class Recovery:
         self._held[snapshot.partition] = _Held(copy, lsn, file)
 
     def _moment(self, wall_ms: int) -> int:
-        """When it was so, in this member's monotonic time (R-6); now, when nobody has said."""
+        """When it was so, in this member's monotonic time (journal/R-6); now, when nobody has said."""
         age_ms = max(0, self._wall_ms - wall_ms) if wall_ms else 0
         return self._now_ns - age_ms * MILLISECOND
 
@@ -174,7 +176,7 @@ class Recovery:
         self._next = max(self._next, until)
 
     def _end_copies(self, until: int, why: str) -> None:
-        """R-3: nothing can follow in the copies that need one of the lost blocks."""
+        """journal/R-3: nothing can follow in the copies that need one of the lost blocks."""
         for found in self._held.values():
             if found.lsn + 1 < until and not found.ended:
                 found.ended = why

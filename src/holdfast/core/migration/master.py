@@ -3,18 +3,19 @@
 One function, `control`, looks at the table and the members and does the next thing; it keeps no plan across a change of
 members, and may be called at any time.
 
-- M-1: Nothing is done before the newest table is known (`ledger.ready`).
-- M-2: A replica on a departed member is taken out of the row and the hottest remaining one is promoted; but when none
-  remains in the view that holds every map, the row is left as it is, and waits (rule 4), unless the operator chose to
-  accept the loss.
-- M-3: A migration is committed, by a round of the ledger, when its primary says that the destination holds everything.
-- M-4: A failed migration raises the version further than its success would have, so that a success of which nobody here
-  knows can never be mistaken for the present row.
-- M-5: At most `parallel_migrations` run at once on any member, and on all together as many as may have a chunk under
-  way within `flight_bytes_total`, or one. Migrations of one partition run one after another; what restores a lost copy
-  comes first, then what the least busy members can do.
-- M-6: While the cluster's state forbids it nothing moves; while the table is frozen no slot changes: a missing backup
-  is only marked as behind, so that writes go on without it and it is not promoted.
+- migration/M-1: Nothing is done before the newest table is known (`ledger.ready`).
+- migration/M-2: A replica on a departed member is taken out of the row and the hottest remaining one is promoted; but
+  when none remains in the view that holds every map, the row is left as it is, and waits (rule 4), unless the operator
+  chose to accept the loss.
+- migration/M-3: A migration is committed, by a round of the ledger, when its primary says that the destination holds
+  everything.
+- migration/M-4: A failed migration raises the version further than its success would have, so that a success of which
+  nobody here knows can never be mistaken for the present row.
+- migration/M-5: At most `parallel_migrations` run at once on any member, and on all together as many as may have a
+  chunk under way within `flight_bytes_total`, or one. Migrations of one partition run one after another; what restores
+  a lost copy comes first, then what the least busy members can do.
+- migration/M-6: While the cluster's state forbids it nothing moves; while the table is frozen no slot changes: a
+  missing backup is only marked as behind, so that writes go on without it and it is not promoted.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class Migrations:
             self.control()
 
     def _revive(self) -> None:
-        """X-2."""
+        """migration/X-2."""
         rows = {p: row for p in self.lost if (row := self.returns.revive(p, self.ledger.head[p])) is not None}
         if rows:
             self.lost -= rows.keys()
@@ -163,7 +164,7 @@ class Migrations:
             base = self.ledger.base(partition)
             gone = not staying.issuperset(filter(None, row.replicas))
             if staying and row.version > base.version and gone and base.version:
-                # L-6: offered, but not committed, and one of those that it names is gone.
+                # placement/L-6: offered, but not committed, and one of those that it names is gone.
                 taken_back = self._forget(partition)
                 head[partition] = _taken_back(row, base)
                 if taken_back is not None:
@@ -171,7 +172,7 @@ class Migrations:
                 elif partition in offered:
                     failures.append(offered[partition])
         for migration, version in active:
-            # M-4: the old master's migrations; none of them is in a row that anyone knows.
+            # migration/M-4: the old master's migrations; none of them is in a row that anyone knows.
             if head[migration.partition].version == version:
                 self._raise(migration)
                 failures.append(migration)
@@ -195,13 +196,15 @@ class Migrations:
         self.ledger.reporter.ended(migration, version, well=well, began_ns=began_ns)
 
     def _raise(self, migration: Migration) -> None:
-        """M-4."""
+        """migration/M-4."""
         row = self.ledger.head[migration.partition]
         higher = row.version + migration.increment + 1
         self.ledger.head[migration.partition] = Row(higher, row.replicas, row.epoch, row.behind)
 
     def _mark_behind(self, present: set[MemberId]) -> None:
-        """M-6: a primary that is here goes on without its missing backups, and they do not hold everything then."""
+        """migration/M-6: a primary that is here goes on without its missing backups, and they do not hold everything
+        then.
+        """
         head = self.ledger.head
         for partition, row in enumerate(head):
             gone = [m for m in row.holding[1:] if m is not None and m not in present]
@@ -209,7 +212,7 @@ class Migrations:
                 head[partition] = Row(row.version + 1, row.replicas, row.epoch, (*row.behind, *gone))
 
     def _repair(self, present: set[MemberId]) -> None:
-        """M-2, on the head of the ledger."""
+        """migration/M-2, on the head of the ledger."""
         head = self.ledger.head
         waiting, self.lost = self.lost, set()
         promoted: list[tuple[Migration, int]] = []
@@ -277,7 +280,7 @@ class Migrations:
     # -- the next thing to do
 
     def control(self) -> None:
-        """M-1: look at the table and the members, and do what is due."""
+        """migration/M-1: look at the table and the members, and do what is due."""
         if not self.ledger.ready or self._paused or (self.delayed_ms and self.ledger.table.assigned):
             return
         if not self._membership.cluster_state.migrates:
@@ -336,7 +339,7 @@ class Migrations:
             return
         present = {info.uuid for info in self._membership.members()}
         head = self.ledger.head
-        # A partition that waits for its copies (M-2) keeps its row, even if a colder replica lives.
+        # A partition that waits for its copies (migration/M-2) keeps its row, even if a colder replica lives.
         here = [p for p, row in enumerate(head) if p not in self.lost and row.owner in present]
         before = list(head)
         current = [tuple(m if m in present else None for m in head[p].replicas) for p in here]
@@ -373,7 +376,7 @@ class Migrations:
             self.ledger.propose(cleared)
 
     def _table_of_before(self, candidates: list[Candidate]) -> None:
-        """X-1: the table of a cluster that was stopped as a whole."""
+        """migration/X-1: the table of a cluster that was stopped as a whole."""
         why = self.returns.why_waiting()
         self.returns.note_waiting(why)
         if why:
@@ -410,7 +413,7 @@ class Migrations:
         self._waiting.setdefault(way, deque()).append(partition)
 
     def _start(self) -> None:
-        """M-5."""
+        """migration/M-5."""
         offered: list[int] = []
         while len(self.running) < self._limit_total and (way := self._free_way()) is not None:
             waiting = self._waiting[way]
@@ -542,7 +545,7 @@ class Migrations:
         self.control()
 
     def may_part(self, member: MemberId) -> bool:
-        """Whether this member may leave: it holds nothing, and everyone has stored every round (A-2)."""
+        """Whether this member may leave: it holds nothing, and everyone has stored every round (cluster/A-2)."""
         if not self.ledger.ready or not self.ledger.settled:
             return False
         if self._settings.journalled and not self.ledger.kept_by_all:
@@ -595,5 +598,5 @@ class Migrations:
 
 
 def _taken_back(offered: Row, base: Row) -> Row:
-    """The row of before, above the one that was offered (L-6)."""
+    """The row of before, above the one that was offered (placement/L-6)."""
     return Row(offered.version + 1, base.replicas, base.epoch, base.behind)

@@ -3,11 +3,12 @@
 A member that starts with data in its files, or that was removed though alive, tells each new master what it holds of
 partitions that no row gives to it.
 
-- X-1: When the whole cluster was stopped nothing is assigned anew: the table is made of what the files prove, and only
-  when every member of the last view that kept files is here, or the operator accepts the loss.
-- X-2: A partition that waits because all its copies are gone goes on when a member that its row names is back with it.
-- X-3: Everywhere else what was kept is only a base: the layout prefers to give the partition to who has one, and it is
-  filled with what it has missed.
+- migration/X-1: When the whole cluster was stopped nothing is assigned anew: the table is made of what the files prove,
+  and only when every member of the last view that kept files is here, or the operator accepts the loss.
+- migration/X-2: A partition that waits because all its copies are gone goes on when a member that its row names is back
+  with it.
+- migration/X-3: Everywhere else what was kept is only a base: the layout prefers to give the partition to who has one,
+  and it is filled with what it has missed.
 """
 
 from __future__ import annotations
@@ -102,14 +103,14 @@ class Returns:
         return list(found.values())
 
     def why_waiting(self) -> str:
-        """What the table of a stopped cluster waits for (X-1); empty when it can be made."""
+        """What the table of a stopped cluster waits for (migration/X-1); empty when it can be made."""
         if self.unheard:
             return f"to be told what is in the files of: {', '.join(self.unheard)}"
         missing = self.missing
         return self._why_wait_for(missing) if missing and not self.accepted else ""
 
     def _why_wait_for(self, missing: list[MemberInfo]) -> str:
-        """Why the table waits for these members and their files (X-1); empty when it does no longer."""
+        """Why the table waits for these members and their files (migration/X-1); empty when it does no longer."""
         if self._policy == "accept":
             left_ns = self._since_ns + self._patience_ns - self._out.now_ns
             if left_ns <= 0:
@@ -129,8 +130,8 @@ class Returns:
                 self._out.note("the table is not made yet: waiting", why=why)
 
     def table(self, partitions: int) -> tuple[dict[int, Row], list[int]]:
-        """X-1: the rows, none if there never were any; and the partitions of which nobody can prove to hold everything:
-        their rows name who is missing.
+        """migration/X-1: the rows, none if there never were any; and the partitions of which nobody can prove to hold
+        everything: their rows name who is missing.
         """
         newest = self._newest_rows()
         highest = max((row.version for row in newest.values()), default=0)
@@ -151,7 +152,7 @@ class Returns:
         return rows, lost
 
     def revive(self, partition: int, row: Row) -> Row | None:
-        """X-2: the row with those in it who have come back with their copies; None when nobody has."""
+        """migration/X-2: the row with those in it who have come back with their copies; None when nobody has."""
         return self._revived(partition, row, row.version + self._width + 1)
 
     def _revived(self, partition: int, row: Row, version: int) -> Row | None:
@@ -172,7 +173,7 @@ class Returns:
     def arranging(
         self, here: Sequence[int], now: Sequence[Slots], candidates: Sequence[Candidate], replicas: int
     ) -> Arranging:
-        """X-3: the target rows of the partitions `here`, such that members get what they have a base of."""
+        """migration/X-3: the target rows of the partitions `here`, such that members get what they have a base of."""
         place = {partition: number for number, partition in enumerate(here)}
         kept = {
             str(uuid): {place[p] for p, copy in copies.items() if copy.counters and p in place}

@@ -5,21 +5,22 @@ then, when these have stored them, to all others. When a majority of the view ha
 master applies it, then the others. So a migration is committed by its destination, by the master, and by its
 source, in this order (rule 6).
 
-- L-1: Only rounds of the master of the installed view are stored, and none after this member has agreed to a next view.
-- L-2: A round is offered to anyone else only when every member that its new rows name has stored it, and
+- placement/L-1: Only rounds of the master of the installed view are stored, and none after this member has agreed to a
+  next view.
+- placement/L-2: A round is offered to anyone else only when every member that its new rows name has stored it, and
   committed only when a majority of the view has. So a row that is known outside its replicas was known, and
   agreed to, by all of them.
-- L-3: A new master first gathers the newest row of every partition, stored or applied, from every member of
-  its view. With A-2 this finds every committed row. Until then it offers nothing.
-- L-4: Each view begins with a round that carries the whole table, so that whoever came back or was late is
+- placement/L-3: A new master first gathers the newest row of every partition, stored or applied, from every member of
+  its view. With cluster/A-2 this finds every committed row. Until then it offers nothing.
+- placement/L-4: Each view begins with a round that carries the whole table, so that whoever came back or was late is
   brought up to date.
-- L-5: Whoever is removed though alive forgets rows that it stored and that never were committed.
-- L-6: A master that sees a member go takes back, with a higher version, what it had offered and not committed
+- placement/L-5: Whoever is removed though alive forgets rows that it stored and that never were committed.
+- placement/L-6: A master that sees a member go takes back, with a higher version, what it had offered and not committed
   and what names that member; but never what an earlier master has offered, who may have committed it.
-- L-7: News travel in the rounds, and are kept by every member until all have applied the round: what one member may
-  have told its listeners, a new master can tell all others.
-- L-8: From time to time the master compares the stamps of all tables; a member whose table differs is sent the whole
-  one, and finds the partition that is not the same.
+- placement/L-7: News travel in the rounds, and are kept by every member until all have applied the round: what one
+  member may have told its listeners, a new master can tell all others.
+- placement/L-8: From time to time the master compares the stamps of all tables; a member whose table differs is sent
+  the whole one, and finds the partition that is not the same.
 """
 
 from __future__ import annotations
@@ -265,7 +266,7 @@ class Ledger:
         return min(kept) >= self._number
 
     def on_check(self, sender: MemberId, check: TableCheck) -> None:
-        """L-8."""
+        """placement/L-8."""
         view = self._membership.view
         if view is None or check.view != view.number or sender != self._membership.master:
             return
@@ -277,14 +278,14 @@ class Ledger:
     # -- the master
 
     def _fetch(self, view: View) -> None:
-        """L-3."""
+        """placement/L-3."""
         self._reports = {self._membership.me: self._report(view.number)}
         for uuid in self._unreported():
             self._out.send(uuid, TableFetch(view.number))
         self._gather()
 
     def _unreported(self) -> list[MemberId]:
-        """As a new master: whose newest rows are still to be learnt (L-3)."""
+        """As a new master: whose newest rows are still to be learnt (placement/L-3)."""
         assert self._reports is not None
         return [info.uuid for info in self._membership.members() if info.uuid not in self._reports]
 
@@ -356,7 +357,7 @@ class Ledger:
         self._advance()
 
     def _named(self, rows: dict[int, Row]) -> set[MemberId]:
-        """L-2: who has to store these rows before anybody else is asked to."""
+        """placement/L-2: who has to store these rows before anybody else is asked to."""
         present = {info.uuid for info in self._membership.members()}
         committed = self.table.rows
         return {
@@ -376,7 +377,9 @@ class Ledger:
         self.reporter.resume(self.chronicle, self._unheard.values())
 
     def _news(self) -> list[News]:
-        """L-7: what happened since the last round; with the first one of a view, what somebody may not have heard."""
+        """placement/L-7: what happened since the last round; with the first one of a view, what somebody may not have
+        heard.
+        """
         fresh = self.reporter.take()
         if self._number > 1:
             return fresh
@@ -434,7 +437,7 @@ class Ledger:
             self.chronicle.known(min(known, self._applied_round))
 
     def _advance(self) -> None:
-        """L-2."""
+        """placement/L-2."""
         current = self._round
         assert current is not None
         if not current.named <= current.stored_by or self._membership.agreement.sealed:
@@ -481,7 +484,7 @@ class Ledger:
         return all(self._confirmed.get(uuid, 0) >= self._number for uuid in others)
 
     def on_timer(self) -> None:
-        """L-8: time to compare the tables."""
+        """placement/L-8: time to compare the tables."""
         view = self._membership.view
         if not self.ready or view is None:
             return
@@ -492,7 +495,7 @@ class Ledger:
                     self._out.send(uuid, TableCheck(view.number, self._number, self.table.stamp))
 
     def on_differs(self, sender: MemberId, answer: TableDiffers) -> None:
-        """L-8: somebody's table is another one: the whole table again; who holds an equal version with other
+        """placement/L-8: somebody's table is another one: the whole table again; who holds an equal version with other
         replicas then finds that there are two histories, and stops.
         """
         view = self._membership.view

@@ -4,11 +4,13 @@ Every member that a committed row names holds what was acknowledged before that 
 after; so the newest row that anybody has applied says whose copies count. Among these the one that holds the most is
 taken: all hold what was acknowledged, and what more one of them holds may be somebody's unanswered write.
 
-- E-1: Only copies of members that the newest row names as holding, of its epoch, and proven whole, may become owners.
-- E-2: The others of them stay in the row, behind the owner, in their order; they are made equal before it serves. None
-  comes to a hotter slot than its own, but for those that hold every map: if the owner is lost before it serves, who is
-  next in the row must hold what its slot says.
-- E-3: The version of a revived row is beyond whatever rows a member that is still away may know: so are the terms.
+- placement/E-1: Only copies of members that the newest row names as holding, of its epoch, and proven whole, may become
+  owners.
+- placement/E-2: The others of them stay in the row, behind the owner, in their order; they are made equal before it
+  serves. None comes to a hotter slot than its own, but for those that hold every map: if the owner is lost before it
+  serves, who is next in the row must hold what its slot says.
+- placement/E-3: The version of a revived row is beyond whatever rows a member that is still away may know: so are the
+  terms.
 """
 
 from __future__ import annotations
@@ -91,7 +93,7 @@ def _rank(claim: Claim) -> tuple[bool, int, int, int]:
 
 
 def next_generation(version: int, entropy: str) -> int:
-    """The version of revived rows when `version` is the highest that is known (E-3).
+    """The version of revived rows when `version` is the highest that is known (placement/E-3).
 
     Two parts of a cluster may be revived apart, if an operator accepts that: so that their terms are not the same, it
     depends on the `entropy` of who revives it.

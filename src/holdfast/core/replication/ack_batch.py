@@ -49,8 +49,8 @@ class Batch:
         self.records: dict[int, list[tuple[MapPartition, Record]]] = {}
         """By partition; of one in which answers only rest on what is there, none."""
         self.resting: dict[int, set[str]] = {}
-        """Partition -> the maps in it that answers rest on without having changed them (P-7). A batch that has any has
-        no records."""
+        """Partition -> the maps in it that answers rest on without having changed them (replication/P-7). A batch that
+        has any has no records."""
         self.since = 0
         """Of a batch that has any: all other batches up to this number are of earlier turns."""
         self.links: set[int] = set()
@@ -60,7 +60,7 @@ class Batch:
         self.need: dict[str, set[int]] = {}
         """Member -> partitions that the callers wait for it to hold."""
         self.courtesy: dict[str, set[int]] = {}
-        """The same of async backups that are waited for only because they are slow, and not for ever (K-3)."""
+        """The same of async backups that are waited for only as they are slow, and not for ever (replication/K-3)."""
         self.late: dict[str, set[int]] = {}
         """The same of async backups: nobody waits, but what is lost on the way must be sent again."""
         self.on_disk = True

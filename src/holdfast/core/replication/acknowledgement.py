@@ -4,16 +4,17 @@
 wait for the same members make one batch; its callers hear when every sync backup, and the destination of a running
 migration of those partitions, holds it.
 
-- P-1: A batch is done when, for each of its partitions, every member that the *present* row wants has said
-  that it holds it (`replication.row_changes`).
-- P-4: What a map with journal = "sync" has written is durable here, too, before it is acknowledged.
-- P-5: What is not acknowledged after `replication.backup_timeout_ms` is unknown, and said to be, with the reason. The
-  batch stays until all hold it, so that copies become equal.
-- P-6: What is kept for backups is bounded (`backlog`).
-- P-7: An answer that changed nothing (a remove that finds nothing, a compare that fails) waits like a write: until what
-  it may have seen is acknowledged, and until every sync backup has confirmed, after the answer was made, that it still
-  follows this primary. The next primary is one of these backups, or was filled by one that had learnt the new row, so
-  the answer was true when it was made. It takes no clock. Reads wait too, of maps with `reads = "confirmed"`.
+- replication/P-1: A batch is done when, for each of its partitions, every member that the *present* row wants has said
+  that it holds it (`row_changes`).
+- replication/P-4: What a map with journal = "sync" has written is durable here, too, before it is acknowledged.
+- replication/P-5: What is not acknowledged after `replication.backup_timeout_ms` is unknown, and said to be, with the
+  reason. The batch stays until all hold it, so that copies become equal.
+- replication/P-6: What is kept for backups is bounded (`backlog`).
+- replication/P-7: An answer that changed nothing (a remove that finds nothing, a compare that fails) waits like a
+  write: until what it may have seen is acknowledged, and until every sync backup has confirmed, after the answer was
+  made, that it still follows this primary. The next primary is one of these backups, or was filled by one that had
+  learnt the new row, so the answer was true when it was made. It takes no clock. Reads wait too, of maps with `reads =
+  "confirmed"`.
 """
 
 from __future__ import annotations
@@ -281,7 +282,7 @@ class Batches:
             self._out.timer("backups", self._look_ns)
 
     def on_timer(self) -> None:
-        """Tell the callers of whom a backup has not acknowledged in time (P-5)."""
+        """Tell the callers of whom a backup has not acknowledged in time (replication/P-5)."""
         self._timer = False
         asked_before_ns = self._out.now_ns - self._timeout_ns
         overdue = [batch for batch in self._waiting.values() if batch.asked_ns <= asked_before_ns]
@@ -407,7 +408,7 @@ class Batches:
         return batches
 
     def abandon(self, partition: int) -> None:
-        """This member is no longer the partition's primary (P-3): what is unfinished there is unknown. What else is in
+        """This member is no longer the partition's primary (replication/P-3): what is unfinished there is unknown. What else is in
         its batches goes on waiting.
         """
         for batch in list(self._of_partition.get(partition, {}).values()):

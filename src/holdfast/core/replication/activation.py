@@ -1,12 +1,12 @@
 """How does a new primary take office? (DESIGN rule 5)
 
-- O-1: It serves only after every other replica of its row has said that it knows the row, and holds what the
-  primary holds.
-- O-2: A replica that holds something else is filled anew from the primary first; its old copy stays until the
-  new one is complete, so that no crash in between costs an acknowledged write.
-- O-3: When a replica comes back as a new life, the primary stops and takes office again.
-- O-4: Only the former primary knows when an entry was used last. To a new one all entries were used just now, or those
-  that are used all the time would end.
+- replication/O-1: It serves only after every other replica of its row has said that it knows the row, and holds what
+  the primary holds.
+- replication/O-2: A replica that holds something else is filled anew from the primary first; its old copy stays until
+  the new one is complete, so that no crash in between costs an acknowledged write.
+- replication/O-3: When a replica comes back as a new life, the primary stops and takes office again.
+- replication/O-4: Only the former primary knows when an entry was used last. To a new one all entries were used just
+  now, or those that are used all the time would end.
 """
 
 from __future__ import annotations

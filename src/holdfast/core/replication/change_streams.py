@@ -2,16 +2,18 @@
 
 An update is told under its partition, term and counter, with what the entry was before and when it was.
 
-- G-1: An update is told only when it is *safe*: everybody who must hold it before its writer is answered does, and it
-  is durable where the map's journal says so. Who takes over from this primary holds it then, under the same number. A
-  primary in office knows which are: what it found when it took office is held by all (O-1, O-2), and of what it has
-  written since, its batches say who has not acknowledged. Async backups are not waited for. Others cannot know: they
-  tell up to an update that is named by its term, for whoever names one was told of it as a head.
-- G-2: The last safe update is the *head*, told with its term and with the lineage that leads to it. Every member whose
-  copy has an update of this counter and term holds the same updates before it (C-1), so any of them may tell them.
-- G-3: Who asks says which update it has read last, counter and term. A copy of another history refuses.
-- G-4: What is asked for comes whole and in order from the tail, else from the journal; or not at all, with the reason.
-  Nothing without a reason may be asked for again: it is not safe yet, or there is too much to do just now.
+- replication/G-1: An update is told only when it is *safe*: everybody who must hold it before its writer is answered
+  does, and it is durable where the map's journal says so. Who takes over from this primary holds it then, under the
+  same number. A primary in office knows which are: what it found when it took office is held by all (replication/O-1,
+  replication/O-2), and of what it has written since, its batches say who has not acknowledged. Async backups are not
+  waited for. Others cannot know: they tell up to an update that is named by its term, for whoever names one was told of
+  it as a head.
+- replication/G-2: The last safe update is the *head*, told with its term and with the lineage that leads to it. Every
+  member whose copy has an update of this counter and term holds the same updates before it (sync/C-1), so any of them
+  may tell them.
+- replication/G-3: Who asks says which update it has read last, counter and term. A copy of another history refuses.
+- replication/G-4: What is asked for comes whole and in order from the tail, else from the journal; or not at all, with
+  the reason. Nothing without a reason may be asked for again: it is not safe yet, or there is too much to do just now.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ class Reach:
     """How far the changes of a map have gone in a partition."""
 
     counter: int
-    """Of the last update that is safe (G-1)."""
+    """Of the last update that is safe (replication/G-1)."""
     term: int
     """Of that update; 0 when there is none."""
     since: int
@@ -80,7 +82,7 @@ class ChangesSince:
     upto: int
     records: list[tuple[int, Record]] = field(default_factory=list)
     why: str = ""
-    """Why it is nothing, and will not be more here; empty: to be asked for again (G-4)."""
+    """Why it is nothing, and will not be more here; empty: to be asked for again (replication/G-4)."""
     term: int = 0
     """Of the update `upto`."""
 
@@ -140,7 +142,7 @@ class ChangeStreams:
         return found, moved
 
     def _safe(self, partition: int, held: MapPartition, unsent: int | None) -> int:
-        """The last update that is safe (G-1). What is not sent yet is not in the tail either.
+        """The last update that is safe (replication/G-1). What is not sent yet is not in the tail either.
 
         An older batch may hold newer updates than a younger one: buffers join a batch that goes to the same members.
         """

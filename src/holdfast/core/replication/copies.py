@@ -1,10 +1,11 @@
 """The copies that this member holds, and how a backup's copy follows its primary (H8; DESIGN rules 3 and 8).
 
-- B-1: Records are accepted only from the primary that this member's row names, at the same version; of a
+- replication/B-1: Records are accepted only from the primary that this member's row names, at the same version; of a
   newer version they wait until the row is known, of an older one they are not acknowledged.
-- B-2: Records are applied in the order of the update counter, each once; what comes too early waits.
-- B-3: A copy is dropped only when a committed row does not name this member any more. One that rows have taken from a
-  member that was removed though alive is kept for a while: to begin with, if the partition comes back to it.
+- replication/B-2: Records are applied in the order of the update counter, each once; what comes too early waits.
+- replication/B-3: A copy is dropped only when a committed row does not name this member any more. One that rows have
+  taken from a member that was removed though alive is kept for a while: to begin with, if the partition comes back to
+  it.
 
 A copy that is being filled follows its primary too: its records come through here (`migration.destination`), also while
 the present copy waits for one that it misses.
@@ -106,7 +107,7 @@ class Copies:
                 self._look_at(section.partition)
 
     def _when_on_disk(self, tell: Callable[[], None]) -> None:
-        """Acknowledge what was taken when it is durable here (P-4)."""
+        """Acknowledge what was taken when it is durable here (replication/P-4)."""
         self._log.when_durable(tell)
 
     def _acks_of(self, message: Replicate, taken: list[int]) -> list[Ack]:
@@ -239,7 +240,7 @@ class Copies:
         self._write_down(copy, section, applied)
 
     def _pass_over(self, section: Section, record: Record, held: MapPartition) -> None:
-        """The map holds the record already, and does not apply it again (B-2)."""
+        """The map holds the record already, and does not apply it again (replication/B-2)."""
         if record.change is Change.PIN and not self.cuts.has(section.partition, record):
             # This copy was filled past it, and holds its update, but cannot tell any more what was there then.
             self._unkept.append((section.partition, held.name, record.key, record.counter))
@@ -323,7 +324,9 @@ class Copies:
         return copy
 
     def _take_back(self, partition: int, row: Row) -> PartitionCopy | None:
-        """The row gives this member what it has brought back: the master knows what that is (X-1, X-2)."""
+        """The row gives this member what it has brought back: the master knows what that is (migration/X-1,
+        migration/X-2).
+        """
         copy = self.stale.get(partition)
         if copy is None or copy.epoch != row.epoch:
             return None

@@ -1,17 +1,19 @@
 """Cuts: maps as they were at one moment of each partition, kept for reading while the partitions go on (S1, S2).
 
-- C-1: A cut is a record in the history of a map in a partition (`Change.PIN`). The primary and every backup that apply
-  it in its turn keep a *pin*: what the map held after that update. All pins of one record are equal.
-- C-2: No entry is copied. A pin remembers the former value of each key that has changed since. Where no pin is kept, a
-  write costs what it did before.
-- C-3: It is answered when all sync backups keep it and the row is still the one that named them: every holder that the
-  answer names has applied the record in its turn. Else it is taken again, at a later update. (A backup that is filled
-  past the record meanwhile says so.)
-- C-4: What has ended is taken out before the cut, so that no clock has a say in what a pin holds.
-- C-5: A pin stays right when the copy is dropped, replaced or cleared. It is kept until the lease of its cut ends.
-- C-6: All maps of a partition are cut at one moment. They are made known together, and what is void is all of them:
-  a cut that is asked for again shows the same moment, or another one, never some maps of each.
-- C-7: One question is little work (some ms): its partitions are gone through until it was enough, and the rest named.
+- replication/C-1: A cut is a record in the history of a map in a partition (`Change.PIN`). The primary and every backup
+  that apply it in its turn keep a *pin*: what the map held after that update. All pins of one record are equal.
+- replication/C-2: No entry is copied. A pin remembers the former value of each key that has changed since. Where no pin
+  is kept, a write costs what it did before.
+- replication/C-3: It is answered when all sync backups keep it and the row is still the one that named them: every
+  holder that the answer names has applied the record in its turn. Else it is taken again, at a later update. (A backup
+  that is filled past the record meanwhile says so.)
+- replication/C-4: What has ended is taken out before the cut, so that no clock has a say in what a pin holds.
+- replication/C-5: A pin stays right when the copy is dropped, replaced or cleared. It is kept until the lease of its
+  cut ends.
+- replication/C-6: All maps of a partition are cut at one moment. They are made known together, and what is void is all
+  of them: a cut that is asked for again shows the same moment, or another one, never some maps of each.
+- replication/C-7: One question is little work (some ms): its partitions are gone through until it was enough, and the
+  rest named.
 
 Times to live at a cut are told as they were by each holder's own clock when it applied the record: between two holders
 they differ by as much as the record was on its way.
@@ -296,8 +298,8 @@ class Cuts:
         return kept
 
     def _remove_ended(self, copy: PartitionCopy, written: Sequence[MapPartition], may_end: int) -> int:
-        """Take out what has ended (C-4), at most `may_end` entries; answers how many more there may be, 0 when it was
-        too much for now.
+        """Take out what has ended (replication/C-4), at most `may_end` entries; answers how many more there may be, 0
+        when it was too much for now.
         """
         for held in written:
             before = len(held.entries)
@@ -317,7 +319,7 @@ class Cuts:
         *,
         passive: bool,
     ) -> list[Pin]:
-        """All maps of the partition anew, at this moment (C-6)."""
+        """All maps of the partition anew, at this moment (replication/C-6)."""
         for before in kept.pins.pop(copy.partition, {}).values():
             before.release()
         now_ns = self._now_ns()
@@ -337,7 +339,7 @@ class Cuts:
         return pins
 
     def _confirm(self, cut: bytes, named: Sequence[_Named], taken: Taken) -> None:
-        """All have acknowledged: who was named as a holder is one, if the row is still the same (C-3)."""
+        """All have acknowledged: who was named as a holder is one, if the row is still the same (replication/C-3)."""
         kept = self._kept.get(cut)
         void: set[int] = set()
         for copy, version, pins in named:

@@ -285,7 +285,7 @@ class Lane:
         retarget(copy, self.targets, self.batches, self._out)
 
     def abandon(self, partition: int) -> None:
-        """This member is no longer the partition's primary (P-3)."""
+        """This member is no longer the partition's primary (replication/P-3)."""
         self.batches.abandon(partition)
 
     @property

@@ -1,8 +1,9 @@
 """What does a change of the row, or of the destination, do to what a primary has not delivered yet?
 
-- P-2: When a row changes and this member stays primary, unfinished records are sent again at the new version, and their
-  batches wait for the members that this row wants (P-1).
-- P-3: When this member is no longer primary, what is unfinished is unknown, and said to be (`Batches.abandon`).
+- replication/P-2: When a row changes and this member stays primary, unfinished records are sent again at the new
+  version, and their batches wait for the members that this row wants (replication/P-1).
+- replication/P-3: When this member is no longer primary, what is unfinished is unknown, and said to be
+  (`Batches.abandon`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from holdfast.core.store.partition import PartitionCopy
 
 
 def retarget(copy: PartitionCopy, targets: Targets, batches: Batches, out: Outbox) -> None:
-    """The row or the destination changed while this member is primary: P-1 and P-2."""
+    """The row or the destination changed while this member is primary: replication/P-1 and replication/P-2."""
     partition = copy.partition
     targets.terms[partition] = copy.term
     for held in copy:

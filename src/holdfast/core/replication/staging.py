@@ -1,14 +1,14 @@
 """A copy that is being filled: what comes of it, in whatever order, and when it is whole.
 
-- F-1: What the receiver had before is the *base*. A map whose base is a prefix of what the source holds starts as a
-  copy of it, and takes what followed in the order of the update counter: the updates that it missed, and live ones,
-  each once. What comes before its turn waits. So nothing that is sent late undoes what is newer, and what was removed
-  stays removed.
-- F-2: Of a map that is sent in full, and of key ranges that are, each entry is the newest that was told of it. The
-  source says at which counter the content begins: what was recorded up to it is in the content, or over.
-- F-3: It is whole when the last chunk is there, every map has reached the counter that this chunk says, and nothing is
-  missing in between.
-- F-4: Until the source has said what it sends of a map, live records of it wait.
+- replication/F-1: What the receiver had before is the *base*. A map whose base is a prefix of what the source holds
+  starts as a copy of it, and takes what followed in the order of the update counter: the updates that it missed, and
+  live ones, each once. What comes before its turn waits. So nothing that is sent late undoes what is newer, and what
+  was removed stays removed.
+- replication/F-2: Of a map that is sent in full, and of key ranges that are, each entry is the newest that was told of
+  it. The source says at which counter the content begins: what was recorded up to it is in the content, or over.
+- replication/F-3: It is whole when the last chunk is there, every map has reached the counter that this chunk says, and
+  nothing is missing in between.
+- replication/F-4: Until the source has said what it sends of a map, live records of it wait.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.errors import InvariantBroken
 
 
 class FilledMap:
-    """A map's share that is being filled (F-1, F-2).
+    """A map's share that is being filled (replication/F-1, replication/F-2).
 
     Of what is sent whole it knows for each key at which update counter what it holds was so: that of the record that
     told it, or of the chunk. The keys of a chunk are kept as the list they came in, and looked for only when a record
@@ -197,7 +197,7 @@ class FilledMap:
         self.held.keep_earlier(earlier)
 
     def reached(self, counter: int) -> bool:
-        """Whether every update up to this number is held, and none is missing before one that is (F-3)."""
+        """Whether every update up to this number is held, and none is missing before one that is (replication/F-3)."""
         return self.held.counter >= counter and self.held.updates.sequential and not self._early
 
 
@@ -287,7 +287,7 @@ class Shadow:
         self.copy = copy
         self.sequence = -1
         self.complete = False
-        """Whether it is whole (F-3)."""
+        """Whether it is whole (replication/F-3)."""
         self.durable = False
         """Whether it is, and what must survive a power cut is on the disk."""
         self.base_epoch = base.epoch if base is not None else copy.epoch

@@ -1,7 +1,7 @@
 """To whom do the records of a primary go? The backups of its row, and the destination of a running migration (H8).
 
-- P-1: A record goes to every member that the *present* row wants to hold its map, and is waited for by its writer when
-  that one is a sync backup, or the destination.
+A record goes to every member that the *present* row wants to hold its map, and is waited for by its writer when that one
+is a sync backup, or the destination (replication/P-1).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Targets:
 
 
 def _include(destination: MemberId, targets: list[MemberId], sync: set[MemberId]) -> None:
-    """P-1: the destination of a running migration gets the records, too, and is waited for."""
+    """replication/P-1: the destination of a running migration gets the records, too, and is waited for."""
     if destination not in targets:
         targets.append(destination)
     sync.add(destination)

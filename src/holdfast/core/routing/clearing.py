@@ -1,11 +1,12 @@
 """Clearing a map with a change stream: every entry's end is told, so this takes as long as removing one by one.
 
-- L-1: It is done in slices, one in a step of the member, and as many steps as that takes. What is written meanwhile to
-  a key that is still to be removed is removed, too; what is written to others stays.
-- L-2: While too much is kept for backups (`backlog`) nothing is removed. After the call timeout the rest is left.
-- L-3: What is left, since the partition is served elsewhere now, since writes are refused, or since the time is over,
-  is said to be: who asked may have it done there.
-- L-4: The caller is answered when everybody who must hold the removals of every slice does.
+- routing/L-1: It is done in slices, one in a step of the member, and as many steps as that takes. What is written
+  meanwhile to a key that is still to be removed is removed, too; what is written to others stays.
+- routing/L-2: While too much is kept for backups (`backlog`) nothing is removed. After the call timeout the rest is
+  left.
+- routing/L-3: What is left, since the partition is served elsewhere now, since writes are refused, or since the time is
+  over, is said to be: who asked may have it done there.
+- routing/L-4: The caller is answered when everybody who must hold the removals of every slice does.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How new is what somebody was shown? So that who reads backups is never shown less than before (R-5)."""
+"""How new is what somebody was shown? So that who reads backups is never shown less than before (routing/R-5)."""
 
 from __future__ import annotations
 
 
 class Positions:
-    """How new what this member was answered is: for each partition and map the highest term and counter (R-5)."""
+    """How new what this member was answered is: by partition and map the highest term and counter (routing/R-5)."""
 
     __slots__ = ("_seen",)
 

@@ -1,20 +1,25 @@
 """How does a request find the member that serves it? Here, forwarded, or after waiting for its partition.
 
-- R-1: A request is answered exactly once.
-- R-2: What was sent to a member that then left the view is sent to the next primary. If it changes something it carries
-  an id by which that one knows whether it was applied; without (`replication.on_unknown` = "fail") it is unknown.
-- R-3: A request waits while its partition has no serving primary, at most the call timeout; then it is
+- routing/R-1: A request is answered exactly once.
+- routing/R-2: What was sent to a member that then left the view is sent to the next primary. If it changes something it
+  carries an id by which that one knows whether it was applied; without (`replication.on_unknown` = "fail") it is
+  unknown.
+- routing/R-3: A request waits while its partition has no serving primary, at most the call timeout; then it is
   refused: not applied. What was sent, and not answered by then, is unknown.
-- R-4: A request that may have been applied once already is never refused, only unknown.
-- R-5: A member that holds a backup reads it only for maps that want that, and never shows less than it has shown.
-- R-6: What waits here for others is bounded (`limits.waiting_requests`, `limits.waiting_bytes`): more is refused.
-- R-7: While the memory of a member is nearly full, nothing is stored that it would have to keep: refused before it is
-  applied anywhere. Reads and removes go on.
-- R-8: Who does not take in what it was answered gets no more to read: while a member has not acknowledged
+- routing/R-4: A request that may have been applied once already is never refused, only unknown.
+- routing/R-5: A member that holds a backup reads it only for maps that want that, and never shows less than it has
+  shown.
+- routing/R-6: What waits here for others is bounded (`limits.waiting_requests`, `limits.waiting_bytes`): more is
+  refused.
+- routing/R-7: While the memory of a member is nearly full, nothing is stored that it would have to keep: refused before
+  it is applied anywhere. Reads and removes go on.
+- routing/R-8: Who does not take in what it was answered gets no more to read: while a member has not acknowledged
   `limits.answer_bytes`, reads that it forwards are sent back, and it asks again.
-- R-9: A read that meets an error in this member is refused. Only an error that leaves its own state in doubt stops it.
-- R-10: What a member has asked for, and what waits here when it leaves, is forgotten: it asks somebody again, and what
-  was asked first must not be done after that was answered. An id does not help: of what changed nothing none is kept.
+- routing/R-9: A read that meets an error in this member is refused. Only an error that leaves its own state in doubt
+  stops it.
+- routing/R-10: What a member has asked for, and what waits here when it leaves, is forgotten: it asks somebody again,
+  and what was asked first must not be done after that was answered. An id does not help: of what changed nothing none
+  is kept.
 """
 
 from __future__ import annotations
@@ -254,8 +259,8 @@ class Router:
         return self.why_refused(request) or (CROWDED if crowded else None)
 
     def _why_no_memory(self, request: Request) -> Outcome | None:
-        """R-7. What Holdfast keeps for itself may take the reserve: it is little, and clients cannot begin without it.
-        So may updates of services, for they may be what makes room.
+        """routing/R-7. What Holdfast keeps for itself may take the reserve: it is little, and clients cannot begin
+        without it. So may updates of services, for they may be what makes room.
         """
         short = self.short
         if request.map.startswith(INTERNAL) or request.op is Op.CALL:
@@ -378,7 +383,7 @@ class Router:
             self._wake(RETRY_NS)
 
     def _keep(self, parked: Parked) -> bool:
-        """Count the request among those that wait, or refuse it (R-6)."""
+        """Count the request among those that wait, or refuse it (routing/R-6)."""
         if not parked.size:
             limits = self._settings.limits
             size = _size(parked.request)
@@ -398,7 +403,7 @@ class Router:
             parked.size = 0
 
     def _answer(self, parked: Parked, outcome: Outcome) -> None:
-        """Answer the caller; what may have been applied before is not refused (R-4)."""
+        """Answer the caller; what may have been applied before is not refused (routing/R-4)."""
         self._count_out(parked)
         if parked.doubt and outcome.status is not Status.OK:
             outcome = Outcome(Status.UNKNOWN, None, f"{parked.doubt}; {outcome.detail}".rstrip("; "))
@@ -451,9 +456,9 @@ class Router:
     ) -> Outcome:
         """What a read answers; an error in it is an answer, too.
 
-        Nothing was changed by a read, so this member's state is not in doubt and it goes on (R-9). But a read may find
-        that an entry is over and begin to take it out: after an error in that nobody knows what is half done. As of any
-        error in a write, the member stops of it.
+        Nothing was changed by a read, so this member's state is not in doubt and it goes on (routing/R-9). But a read
+        may find that an entry is over and begin to take it out: after an error in that nobody knows what is half done.
+        As of any error in a write, the member stops of it.
         """
         opened = self._lane.opened
         try:
@@ -481,7 +486,7 @@ class Router:
         return (held.term, held.counter)
 
     def _read_here(self, request: Request) -> Outcome | None:
-        """What a backup on this member answers; None when the primary has to be asked (R-5)."""
+        """What a backup on this member answers; None when the primary has to be asked (routing/R-5)."""
         chosen = self._settings.map(request.map)
         if not chosen.read_backups:
             return None
@@ -756,7 +761,7 @@ class Router:
                 del self._parked[partition]
 
     def askers_gone(self, gone: set[MemberId]) -> None:
-        """R-10. To be told before anything is served in the new view."""
+        """routing/R-10. To be told before anything is served in the new view."""
         for partition, waiting in list(self._parked.items()):
             stay = [parked for parked in waiting if parked.asker not in gone]
             for parked in waiting:
@@ -771,7 +776,7 @@ class Router:
         self._works.extend(works)
 
     def members_gone(self, gone: set[MemberId]) -> None:
-        """R-2."""
+        """routing/R-2."""
         for ticket, (owner, parked) in list(self._sent.items()):
             if owner in gone:
                 del self._sent[ticket]
@@ -823,7 +828,7 @@ class Router:
             self._wake(LATE_NS)
 
     def _give_up_sent(self, now_ns: int) -> None:
-        """What was sent and has waited too long for its answer (R-3)."""
+        """What was sent and has waited too long for its answer (routing/R-3)."""
         seconds = self._timeout_ns // SECOND
         for ticket, (owner, parked) in list(self._sent.items()):
             if parked.deadline_ns <= now_ns:

@@ -4,18 +4,20 @@
 A service is told `before` a change of what this member holds of a partition, and then exactly once `commit` or
 `rollback`. Each tells the endpoint at which the member stands, and its replica index before and after, -1 for none:
 
-- W-1: The source of a migration, if it is the primary, is told before it supplies; the destination before it takes
-  the first chunk. Both are told the outcome when a committed row is newer than the one the migration began at: the
-  row is the decision. Both roll back when there is nothing to decide: the destination refuses the supply, or the source
-  calls it off; the destination also when it is not whole yet and the source is gone.
-- W-2: A former backup owner takes no part in the copying. It is told before and commit together when it learns of the
-  row; so is a member whose index a row changes without any migration (a promotion, a replica taken out of a row).
-- W-3: A member that was removed though alive is told to roll back what was under way. Whether it was committed after
-  all, it learns when it is back; it is then told of that anew, before and commit together.
-- W-4: A service drops data then and only then: at commit, as a source whose new index is none or beyond the
+- services/W-1: The source of a migration, if it is the primary, is told before it supplies; the destination before it
+  takes the first chunk. Both are told the outcome when a committed row is newer than the one the migration began at:
+  the row is the decision. Both roll back when there is nothing to decide: the destination refuses the supply, or the
+  source calls it off; the destination also when it is not whole yet and the source is gone.
+- services/W-2: A former backup owner takes no part in the copying. It is told before and commit together when it learns
+  of the row; so is a member whose index a row changes without any migration (a promotion, a replica taken out of a
+  row).
+- services/W-3: A member that was removed though alive is told to roll back what was under way. Whether it was committed
+  after all, it learns when it is back; it is then told of that anew, before and commit together.
+- services/W-4: A service drops data then and only then: at commit, as a source whose new index is none or beyond the
   service's backups; at rollback, as a destination whose current index is none or beyond them.
-- W-5: The first assignment, and a partition that is begun anew after it was declared lost, begin empty, and nobody is
-  told: there is nothing to hand over. (What was held of a lost one is dropped, as a source whose new index is none.)
+- services/W-5: The first assignment, and a partition that is begun anew after it was declared lost, begin empty, and
+  nobody is told: there is nothing to hand over. (What was held of a lost one is dropped, as a source whose new index is
+  none.)
 """
 
 from __future__ import annotations
@@ -87,7 +89,7 @@ class Service(MigrationAware, Protocol):
 
 
 class Hosted:
-    """A service on one member: tells it, and drops its shares when W-4 says so."""
+    """A service on one member: tells it, and drops its shares when services/W-4 says so."""
 
     def __init__(self, service: Service, held: dict[int, PartitionCopy]) -> None:
         self.service = service
@@ -147,7 +149,7 @@ class Services:
     # -- what is told
 
     def begin(self, event: MigrationEvent) -> None:
-        """A migration in which this member is source or destination begins here (W-1)."""
+        """A migration in which this member is source or destination begins here (services/W-1)."""
         if event.partition in self.pending:
             raise InvariantBroken(f"{event}, but {self.pending[event.partition]} has not ended")
         self.pending[event.partition] = event
@@ -161,12 +163,12 @@ class Services:
             self._rollback(event)
 
     def removed(self) -> None:
-        """This member was removed from the cluster, though alive (W-3)."""
+        """This member was removed from the cluster, though alive (services/W-3)."""
         for partition in sorted(self.pending):
             self.give_up(partition)
 
     def row_changed(self, partition: int, old: Row, new: Row, arrived: PartitionCopy | None) -> None:
-        """A committed row: end what was under way, and tell what else it changes (W-1, W-2).
+        """A committed row: end what was under way, and tell what else it changes (services/W-1, services/W-2).
 
         `arrived` is content that has come whole; it takes the place of what is held when the row says so.
         """

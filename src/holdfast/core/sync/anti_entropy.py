@@ -1,17 +1,18 @@
 """Do replicas hold what they should? Primaries tell their backups, these compare, and what differs is mended (H8).
 
-- R-1: From time to time, partition by partition, a primary that serves sends each backup a summary: of every map the
-  update counter, its term, and the digest of its content. A backup compares when it stands at the same counter: what a
-  summary counts may be on its way. If it does not stand there when the next summary comes, what was missing is lost.
-  If it stood further, and the primary has not come there by the next summary, it counts updates that there never were:
-  it would take the next ones for known, and acknowledge them.
-- R-2: A backup that differs asks for repair, and says why. The primary fills it the common way (`migration.source`):
-  the present copy goes on following, and acknowledging, until the new one is whole. Only what differs is sent.
-- R-3: At most `replication.parallel_repairs` at a time; one for each partition and backup; none while the partition
-  moves, or while the cluster's state forbids migrations. A permit comes back however the repair ends.
-- R-4: A map that the primary does not hold is forgotten by its backups.
-- R-5: From time to time a member counts one of its copies anew. One whose content is not what its updates have made of
-  it was damaged: a backup asks for repair, and of a primary's it is told.
+- sync/R-1: From time to time, partition by partition, a primary that serves sends each backup a summary: of every map
+  the update counter, its term, and the digest of its content. A backup compares when it stands at the same counter:
+  what a summary counts may be on its way. If it does not stand there when the next summary comes, what was missing is
+  lost. If it stood further, and the primary has not come there by the next summary, it counts updates that there never
+  were: it would take the next ones for known, and acknowledge them.
+- sync/R-2: A backup that differs asks for repair, and says why. The primary fills it the common way
+  (`migration.source`): the present copy goes on following, and acknowledging, until the new one is whole. Only what
+  differs is sent.
+- sync/R-3: At most `replication.parallel_repairs` at a time; one for each partition and backup; none while the
+  partition moves, or while the cluster's state forbids migrations. A permit comes back however the repair ends.
+- sync/R-4: A map that the primary does not hold is forgotten by its backups.
+- sync/R-5: From time to time a member counts one of its copies anew. One whose content is not what its updates have
+  made of it was damaged: a backup asks for repair, and of a primary's it is told.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ class Repair:
                 self.summaries_sent += 1
 
     def _check_next(self) -> None:
-        """Count the next copy anew (R-5)."""
+        """Count the next copy anew (sync/R-5)."""
         later = [partition for partition in self._copies.held if partition > self._checked]
         partition = min(later or self._copies.held, default=-1)
         self._checked = partition
@@ -142,7 +143,7 @@ class Repair:
     # -- the backup
 
     def on_summary(self, sender: MemberId, message: Summary) -> None:
-        """Compare, as soon as this copy stands where the summary does (R-1)."""
+        """Compare, as soon as this copy stands where the summary does (sync/R-1)."""
         partition = message.partition
         row = self._rows[partition] if 0 <= partition < len(self._rows) else Row()
         copy = self._copies.held.get(partition)
@@ -181,7 +182,7 @@ class Repair:
         )
 
     def _forget_maps(self, copy: PartitionCopy, there: set[str]) -> None:
-        """Maps that the primary does not hold (R-4)."""
+        """Maps that the primary does not hold (sync/R-4)."""
         for name in [name for name in copy.maps if name not in there]:
             del copy.maps[name]
             self._log.note(Dropped(copy.partition, name))
@@ -232,7 +233,7 @@ class Repair:
     # -- the primary
 
     def on_wanted(self, sender: MemberId, message: RepairWanted) -> None:
-        """A backup differs: mend it when there is a permit (R-2, R-3)."""
+        """A backup differs: mend it when there is a permit (sync/R-2, sync/R-3)."""
         key = (message.partition, sender)
         why = self._why_not(sender, message)
         if why or key in self._running or key in self._wanted:

@@ -143,7 +143,7 @@ class Content:
             for part in parts
             if part.held.counter
         ]
-        """For the first chunk: at which update counter the content of each map is taken (S-6)."""
+        """For the first chunk: at which update counter the content of each map is taken (sync/S-6)."""
         self._services = deque(services)
         self._opened: Opened | None = None
         self._look = LOOK_MIN

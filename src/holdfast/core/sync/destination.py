@@ -1,10 +1,10 @@
 """The side that is filled: the destination of a migration, and a replica that is brought up to date (H3, H5).
 
-- D-1: A copy that is being filled is kept apart (the *shadow*): it never serves, and takes the place of the copy
+- sync/D-1: A copy that is being filled is kept apart (the *shadow*): it never serves, and takes the place of the copy
   only when it is complete, and the row says so (of a migration) or named this member already (of a refill).
-- D-2: The empty chunk is answered with what this member has of the partition: the copy that it holds, or one that it
-  kept, as a base. Then only what is missing is sent (`migration.choice`, `migration.shadow`).
-- D-3: Chunks are taken from the primary that this member's row names, at the same version. What does not fit is
+- sync/D-2: The empty chunk is answered with what this member has of the partition: the copy that it holds, or one that
+  it kept, as a base. Then only what is missing is sent (`migration.choice`, `migration.shadow`).
+- sync/D-3: Chunks are taken from the primary that this member's row names, at the same version. What does not fit is
   refused by name, so that the source need not wait for an answer that never comes:
 
       the chunk's version is newer          it waits until the row is known
@@ -15,12 +15,12 @@
       of an earlier supply than the shadow  refused
       a chunk that is held already          answered again, without effect
 
-  A chunk that is refused is the last of its supply: what came of that goes, unless it counts already (D-4). So it does
-  when the primary calls the supply off, and when the primary is gone.
-- D-4: The last chunk is answered when the copy is whole, up to where this chunk says, and its journalled maps are
+  A chunk that is refused is the last of its supply: what came of that goes, unless it counts already (sync/D-4). So it
+  does when the primary calls the supply off, and when the primary is gone.
+- sync/D-4: The last chunk is answered when the copy is whole, up to where this chunk says, and its journalled maps are
   durable, as a checkpoint. What comes after it is written to the journal like that of every copy.
-- D-5: Of maps with change streams the updates that it remembers are written to the journal, too: those before it are in
-  nobody's journal any more when all who made them have let the copy go.
+- sync/D-5: Of maps with change streams the updates that it remembers are written to the journal, too: those before it
+  are in nobody's journal any more when all who made them have let the copy go.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ DISK_FULL = "its disk is full"
 MEMORY_FULL = "its memory is full"
 """Why a chunk is refused; no row need change then, so nothing else ends what was begun."""
 CHANGES_BYTES = 32 << 20
-"""At most so much of what is remembered of a map is written down at once (D-5)."""
+"""At most so much of what is remembered of a map is written down at once (sync/D-5)."""
 REFILL_NS = SECOND
 """How often it is tried again to write down a copy for which there was no room."""
 
@@ -82,7 +82,7 @@ class Destination:
     # -- chunks
 
     def on_fill(self, sender: MemberId, fill: Fill) -> None:
-        """Take a chunk of a partition's content into the shadow, or refuse it by name (D-3)."""
+        """Take a chunk of a partition's content into the shadow, or refuse it by name (sync/D-3)."""
         partition = fill.partition
         if fill.version > self._rows[partition].version:
             self._early.setdefault(partition, []).append((sender, fill))
@@ -124,12 +124,12 @@ class Destination:
             self._write_down(partition, shadow, taken)
 
     def _write_down(self, partition: int, shadow: Shadow, taken: Snapshot) -> None:
-        """D-4: a copy with journalled maps counts when it is durable."""
+        """sync/D-4: a copy with journalled maps counts when it is durable."""
         self._log.checkpoint(taken, lambda well: self._written(partition, shadow, well=well))
         self._write_changes(shadow.copy)
 
     def _write_changes(self, copy: PartitionCopy) -> None:
-        """D-5: write down what is remembered of maps with change streams."""
+        """sync/D-5: write down what is remembered of maps with change streams."""
         for held in copy.maps.values():
             tail = held.tail
             if tail is None or not held.changes or held.journal == "off":
@@ -141,7 +141,7 @@ class Destination:
                 self._log.wrote(copy.partition, term, [record for _, record in run], urgent=False)
 
     def _written(self, partition: int, shadow: Shadow, *, well: bool) -> None:
-        """D-4: the whole copy is durable, or there is no room for it."""
+        """sync/D-4: the whole copy is durable, or there is no room for it."""
         if self.shadows.get(partition) is not shadow:
             return
         if well:
@@ -169,7 +169,7 @@ class Destination:
         shadow.durable = True
         last = Filled(partition, shadow.version, shadow.ticket, shadow.sequence)
         if not shadow.joining:
-            # A replica of the row that is brought up to date: from now on this is its copy (D-1).
+            # A replica of the row that is brought up to date: from now on this is its copy (sync/D-1).
             self._copies.replace(partition, shadow.copy)
             del self.shadows[partition]
         self._out.send(shadow.source, last)

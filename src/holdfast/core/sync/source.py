@@ -2,12 +2,12 @@
 
 The content always comes from the primary, also when a backup moves. Writes go on meanwhile:
 
-- S-1: From the moment the destination has answered the first, empty chunk, every record goes to it too, and
+- sync/S-1: From the moment the destination has answered the first, empty chunk, every record goes to it too, and
   no write of the partition is acknowledged without it (rule 2).
-- S-2: Only when the primary itself changes do writes stop: for the last chunk, after every write before it is
+- sync/S-2: Only when the primary itself changes do writes stop: for the last chunk, after every write before it is
   acknowledged.
-- S-3: The source keeps everything until a committed row says otherwise (rule 6).
-- S-4: What a request or an answer finds here, and what comes of it:
+- sync/S-3: The source keeps everything until a committed row says otherwise (rule 6).
+- sync/S-4: What a request or an answer finds here, and what comes of it:
 
       a request of a newer view or version     waits until this member is there too
       of a version at which it takes office     waits until it serves
@@ -20,17 +20,17 @@ The content always comes from the primary, also when a backup moves. Writes go o
 
   A supply that ends here while the row stays is called off: its receiver hears of it, and drops what it has of it.
 
-- S-5: One chunk is under way for each supply, and at most `parallel` supplies at once. A chunk has at most
+- sync/S-5: One chunk is under way for each supply, and at most `parallel` supplies at once. A chunk has at most
   `partitions.chunk_bytes`, or one entry. Of all supplies together at most `partitions.flight_bytes` are not yet
   acknowledged, or one chunk; a chunk that would be too much waits, and those behind it.
-- S-7: Writes do not stand still for longer than about `DRAIN_NS` before the last chunk: when a backup does not
+- sync/S-6: The receiver may hear once more of writes that were made before the content was taken, and not of what has
+  undone them since. The first chunk says at which update counters the content begins: what was recorded up to them is
+  in the content, or over.
+- sync/S-7: The answer to the empty chunk says what the receiver has. Of each map only what it misses is sent, if that
+  is known (`migration.choice`); what memory does not hold any more is asked of the journal first. The reason is told.
+- sync/S-8: A repair of a replica that is in office beside its primary gives way to a migration.
+- sync/S-9: Writes do not stand still for longer than about `DRAIN_NS` before the last chunk: when a backup does not
   acknowledge what was written before, the migration is refused, and tried again later.
-- S-6: The receiver may hear once more of writes that were made before the content was taken, and not of what has undone
-  them since. The first chunk says at which update counters the content begins: what was recorded up to them is in the
-  content, or over.
-- S-7: The answer to the empty chunk says what the receiver has. Of each map only what it misses is sent, if that is
-  known (`migration.choice`); what memory does not hold any more is asked of the journal first. The reason is told.
-- S-8: A repair of a replica that is in office beside its primary gives way to a migration.
 """
 
 from __future__ import annotations
@@ -311,7 +311,7 @@ class Source:
     # -- what is sent
 
     def _open(self, supply: Supply, demand: Demand | None) -> None:
-        """The receiver is ready: from now on it gets every record, and what it misses up to now (S-1, S-7)."""
+        """The receiver is ready: from now on it gets every record, and what it misses (sync/S-1, sync/S-7)."""
         copy = self._copies.held[supply.partition]
         if supply.migration is not None:
             self._lane.joining[supply.partition] = (supply.to, supply.index)
@@ -435,7 +435,7 @@ class Source:
         self._finish(supply)
 
     def _break_off(self, supply: Supply) -> None:
-        """S-7: somebody does not keep up, and the partition is not to stand still for that."""
+        """sync/S-9: somebody does not keep up, and the partition is not to stand still for that."""
         why = "a backup does not acknowledge what was written"
         self._call_off(supply, why)
         self._give_up(supply, why)
@@ -451,7 +451,7 @@ class Source:
             self._out.timer("draining", DRAIN_NS)
 
     def _send_ready(self) -> None:
-        """Send the chunks that may go, first come, first served (S-5)."""
+        """Send the chunks that may go, first come, first served (sync/S-5)."""
         while self._held_up:
             supply = self._held_up[0]
             chunk = supply.ready

@@ -54,7 +54,7 @@ class Supply:
         self.last_sent = False
         self.content: Content | None = None
         self.ready: Chunk | None = None
-        """A chunk that waits until it may go (S-5)."""
+        """A chunk that waits until it may go (sync/S-5)."""
         self.flight = 0
         """Bytes of the chunk that is not yet acknowledged."""
         self.migration: Migration | None = None

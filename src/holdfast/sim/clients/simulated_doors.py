@@ -18,7 +18,7 @@ from holdfast.wire import own
 
 SPENT_NS = (0, 0, 0, MILLISECOND, 30 * MILLISECOND)
 """What a look at the clock finds to have passed. By itself no time passes in a simulated turn, and no door would ever
-be late (D-3)."""
+be late (server/D-3)."""
 
 
 class Timer:
