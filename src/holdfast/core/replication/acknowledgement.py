@@ -408,8 +408,8 @@ class Batches:
         return batches
 
     def abandon(self, partition: int) -> None:
-        """This member is no longer the partition's primary (replication/P-3): what is unfinished there is unknown. What else is in
-        its batches goes on waiting.
+        """This member is no longer the partition's primary (replication/P-3): what is unfinished there is unknown. What
+        else is in its batches goes on waiting.
         """
         for batch in list(self._of_partition.get(partition, {}).values()):
             self._tell(batch, known=False, why=LOST_OFFICE)

@@ -1,7 +1,7 @@
 """To whom do the records of a primary go? The backups of its row, and the destination of a running migration (H8).
 
-A record goes to every member that the *present* row wants to hold its map, and is waited for by its writer when that one
-is a sync backup, or the destination (replication/P-1).
+A record goes to every member that the *present* row wants to hold its map, and is waited for by its writer when that
+one is a sync backup, or the destination (replication/P-1).
 """
 
 from __future__ import annotations
