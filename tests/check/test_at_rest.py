@@ -101,7 +101,7 @@ def keep_a_request(member: Member) -> None:
 
 
 def keep_a_batch(member: Member) -> None:
-    member.lane._begin(("nobody",))
+    member.lane.batches._begin(("nobody",))
 
 
 def keep_a_destination(member: Member) -> None:

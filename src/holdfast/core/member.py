@@ -190,7 +190,7 @@ class Member:
         self.collectors = Collectors(self.out, lambda: [info.uuid for info in self.membership.members()])
         self.copies.collected = self.collectors.tell
         if settings.replication.backup_acks == "client":
-            self.lane.collectors = self.collectors
+            self.lane.batches.collectors = self.collectors
         self._watchers: list[Callable[[], None]] = []
         self._changed = False
         self._known_departing: set[MemberId] = set()

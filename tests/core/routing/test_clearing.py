@@ -75,7 +75,7 @@ def test_a_step_of_the_member_removes_a_slice_and_the_caller_waits_for_all() -> 
     for batch in list(desk.lane.batches_of(0)):
         assert desk.told == []
         batch.need.clear()
-        desk.lane._look(batch)
+        desk.lane.batches.look(batch)
     assert first is not last
     assert desk.told == [Outcome(Status.OK, 100)]
     assert set(desk.router.leftovers.values()) == {0}
