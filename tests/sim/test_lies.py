@@ -17,7 +17,7 @@ from holdfast.core.replication.cuts import Pin
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.staging import Shadow
 from holdfast.core.routing import router
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.replica import MapReplica
 from holdfast.sim.lies import LIES, telling
 from holdfast.sim.run import Verdict, simulate
 
@@ -26,7 +26,7 @@ LIED_ABOUT = (
     Copies,
     Lane,
     Listeners,
-    MapPartition,
+    MapReplica,
     Pin,
     Recovery,
     Shadow,
