@@ -23,7 +23,7 @@ from holdfast.config import load
 from holdfast.core.machine import MemoryRoom
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.views import Room
-from holdfast.core.routing.router import NO_MEMORY
+from holdfast.core.routing.request_refusals import NO_MEMORY
 from holdfast.core.sync.destination import MEMORY_FULL
 from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import NoMemory
@@ -184,7 +184,7 @@ def squeeze(member: Member, room: Room) -> None:
 
 
 def knows(crew: Crew, short: dict[str, Room]) -> Callable[[], bool]:
-    return lambda: all(member._node.member.router.short == short for member in crew.members)
+    return lambda: all(member._node.member.router.refusals.short == short for member in crew.members)
 
 
 @pytest.mark.rule("routing/R-7")

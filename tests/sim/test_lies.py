@@ -16,7 +16,8 @@ from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.cuts import Pin
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.staging import Shadow
-from holdfast.core.routing import router
+from holdfast.core.routing import backup_reads, primary_requests
+from holdfast.core.routing.router import Router
 from holdfast.core.store.partition import MapPartition
 from holdfast.sim.lies import LIES, telling
 from holdfast.sim.run import Verdict, simulate
@@ -31,9 +32,10 @@ LIED_ABOUT = (
     Recovery,
     Shadow,
     changes,
+    Router,
+    backup_reads,
     perform,
-    router,
-    router.Router,
+    primary_requests,
 )
 SOON = {"cas-twice": 0, "ttl-endless": 0}
 """Lies that a short run notices."""

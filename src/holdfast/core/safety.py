@@ -69,7 +69,7 @@ class Safety:
             return self._copies + self._why_not_restored()
         if self._activation.pending:
             return f"{self._activation.pending} partitions are taking office"
-        late_ns = self._out.now_ns - (self._lane.oldest_ns or self._out.now_ns)
+        late_ns = self._out.now_ns - (self._lane.batches.oldest_ns or self._out.now_ns)
         if late_ns > LATE_NS:
             return f"backups have not acknowledged writes for {late_ns / SECOND:.1f} s"
         return self._master_busy() if membership.is_master else ""

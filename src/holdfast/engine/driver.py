@@ -202,9 +202,9 @@ class Driver:
         """A session has used the data lane. What that caused is carried out at the end of this turn of the world, or
         before the next step: so the writes of all sessions that the world has woken together leave together.
         """
-        lane = self._lane
+        lane, batches = self._lane, self._lane.batches
         if (
-            lane.sealed or lane.unsent_batches or lane.listening or self._out.effects
+            batches.sealed or batches.unsent_batches or lane.listening or self._out.effects
         ) and not self._turn_ends:
             self._turn_ends = True
             self.world.soon(self._turn_over)

@@ -96,9 +96,13 @@ class EntryLane(Protocol):
     def confirmed(self, name: str) -> bool:
         """Whether a read of this map must `rest_on` it before it is answered (`maps.*.reads`)."""
 
-    acks: int
-    unknown_because: str
-    """While `done(False)` is called: why nobody can say, in words."""
+    @property
+    def acks(self) -> int:
+        """While `done(True)` is called by `seal_for`: how many backups tell the client."""
+
+    @property
+    def unknown_because(self) -> str:
+        """While `done(False)` is called: why nobody can say, in words."""
 
 
 class Grid(Protocol):

@@ -127,7 +127,8 @@ class Cluster:
         )
         process.driver, when_ready = driver_of(process, identity, self.settings, self.services())
         member = process.driver.member
-        member.lane.drained = partial(self._acknowledged, member, member.lane.drained)
+        batches = member.lane.batches
+        batches.drained = partial(self._acknowledged, member, batches.drained)
         member.watch(partial(self._changed, member))
         member.ledger.chronicle.listen(partial(self._heard, member.settings))
         self.everyone.append(process)

@@ -30,7 +30,8 @@ from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.cuts import Pin
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.staging import Shadow
-from holdfast.core.routing import router
+from holdfast.core.routing import backup_reads, primary_requests
+from holdfast.core.routing.router import Router
 from holdfast.core.store.partition import MapPartition, PartitionCopy
 from holdfast.sim.replacing import Method, Replaced
 
@@ -90,7 +91,7 @@ class Liar(Replaced):
 
             return performs
 
-        self.replace(router, "perform", around)
+        self.replace(primary_requests, "perform", around)
 
     def now_and_then(self, share: float) -> bool:
         """Whether it is time for a lie."""
@@ -291,7 +292,7 @@ def _applied_again(liar: Liar) -> None:
     late: list[Request] = []
 
     def on_forward(original: Method) -> Method:
-        def takes(routing: router.Router, sender: Any, forward: Forward) -> None:
+        def takes(routing: Router, sender: Any, forward: Forward) -> None:
             request = forward.request
             original(routing, sender, forward)
             if request.op in READS or request.op in WHOLE:
@@ -306,7 +307,7 @@ def _applied_again(liar: Liar) -> None:
 
         return takes
 
-    liar.replace(router.Router, "on_forward", on_forward)
+    liar.replace(Router, "on_forward", on_forward)
 
 
 def _put_if_absent_overwrites(liar: Liar) -> None:
@@ -401,7 +402,7 @@ def _backup_goes_back(liar: Liar) -> None:
         return reads
 
     liar.replace(MapPartition, "store", store)
-    liar.replace(router, "read_backup", read_backup)
+    liar.replace(backup_reads, "read_backup", read_backup)
 
 
 def _view_version_stays(liar: Liar) -> None:

@@ -31,7 +31,7 @@ class Primary:
         self.rows = [Row(1, (ME, BEN)), Row(1, (ME, BEN)), Row(1, (ME, CAL))]
         self.lane.attach(self.rows)
         self.copies = [PartitionCopy(partition, 0) for partition in range(3)]
-        self.lane.collectors = self.collectors = Collectors(self.out, lambda: [ME, BEN, CAL])
+        self.lane.batches.collectors = self.collectors = Collectors(self.out, lambda: [ME, BEN, CAL])
         self.told: list[tuple[bool, int]] = []
 
     def write(self, *partitions: int) -> None:

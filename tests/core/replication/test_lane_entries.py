@@ -248,14 +248,14 @@ def test_a_synchronous_map_beside_another_keeps_a_collecting_client_waiting() ->
         def reached(self, client: bytes, members: object) -> bool:
             return True
 
-    serving.lane.collectors = Everybody()  # type: ignore[assignment]
+    serving.lane.batches.collectors = Everybody()  # type: ignore[assignment]
     serving.set(b"k", name="off")
     serving.set(b"k")
     serving.lane.seal_for(serving.told.append, b"client", [1])
     assert serving.told == []
     other = Serving()
-    assert other.lane.collectors is None
-    other.lane.collectors = Everybody()  # type: ignore[assignment]
+    assert other.lane.batches.collectors is None
+    other.lane.batches.collectors = Everybody()  # type: ignore[assignment]
     other.set(b"k", name="off")
     other.lane.seal_for(other.told.append, b"client", [1])
     assert other.told == [True]
@@ -278,7 +278,7 @@ def test_digests_follow_when_so_many_keys_have_changed(count: int, left: int) ->
 def test_who_waits_for_the_end_of_a_partition_is_told_when_nothing_is_under_way() -> None:
     serving = Serving()
     drained: list[int] = []
-    serving.lane.drained = drained.append
+    serving.lane.batches.drained = drained.append
     serving.set(b"k")
     serving.seal()
     assert serving.lane.leftovers["batches"] == 2
@@ -437,7 +437,7 @@ def test_who_waits_for_a_backup_that_is_gone_waits_no_more() -> None:
 def test_a_partition_that_is_given_up_has_nothing_under_way() -> None:
     serving = Serving()
     drained: list[int] = []
-    serving.lane.drained = drained.append
+    serving.lane.batches.drained = drained.append
     serving.lane.abandon(0)
     assert drained == []
     serving.set(b"k")

@@ -45,7 +45,7 @@ class ClearedDesk(Desk):
 
     def pass_time(self, time_ns: int) -> None:
         super().pass_time(time_ns)
-        self.router.on_timer("clear")
+        self.router.gatherings.clearings.on_timer()
 
     def run(self) -> None:
         for _ in range(20):
@@ -76,7 +76,7 @@ def test_a_step_of_the_member_removes_a_slice_and_the_caller_waits_for_all() -> 
     for batch in list(desk.lane.batches_of(0)):
         assert desk.told == []
         batch.need.clear()
-        desk.lane._look(batch)
+        desk.lane.batches.look(batch)
     assert first is not last
     assert desk.told == [Outcome(Status.OK, 100)]
     assert set(desk.router.leftovers.values()) == {0}
@@ -156,7 +156,7 @@ def test_what_is_left_in_a_partition_that_goes_is_cleared_by_whoever_has_it_then
         return
     desk.lane.in_office[0] = None
     desk.moved(NEW)
-    desk.present.add(NEW)
+    desk.around.absent.discard(NEW)
     desk.pass_time(PAUSE_NS)
     assert len(desk.entries) == 90
     desk.pass_time(SECOND)
@@ -171,7 +171,7 @@ def test_another_member_is_told_what_is_left() -> None:
     desk = ClearedDesk()
     desk.router.on_forward(ASKER, Forward(7, CLEAR))
     desk.acknowledge()
-    desk.router.passive = True
+    desk.router.refusals.passive = True
     answers = []
     for _ in range(3):
         desk.pass_time(PAUSE_NS)

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.core.routing.around import Around
 
 from holdfast.config import LimitSettings, MapSettings, PartitionSettings, Settings
 from holdfast.config.schema import ReplicationSettings
@@ -16,7 +17,8 @@ from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status, Value
 from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.lane import Lane
-from holdfast.core.routing.router import LATE_NS, RETRY_NS, SLICE_ENTRIES, Router
+from holdfast.core.routing.gathering import LATE_NS, RETRY_NS, SLICE_ENTRIES
+from holdfast.core.routing.router import Router
 from holdfast.core.services.hosting import part_name
 from holdfast.core.store.partition import PartitionCopy, ServicePartition
 from holdfast.sim.ablations.switching import ablated
@@ -47,17 +49,16 @@ class Desk:
         self.rows = [Row(1, (OLD,))]
         self.lane = Lane(ME, settings, self.out, Log(self.out, on=False))
         self.lane.attach(self.rows)
-        self.present = {OLD, NEW}
+        self.around = Around()
         self.router = Router(
             me,
             settings,
             self.out,
             self.rows,
             self.lane,
-            present=lambda member: member in self.present,
-            coming=lambda _: False,
             held={},
-            heard=lambda _: True,
+            neighbours=self.around,
+            offers=self.around,
         )
         self.told: list[Outcome] = []
 
@@ -74,7 +75,7 @@ class Desk:
         return message
 
     def leaves(self, member: MemberId) -> None:
-        self.present.discard(member)
+        self.around.absent.add(member)
         self.router.members_gone({member})
 
     def moved(self, *replicas: MemberId) -> None:
@@ -159,7 +160,7 @@ def test_what_may_have_been_applied_is_not_refused_later() -> None:
     desk = Desk()
     desk.ask(WRITE)
     desk.sent()
-    desk.router.passive = True
+    desk.router.refusals.passive = True
     desk.leaves(OLD)
     assert [outcome.status for outcome in desk.told] == [Status.UNKNOWN]
 
@@ -397,10 +398,10 @@ def test_nor_is_a_share_of_a_whole_map() -> None:
     desk = Desk()
     copy = desk.serve()
     desk.router.on_forward(ASKER, Forward(1, Request(Op.SET, "m", [0], b"k", b"v", id=b"one")))
-    desk.router._spent = SLICE_ENTRIES  # Others have had all of this turn.
+    desk.router.gatherings._spent = SLICE_ENTRIES  # Others have had all of this turn.
     desk.router.on_forward(ASKER, Forward(2, Request(Op.CLEAR, "m", [0])))
     desk.router.askers_gone({ASKER})
-    desk.router.on_timer("gather")
+    desk.router.gatherings.take_turns()
     assert b"k" in copy.maps["m"].entries
     assert sum(desk.router.leftovers.values()) == 0
 

@@ -124,7 +124,7 @@ class Source:
         """Of these: missed updates, key ranges that differed, and all else."""
         self.fills = dict.fromkeys(How, 0)
         """How many maps of partitions were brought up to date, by what was sent."""
-        lane.drained = self._on_drained
+        lane.batches.drained = self._on_drained
 
     # -- what asks for a supply
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.core.replication import lane
+from holdfast.core.replication import targets
 from holdfast.core.replication.ack_batch import Batch, Completion
 from holdfast.core.replication.change_streams import ChangeStreams
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.replication.lane import Lane
-from holdfast.core.routing.positions import Positions
+from holdfast.core.routing.backup_reads import Positions
 from holdfast.core.store.partition import MapPartition
 from holdfast.core.store.request_ids import Remembered
 from holdfast.sim.ablations.place import Place, always, never, nothing
@@ -22,7 +22,7 @@ from holdfast.sim.replacing import Method
 
 def _acknowledges_at_once(_: Method, primary: Lane, done: Completion) -> None:
     """The records go out with the next flush, as they do; nobody waits for them."""
-    primary.sealed += primary._open
+    primary.batches.sealed += primary._open
     primary._open = []
     done(True)
 
@@ -52,7 +52,7 @@ ANSWERING: dict[str, tuple[Place, ...]] = {
         Place(Lane, "rest_on", nothing),
     ),
     "confirmed-answers": (Place(Lane, "rest_on", nothing),),
-    "destination-acks": (Place(lane, "_include", nothing),),
+    "destination-acks": (Place(targets, "_include", nothing),),
     "durable-ack": (Place(Batch, "wait_for_disk", nothing), Place(Copies, "_when_on_disk", _tells_at_once)),
     "cut-kept": (Place(Cuts, "_when_kept", _says_that_all_keep_it),),
     "told-when-safe": (Place(ChangeStreams, "_safe", _tells_all_that_is_sent),),
