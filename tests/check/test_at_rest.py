@@ -12,7 +12,7 @@ from holdfast.core.member import Member
 from holdfast.core.messages import Enlist
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Request
-from holdfast.core.routing.router import Parked
+from holdfast.core.routing.pending import Parked
 from holdfast.core.services.hosting import Endpoint, MigrationEvent
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.sync.destination import Shadow

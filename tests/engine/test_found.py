@@ -431,6 +431,7 @@ def test_checkpoints_without_a_journal_are_what_is_left() -> None:
 # -- damage
 
 
+@pytest.mark.rule("wire/B-4")
 def test_of_a_worn_segment_all_is_read_but_the_worn_block() -> None:
     made = Directory()
     name = made.begin(Began(0, 0), wrote(0, 1, "a"))

@@ -36,6 +36,7 @@ from holdfast.wire.journal_blocks import HEADER_BYTES
 # -- group commit
 
 
+@pytest.mark.rule("engine/W-2")
 def test_what_is_urgent_is_durable_when_it_is_told_and_not_before() -> None:
     platter = Platter()
     life = Life(platter).settle()
@@ -49,6 +50,7 @@ def test_what_is_urgent_is_durable_when_it_is_told_and_not_before() -> None:
     assert found.whole
 
 
+@pytest.mark.rule("engine/W-1")
 def test_what_comes_while_a_write_is_under_way_is_one_group() -> None:
     life = Life(Platter()).settle()
     life.begin(0)
@@ -61,6 +63,7 @@ def test_what_comes_while_a_write_is_under_way_is_one_group() -> None:
     assert sum(isinstance(deed, Sync) for deed in life.disk.log) - before <= 2
 
 
+@pytest.mark.rule("engine/W-2")
 def test_what_is_not_urgent_is_written_soon_and_synced_later() -> None:
     life = Life(Platter()).settle()
     life.begin(0)
@@ -107,6 +110,7 @@ def test_close_leaves_nothing_behind() -> None:
 # -- segments
 
 
+@pytest.mark.rule("engine/W-4")
 def test_old_segments_go_and_a_restart_needs_none_of_them() -> None:
     platter = Platter()
     life = Life(platter).settle()
@@ -309,6 +313,7 @@ def test_a_dropped_partition_does_not_come_back() -> None:
 # -- checkpoints
 
 
+@pytest.mark.rule("engine/W-5")
 def test_a_checkpoint_is_of_one_moment_whatever_the_order_of_the_effects() -> None:
     """What is applied in the same step after it is not in it; the engine hears of it before."""
     platter = Platter()
@@ -569,6 +574,7 @@ def test_old_segments_go_between_two_searches_though_there_is_always_another_one
 # -- when the disk fails
 
 
+@pytest.mark.rule("engine/W-3")
 def test_without_room_for_the_next_segment_the_member_is_told_and_loses_nothing() -> None:
     platter = Platter()
     life = Life(platter).settle()
@@ -641,6 +647,7 @@ def test_a_checkpoint_without_room_is_said_to_be_none() -> None:
     life.disk.until(lambda: CheckpointDone(ticket) in life.events)
 
 
+@pytest.mark.rule("engine/W-6")
 @pytest.mark.parametrize("kind", [Sync, Write, Create, Put])
 def test_a_failed_deed_ends_the_journal_and_is_never_tried_again(kind: type[Deed]) -> None:
     life = Life(Platter()).settle()
@@ -729,6 +736,7 @@ def test_files_without_an_identity_are_refused() -> None:
         Life(platter)
 
 
+@pytest.mark.rule("cluster/F-1")
 def test_the_token_of_a_life_is_durable_before_the_journal_is_ready_and_stays_until_that_life_is_admitted() -> (
     None
 ):

@@ -44,6 +44,7 @@ def resting(partition: int = 0) -> Life:
 # -- ready
 
 
+@pytest.mark.rule("cluster/F-1")
 def test_nothing_is_done_under_a_token_that_is_not_durable() -> None:
     life = Life(Platter())
     told: list[int] = []
@@ -405,6 +406,7 @@ def test_nothing_is_written_while_nothing_happens() -> None:
 # -- checkpoints
 
 
+@pytest.mark.rule("engine/W-5")
 def test_a_checkpoint_is_written_when_what_it_holds_is_durable() -> None:
     life = resting()
     life.put(0, "a", b"1", urgent=False)

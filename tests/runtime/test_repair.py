@@ -123,6 +123,7 @@ def test_damage_is_found_by_kind_and_key() -> None:
     run(story())
 
 
+@pytest.mark.rule("client/R-2")
 @pytest.mark.parametrize("strategy", ["primary", "newest", "majority"])
 def test_each_strategy_mends_a_damaged_backup(strategy: str) -> None:
     async def story() -> None:
@@ -199,6 +200,7 @@ def test_the_newest_copy_is_right_against_the_primary_and_a_backup_that_lacks_up
     run(story())
 
 
+@pytest.mark.rule("client/R-3")
 def test_a_tie_is_left_alone_unless_the_primary_decides() -> None:
     async def story() -> None:
         async with cluster(2) as members:
@@ -256,6 +258,7 @@ def test_a_newer_write_is_never_overwritten() -> None:
     run(story())
 
 
+@pytest.mark.rule("client/R-4")
 def test_writes_go_on_while_a_backup_that_lacks_updates_is_filled_anew() -> None:
     """What was written while the backup was wrong, and while it was filled, is on it in the end."""
 

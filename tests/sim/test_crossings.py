@@ -215,7 +215,7 @@ def test_writes_are_refused_wherever_they_are_when_the_cluster_becomes_passive()
     assert not any(copy for process in stage.processes for copy in process.driver.member.lane.serving)
     key = next(str(n) for n in range(99) if stage.lives(str(n)))
     unaware = next(p for p in stage.processes if p is not stage.owner_of(key))
-    unaware.driver.member.router.passive = False
+    unaware.driver.member.router.refusals.passive = False
     forwarded = stage.ask(unaware, Op.SET, key, "forwarded")
     cleared: list[Outcome] = []
     request = Request(Op.CLEAR, "data", list(range(7)))

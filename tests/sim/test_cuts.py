@@ -90,7 +90,7 @@ class Cutting(Stage):
             before = {
                 number for number in wanted if (pin := cuts.find(cut, number, MAP)) is not None and pin.known
             }
-            cuts.take(cut, [MAP], wanted, LEASE_MS, note, passive=member.router.passive)
+            cuts.take(cut, [MAP], wanted, LEASE_MS, note, passive=member.router.refusals.passive)
             for number in wanted:
                 pin = cuts.find(cut, number, MAP)
                 copy = member.lane.in_office[number]

@@ -16,8 +16,10 @@ from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.cuts import Pin
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.staging import Shadow
-from holdfast.core.routing import router
-from holdfast.core.store.replica import MapReplica
+from holdfast.core.routing import backup_reads, primary_requests
+from holdfast.core.routing.router import Router
+from holdfast.core.store.map_state import MapState
+from holdfast.core.store.replica import Replica
 from holdfast.sim.lies import LIES, telling
 from holdfast.sim.run import Verdict, simulate
 
@@ -26,14 +28,16 @@ LIED_ABOUT = (
     Copies,
     Lane,
     Listeners,
-    MapReplica,
+    MapState,
     Pin,
     Recovery,
     Shadow,
     changes,
+    Replica,
+    Router,
+    backup_reads,
     perform,
-    router,
-    router.Router,
+    primary_requests,
 )
 SOON = {"cas-twice": 0, "ttl-endless": 0}
 """Lies that a short run notices."""

@@ -102,6 +102,7 @@ def entry_too_many(held: MapReplica) -> None:
     held.state.store(b"stray", b"x", 0, 0, 0, 0)
 
 
+@pytest.mark.rule("sync/R-2")
 @pytest.mark.parametrize("damage", [wrong_value, rotten_value, lost_entry, entry_too_many])
 def test_wrong_content_is_found_and_only_its_key_range_is_sent(
     damage: Callable[[MapReplica], None],
@@ -121,6 +122,7 @@ def test_wrong_content_is_found_and_only_its_key_range_is_sent(
     stage.rest()
 
 
+@pytest.mark.rule("sync/R-1")
 def test_an_update_that_was_lost_is_sent_again_and_nothing_else() -> None:
     """The backup stands before the last three updates; what comes after waits, and so do its writers."""
     stage = compared(3)
@@ -158,6 +160,7 @@ def test_without_that_rule_another_history_of_the_same_length_counts_as_equal() 
     assert not equal(primary, backup)
 
 
+@pytest.mark.rule("sync/R-1")
 @pytest.mark.parametrize("written", [0, 3])
 def test_a_replica_that_counts_updates_that_there_never_were_is_mended(written: int) -> None:
     """It would take the next updates for known: acknowledge, and not apply them."""
@@ -173,6 +176,7 @@ def test_a_replica_that_counts_updates_that_there_never_were_is_mended(written: 
     assert primary.repair.repaired == 1
 
 
+@pytest.mark.rule("sync/R-2")
 def test_what_is_written_while_a_replica_is_mended_is_not_lost() -> None:
     stage = compared(3)
     primary, backup, _ = filled(stage)
@@ -218,6 +222,7 @@ def test_replicas_that_are_equal_are_left_alone() -> None:
     assert [(member.repair.asked, member.repair.repaired) for member in members] == [(0, 0)] * 4
 
 
+@pytest.mark.rule("sync/R-5")
 def test_a_primary_whose_memory_has_changed_is_told_of() -> None:
     stage = compared(3)
     told: list[str] = []
@@ -389,6 +394,7 @@ def test_delayed_and_reordered_packets_do_no_harm(interval_ms: int) -> None:
     assert [process.driver.member.repair.asked for process in stage.processes] == [0, 0, 0]
 
 
+@pytest.mark.rule("sync/R-4")
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_a_map_that_is_gone_disappears_on_the_backups(hosts: int) -> None:
     stage = compared(hosts)
@@ -442,6 +448,7 @@ def test_who_is_no_backup_or_speaks_of_an_old_row_is_not_mended() -> None:
     assert equal(primary, backup)
 
 
+@pytest.mark.rule("sync/R-3")
 def test_nothing_is_mended_while_migrations_are_paused() -> None:
     stage = compared(3)
     primary, backup, held = filled(stage)
@@ -456,6 +463,7 @@ def test_nothing_is_mended_while_migrations_are_paused() -> None:
     assert equal(primary, backup)
 
 
+@pytest.mark.rule("sync/R-3")
 def test_permits_come_back_when_the_backup_dies_meanwhile() -> None:
     stage = compared(4, parallel_repairs=1)
     for partition in range(7):

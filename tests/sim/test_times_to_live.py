@@ -66,6 +66,7 @@ def test_restarts_lengthen_no_time_to_live(journal: Journal, away_s: float) -> N
             assert abs(left_ms - (LONG_S - SHORT_S) * 1000) < SKEW_MS + 3000
 
 
+@pytest.mark.rule("replication/O-4")
 def test_an_entry_in_use_stays_when_its_primary_dies() -> None:
     """That primary alone knows that the entry was used."""
     stage = Stage(3)

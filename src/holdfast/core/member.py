@@ -113,7 +113,7 @@ class Member:
             rows,
             self.copies,
             self.log,
-            stored_row=self._stored_row,
+            stored_row=self.stored_row,
             tail_bytes=settings.replication.tail_bytes,
         )
         self.router = Router(
@@ -122,10 +122,9 @@ class Member:
             self.out,
             rows,
             self.lane,
-            present=self._present,
-            coming=self._coming,
             held=self.copies.held,
-            heard=self._hears,
+            neighbours=self.membership,
+            offers=self,
         )
         self.lane.backlog.changed = self._backlog_changed
         self.backlog_changed: Callable[[], None] = lambda: None
@@ -147,7 +146,7 @@ class Member:
             self.copies,
             self.lane,
             is_active=lambda partition: partition in self.activation.active,
-            stored_row=self._stored_row,
+            stored_row=self.stored_row,
             pause=self._pause,
             resume=self._serve,
             filled=self.activation.holds,
@@ -192,7 +191,6 @@ class Member:
         self.copies.collected = self.collectors.tell
         if settings.replication.backup_acks == "client":
             self.lane.batches.collectors = self.collectors
-        self.router.told_whole = self.listeners.cleared
         self._watchers: list[Callable[[], None]] = []
         self._changed = False
         self._known_departing: set[MemberId] = set()
@@ -410,9 +408,9 @@ class Member:
                 sender = self.membership.member(message.uuid)
                 if sender is not None and sender.life == message.life:
                     self.ledger.heard(sender.uuid, message.view, message.applied, message.known)
-                if self.router.full.keys() != self.membership.wishes.full:
+                if self.router.refusals.full.keys() != self.membership.wishes.full:
                     self._restrict()
-                if self.router.short != self.membership.wishes.short:
+                if self.router.refusals.short != self.membership.wishes.short:
                     self._short_changed()
                 self._wishes_changed()
             case m.JoinRequest():
@@ -425,8 +423,12 @@ class Member:
                 self.out.note("message out of place", level="warning", message=type(message).__name__)
 
     def _timer(self, name: str) -> None:
-        if name in ("route", "gather", "clear"):
-            self.router.on_timer(name)
+        if name == "route":
+            self.router.on_timer()
+        elif name == "gather":
+            self.router.gatherings.take_turns()
+        elif name == "clear":
+            self.router.gatherings.clearings.on_timer()
         elif name == "backups":
             self.lane.on_timer()
         elif name in ("plan", "delay"):
@@ -474,7 +476,8 @@ class Member:
     def _rounds(self) -> tuple[int, int]:
         return self.ledger.rounds()
 
-    def _stored_row(self, partition: int) -> Row | None:
+    def stored_row(self, partition: int) -> Row | None:
+        """The row that is stored here and waits to be committed, if there is one."""
         return self.ledger.stored_row(partition)
 
     def _known_rows(self) -> list[tuple[int, Row]]:
@@ -492,17 +495,6 @@ class Member:
             self._known_departing = departing
             self.migrations.departures_known()
 
-    def _coming(self, partition: int) -> bool:
-        stored = self.ledger.stored_row(partition)
-        return stored is not None and stored.owner == self.me
-
-    def _present(self, member: MemberId | None) -> bool:
-        return self.membership.member(member) is not None
-
-    def _hears(self, member: MemberId) -> bool:
-        """Whether this member is in the cluster, and has heard of that one not long ago."""
-        return self.membership.admitted and self.membership.detector.hears(member, self.out.now_ns)
-
     def _backlog_changed(self) -> None:
         self._show()
         self.backlog_changed()
@@ -518,9 +510,9 @@ class Member:
         came = {uuid for uuid, _ in after - before} - {self.me}
         self.router.askers_gone(gone)
         self.migrations.view_changed(old, new)
-        self.router.passive = new is not None and not new.state.writes
+        self.router.refusals.passive = new is not None and not new.state.writes
         members = new.members if new is not None and not new.missing else []
-        self.router.dataless = bool(members) and all(info.lite for info in members)
+        self.router.refusals.dataless = bool(members) and all(info.lite for info in members)
         self._restrict()
         if not self.membership.admitted:
             self._stop_serving()
@@ -565,12 +557,9 @@ class Member:
 
     def _restrict(self) -> None:
         """While not every write may be taken, sessions find no copy to work on, and take the way through the router."""
-        full = self.membership.wishes.full
-        members = self.membership.members()
-        self.router.full = {info.uuid: info.name for info in members if info.uuid in full}
-        self.router.short = dict(self.membership.wishes.short)
-        self.router.names = {info.uuid: info.name for info in members}
-        if self.router.restricted:
+        wishes = self.membership.wishes
+        self.router.refusals.know(self.membership.members(), wishes.full, wishes.short)
+        if self.router.refusals.any:
             self.router.restrict()
         self._show()
 
@@ -580,16 +569,19 @@ class Member:
 
     def _hides(self, partition: int) -> bool:
         """Whether sessions may not write to it through the data lane, because some writes must not be taken now."""
-        router = self.router
-        if router.passive or self.lane.backlog.refusing:
+        refusals = self.router.refusals
+        if refusals.passive or self.lane.backlog.refusing:
             return True
-        if not router.full and not router.short:
+        if not refusals.full and not refusals.short:
             return False
-        return any(one in router.full or one in router.short for one in self.table.rows[partition].replicas)
+        return any(
+            one in refusals.full or one in refusals.short for one in self.table.rows[partition].replicas
+        )
 
     def _sweep(self) -> None:
         """Remove what is over; also where memory is short, for there it is waited for."""
-        held_up = self.router.passive or self.router.full or self.lane.backlog.refusing
+        refusals = self.router.refusals
+        held_up = refusals.passive or refusals.full or self.lane.backlog.refusing
         self.lane.sweep(SWEEP_LIMIT, self.lane.serving if held_up else self.lane.in_office)
 
     def _why_no_room(self) -> str:
@@ -602,7 +594,7 @@ class Member:
     def _close(self, partition: int) -> None:
         copy = self.lane.in_office[partition]
         if copy is not None:
-            self.router.step_down(partition, copy)
+            self.router.backup_reads.step_down(partition, copy)
         self.lane.serving[partition] = self.lane.in_office[partition] = None
 
     def _stop_serving(self) -> None:
@@ -698,7 +690,7 @@ class Member:
         """Which partitions have no owner that is here, and what that waits for; empty when all have one."""
         if not self.table.assigned:
             return self.why_unsafe() or "partitions are not assigned yet"
-        ownerless = [p for p, row in enumerate(self.table.rows) if not self._present(row.owner)]
+        ownerless = [p for p, row in enumerate(self.table.rows) if self.membership.member(row.owner) is None]
         return f"{len(ownerless)} partitions have no owner, first {ownerless[0]}" if ownerless else ""
 
     def why_kept(self) -> str:

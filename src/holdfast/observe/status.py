@@ -118,7 +118,7 @@ def status_of(
         },
         "files": files,
         "waits_for": [info.name for info in member.migrations.returns.missing] if _waits(member) else [],
-        "full_disks": sorted(member.router.full.values()),
+        "full_disks": sorted(member.router.refusals.full.values()),
         "memory": memory,
         "short_of_memory": {
             info.name: room.name.lower()

@@ -415,7 +415,7 @@ class Node(MemberGrid):
         return time.time_ns() // 1_000_000
 
     def why_refused(self, request: Request, size: int = 0) -> Outcome | None:
-        refused = self.member.router.why_not_now(request)
+        refused = self.member.router.refusals.why_not_now(request)
         if (
             refused is None
             and size > self._measure_after

@@ -186,7 +186,7 @@ class MemberGrid:
 
     @property
     def passive(self) -> bool:
-        return self.member.router.passive
+        return self.member.router.refusals.passive
 
     @property
     def configured_maps(self) -> Container[str]:

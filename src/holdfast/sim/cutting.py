@@ -127,7 +127,7 @@ class Cutter:
 
     def _ask(self, process: Process, cut: Cut, partitions: list[int], question: int) -> None:
         member = process.driver.member
-        if member.router.passive:
+        if member.router.refusals.passive:
             return
 
         def taken(told: Taken) -> None:

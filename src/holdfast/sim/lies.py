@@ -30,9 +30,11 @@ from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.cuts import Pin
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.staging import Shadow
-from holdfast.core.routing import router
+from holdfast.core.routing import backup_reads, primary_requests
+from holdfast.core.routing.router import Router
+from holdfast.core.store.map_state import MapState
 from holdfast.core.store.partition import PartitionCopy
-from holdfast.core.store.replica import MapReplica
+from holdfast.core.store.replica import MapReplica, Replica
 from holdfast.sim.replacing import Method, Replaced
 
 
@@ -91,7 +93,7 @@ class Liar(Replaced):
 
             return performs
 
-        self.replace(router, "perform", around)
+        self.replace(primary_requests, "perform", around)
 
     def now_and_then(self, share: float) -> bool:
         """Whether it is time for a lie."""
@@ -121,16 +123,16 @@ class Liar(Replaced):
         """Let no copy take in what is lost."""
 
         def store(original: Method) -> Method:
-            def stores(held: MapReplica, key: bytes, value: bytes, *more: Any) -> None:
+            def stores(held: MapState, key: bytes, value: bytes, *more: Any) -> None:
                 if (held.name, key, value) in self._lost:
-                    held.state.drop(key)
+                    held.drop(key)
                 else:
                     original(held, key, value, *more)
 
             return stores
 
         def start_from(original: Method) -> Method:
-            def starts(held: MapReplica, base: MapReplica) -> None:
+            def starts(held: MapState, base: MapState) -> None:
                 original(held, base)
                 self._forget(held)
 
@@ -141,18 +143,18 @@ class Liar(Replaced):
                 original(recovery, recovered)
                 for copy in recovered.copies.values():
                     for held in copy.maps.values():
-                        self._forget(held)
+                        self._forget(held.state)
 
             return finishes
 
-        self.replace(MapReplica, "store", store)
-        self.replace(MapReplica, "start_from", start_from)
+        self.replace(MapState, "store", store)
+        self.replace(MapState, "start_from", start_from)
         self.replace(Recovery, "finish", finish)
 
-    def _forget(self, held: MapReplica) -> None:
-        gone = [key for key, value in held.state.entries.items() if (held.name, key, value) in self._lost]
+    def _forget(self, held: MapState) -> None:
+        gone = [key for key, value in held.entries.items() if (held.name, key, value) in self._lost]
         for key in gone:
-            held.state.drop(key)
+            held.drop(key)
 
 
 # -- losses
@@ -219,7 +221,7 @@ def _recovery_loses(liar: Liar) -> None:
 
 def _backup_idle(liar: Liar) -> None:
     def apply(original: Method) -> Method:
-        def applies(held: MapReplica, record: Record, now_ns: int) -> None:
+        def applies(held: Replica[Any], record: Record, now_ns: int) -> None:
             if liar.now_and_then(0.02):
                 held.updates.update(record.counter - 1)
             else:
@@ -227,7 +229,7 @@ def _backup_idle(liar: Liar) -> None:
 
         return applies
 
-    liar.replace(MapReplica, "apply", apply)
+    liar.replace(Replica, "apply", apply)
 
 
 def _remove_keeps(liar: Liar) -> None:
@@ -250,16 +252,16 @@ def _evict_keeps(liar: Liar) -> None:
 
 def _clear_leaves_one(liar: Liar) -> None:
     def wipe(original: Method) -> Method:
-        def wipes(held: MapReplica) -> None:
+        def wipes(held: MapState) -> None:
             # The same one on all replicas, for they hold the same.
-            kept = max(held.state.entries.items(), default=None)
+            kept = max(held.entries.items(), default=None)
             original(held)
             if kept is not None:
-                held.state.entries[kept[0]] = kept[1]
+                held.entries[kept[0]] = kept[1]
 
         return wipes
 
-    liar.replace(MapReplica, "wipe", wipe)
+    liar.replace(MapState, "wipe", wipe)
 
 
 def _put_all_drops(liar: Liar) -> None:
@@ -292,7 +294,7 @@ def _applied_again(liar: Liar) -> None:
     late: list[Request] = []
 
     def on_forward(original: Method) -> Method:
-        def takes(routing: router.Router, sender: Any, forward: Forward) -> None:
+        def takes(routing: Router, sender: Any, forward: Forward) -> None:
             request = forward.request
             original(routing, sender, forward)
             if request.op in READS or request.op in WHOLE:
@@ -307,7 +309,7 @@ def _applied_again(liar: Liar) -> None:
 
         return takes
 
-    liar.replace(router.Router, "on_forward", on_forward)
+    liar.replace(Router, "on_forward", on_forward)
 
 
 def _put_if_absent_overwrites(liar: Liar) -> None:
@@ -387,8 +389,8 @@ def _backup_goes_back(liar: Liar) -> None:
     older: dict[tuple[str, bytes], bytes | None] = {}
 
     def store(original: Method) -> Method:
-        def stores(held: MapReplica, key: bytes, *more: Any) -> None:
-            older[held.name, key] = held.state.entries.get(key)
+        def stores(held: MapState, key: bytes, *more: Any) -> None:
+            older[held.name, key] = held.entries.get(key)
             original(held, key, *more)
 
         return stores
@@ -401,8 +403,8 @@ def _backup_goes_back(liar: Liar) -> None:
 
         return reads
 
-    liar.replace(MapReplica, "store", store)
-    liar.replace(router, "read_backup", read_backup)
+    liar.replace(MapState, "store", store)
+    liar.replace(backup_reads, "read_backup", read_backup)
 
 
 def _view_version_stays(liar: Liar) -> None:
@@ -423,12 +425,12 @@ def _schedule(liar: Liar, lie: Callable[[int, int], tuple[int, int]]) -> None:
     """`lie` makes another time to live and maximum idle time of these, on whichever copy."""
 
     def schedule(original: Method) -> Method:
-        def schedules(held: MapReplica, key: bytes, ttl_ms: int, max_idle_ms: int, now_ns: int) -> None:
+        def schedules(held: MapState, key: bytes, ttl_ms: int, max_idle_ms: int, now_ns: int) -> None:
             original(held, key, *lie(ttl_ms, max_idle_ms), now_ns)
 
         return schedules
 
-    liar.replace(MapReplica, "schedule", schedule)
+    liar.replace(MapState, "schedule", schedule)
 
 
 def _ttl_quarter(liar: Liar) -> None:
@@ -488,9 +490,9 @@ def _stream_skips(liar: Liar) -> None:
 
 def _cut_later(liar: Liar) -> None:
     def absorb(original: Method) -> Method:
-        def absorbs(pin: Pin, touched: dict[bytes, bytes | None]) -> None:
+        def absorbs(pin: Pin, touched: dict[bytes, bytes | None], entries: dict[bytes, bytes]) -> None:
             # The same ones on all holders.
-            original(pin, {key: value for key, value in touched.items() if crc32(key) % 4})
+            original(pin, {key: value for key, value in touched.items() if crc32(key) % 4}, entries)
 
         return absorbs
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,6 +58,7 @@ def snapshot(counter: UpdateCounter, lineage: list[tuple[int, int]], **entries: 
     return Snapshot(0, 4, [MapSnapshot("m", lineage, counter.encode(), keys, list(entries.values()))])
 
 
+@pytest.mark.rule("journal/R-1")
 def test_records_are_applied_in_the_order_of_the_journal() -> None:
     found = recovered(
         (1, [Meta("s", 1, "c"), Began(0, 4), Wrote(0, 7, [put(1, b"a", b"1"), put(2, b"b", b"2")])]),
@@ -87,6 +89,7 @@ def test_a_checkpoint_is_where_a_partition_begins() -> None:
     assert found.uncertain == {}
 
 
+@pytest.mark.rule("journal/R-2")
 def test_what_is_held_already_changes_nothing() -> None:
     base = snapshot(UpdateCounter(5), [(7, 0)], a=b"1")
     found = recovered((11, [Wrote(0, 7, [put(4, b"a", b"old"), put(5, b"a", b"old")])]), base=(base, 10))
@@ -101,6 +104,7 @@ def test_another_update_under_the_same_number_is_noticed() -> None:
     assert "of term 7, and of term 8" in found.uncertain[0]
 
 
+@pytest.mark.rule("journal/R-2")
 def test_a_hole_ends_its_map_and_no_other() -> None:
     found = recovered(
         (1, [Began(0, 0), Wrote(0, 7, [put(1), put(3, b"lost"), put(4, b"lost"), put(1, b"n", b"n", "n")])]),
@@ -111,6 +115,7 @@ def test_a_hole_ends_its_map_and_no_other() -> None:
     assert found.uncertain == {0: "map 'm': updates 2 to 2 are missing"}
 
 
+@pytest.mark.rule("journal/R-2")
 def test_a_lower_term_does_not_follow() -> None:
     found = recovered((1, [Began(0, 0), Wrote(0, 7, [put(1)]), Wrote(0, 6, [put(2, b"bad")])]))
     assert found.copies[0].maps["m"].state.entries == {b"k": b"v"}
@@ -155,6 +160,7 @@ def test_times_to_live_go_on_from_now() -> None:
     assert b"a" not in found.copies[0].maps["m"].state.expiries
 
 
+@pytest.mark.rule("journal/R-3")
 def test_lost_blocks_end_the_copies_that_need_them() -> None:
     whole = Snapshot(1, 0, [MapSnapshot("m", [(7, 0)], UpdateCounter(9).encode(), [b"a"], [b"1"])])
     recovery = Recovery(0, 0)
@@ -301,6 +307,7 @@ def left(found: Recovered, key: bytes, now_ns: int) -> int:
     return (found.copies[0].maps["m"].state.expiries[key].deadline_ns() - now_ns) // MILLISECOND
 
 
+@pytest.mark.rule("journal/R-6")
 def test_a_time_to_live_goes_on_from_when_it_was_written_down() -> None:
     blocks: tuple[int, list[Entry]] = (
         1,
@@ -334,6 +341,7 @@ def test_any_number_of_restarts_lengthens_nothing() -> None:
         assert left(found, b"a", 0) == 4000 - 1000 * (restart + 1)
 
 
+@pytest.mark.rule("journal/R-6")
 def test_a_calendar_that_was_set_back_lets_a_time_begin_again_at_most() -> None:
     blocks: tuple[int, list[Entry]] = (1, [Began(0, 4), Wrote(0, 7, [ending(1, b"a", 4000)], NOON)])
     assert left(recovered(blocks, wall_ms=NOON - 10**9), b"a", 0) == 4000
@@ -341,6 +349,7 @@ def test_a_calendar_that_was_set_back_lets_a_time_begin_again_at_most() -> None:
     assert left(recovered(of_an_older_holdfast, wall_ms=NOON), b"a", 0) == 4000
 
 
+@pytest.mark.rule("journal/R-6")
 def test_how_long_an_entry_was_not_used_begins_again() -> None:
     record = ending(1, b"a", 9000, 4000)
     blocks: tuple[int, list[Entry]] = (1, [Began(0, 4), Wrote(0, 7, [record], NOON)])

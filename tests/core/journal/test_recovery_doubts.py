@@ -66,6 +66,7 @@ def test_of_checkpoints_that_cannot_be_had_the_newest_is_told(order: tuple[int, 
     assert reading.found().uncertain[0] == "of 5, again"
 
 
+@pytest.mark.rule("journal/R-4")
 def test_a_copy_of_an_older_checkpoint_is_uncertain() -> None:
     reading = Reading()
     reading.base(snapshot(), 2, "old file")

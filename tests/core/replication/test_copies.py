@@ -58,6 +58,7 @@ def late_then_early() -> tuple[bytes | None, list[int]]:
     return value_of(copies), acknowledged(out)
 
 
+@pytest.mark.rule("replication/B-2")
 def test_records_are_applied_in_the_order_of_the_counter_and_once() -> None:
     value, numbers = late_then_early()
     assert value == b"second"
@@ -75,6 +76,7 @@ def test_an_early_record_is_not_acknowledged_before_its_turn() -> None:
     assert acknowledged(out) == []
 
 
+@pytest.mark.rule("replication/B-1")
 def test_a_stranger_and_an_old_version_are_not_believed() -> None:
     copies, out, _ = backup()
     copies.on_replicate(OTHER, message(1, put(1, b"of a stranger")))
@@ -82,6 +84,7 @@ def test_a_stranger_and_an_old_version_are_not_believed() -> None:
     assert (value_of(copies), acknowledged(out)) == (None, [])
 
 
+@pytest.mark.rule("replication/B-1")
 def test_a_newer_version_waits_for_its_row() -> None:
     copies, out, rows = backup()
     copies.on_replicate(OWNER, message(1, put(1, b"new"), version=6))

@@ -36,6 +36,7 @@ SETTINGS = Settings(
 # -- what a pin holds
 
 
+@pytest.mark.rule("replication/C-2")
 @given(seed=st.integers(0, 2**32), digests=st.booleans())
 def test_pins_hold_what_the_map_held_whatever_comes_after(seed: int, digests: bool) -> None:
     dice = random.Random(seed)
@@ -158,6 +159,7 @@ class Primary:
         self.lane.retarget(self.copy)
 
 
+@pytest.mark.rule("replication/C-3")
 def test_a_cut_is_a_record_that_all_sync_backups_must_hold() -> None:
     primary = Primary()
     primary.take()
@@ -203,6 +205,7 @@ def test_async_backups_are_not_waited_for_and_not_named() -> None:
     assert taken.pins[0].holders == (ME,)
 
 
+@pytest.mark.rule("replication/C-4")
 def test_what_has_ended_is_not_in_the_cut() -> None:
     primary = Primary()
     primary.write(b"over", b"x", ttl_ms=10)
@@ -242,6 +245,7 @@ def test_asked_again_a_cut_that_was_not_told_is_taken_anew() -> None:
     assert primary.cuts.pins == 1
 
 
+@pytest.mark.rule("replication/C-3")
 def test_a_row_that_has_changed_meanwhile_makes_it_void() -> None:
     primary = Primary()
     primary.take()
@@ -300,6 +304,7 @@ def told(copies: Copies, *records: Record) -> None:
     copies.on_replicate(BEN, Replicate([1], [Section(0, 1, list(records), 1)]))
 
 
+@pytest.mark.rule("replication/C-1")
 def test_a_backup_keeps_it_in_the_turn_of_the_record() -> None:
     copies, cuts, _ = backup()
     pin = Record("m", 2, Change.PIN, CUT, ttl_ms=LEASE_MS)
@@ -315,6 +320,7 @@ def test_a_backup_keeps_it_in_the_turn_of_the_record() -> None:
     assert (held.counter, held.state.entries) == (3, {b"a": b"2"})
 
 
+@pytest.mark.rule("replication/C-5")
 @pytest.mark.parametrize("how", ["cleared", "dropped", "replaced", "many"])
 def test_it_stays_right_whatever_becomes_of_the_copy(how: str) -> None:
     copies, cuts, _ = backup()
@@ -348,6 +354,7 @@ def test_a_backup_that_was_filled_past_it_says_that_it_does_not_keep_it() -> Non
     assert [effect.message for effect in out.take()] == [Replicated([1], [0])]  # type: ignore[union-attr]
 
 
+@pytest.mark.rule("replication/C-3")
 @pytest.mark.parametrize(("sender", "void"), [(BEN, True), (CAL, False)])
 def test_a_holder_that_does_not_keep_it_makes_it_void(sender: MemberId, void: bool) -> None:
     primary = Primary()
@@ -364,6 +371,7 @@ def test_a_holder_that_does_not_keep_it_makes_it_void(sender: MemberId, void: bo
 # -- leases
 
 
+@pytest.mark.rule("replication/C-5")
 def test_the_lease_ends_and_what_was_kept_is_free() -> None:
     primary = Primary()
     held = primary.copy.maps["m"]
@@ -431,6 +439,7 @@ def contents(taken: Taken) -> dict[str, dict[bytes, bytes]]:
     return {pin.map: pin.content() for pin in taken.pins}
 
 
+@pytest.mark.rule("replication/C-6")
 def test_asked_again_no_map_is_of_another_moment_than_the_others() -> None:
     primary = Primary()
     primary.take("m", "new")
@@ -460,6 +469,7 @@ def test_maps_that_came_into_being_before_a_cut_was_told_are_in_it() -> None:
     assert (late.moved, late.unwritten) == ([0], []), "nothing of the first one counts"
 
 
+@pytest.mark.rule("replication/C-6")
 @pytest.mark.parametrize("refused", ["m", "other"])
 def test_what_is_void_is_void_for_all_maps_of_the_partition(refused: str) -> None:
     primary = Primary(maps=("m", "other"))
@@ -506,6 +516,7 @@ def two_partitions() -> Primary:
     return primary
 
 
+@pytest.mark.rule("replication/C-7")
 def test_what_has_ended_is_removed_over_several_questions() -> None:
     primary = two_partitions()
     for number in range(ENDED_MAX + 10):
@@ -541,6 +552,7 @@ def test_all_maps_and_partitions_of_a_question_share_what_may_be_removed() -> No
     assert contents(primary.answers[1]) == {"m": {b"a": b"1"}, "other": {b"a": b"1"}}
 
 
+@pytest.mark.rule("replication/C-7")
 def test_partitions_with_many_times_to_live_are_left_for_the_next_question() -> None:
     primary = two_partitions()
     for partition in (0, 1):

@@ -291,6 +291,7 @@ def test_who_waits_for_the_end_of_a_partition_is_told_when_nothing_is_under_way(
     assert sum(serving.lane.leftovers.values()) == 0
 
 
+@pytest.mark.rule("sync/S-1")
 @pytest.mark.parametrize(("index", "follows"), [(0, True), (1, True), (2, False)])
 def test_the_destination_of_a_migration_follows_if_its_place_holds_the_map(
     index: int, *, follows: bool

@@ -176,6 +176,7 @@ def _differences(primary: Primary, shadow: Shadow) -> str:
     return ""
 
 
+@pytest.mark.rule("replication/F-1")
 @pytest.mark.parametrize("wanted", list(How))
 @pytest.mark.parametrize("part", range(10))
 def test_a_shadow_ends_as_its_source(wanted: How, part: int) -> None:
@@ -231,6 +232,7 @@ def test_without_that_rule_a_late_update_undoes_a_newer_one() -> None:
     assert any(run(seed, How.HISTORY) for seed in range(40))
 
 
+@pytest.mark.rule("replication/F-1")
 def test_a_removed_entry_does_not_come_back() -> None:
     """What was missed holds a write of the key; its removal comes live, before, between, or after."""
     base = PartitionCopy(0, 0)
@@ -265,6 +267,7 @@ def test_a_removed_entry_does_not_come_back() -> None:
             assert base.maps["m"].state.entries == {b"a": b"1"}, "the base is as it was"
 
 
+@pytest.mark.rule("replication/F-3")
 def test_it_is_not_whole_while_an_update_is_missing() -> None:
     base = PartitionCopy(0, 0)
     base.open("m").enter(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.routing.around import Around
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
@@ -34,17 +35,16 @@ class Backup:
         self.lane.attach(self.rows)
         self.copy = PartitionCopy(0, 0)
         self.held = {0: self.copy}
-        self.hears = True
+        self.around = Around()
         self.router = Router(
             ME,
             settings,
             self.out,
             self.rows,
             self.lane,
-            present=lambda _: True,
-            coming=lambda _: False,
             held=self.held,
-            heard=lambda _: self.hears,
+            neighbours=self.around,
+            offers=self.around,
         )
         self.record(b"k", b"1")
 
@@ -90,6 +90,7 @@ def test_a_backup_answers_reads_of_keys_and_nothing_else(backup: Backup) -> None
         assert backup.asks(op=op), op
 
 
+@pytest.mark.rule("routing/R-5")
 def test_it_asks_for_maps_that_do_not_want_it(backup: Backup) -> None:
     backup.record(b"k", b"1", name="strict")
     assert backup.asks(name="strict")
@@ -110,7 +111,7 @@ def test_only_a_copy_that_is_in_sync_is_read(backup: Backup, row: Row) -> None:
 
 
 def test_a_member_that_does_not_hear_of_the_primary_reads_nothing(backup: Backup) -> None:
-    backup.hears = False
+    backup.around.hearing = False
     assert backup.asks()
 
 
@@ -137,6 +138,7 @@ def test_what_ends_when_it_is_not_used_is_read_at_the_primary(backup: Backup) ->
     assert backup.ask() == b"1"
 
 
+@pytest.mark.rule("routing/R-5")
 @pytest.mark.parametrize("op", [Op.PUT, Op.DELETE, Op.GET_ALL])
 def test_after_an_answer_of_the_primary_an_older_backup_is_not_read(backup: Backup, op: Op) -> None:
     """Also after the answer to a write: who has written sees it."""
@@ -188,7 +190,7 @@ def test_what_its_sessions_saw_as_primary_counts(backup: Backup) -> None:
     held.enter(1)
     for number in range(2):
         held.apply(Record("m", number + 1, Change.SET, b"k", b"x"), 0)
-    backup.router.step_down(0, seen)
+    backup.router.backup_reads.step_down(0, seen)
     assert backup.asks()
     backup.record(b"k", b"2")
     assert backup.ask() == b"2"

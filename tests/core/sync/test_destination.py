@@ -92,6 +92,7 @@ def chunk(
     )
 
 
+@pytest.mark.rule("replication/F-2", "sync/S-6")
 def test_what_was_written_before_the_content_was_taken_does_not_come_back() -> None:
     """The primary sends the write at counter 2 again, when its entry was removed at counter 3 and the content taken."""
     told = [message(1, put(2, b"two")), chunk(1, 3, (b"other", b"x")), message(2, put(4, b"y", key=b"later"))]
@@ -104,6 +105,7 @@ def test_what_was_written_before_the_content_was_taken_does_not_come_back() -> N
         assert side.filling().state.entries == {b"other": b"x", b"later": b"y"}
 
 
+@pytest.mark.rule("replication/F-4")
 def test_a_shadow_ends_the_same_in_whatever_order_it_is_told() -> None:
     """The last chunk says counter 3; the records up to it may come before or after it."""
     told = [
@@ -151,6 +153,7 @@ def test_a_wrong_copy_that_is_replaced_holds_nothing_up_and_the_new_one_misses_n
     }
 
 
+@pytest.mark.rule("sync/D-4")
 def test_it_is_whole_only_when_what_the_last_chunk_counts_has_come() -> None:
     side = Side(OWNER, OTHER)
     side.tell(chunk(0))
@@ -196,6 +199,7 @@ def test_a_new_time_to_live_does_not_hide_an_older_value_that_is_on_its_way() ->
     assert side.filling().state.expiries[b"key"].ttl_ms == 5000
 
 
+@pytest.mark.rule("sync/D-1")
 def test_a_replica_of_the_row_that_is_refilled_takes_the_new_copy_when_it_is_whole() -> None:
     side = Side(OWNER, ME, holds=True)
     before = side.copies.held[0]
@@ -260,6 +264,7 @@ EXPECTED = {
 EXPECTED["a chunk of an earlier supply"][2:4] = ["has begun since", "outstanding"]
 
 
+@pytest.mark.rule("sync/D-3")
 @pytest.mark.parametrize("what", MESSAGES)
 @pytest.mark.parametrize("state", STATES)
 def test_every_chunk_is_taken_kept_or_refused_by_name(state: Callable[[Side], None], what: str) -> None:
@@ -332,6 +337,7 @@ def test_chunks_that_wait_for_their_row_are_called_off_too() -> None:
     assert side.destination.leftovers == {"early chunks": 0}
 
 
+@pytest.mark.rule("sync/D-3")
 def test_a_chunk_that_is_refused_ends_what_came_of_its_supply() -> None:
     """The decision on another row is outstanding: its primary hears the refusal, and sends nothing more of this."""
     side = Side(OWNER, OTHER)

@@ -537,6 +537,7 @@ def test_requests_that_wait_are_limited(
     assert wire.sent == []
 
 
+@pytest.mark.rule("server/F-1")
 def test_a_session_stops_when_answers_that_wait_for_backups_take_too_much(
     wire: Wire, grid: OneMemberGrid
 ) -> None:

@@ -177,6 +177,14 @@ class Membership:
         """Whether this member leads."""
         return self.master == self.me and self.admitted
 
+    def is_member(self, member: MemberId) -> bool:
+        """Whether it is in the view."""
+        return self.member(member) is not None
+
+    def hears(self, member: MemberId) -> bool:
+        """Whether this member is in the cluster, and has heard of that one not long ago."""
+        return self.admitted and self.detector.hears(member, self._out.now_ns)
+
     def member(self, uuid: MemberId | None) -> MemberInfo | None:
         """The member's entry in the view."""
         return next((info for info in self.members() if info.uuid == uuid), None)

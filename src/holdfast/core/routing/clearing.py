@@ -12,8 +12,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from holdfast.core.machine import Outbox
 from holdfast.core.model.ids import MILLISECOND
@@ -21,6 +21,8 @@ from holdfast.core.model.operations import Outcome, Request, Status
 from holdfast.core.model.records import Change
 from holdfast.core.replication.backlog import RECORD_BYTES
 from holdfast.core.replication.lane import Lane
+from holdfast.core.routing.pending import Peer
+from holdfast.core.routing.request_refusals import Refusals
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 
@@ -31,8 +33,14 @@ PAUSE_NS = 1 * MILLISECOND
 EASE_NS = 20 * MILLISECOND
 """How often it is looked whether less is kept for backups now."""
 
-Cleared = Callable[[Outcome, list[int]], None]
-"""Takes the outcome, the number of entries that were removed, and the partitions in which some may be left."""
+
+class Gatherer(Protocol):
+    """Who passes on what has become of a request."""
+
+    def performed(self, asker: Peer, outcome: Outcome, left: list[int], missed: list[int]) -> None:
+        """It is over: `left` are partitions in which some entries may be left, `missed` those that were not served here
+        when it began.
+        """
 
 
 @dataclass(slots=True, eq=False)
@@ -40,10 +48,12 @@ class _Clearing:
     """One request, and how far it has come."""
 
     request: Request
-    done: Cleared
+    asker: Peer
     deadline_ns: int
     left: deque[int]
     """Partitions."""
+    unserved: list[int]
+    """Those that were not served here when it began."""
     of: MapReplica | None = None
     """What is being cleared in the first of them; None: it is not begun."""
     keys: list[bytes] = field(default_factory=list)
@@ -63,21 +73,22 @@ class Clearings:
         out: Outbox,
         lane: Lane,
         timeout_ns: int,
-        *,
-        refused: Callable[[Request], Outcome | None],
+        refusals: Refusals,
+        gatherer: Gatherer,
     ) -> None:
-        """`refused`: whether a write is refused just now."""
         self._out = out
         self._lane = lane
         self._timeout_ns = timeout_ns
-        self._refused = refused
+        self._refusals = refusals
+        self._gatherer = gatherer
         self._timer = False
         self._running: deque[_Clearing] = deque()
 
-    def begin(self, request: Request, done: Cleared) -> None:
+    def begin(self, request: Request, asker: Peer) -> None:
         """Clear the map in those of the partitions that are served here; the first slice at once."""
         deadline_ns = self._out.now_ns + self._timeout_ns
-        self._running.append(_Clearing(request, done, deadline_ns, deque(request.partitions)))
+        unserved = [one for one in request.partitions if self._lane.in_office[one] is None]
+        self._running.append(_Clearing(request, asker, deadline_ns, deque(request.partitions), unserved))
         if not self._timer:
             self._go_on()
 
@@ -94,7 +105,10 @@ class Clearings:
     def _go_on(self) -> None:
         """Make one slice: of the clearing whose turn it is."""
         clearing = self._running[0]
-        if self._out.now_ns >= clearing.deadline_ns or self._refused(clearing.request) is not None:
+        if (
+            self._out.now_ns >= clearing.deadline_ns
+            or self._refusals.why_refused(clearing.request) is not None
+        ):
             clearing.missed += clearing.left
             clearing.left.clear()
         elif self._lane.backlog.crowded:
@@ -150,10 +164,10 @@ class Clearings:
         clearing.over = True
         if clearing in self._running:
             self._running.remove(clearing)
-        if known:
-            clearing.done(Outcome(Status.OK, clearing.count), clearing.missed)
-        else:
-            clearing.done(Outcome(Status.UNKNOWN, None, self._lane.unknown_because), [])
+        outcome, missed = Outcome(Status.OK, clearing.count), clearing.missed
+        if not known:
+            outcome, missed = Outcome(Status.UNKNOWN, None, self._lane.unknown_because), []
+        self._gatherer.performed(clearing.asker, outcome, missed, clearing.unserved)
 
     @property
     def running(self) -> int:

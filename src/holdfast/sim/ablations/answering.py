@@ -13,7 +13,7 @@ from holdfast.core.replication.change_streams import ChangeStreams
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.replication.lane import Lane
-from holdfast.core.routing.positions import Positions
+from holdfast.core.routing.backup_reads import Positions
 from holdfast.core.store.replica import MapReplica
 from holdfast.core.store.request_ids import Remembered
 from holdfast.sim.ablations.place import Place, always, never, nothing

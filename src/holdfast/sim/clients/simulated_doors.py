@@ -108,7 +108,7 @@ class ProcessGrid(MemberGrid):
         return self._process.wall_ms()
 
     def why_refused(self, request: Request, size: int = 0) -> Outcome | None:
-        return self.member.router.why_not_now(request)
+        return self.member.router.refusals.why_not_now(request)
 
     def order(self, order: own.Order, done: Callable[[own.Fate, str], None]) -> None:
         done(own.Fate.REFUSED, "simulated members take no orders of clients")
