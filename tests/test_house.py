@@ -217,6 +217,77 @@ def test_every_module_says_what_it_is() -> None:
     assert silent == []
 
 
+# -- rules: each has one name in the whole tree, and a test that fails without it
+
+RULE = re.compile(r"(?<![\w./-])(?:([a-z]+)/)?([A-Z]-\d+)\b")
+"""`placement/L-2`: the folder, then as the docstring of its module counts. Without a folder it is no name."""
+
+
+def rules_of(path: Path) -> str:
+    """The folder by which the rules of a module are named."""
+    parts = path.relative_to(PACKAGE).parts
+    return parts[1] if parts[0] == "core" and len(parts) > 2 else parts[0]
+
+
+def listed(paths: list[Path]) -> list[tuple[str, str]]:
+    """Every rule that a module's docstring lists: its name, and the folder that it should have."""
+    return [
+        (name, rules_of(path))
+        for path, tree in trees(paths)
+        for name in re.findall(r"^- ([a-z]*/?[A-Z]-\d+): ", ast.get_docstring(tree) or "", re.MULTILINE)
+    ]
+
+
+def marked(tree: ast.Module) -> list[str]:
+    """The rules that tests of this module are marked with."""
+    return [
+        ast.literal_eval(argument)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.rule"
+        for argument in node.args
+    ]
+
+
+def test_every_rule_has_a_name_of_its_own() -> None:
+    found = listed(MODULES)
+    assert len(found) > 140
+    assert [name for name, folder in found if name.partition("/")[0] != folder] == []
+    names = [name for name, _ in found]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+def test_rules_are_cited_by_their_names() -> None:
+    known = {name for name, _ in listed(MODULES)}
+    strange: dict[str, list[str]] = {}
+    for path in [*MODULES, *TESTS, *PAGES]:
+        if path == Path(__file__):
+            continue
+        cited = {
+            f"{folder}/{rule}" if folder else rule
+            for folder, rule in RULE.findall(path.read_text(encoding="utf-8"))
+        }
+        if unknown := sorted(cited - known):
+            strange[named(path)] = unknown
+    assert strange == {}
+
+
+def test_a_rule_that_nobody_can_look_up_is_found() -> None:
+    text = "as placement/L-2 says, and R-1; UTF-8, SHA-256 and x/y/Z-1 are none"
+    assert RULE.findall(text) == [("placement", "L-2"), ("", "R-1")]
+
+
+def test_every_rule_is_named_by_a_test() -> None:
+    known = {name for name, _ in listed(MODULES)}
+    tested = {name for _, tree in trees(TESTS) for name in marked(tree)}
+    assert tested - known == set(), "tests of rules that there are not"
+    assert known - tested == set(), "rules without a test"
+
+
+def test_rules_of_tests_are_found() -> None:
+    text = '@pytest.mark.rule("a/B-1", "a/B-2")\n@pytest.mark.slow\ndef test_it(): ...'
+    assert marked(ast.parse(text)) == ["a/B-1", "a/B-2"]
+
+
 # -- nothing executable on any wire or in any file
 
 

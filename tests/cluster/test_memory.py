@@ -187,6 +187,7 @@ def knows(crew: Crew, short: dict[str, Room]) -> Callable[[], bool]:
     return lambda: all(member._node.member.router.refusals.short == short for member in crew.members)
 
 
+@pytest.mark.rule("routing/R-7")
 def test_what_a_full_backup_would_have_to_keep_is_refused_by_its_primary() -> None:
     async def story() -> None:
         async with Crew(maps__default__backups=1) as crew:

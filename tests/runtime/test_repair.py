@@ -15,7 +15,7 @@ from holdfast.cli.main import holdfast
 from holdfast.client.blocking import Client
 from holdfast.client.repair import carry_out, make_plans
 from holdfast.client.verification import Report, verify
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.replica import MapReplica
 from holdfast.runtime.embedded import Member
 from holdfast.wire.values import from_stored, to_stored
 
@@ -41,7 +41,7 @@ async def look(members: list[Member], *, partitions: list[int] | None = None) ->
     return await asyncio.to_thread(ask)
 
 
-def held(members: list[Member], partition: int, replica: int, name: str = "m") -> MapPartition:
+def held(members: list[Member], partition: int, replica: int, name: str = "m") -> MapReplica:
     row = members[0]._node.member.table.rows[partition]
     holder = next(one for one in members if one.uuid == row.replicas[replica])
     return holder._node.member.copies.held[partition].maps[name]
@@ -123,6 +123,7 @@ def test_damage_is_found_by_kind_and_key() -> None:
     run(story())
 
 
+@pytest.mark.rule("client/R-2")
 @pytest.mark.parametrize("strategy", ["primary", "newest", "majority"])
 def test_each_strategy_mends_a_damaged_backup(strategy: str) -> None:
     async def story() -> None:
@@ -199,6 +200,7 @@ def test_the_newest_copy_is_right_against_the_primary_and_a_backup_that_lacks_up
     run(story())
 
 
+@pytest.mark.rule("client/R-3")
 def test_a_tie_is_left_alone_unless_the_primary_decides() -> None:
     async def story() -> None:
         async with cluster(2) as members:
@@ -256,6 +258,7 @@ def test_a_newer_write_is_never_overwritten() -> None:
     run(story())
 
 
+@pytest.mark.rule("client/R-4")
 def test_writes_go_on_while_a_backup_that_lacks_updates_is_filled_anew() -> None:
     """What was written while the backup was wrong, and while it was filled, is on it in the end."""
 

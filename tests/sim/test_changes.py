@@ -158,7 +158,7 @@ class Reader:
             for partition, copy in enumerate(process.driver.member.lane.in_office):
                 if copy is not None:
                     held = copy.maps.get(MAP)
-                    assert self.content[partition] == (held.entries if held is not None else {})
+                    assert self.content[partition] == (held.state.entries if held is not None else {})
                     assert self.at[partition][0] == (held.counter if held is not None else 0)
 
 
@@ -397,6 +397,7 @@ def test_after_a_restart_of_everybody_the_journal_goes_on_where_it_was() -> None
     assert {len(term) for term in _terms(reader).values()} == {2}
 
 
+@pytest.mark.rule("sync/D-5")
 def test_after_a_restart_history_is_known_that_came_with_copies() -> None:
     stage = Stage(2, spare=2, settings=streamed(kept(1, chunk_bytes=300)))
     for word in ("a", "b"):

@@ -24,6 +24,7 @@ def test_a_state_is_changed_for_all_through_any_member(through: int) -> None:
     stage.rest()
 
 
+@pytest.mark.rule("cluster/V-5")
 def test_an_order_survives_the_master_that_got_it() -> None:
     stage = Stage(4, backups=2)
     master, other = stage.processes[0], stage.processes[2]

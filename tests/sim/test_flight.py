@@ -78,6 +78,7 @@ class Watched:
         assert migrations.completed - before > 8
 
 
+@pytest.mark.rule("sync/S-5")
 def test_chunks_and_the_bytes_of_one_member_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     bound = 3 * CHUNK
     watched = Watched(monkeypatch, flight_bytes=bound)

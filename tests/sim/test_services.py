@@ -190,6 +190,7 @@ class Play(Stage):
 every_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 
 
+@pytest.mark.rule("services/W-1", "services/W-2")
 @pytest.mark.parametrize("backups", [0, 1, 2])
 @every_form
 def test_committed(form: Form, backups: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,6 +210,7 @@ def test_committed(form: Form, backups: int, monkeypatch: pytest.MonkeyPatch) ->
     play.end()
 
 
+@pytest.mark.rule("services/W-1", "services/W-4")
 @pytest.mark.parametrize(
     ("failure", "backups"), [("crash", 1), ("isolation", 0), ("isolation", 1), ("isolation", 2)]
 )
@@ -287,6 +289,7 @@ def test_an_owner_that_dies_while_it_supplies(name: str, monkeypatch: pytest.Mon
 # -- members that were removed though alive
 
 
+@pytest.mark.rule("services/W-3")
 def test_a_source_removed_though_alive_rolls_back_and_hears_anew_what_became_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -310,6 +313,7 @@ def test_a_source_removed_though_alive_rolls_back_and_hears_anew_what_became_of_
     assert play.heard("A")[:4] == [("before", gone), ("rollback", gone), ("before", gone), ("commit", gone)]
 
 
+@pytest.mark.rule("services/W-3")
 def test_a_destination_removed_though_alive_hears_anew_that_it_was_committed_after_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -340,6 +344,7 @@ def test_a_destination_removed_though_alive_hears_anew_that_it_was_committed_aft
 # -- what is no migration
 
 
+@pytest.mark.rule("services/W-5")
 def test_nobody_is_told_of_the_first_assignment() -> None:
     stage = Stage(1, services=lambda: [Tally(1)])
     member = stage.processes[0].driver.member

@@ -36,6 +36,7 @@ WANTED = {A: view(A, B, number=8), B: view(B, C, number=8), C: view(C, A, number
 # -- cluster/A-1
 
 
+@pytest.mark.rule("cluster/A-1")
 @pytest.mark.parametrize("size", range(1, 7))
 def test_any_two_quorums_share_a_member_and_more_than_half_is_one(size: int) -> None:
     names = [MemberId(str(number)) for number in range(size)]
@@ -377,6 +378,7 @@ def test_what_was_accepted_is_proposed_also_if_its_members_have_not_answered() -
     assert desk.sent()[0] == (B, Accept(NUMBER, (1, A), away))
 
 
+@pytest.mark.rule("cluster/A-5")
 def test_a_proposer_waits_until_those_answer_who_could_decide_for_its_view() -> None:
     """cluster/A-5."""
     desk = Desk(now=view(A, B, C, D))
@@ -402,6 +404,7 @@ def test_a_view_of_nobody_waits_for_nobody_and_one_that_nobody_wants_is_not_prop
     assert (desk.sent(), desk.agreement.proposing) == ([], False)
 
 
+@pytest.mark.rule("cluster/A-2")
 def test_the_newest_row_of_those_who_accepted_goes_with_the_view() -> None:
     """cluster/A-2."""
     desk = Desk()
@@ -436,6 +439,7 @@ def test_an_acceptor_promises_higher_ballots_only() -> None:
     assert desk.asked == [A, B]
 
 
+@pytest.mark.rule("cluster/A-4")
 def test_an_acceptor_consents_only_if_it_is_the_proposers_turn() -> None:
     """cluster/A-4."""
     desk = Desk(C)

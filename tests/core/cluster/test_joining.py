@@ -371,6 +371,7 @@ def test_what_is_durable_only_grows() -> None:
     assert one.membership._files.seen("s", None) == FilesSeen(0, "t", 9)
 
 
+@pytest.mark.rule("cluster/F-3")
 def test_one_whose_files_are_an_old_copy_finds_out_and_is_no_member() -> None:
     """cluster/F-3."""
     one = recovering(OLD, B)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.core.cluster.one_member import (
     HEARTBEAT_NS,
     TIMING,
@@ -47,6 +48,7 @@ def test_a_new_process_is_in_no_cluster() -> None:
     membership.write_down(view())
 
 
+@pytest.mark.rule("cluster/V-1")
 def test_a_member_knows_who_is_here_and_who_leads() -> None:
     one = One(B, A, B, C)
     membership = one.membership
@@ -88,6 +90,7 @@ def test_the_view_is_known_by_all_when_all_have_said_so() -> None:
     assert one.membership.known_by_all is False
 
 
+@pytest.mark.rule("cluster/V-1")
 def test_more_than_half_decide_unless_any_may() -> None:
     for majority in (True, False):
         one = One(A, A, B, C, majority=majority)
@@ -179,6 +182,7 @@ def test_want_of_room_is_told_at_once() -> None:
     assert (one.membership.wishes.full, one.membership.wishes.short) == ({a}, {a: Room.NONE})
 
 
+@pytest.mark.rule("cluster/V-6")
 def test_the_operator_may_declare_dead_who_is_silent() -> None:
     """cluster/V-6."""
     one = One(A, A, B, C, D, E)
@@ -477,6 +481,7 @@ def test_who_was_removed_tells_those_who_do_not_know() -> None:
     assert one.out.effects == joining.out.effects == []
 
 
+@pytest.mark.rule("cluster/V-4")
 def test_it_parts_when_a_majority_of_the_rest_knows() -> None:
     """cluster/V-4."""
     one = parting(B, C, D)
@@ -523,6 +528,7 @@ def test_it_says_where_the_data_has_gone() -> None:
     assert one.done(Stop) == [Stop("left the cluster; everything it held is on other members")]
 
 
+@pytest.mark.rule("cluster/V-8")
 def test_who_hears_no_majority_asks_the_seeds_whether_the_others_have_gone_on() -> None:
     """Its neighbours have left or ended since, so that nobody else tells it that it was removed."""
     one = One(A, A, B, C, seeds=(home(B), home(D)))

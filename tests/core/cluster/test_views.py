@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.core.cluster.one_member import (
     SEEDS,
     TIMING,
@@ -43,6 +44,7 @@ from holdfast.core.model.views import ClusterState, FilesProof, FilesSeen, Wish
 # -- wanting and agreeing on the next view
 
 
+@pytest.mark.rule("cluster/A-4")
 def test_the_oldest_that_is_not_suspected_proposes() -> None:
     """cluster/A-4."""
     one = One(B, A, B, C)
@@ -349,6 +351,7 @@ def test_who_is_gone_is_told_and_how() -> None:
     assert one.membership.may_be_missed is False, "B is here, in its next life"
 
 
+@pytest.mark.rule("cluster/V-2")
 def test_who_is_removed_though_alive_asks_to_return() -> None:
     """cluster/V-2."""
     one = One(A, A, B, C)

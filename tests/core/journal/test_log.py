@@ -92,6 +92,7 @@ def acknowledged(effects: list[Effect]) -> list[int]:
 # -- the primary
 
 
+@pytest.mark.rule("replication/P-4")
 @pytest.mark.parametrize("disk_first", [True, False])
 def test_a_write_waits_for_its_backup_and_for_the_disk(disk_first: bool) -> None:
     side = Side((ME, BEN))
@@ -236,6 +237,7 @@ def filled_whole() -> tuple[Side, list[Effect]]:
     return side, fill(side, 2, last=True, entries=3)
 
 
+@pytest.mark.rule("sync/D-4")
 def test_a_filled_copy_counts_when_its_checkpoint_is_durable() -> None:
     side, effects = filled_whole()
     checkpoints = [effect for effect in effects if isinstance(effect, Checkpoint)]

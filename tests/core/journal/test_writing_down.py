@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Append, Checkpoint, Note, Outbox
 from holdfast.core.model.ids import MILLISECOND
@@ -72,6 +74,7 @@ def test_rows_of_one_step_are_one_entry_unless_something_else_is_between() -> No
     assert writing.entries() == [TableRows([(0, row)])]
 
 
+@pytest.mark.rule("journal/J-3")
 def test_without_a_journal_nothing_is_written_and_nobody_waits() -> None:
     writing = Writing(on=False)
     writing.log.row(0, Row(1))
@@ -80,6 +83,7 @@ def test_without_a_journal_nothing_is_written_and_nobody_waits() -> None:
     assert (writing.entries(), writing.told) == ([], ["one"])
 
 
+@pytest.mark.rule("journal/J-2")
 def test_who_waits_is_told_when_all_that_was_written_until_then_is_durable() -> None:
     writing = Writing()
     writing.wait("before anything")
@@ -105,6 +109,7 @@ def test_who_waits_is_told_when_all_that_was_written_until_then_is_durable() -> 
     assert sum(writing.log.leftovers.values()) == 0
 
 
+@pytest.mark.rule("journal/J-1")
 def test_what_was_written_before_a_checkpoint_leaves_before_it() -> None:
     writing = Writing()
     writing.wrote()

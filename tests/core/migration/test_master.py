@@ -56,6 +56,7 @@ def test_members_of_one_group_are_candidates_of_one_group() -> None:
     assert lead.asked[0] == [Candidate(A, "x"), Candidate(B, B)]
 
 
+@pytest.mark.rule("migration/M-1")
 def test_nothing_is_done_before_the_newest_table_is_known() -> None:
     lead = Lead(chosen=settings(1))
     lead.wanted = [(A, B)]
@@ -109,6 +110,7 @@ DEEP = settings(1, backups=1, deep=2)
 ROWS = list(permutations((A, B, C, D), 3))
 
 
+@pytest.mark.rule("migration/M-2")
 @pytest.mark.parametrize("gone", [(B,), (C,), (B, C), (B, D), (B, C, D)])
 def test_whoever_is_gone_is_taken_out_and_the_hottest_that_is_left_is_promoted(
     gone: tuple[MemberId, ...],
@@ -180,6 +182,7 @@ def test_a_partition_that_was_never_assigned_is_left_alone() -> None:
     assert lead.table.rows == [Row(5, (A, B)), Row()]
 
 
+@pytest.mark.rule("migration/M-2")
 def test_what_waits_is_told_once_and_goes_on_waiting() -> None:
     lead = Lead(Row(5, (D, E))).enter()
     assert [one.loss for one in lead.news] == [Loss(0, 1, True, [])]
@@ -261,6 +264,7 @@ def test_a_first_row_that_was_never_committed_waits_for_somebody_to_hold_data() 
 FROZEN = ClusterState.FROZEN
 
 
+@pytest.mark.rule("migration/M-6")
 def test_in_a_frozen_table_a_missing_backup_is_marked_as_behind() -> None:
     rows = [Row(5, (A, D, B)), Row(5, (A, B, None)), Row(5, (D, A, E)), Row(5, (A, E, D), behind=(E,))]
     lead = Lead(*rows, chosen=settings(4, deep=2))
@@ -292,6 +296,7 @@ def moving(*, backups: int = 1) -> Lead:
     return lead
 
 
+@pytest.mark.rule("migration/M-3")
 def test_a_migration_is_asked_of_the_primary_and_committed_when_it_says_so() -> None:
     lead = moving()
     assert (lead.migrations.queued, lead.migrations.leftovers) == (
@@ -471,6 +476,7 @@ def test_a_partition_that_waits_for_copies_takes_no_part_in_the_plan() -> None:
 # -- what was under way when members go (migration/M-4, placement/L-6)
 
 
+@pytest.mark.rule("migration/M-4")
 def test_when_an_end_of_a_migration_dies_the_version_goes_beyond_its_success() -> None:
     lead = moving()
     lead.wanted = [(A, C)]
@@ -562,6 +568,7 @@ def test_what_is_being_committed_is_committed_in_the_next_view_too(state: Cluste
     assert (lead.migrations.completed, lead.migrations.failed) == (1, 0)
 
 
+@pytest.mark.rule("placement/L-6")
 def test_what_was_offered_and_not_committed_is_taken_back_when_one_that_it_names_is_gone() -> None:
     lead = moving()
     lead.silent = {B, C}
@@ -600,6 +607,7 @@ def test_what_was_offered_stays_when_all_that_it_names_are_there() -> None:
     assert lead.migrations.failed == 0, "that was no migration"
 
 
+@pytest.mark.rule("placement/L-6")
 def test_what_an_earlier_master_has_offered_is_not_taken_back() -> None:
     """It may have committed it. Whoever it names and is gone is taken out as of any row."""
     lead = Lead(Row(5, (A, B)))

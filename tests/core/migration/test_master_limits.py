@@ -30,6 +30,7 @@ def many(count: int, before: tuple[MemberId, ...], wanted: Slots, **more: object
     return lead
 
 
+@pytest.mark.rule("migration/M-5")
 def test_at_most_so_many_migrations_run_on_one_member() -> None:
     lead = many(5, (A, C), (B, C), parallel_migrations=2).enter()
     assert [one[1] for one in lead.requests()] == [0, 1]
@@ -55,6 +56,7 @@ def test_the_limit_holds_at_each_end() -> None:
     assert len(lead.requests()) == 1, "one primary"
 
 
+@pytest.mark.rule("migration/M-5")
 @pytest.mark.parametrize(("total", "running"), [(3 << 20, 3), (4 << 20, 4), (1 << 19, 1)])
 def test_all_together_have_no_more_chunks_under_way_than_may_be(total: int, running: int) -> None:
     lead = many(
@@ -68,6 +70,7 @@ def test_all_together_have_no_more_chunks_under_way_than_may_be(total: int, runn
     assert len(lead.requests()) == running
 
 
+@pytest.mark.rule("migration/M-5")
 def test_what_restores_a_lost_copy_comes_before_what_balances() -> None:
     lead = Lead(Row(5, (A, C)), Row(5, (A, None)), chosen=settings(2, parallel_migrations=1))
     lead.wanted = [(B, C), (A, B)]
@@ -265,6 +268,7 @@ def test_what_runs_is_not_planned_again() -> None:
 # -- migration/M-6: states of the cluster, delays, wishes
 
 
+@pytest.mark.rule("migration/M-6")
 def test_where_nothing_may_move_nothing_is_planned() -> None:
     lead = Lead(Row(5, (A, C)))
     lead.wanted = [(B, C)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.core.migration.lead import E, Lead, settings
 from tests.core.seats import A, B, C, D, info
 
@@ -34,6 +35,7 @@ def holdings(*kept: RetainedCopy, view: int = 3) -> Holdings:
     return Holdings(view, None, {}, [], list(kept))
 
 
+@pytest.mark.rule("migration/X-2")
 def test_a_partition_goes_on_when_one_that_its_row_names_is_back_with_it() -> None:
     lead = lost_d()
     lead.enter(View(3, "id", [info(A), info(B), info(E, store=STORE, returns=True)]))
@@ -158,6 +160,7 @@ def brought(*partitions: int, rows: list[tuple[int, Row]] = WAS) -> Holdings:
     return Holdings(7, None, STORES, rows, kept)
 
 
+@pytest.mark.rule("migration/X-1")
 def test_the_table_of_a_stopped_cluster_is_made_when_all_have_spoken() -> None:
     lead = stopped((A, brought(0)))
     assert not lead.table.assigned
@@ -198,6 +201,7 @@ def test_a_stopped_cluster_whose_loss_is_accepted_begins_anew_where_nothing_is_l
     assert [one[:3] for one in lead.offered[:2]] == [(7, 1, [0, 1]), (7, 2, [1])]
 
 
+@pytest.mark.rule("migration/X-1")
 def test_members_that_are_missing_are_waited_for_until_the_operator_accepts_the_loss() -> None:
     lead = stopped((A, brought(0)), (B, brought(0, 1)), missing=[info(D, store="files of d")])
     assert not lead.table.assigned

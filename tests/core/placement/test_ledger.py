@@ -69,6 +69,7 @@ def after_agreeing_to_a_next_view(seat: Seat) -> None:
     seat.hear(A, offer(1, [(0, row(3))]))
 
 
+@pytest.mark.rule("cluster/A-3", "placement/L-1")
 @pytest.mark.parametrize("offered", [of_another, of_an_older_view, after_agreeing_to_a_next_view])
 def test_an_offer_is_not_stored(offered: Callable[[Seat], None]) -> None:
     seat = follower()
@@ -245,6 +246,7 @@ def test_in_the_next_view_nothing_is_decided_before_its_master_says_so() -> None
     assert seat.table.rows[0] == row(1)
 
 
+@pytest.mark.rule("placement/L-5")
 def test_who_is_removed_though_alive_forgets_what_was_never_committed() -> None:
     seat = follower()
     seat.hear(A, offer(1, [(0, row(3))], news=(said(1, 1),)))
@@ -320,6 +322,7 @@ def test_a_fetch_of_somebody_else_or_of_an_older_view_is_not_answered(sender: Me
     assert seat.sent() == []
 
 
+@pytest.mark.rule("placement/L-3", "placement/L-4")
 def test_a_new_master_asks_everyone_and_does_nothing_before_all_have_answered() -> None:
     seat = Seat(A, 2)
     seat.active = [(MOVE, 7)]
@@ -349,6 +352,7 @@ def test_without_that_rule_it_begins_with_what_it_knows_alone() -> None:
     assert seat.ledger.ready
 
 
+@pytest.mark.rule("placement/L-3")
 @pytest.mark.parametrize("where", list(product(range(4), repeat=3)))
 def test_a_new_master_finds_the_newest_row_wherever_it_is(where: tuple[int, int, int]) -> None:
     """Own row, and those of two others: stored by an earlier round, or applied; each of four versions."""
@@ -444,6 +448,7 @@ def test_an_equal_row_of_its_own_table_is_what_may_be_committed() -> None:
 # -- rounds of the master (placement/L-2)
 
 
+@pytest.mark.rule("placement/L-2")
 def test_those_whom_a_row_names_store_it_first_then_all_others() -> None:
     seat = leader(B, C, D, E)
     seat.ledger.propose({0: row(1, D, C)})
@@ -465,6 +470,7 @@ def test_without_that_rule_all_are_asked_at_once() -> None:
     assert offered_to(seat) == [B, C, D, E]
 
 
+@pytest.mark.rule("placement/L-2")
 def test_a_round_is_committed_when_a_majority_has_stored_it() -> None:
     seat = leader(B, C, D, E)
     seat.ledger.propose({0: row(1, A)})
@@ -747,6 +753,7 @@ def checked(seat: Seat) -> list[object]:
     return [effect.message for effect in effects if not isinstance(effect, SetTimer)]  # type: ignore[union-attr]
 
 
+@pytest.mark.rule("placement/L-8")
 def test_from_time_to_time_the_master_says_the_stamp_of_its_table() -> None:
     seat = Seat(A, 2)
     seat.install(VIEW)
@@ -785,6 +792,7 @@ def test_whose_table_differs_after_the_same_round_says_so() -> None:
     assert nowhere.sent() == []
 
 
+@pytest.mark.rule("placement/L-8")
 def test_whoever_differs_is_sent_the_whole_table() -> None:
     seat = leader(partitions=3)
     seat.ledger.propose({0: row(1, A), 2: row(1, B)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.core.placement.rounds import (
     MOVE,
     follower,
@@ -41,6 +42,7 @@ def test_news_are_told_with_their_round_and_reported_until_then() -> None:
     assert seat.ledger.chronicle.kept == []
 
 
+@pytest.mark.rule("placement/L-7")
 def test_news_are_kept_until_this_member_too_has_applied_their_round() -> None:
     seat = follower()
     seat.hear(A, offer(1, [], news=(said(1, 1),)))
@@ -61,6 +63,7 @@ def test_the_first_round_of_a_view_lists_all_that_is_to_be_kept_and_later_ones_a
     assert seat.ledger.chronicle.kept == [said(2, 1)]
 
 
+@pytest.mark.rule("placement/L-7")
 def test_a_new_master_tells_again_what_others_have_told_and_what_turns_out_to_be_true() -> None:
     seat = Seat(A, 2)
     seat.install(view_of(2, A, B, C))

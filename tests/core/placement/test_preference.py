@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,6 +40,7 @@ def crashed(
     return arrange(left, rest, replicas), kept, rest
 
 
+@pytest.mark.rule("migration/X-3")
 def test_one_of_three_gets_back_what_the_balance_of_the_others_allows() -> None:
     """Its partitions have been evened out among the two others meanwhile: some have to keep what it once had."""
     now, kept, rest = crashed(3, 271, 2, "m2")

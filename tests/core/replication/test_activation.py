@@ -11,7 +11,7 @@ from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import Enlist, Enlisted, Message
-from holdfast.core.model.ids import MemberId
+from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.activation import Activation
@@ -82,6 +82,7 @@ def test_a_new_primary_asks_its_replicas_whether_they_hold_what_it_holds() -> No
     assert (office.served, office.activation.active, office.activation.pending) == ([], set(), 1)
 
 
+@pytest.mark.rule("replication/O-1")
 def test_it_serves_when_all_have_said_so_and_its_own_copy_is_durable_in_whatever_order() -> None:
     for order in permutations([B, C, ME]):
         office = Office()
@@ -124,6 +125,7 @@ def test_a_backup_that_is_behind_is_neither_asked_nor_waited_for() -> None:
     assert office.served == [0]
 
 
+@pytest.mark.rule("replication/O-2")
 def test_a_replica_that_holds_something_else_is_filled_first() -> None:
     office = Office()
     office.begin()
@@ -199,6 +201,7 @@ def test_what_is_not_awaited_any_more_makes_nobody_serve() -> None:
     assert (office.served, office.activation.active) == ([], set())
 
 
+@pytest.mark.rule("replication/O-3")
 def test_when_a_replica_comes_back_the_primary_stops_and_begins_again() -> None:
     office = Office(Row(5, (ME, B)))
     office.begin()
@@ -242,3 +245,16 @@ def test_each_order_of_two_terms_of_office_ends_with_the_second_alone() -> None:
                 office.enlisted(member, version=version)
             left.discard(step)
             assert office.served == ([] if left else [0])
+
+
+@pytest.mark.rule("replication/O-4")
+def test_to_a_new_primary_all_entries_were_used_just_now() -> None:
+    office = Office()
+    held = office.copies.held[0].maps["m"]
+    office.out.now_ns = 7 * SECOND
+    held.apply(Record("m", 2, Change.SET, b"idle", b"value", max_idle_ms=5000), 0)
+    office.begin()
+    office.durable()
+    office.enlisted(B, C)
+    assert office.served == [0]
+    assert held.state.expiries[b"idle"].accessed_ns == 7 * SECOND

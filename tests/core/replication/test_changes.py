@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
@@ -85,6 +86,7 @@ def counters(told: ChangesSince) -> list[int]:
     return [record.counter for _, record in told.records]
 
 
+@pytest.mark.rule("replication/G-1")
 def test_an_update_is_told_when_its_sync_backup_holds_it_and_async_ones_are_not_waited_for() -> None:
     primary = Primary()
     assert primary.changes.heads(NAME, [0]) == ({0: Reach(0, 0, 0, [])}, [])
@@ -135,6 +137,7 @@ def test_a_slow_async_backup_that_writers_wait_for_out_of_courtesy_is_not_waited
     assert primary.head() == 1
 
 
+@pytest.mark.rule("replication/G-1")
 def test_what_is_on_no_disk_yet_is_not_told() -> None:
     primary = Primary(journal=True)
     primary.write("a")
@@ -237,6 +240,7 @@ def test_a_primary_tells_what_is_safe_only_also_when_more_is_named() -> None:
     )
 
 
+@pytest.mark.rule("replication/G-3")
 def test_another_history_is_refused_by_name() -> None:
     primary = Primary()
     written(primary, "a", "b")
@@ -247,6 +251,7 @@ def test_another_history_is_refused_by_name() -> None:
     assert "nothing of this map" in primary.ask(1, 2).why
 
 
+@pytest.mark.rule("replication/G-4")
 def test_updates_from_before_the_map_had_a_stream_are_not_told() -> None:
     primary = Primary()
     held = primary.lane.open(primary.copy, NAME)
@@ -263,6 +268,7 @@ def test_updates_from_before_the_map_had_a_stream_are_not_told() -> None:
     assert counters(primary.ask(2, 3)) == [3]
 
 
+@pytest.mark.rule("replication/G-4")
 def test_the_journal_is_asked_for_what_memory_has_forgotten() -> None:
     primary = Primary(journal=True)
     written(primary, "a", "b")

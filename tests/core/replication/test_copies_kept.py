@@ -56,6 +56,7 @@ def test_a_copy_stays_as_long_as_the_row_names_this_member() -> None:
     assert kept.written() == []
 
 
+@pytest.mark.rule("replication/B-3")
 def test_a_copy_is_dropped_when_a_committed_row_names_this_member_no_more() -> None:
     kept = Kept()
     assert kept.becomes(GONE) is None
@@ -93,6 +94,7 @@ def test_to_be_named_without_a_copy_is_a_broken_promise() -> None:
 # -- who was away
 
 
+@pytest.mark.rule("replication/B-3")
 def test_what_rows_have_taken_from_a_member_that_was_removed_is_kept_to_begin_with() -> None:
     kept = Kept()
     copy = kept.copies.held[0]
@@ -164,6 +166,7 @@ def test_a_copy_of_before_is_of_no_use_once_the_partition_has_begun_anew() -> No
         assert kept.copies.stale.keys() == left
 
 
+@pytest.mark.rule("sync/D-2")
 def test_the_copy_that_is_held_is_the_base_before_one_of_before() -> None:
     kept = Kept()
     assert kept.copies.base(1) is None
@@ -254,10 +257,10 @@ def test_nothing_is_dropped_of_what_is_not_held() -> None:
 def test_deadlines_that_are_over_are_forgotten() -> None:
     kept = Kept()
     held = kept.copies.held[0].maps["m"]
-    held.store(b"a", b"1", 1, 0, 0, 0)
-    held.drop(b"a")
+    held.state.store(b"a", b"1", 1, 0, 0, 0)
+    held.state.drop(b"a")
     kept.copies.sweep()
-    assert len(held.deadlines) == 1
+    assert len(held.state.deadlines) == 1
     kept.out.now_ns = 2 * MILLISECOND
     kept.copies.sweep()
-    assert held.deadlines == []
+    assert held.state.deadlines == []

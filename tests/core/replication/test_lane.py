@@ -101,6 +101,7 @@ def test_buffers_of_one_turn_leave_as_one_message_for_each_backup(primary: Prima
     assert primary.sent() == {}
 
 
+@pytest.mark.rule("replication/P-1")
 def test_a_buffer_waits_for_its_own_backups_only(primary: Primary) -> None:
     primary.write("even", 0)
     primary.write("odd", 1)
@@ -113,6 +114,7 @@ def test_a_buffer_waits_for_its_own_backups_only(primary: Primary) -> None:
     assert primary.lane.waiting == 0
 
 
+@pytest.mark.rule("replication/P-1")
 def test_a_part_of_the_acknowledgement_is_not_enough(primary: Primary) -> None:
     primary.write("a", 0)
     primary.write("b", 2)
@@ -130,6 +132,7 @@ def test_nothing_waits_without_backups(primary: Primary) -> None:
     assert primary.sent() == {}
 
 
+@pytest.mark.rule("replication/P-3")
 def test_what_was_sealed_and_not_sent_is_unknown_when_the_partition_leaves(primary: Primary) -> None:
     primary.write("a", 0)
     assert primary.lane.unfinished(0)
@@ -142,6 +145,7 @@ def test_what_was_sealed_and_not_sent_is_unknown_when_the_partition_leaves(prima
     assert primary.told == {"a": False, "b": True}
 
 
+@pytest.mark.rule("replication/P-2")
 def test_what_was_sealed_and_not_sent_goes_to_the_new_backup(primary: Primary) -> None:
     primary.write("a", 0)
     primary.row(0, ME, DAN)
@@ -185,6 +189,7 @@ def test_what_a_missing_backup_will_want_is_remembered() -> None:
 # -- time that passes (replication/P-5)
 
 
+@pytest.mark.rule("replication/P-5")
 def test_what_no_backup_acknowledges_in_time_is_unknown_and_who_is_missing_is_said(primary: Primary) -> None:
     primary.write("a", 0, 1)
     sent = primary.sent()
@@ -197,6 +202,7 @@ def test_what_no_backup_acknowledges_in_time_is_unknown_and_who_is_missing_is_sa
     assert primary.why["a"] == "not acknowledged within 5 s: backup ben (partitions [0])"
 
 
+@pytest.mark.rule("replication/P-5")
 def test_a_batch_whose_callers_were_told_is_still_sent_again_and_ends(primary: Primary) -> None:
     primary.write("a", 0)
     primary.sent()
@@ -280,6 +286,7 @@ def test_who_asks_again_waits_for_the_same_backups(primary: Primary) -> None:
 SMALL = LimitSettings(backlog_bytes=65_536, async_bytes=65_536)
 
 
+@pytest.mark.rule("replication/K-1", "replication/K-2")
 def test_too_much_for_backups_stops_reading_and_then_refuses_until_half_is_gone() -> None:
     primary = Primary(limits=SMALL)
     changes: list[tuple[bool, bool]] = []
@@ -298,6 +305,7 @@ def test_too_much_for_backups_stops_reading_and_then_refuses_until_half_is_gone(
     assert backlog.bytes == 0
 
 
+@pytest.mark.rule("replication/K-2", "replication/P-6")
 def test_twice_too_much_is_refused_at_once() -> None:
     primary = Primary(limits=SMALL)
     while not primary.lane.backlog.refusing:
@@ -305,6 +313,7 @@ def test_twice_too_much_is_refused_at_once() -> None:
     assert 2 * 65_536 < primary.lane.backlog.bytes < 2 * 65_536 + 1000
 
 
+@pytest.mark.rule("replication/K-3")
 def test_an_async_backup_that_is_far_behind_is_waited_for_but_not_for_ever() -> None:
     primary = Primary(limits=SMALL, async_backups=1)
     for partition in range(PARTITIONS):
@@ -363,6 +372,7 @@ def rest(primary: Primary, name: str, partition: int, of: str = "m") -> None:
     primary.lane.seal(lambda known: primary.tell(name, known))
 
 
+@pytest.mark.rule("replication/P-7")
 @pytest.mark.parametrize("of", ["m", "never written"])
 def test_who_found_nothing_waits_until_the_backup_has_confirmed(primary: Primary, of: str) -> None:
     primary.write("write", 0)

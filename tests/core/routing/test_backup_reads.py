@@ -90,6 +90,7 @@ def test_a_backup_answers_reads_of_keys_and_nothing_else(backup: Backup) -> None
         assert backup.asks(op=op), op
 
 
+@pytest.mark.rule("routing/R-5")
 def test_it_asks_for_maps_that_do_not_want_it(backup: Backup) -> None:
     backup.record(b"k", b"1", name="strict")
     assert backup.asks(name="strict")
@@ -127,7 +128,7 @@ def test_what_has_ended_is_not_shown(backup: Backup) -> None:
     assert backup.ask(Op.CONTAINS_KEY, key=b"short") is False
     assert backup.ask(Op.ENTRY_VIEW, key=b"short") is None
     assert backup.ask(Op.GET_ALL, items=[b"short", b"k"]) == [b"k", b"1"]
-    assert b"short" in backup.copy.maps["m"].entries, "the primary says when it is removed"
+    assert b"short" in backup.copy.maps["m"].state.entries, "the primary says when it is removed"
 
 
 def test_what_ends_when_it_is_not_used_is_read_at_the_primary(backup: Backup) -> None:
@@ -137,6 +138,7 @@ def test_what_ends_when_it_is_not_used_is_read_at_the_primary(backup: Backup) ->
     assert backup.ask() == b"1"
 
 
+@pytest.mark.rule("routing/R-5")
 @pytest.mark.parametrize("op", [Op.PUT, Op.DELETE, Op.GET_ALL])
 def test_after_an_answer_of_the_primary_an_older_backup_is_not_read(backup: Backup, op: Op) -> None:
     """Also after the answer to a write: who has written sees it."""

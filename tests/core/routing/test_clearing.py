@@ -28,7 +28,7 @@ class ClearedDesk(Desk):
             self.put(f"{number:02}")
         self.acknowledge()
         self.told.clear()
-        self.entries = self.copy.maps["m"].entries
+        self.entries = self.copy.maps["m"].state.entries
 
     def put(self, key: str, name: str = "m") -> None:
         self.ask(Request(Op.SET, name, [0], key.encode(), VALUE))
@@ -58,6 +58,7 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clearing, "SLICE_BYTES", 10_000)
 
 
+@pytest.mark.rule("routing/L-1", "routing/L-4")
 def test_a_step_of_the_member_removes_a_slice_and_the_caller_waits_for_all() -> None:
     desk = ClearedDesk()
     desk.ask(CLEAR)
@@ -81,6 +82,7 @@ def test_a_step_of_the_member_removes_a_slice_and_the_caller_waits_for_all() -> 
     assert set(desk.router.leftovers.values()) == {0}
 
 
+@pytest.mark.rule("routing/L-1")
 def test_what_is_written_meanwhile_to_removed_keys_stays() -> None:
     desk = ClearedDesk()
     desk.ask(CLEAR)
@@ -105,6 +107,7 @@ def test_a_write_of_the_same_buffer_is_waited_for() -> None:
     assert told == []
 
 
+@pytest.mark.rule("routing/L-2")
 def test_while_too_much_is_kept_for_backups_nothing_more_is_removed() -> None:
     desk = ClearedDesk(backlog_bytes=65_536)
     desk.ask(CLEAR)
@@ -118,6 +121,7 @@ def test_while_too_much_is_kept_for_backups_nothing_more_is_removed() -> None:
     assert desk.told == [Outcome(Status.OK, 100)]
 
 
+@pytest.mark.rule("routing/L-2")
 def test_after_the_call_timeout_the_rest_is_left_and_nobody_says_that_it_is_done() -> None:
     desk = ClearedDesk(backlog_bytes=65_536)
     desk.ask(CLEAR)
@@ -131,6 +135,7 @@ def test_after_the_call_timeout_the_rest_is_left_and_nobody_says_that_it_is_done
     assert set(desk.router.leftovers.values()) == {0}
 
 
+@pytest.mark.rule("routing/L-3")
 @pytest.mark.parametrize("again", [False, True])
 def test_what_is_left_in_a_partition_that_goes_is_cleared_by_whoever_has_it_then(again: bool) -> None:
     desk = ClearedDesk()
@@ -146,7 +151,7 @@ def test_what_is_left_in_a_partition_that_goes_is_cleared_by_whoever_has_it_then
         desk.run()
         desk.pass_time(SECOND)
         desk.run()
-        assert not desk.copy.maps["m"].entries
+        assert not desk.copy.maps["m"].state.entries
         assert desk.told[-1] == Outcome(Status.OK, 11)
         return
     desk.lane.in_office[0] = None
@@ -161,6 +166,7 @@ def test_what_is_left_in_a_partition_that_goes_is_cleared_by_whoever_has_it_then
     assert desk.told == [Outcome(Status.OK, 100)]
 
 
+@pytest.mark.rule("routing/L-3")
 def test_another_member_is_told_what_is_left() -> None:
     desk = ClearedDesk()
     desk.router.on_forward(ASKER, Forward(7, CLEAR))
@@ -186,7 +192,7 @@ def test_several_take_turns() -> None:
     for _ in range(6):
         desk.pass_time(PAUSE_NS)
     assert len(desk.entries) in (60, 70)
-    assert len(desk.copy.maps["n"].entries) == 20
+    assert len(desk.copy.maps["n"].state.entries) == 20
     desk.run()
     assert [outcome.value for outcome in desk.told] == [50, 100]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.core.routing.around import Around
 
 from holdfast.config import LimitSettings, MapSettings, PartitionSettings, Settings
@@ -18,7 +20,9 @@ from holdfast.core.replication.lane import Lane
 from holdfast.core.routing.gathering import LATE_NS, RETRY_NS, SLICE_ENTRIES
 from holdfast.core.routing.router import Router
 from holdfast.core.services.hosting import part_name
-from holdfast.core.store.partition import PartitionCopy, ServicePartition
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import Replica
+from holdfast.core.store.service_state import ServiceState
 from holdfast.sim.ablations.switching import ablated
 
 ME, OLD, NEW, ASKER, BEN = (MemberId(name) for name in ("me", "old", "new", "asker", "ben"))
@@ -120,6 +124,7 @@ def test_two_members_never_give_the_same_id() -> None:
     assert len({first.new_id(), first.new_id(), second.new_id(), second.new_id()}) == 4
 
 
+@pytest.mark.rule("routing/R-2")
 def test_when_the_member_that_was_asked_leaves_the_next_primary_is_asked_the_same() -> None:
     desk = Desk()
     desk.ask(WRITE)
@@ -133,6 +138,7 @@ def test_when_the_member_that_was_asked_leaves_the_next_primary_is_asked_the_sam
     assert desk.told == [Outcome(Status.OK, b"0")]
 
 
+@pytest.mark.rule("routing/R-2")
 def test_who_does_not_want_that_is_told_that_it_is_unknown() -> None:
     for changed in ({"on_unknown": "fail"}, {"request_ids": 0}):
         desk = Desk(**changed)
@@ -143,6 +149,7 @@ def test_who_does_not_want_that_is_told_that_it_is_unknown() -> None:
         assert desk.told[0].detail == "member old left before it answered"
 
 
+@pytest.mark.rule("routing/R-4")
 def test_what_may_have_been_applied_is_not_refused_later() -> None:
     """A refusal says: certainly not applied. Of the second try that may be true, of the first it is not known."""
     desk = Desk()
@@ -170,6 +177,7 @@ def test_a_read_is_sent_again_and_never_unknown() -> None:
     assert [outcome.status for outcome in desk.told] == [Status.NOT_READY]
 
 
+@pytest.mark.rule("routing/R-3")
 @pytest.mark.parametrize(("request_", "status"), [(WRITE, Status.UNKNOWN), (READ, Status.NOT_READY)])
 def test_who_never_answers_is_waited_for_as_long_as_the_call_timeout(
     request_: Request, status: Status
@@ -197,6 +205,7 @@ def test_it_is_looked_often_for_what_is_parked_and_seldom_for_what_is_sent() -> 
     assert timers == [("route", RETRY_NS)]
 
 
+@pytest.mark.rule("routing/R-6")
 def test_no_more_requests_wait_than_the_limits_allow() -> None:
     desk = Desk(limits=LimitSettings(waiting_requests=10, waiting_bytes=65_536))
     for _ in range(12):
@@ -327,13 +336,13 @@ def test_each_operation_answers_the_second_time_what_it_answered_the_first(
     """Also on the backup, when it is the primary: what has changed anything, it knows by the records."""
     desk = Desk()
     copy = desk.serve()
-    copy.services[part_name("counter")] = ServicePartition(part_name("counter"), Counting())
+    copy.services[part_name("counter")] = Replica(part_name("counter"), ServiceState(Counting()))
     desk.lane.set(copy, "m", b"k", b"1", 0, 0, 0)
     desk.lane.retarget(copy)
     request = msgspec.structs.replace(request_, id=b"one")
     desk.ask(request)
     backup = PartitionCopy(0, 0)
-    backup.services[part_name("counter")] = ServicePartition(part_name("counter"), Counting())
+    backup.services[part_name("counter")] = Replica(part_name("counter"), ServiceState(Counting()))
     for to, message in desk.sent():
         assert isinstance(message, Replicate)
         for record in message.sections[0].records:
@@ -352,7 +361,7 @@ def test_each_operation_answers_the_second_time_what_it_answered_the_first(
     assert changed
     forgetful = Desk()
     fresh = forgetful.serve()
-    fresh.services[part_name("counter")] = ServicePartition(part_name("counter"), Counting())
+    fresh.services[part_name("counter")] = Replica(part_name("counter"), ServiceState(Counting()))
     forgetful.lane.set(fresh, "m", b"k", b"1", 0, 0, 0)
     forgetful.lane.retarget(fresh)
     with ablated("apply-once"):
@@ -362,6 +371,7 @@ def test_each_operation_answers_the_second_time_what_it_answered_the_first(
     assert [outcome.value for outcome in forgetful.told] == [first, second]
 
 
+@pytest.mark.rule("routing/R-10")
 def test_what_was_asked_in_an_earlier_life_is_not_done_in_a_later_one() -> None:
     """Whoever has asked asks again when one of the two leaves, if only for a moment. The second time nothing was
     changed, and of that no id is kept: so the first one, if it still waited here, would be done after the answer.
@@ -382,7 +392,7 @@ def test_what_was_asked_in_an_earlier_life_is_not_done_in_a_later_one() -> None:
     answers = [message for _, message in desk.sent() if isinstance(message, Answer)]
     assert [answer.outcome.value for answer in answers if answer.ticket == 3] == [b"of ben"]
     assert all(answer.ticket != 1 for answer in answers)
-    assert b"k" not in copy.maps["m"].entries, "nobody has put it back"
+    assert b"k" not in copy.maps["m"].state.entries, "nobody has put it back"
     assert sum(desk.router.leftovers.values()) == 0
 
 
@@ -394,7 +404,7 @@ def test_nor_is_a_share_of_a_whole_map() -> None:
     desk.router.on_forward(ASKER, Forward(2, Request(Op.CLEAR, "m", [0])))
     desk.router.askers_gone({ASKER})
     desk.router.gatherings.take_turns()
-    assert b"k" in copy.maps["m"].entries
+    assert b"k" in copy.maps["m"].state.entries
     assert sum(desk.router.leftovers.values()) == 0
 
 
@@ -452,3 +462,51 @@ def test_and_that_member_asks_again_until_its_time_is_over() -> None:
     assert tries == 60
     assert desk.told[0].status is Status.NOT_READY
     assert "too much for its backups" in desk.told[0].detail
+
+
+# -- whatever comes
+
+
+@pytest.mark.rule("routing/R-1")
+@given(
+    st.sampled_from([WRITE, READ]),
+    st.lists(st.sampled_from(["answered", "moved", "refused", "left", "owned", "late"]), max_size=8),
+)
+def test_whatever_becomes_of_it_a_request_is_answered_once(request: Request, story: list[str]) -> None:
+    desk = Desk()
+    asked: list[Forward] = []
+
+    def listen() -> None:
+        for to, message in desk.sent():
+            if isinstance(message, Forward):
+                asked.append(message)
+            elif isinstance(message, Replicate):
+                desk.lane.on_replicated(to, Replicated(message.batches, [0]))
+
+    desk.ask(request)
+    for event in story:
+        listen()
+        owner = desk.rows[0].owner or OLD
+        match event:
+            case "answered" | "refused" if asked:
+                status = Status.OK if event == "answered" else Status.MOVED
+                desk.router.on_answer(owner, Answer(asked[-1].ticket, Outcome(status), []))
+            case "moved":
+                desk.moved(NEW if owner == OLD else OLD)
+            case "left":
+                desk.leaves(owner)
+            case "owned":
+                if 0 not in desk.lane.in_office:
+                    desk.serve()
+                    desk.router.served(0)
+            case "late" if asked:
+                desk.router.on_answer(OLD, Answer(asked[0].ticket, Outcome(Status.OK), []))
+            case _:
+                pass
+        assert len(desk.told) <= 1
+    listen()
+    desk.pass_time(100 * SECOND)
+    listen()
+    desk.pass_time(100 * SECOND)
+    assert len(desk.told) == 1, (story, desk.told)
+    assert desk.router.leftovers == dict.fromkeys(desk.router.leftovers, 0)

@@ -14,6 +14,7 @@ from holdfast.core.messages import Answer, Forward
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Row
+from holdfast.core.model.views import Room
 from holdfast.core.replication.lane import Lane
 from holdfast.core.routing import gathering, primary_requests
 from holdfast.core.routing.gathering import RETRY_NS
@@ -94,6 +95,7 @@ def test_what_was_refused_goes_at_once_when_another_owner_is_known_by_then() -> 
     assert [to for to, _ in desk.sent()] == [NEW]
 
 
+@pytest.mark.rule("routing/R-3")
 def test_a_request_that_nobody_takes_is_refused_in_time() -> None:
     desk = Desk()
     desk.router.execute(READ, desk.told.append)
@@ -127,6 +129,7 @@ def broken(*_: object) -> None:
 READS_OF_ALL = Request(Op.ENTRIES, "m", [0])
 
 
+@pytest.mark.rule("routing/R-9")
 @pytest.mark.parametrize(("request_", "fault"), [(READ, "perform"), (READS_OF_ALL, "perform_whole")])
 def test_an_error_in_a_read_is_an_answer(
     monkeypatch: pytest.MonkeyPatch, request_: Request, fault: str
@@ -155,6 +158,7 @@ def test_an_error_of_another_member_is_an_answer_to_the_whole(monkeypatch: pytes
     assert [outcome.detail for outcome in desk.told] == ["theirs"]
 
 
+@pytest.mark.rule("routing/R-9")
 def test_an_error_in_a_write_leaves_the_state_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = serving()
     monkeypatch.setattr(primary_requests, "perform", broken)
@@ -231,3 +235,27 @@ def test_what_is_gathered_for_long_answers_is_bounded_for_all_together() -> None
         desk.router.on_answer(OLD, Answer(ticket, Outcome(Status.OK, [bytes(900)]), [0]))
     assert [outcome.status for outcome in desk.told] == [Status.NOT_READY, Status.NOT_READY]
     assert desk.router.gatherings._listed == 1800
+
+
+# -- memory that is nearly full
+
+
+@pytest.mark.rule("routing/R-7")
+@pytest.mark.parametrize("short", [ME, OLD, NEW])
+def test_where_the_memory_of_a_holder_is_short_nothing_grows_and_reads_and_removes_go_on(
+    short: MemberId,
+) -> None:
+    desk = Desk()
+    desk.rows[0] = Row(2, (ME, OLD))
+    desk.router.refusals.short = {short: Room.LITTLE}
+    write, remove = Request(Op.PUT, "m", [0], b"k", b"1"), Request(Op.REMOVE, "m", [0], b"k")
+    of_ours = Request(Op.PUT, "__ours", [0], b"k", b"1")
+    refused = desk.router.refusals.why_refused(write)
+    assert (refused is not None) is (short != NEW), "who holds nothing of the partition does not matter"
+    assert refused is None or refused.status is Status.NO_MEMORY
+    assert [desk.router.refusals.why_refused(one) for one in (READ, remove, of_ours)] == [None] * 3
+    desk.lane.joining[0] = (NEW, 1)
+    assert desk.router.refusals.why_refused(write) is not None, "who is being filled will have to keep it"
+    desk.lane.joining.clear()
+    desk.router.refusals.short = {short: Room.NONE}
+    assert (desk.router.refusals.why_refused(of_ours) is not None) is (short != NEW)

@@ -27,7 +27,8 @@ from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import Demand, How
 from holdfast.core.replication.copies import Copies
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica
 from holdfast.core.sync.destination import Destination
 from holdfast.sim.ablations.switching import ablated
 
@@ -63,7 +64,7 @@ class Side:
     def answers(self) -> list[object]:
         return [effect.message for effect in self.out.take() if isinstance(effect, Send)]
 
-    def filling(self, name: str = "m") -> MapPartition:
+    def filling(self, name: str = "m") -> MapReplica:
         return self.destination.shadows[0].copy.maps[name]
 
 
@@ -91,6 +92,7 @@ def chunk(
     )
 
 
+@pytest.mark.rule("replication/F-2", "sync/S-6")
 def test_what_was_written_before_the_content_was_taken_does_not_come_back() -> None:
     """The primary sends the write at counter 2 again, when its entry was removed at counter 3 and the content taken."""
     told = [message(1, put(2, b"two")), chunk(1, 3, (b"other", b"x")), message(2, put(4, b"y", key=b"later"))]
@@ -100,9 +102,10 @@ def test_what_was_written_before_the_content_was_taken_does_not_come_back() -> N
         for item in order:
             side.tell(item)
         side.tell(chunk(2, 4, last=True))
-        assert side.filling().entries == {b"other": b"x", b"later": b"y"}
+        assert side.filling().state.entries == {b"other": b"x", b"later": b"y"}
 
 
+@pytest.mark.rule("replication/F-4")
 def test_a_shadow_ends_the_same_in_whatever_order_it_is_told() -> None:
     """The last chunk says counter 3; the records up to it may come before or after it."""
     told = [
@@ -117,7 +120,7 @@ def test_a_shadow_ends_the_same_in_whatever_order_it_is_told() -> None:
             side.tell(item)
         side.tell(chunk(2, 3, last=True))
         assert side.destination.shadows[0].complete
-        assert side.filling().entries == {b"key": b"two"}
+        assert side.filling().state.entries == {b"key": b"two"}
         assert side.filling().counter == 3
 
 
@@ -144,12 +147,13 @@ def test_a_wrong_copy_that_is_replaced_holds_nothing_up_and_the_new_one_misses_n
     side.tell(chunk(2, 6, last=True, joining=False))
     held = side.copies.held[0].maps["m"]
     assert held is not wrong
-    assert (held.entries, held.counter) == ({b"key": b"five"}, 6)
+    assert (held.state.entries, held.counter) == ({b"key": b"five"}, 6)
     assert {1, 2} == {
         number for one in side.answers() if isinstance(one, Replicated) for number in one.batches
     }
 
 
+@pytest.mark.rule("sync/D-4")
 def test_it_is_whole_only_when_what_the_last_chunk_counts_has_come() -> None:
     side = Side(OWNER, OTHER)
     side.tell(chunk(0))
@@ -158,7 +162,7 @@ def test_it_is_whole_only_when_what_the_last_chunk_counts_has_come() -> None:
     side.tell(chunk(2, 2, last=True))
     assert side.answers() == []
     side.tell(message(1, put(2, b"two")))
-    assert side.filling().entries == {b"key": b"two"}
+    assert side.filling().state.entries == {b"key": b"two"}
     assert side.answers() == [Replicated([1], [0]), Filled(0, 5, 1, 2)]
 
 
@@ -170,7 +174,7 @@ def test_without_that_rule_it_counts_as_whole_with_an_update_missing() -> None:
     side.answers()
     side.tell(chunk(2, 2, last=True))
     assert side.answers() == [Filled(0, 5, 1, 2)]
-    assert (side.filling().counter, side.filling().entries) == (2, {b"key": b"one"})
+    assert (side.filling().counter, side.filling().state.entries) == (2, {b"key": b"one"})
 
 
 def test_a_colder_replica_that_becomes_hotter_takes_maps_it_did_not_hold_into_its_shadow_alone() -> None:
@@ -181,7 +185,7 @@ def test_a_colder_replica_that_becomes_hotter_takes_maps_it_did_not_hold_into_it
     assert side.answers() == [Replicated([1], [0])], "the map that index 2 does not hold has no gap there"
     assert set(side.copies.held[0].maps) == {"deep"}
     side.tell(chunk(1, 8, (b"other", b"x")))
-    assert side.filling().entries == {b"key": b"nine", b"other": b"x"}
+    assert side.filling().state.entries == {b"key": b"nine", b"other": b"x"}
 
 
 def test_a_new_time_to_live_does_not_hide_an_older_value_that_is_on_its_way() -> None:
@@ -191,10 +195,11 @@ def test_a_new_time_to_live_does_not_hide_an_older_value_that_is_on_its_way() ->
     side.tell(chunk(1, 1))
     side.tell(message(1, Record("m", 2, Change.EXPIRY, b"key", ttl_ms=5000)))
     side.tell(chunk(2, 1, (b"key", b"one")))
-    assert side.filling().entries == {b"key": b"one"}
-    assert side.filling().expiries[b"key"].ttl_ms == 5000
+    assert side.filling().state.entries == {b"key": b"one"}
+    assert side.filling().state.expiries[b"key"].ttl_ms == 5000
 
 
+@pytest.mark.rule("sync/D-1")
 def test_a_replica_of_the_row_that_is_refilled_takes_the_new_copy_when_it_is_whole() -> None:
     side = Side(OWNER, ME, holds=True)
     before = side.copies.held[0]
@@ -202,7 +207,7 @@ def test_a_replica_of_the_row_that_is_refilled_takes_the_new_copy_when_it_is_who
     side.tell(chunk(1, 1, (b"key", b"one"), joining=False))
     assert side.copies.held[0] is before
     side.tell(chunk(2, 1, last=True, joining=False))
-    assert side.copies.held[0].maps["m"].entries == {b"key": b"one"}
+    assert side.copies.held[0].maps["m"].state.entries == {b"key": b"one"}
     assert side.destination.shadows == {}
 
 
@@ -259,6 +264,7 @@ EXPECTED = {
 EXPECTED["a chunk of an earlier supply"][2:4] = ["has begun since", "outstanding"]
 
 
+@pytest.mark.rule("sync/D-3")
 @pytest.mark.parametrize("what", MESSAGES)
 @pytest.mark.parametrize("state", STATES)
 def test_every_chunk_is_taken_kept_or_refused_by_name(state: Callable[[Side], None], what: str) -> None:
@@ -331,6 +337,7 @@ def test_chunks_that_wait_for_their_row_are_called_off_too() -> None:
     assert side.destination.leftovers == {"early chunks": 0}
 
 
+@pytest.mark.rule("sync/D-3")
 def test_a_chunk_that_is_refused_ends_what_came_of_its_supply() -> None:
     """The decision on another row is outstanding: its primary hears the refusal, and sends nothing more of this."""
     side = Side(OWNER, OTHER)

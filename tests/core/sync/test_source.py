@@ -125,6 +125,7 @@ def request(version: int = 5, view: int = VIEW, migration: Migration = MOVE) -> 
     return MigrationRequest(view, migration, version)
 
 
+@pytest.mark.rule("sync/S-1", "sync/S-2")
 def test_a_partition_moves_chunk_by_chunk_and_its_writes_go_on_until_the_last() -> None:
     side = Side()
     side.write(b"a")
@@ -181,6 +182,7 @@ REQUESTS: dict[str, tuple[MemberId, MigrationRequest, list[str]]] = {
 }
 
 
+@pytest.mark.rule("sync/S-4")
 @pytest.mark.parametrize("what", REQUESTS)
 @pytest.mark.parametrize("state", STATES)
 def test_every_request_is_started_kept_or_refused_by_name(state: Callable[[Side], None], what: str) -> None:
@@ -221,6 +223,7 @@ def moving(side: Side, until: str) -> Fill:
     return fill
 
 
+@pytest.mark.rule("sync/S-3")
 @pytest.mark.parametrize("until", ["first", "content", "last"])
 def test_when_the_destination_refuses_all_is_as_before_and_the_master_knows(until: str) -> None:
     side = Side()
@@ -237,6 +240,7 @@ def test_when_the_destination_refuses_all_is_as_before_and_the_master_knows(unti
     assert len(side.fills()) == 1, "and it can be asked for again"
 
 
+@pytest.mark.rule("sync/S-9")
 @pytest.mark.parametrize("until", ["before the last chunk", "while it drains"])
 def test_when_a_backup_does_not_acknowledge_the_destination_hears_that_it_is_off(until: str) -> None:
     """No row changes then, so that nothing else would tell it."""
@@ -260,6 +264,7 @@ def test_when_a_backup_does_not_acknowledge_the_destination_hears_that_it_is_off
     assert set(side.source.leftovers.values()) == {0}
 
 
+@pytest.mark.rule("sync/S-4")
 def test_what_is_said_of_a_supply_that_has_ended_has_no_effect() -> None:
     side = Side()
     fill = moving(side, "content")
@@ -314,6 +319,7 @@ def opened(side: Side, demand: Demand | None) -> list[object]:
     return [effect.message if isinstance(effect, Send) else effect for effect in side.out.take()]
 
 
+@pytest.mark.rule("sync/S-7")
 def test_who_has_missed_some_updates_gets_these() -> None:
     # An unrecorded map is told to nobody: no history of it is kept.
     side = Side(ME, OTHER, journal=True)
@@ -347,6 +353,7 @@ def asked(side: Side, demand: Demand) -> ReadHistory:
     return read
 
 
+@pytest.mark.rule("sync/S-7")
 def test_what_memory_does_not_hold_any_more_is_asked_of_the_journal() -> None:
     side = Side(ME, OTHER, journal=True, tail_bytes=0)
     written(side, 5)
@@ -397,6 +404,7 @@ def test_an_answer_of_the_journal_that_nobody_waits_for_has_no_effect() -> None:
     assert set(side.source.leftovers.values()) == {0}
 
 
+@pytest.mark.rule("sync/S-8")
 def test_a_repair_gives_way_to_a_migration() -> None:
     side = Side(ME, OTHER)
     side.write(b"a")
