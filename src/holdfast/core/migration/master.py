@@ -29,7 +29,7 @@ from holdfast.core.machine import Outbox
 from holdfast.core.messages import Holdings, MigrationReady, MigrationRefused, MigrationRequest
 from holdfast.core.migration.parting import why_kept
 from holdfast.core.migration.returns import Returns
-from holdfast.core.migration.running import Running, Way
+from holdfast.core.migration.running import MigrationPhase, MigrationStep, Running, Way
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.migration_step import NONE, Migration
 from holdfast.core.model.partition_events import Loss
@@ -149,14 +149,15 @@ class Migrations:
         head = self.ledger.head
         state = self._membership.cluster_state
         failures: list[Migration] = []
-        offered: dict[int, Migration] = {}
+        offered: dict[int, Running] = {}
         for partition, running in list(self.running.items()):
             involved = {running.owner, MemberId(running.migration.destination)}
             if involved <= staying and (state.migrates or running.committing):
                 continue
             self._forget(partition)
-            if running.committing:
-                offered[partition] = running.migration
+            running.step(MigrationStep.LOST)
+            if running.phase is MigrationPhase.OFFERED:
+                offered[partition] = running
             else:
                 self._raise(running.migration)
                 failures.append(running.migration)
@@ -165,12 +166,11 @@ class Migrations:
             gone = not staying.issuperset(filter(None, row.replicas))
             if staying and row.version > base.version and gone and base.version:
                 # placement/L-6: offered, but not committed, and one of those that it names is gone.
-                taken_back = self._forget(partition)
+                taken_back = self._forget(partition) or offered.get(partition)
                 head[partition] = _taken_back(row, base)
                 if taken_back is not None:
+                    taken_back.step(MigrationStep.TAKEN_BACK)
                     failures.append(taken_back.migration)
-                elif partition in offered:
-                    failures.append(offered[partition])
         for migration, version in active:
             # migration/M-4: the old master's migrations; none of them is in a row that anyone knows.
             if head[migration.partition].version == version:
@@ -503,7 +503,7 @@ class Migrations:
         head = self.ledger.head[message.partition]
         if head.version != running.version:
             return
-        running.committing = True
+        running.step(MigrationStep.READY)
         migration = running.migration
         replicas = migration.apply_to(head.replicas)
         row = Row(head.version + migration.increment, replicas, head.epoch)  # type: ignore[arg-type]
@@ -515,6 +515,7 @@ class Migrations:
         if running is None or running.version != message.version or running.committing:
             return
         self._forget(message.partition)
+        running.step(MigrationStep.REFUSED)
         self._out.note("migration refused", level="debug", partition=message.partition, why=message.why)
         self.ledger.reporter.ended(running.migration, running.version, well=False, began_ns=running.began_ns)
         self.ledger.tell()
@@ -526,7 +527,8 @@ class Migrations:
             running = self.running.get(partition)
             if running is not None and self.ledger.table.rows[partition].version > running.version:
                 self._forget(partition)
-                self.completed += running.committing
+                running.step(MigrationStep.COMMITTED)
+                self.completed += running.phase is MigrationPhase.COMMITTED
                 if partition in self._queue and self.planned:
                     self._line_up(partition)
         if partitions and not self.running and not self._queue and not self._paused:

@@ -1,24 +1,80 @@
-"""A migration that was requested, and what decides when the next may start."""
+"""A migration that was requested: the states that it goes through, and what decides when the next may start."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from enum import StrEnum, unique
+from typing import Final, NamedTuple
 
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.lifecycle import Lifecycle
 from holdfast.core.model.migration_step import Migration
+
+
+@unique
+class MigrationPhase(StrEnum):
+    """How far a migration is, for the master."""
+
+    REQUESTED = "requested"
+    """Its primary copies the partition."""
+    COMMITTING = "committing"
+    """The destination holds everything: its row has been proposed."""
+    COMMITTED = "committed"
+    """Its row is the table."""
+    OFFERED = "offered on"
+    """An end of it is gone: its row is an offer like any other now, and commits or is taken back."""
+    FAILED = "failed"
+    """Nothing has come of it."""
+
+
+@unique
+class MigrationStep(StrEnum):
+    """What brings a running migration further."""
+
+    READY = "its primary says that the destination holds everything"
+    REFUSED = "its primary refuses it"
+    COMMITTED = "a newer row of its partition is the table"
+    LOST = "somebody it needs is gone, or nothing may move any more"
+    TAKEN_BACK = "a row of its partition is taken back, for somebody whom that names is gone"
+
+
+_P, _S = MigrationPhase, MigrationStep
+RUNNING: Final = Lifecycle(
+    "a running migration",
+    _P.REQUESTED,
+    {
+        (_P.REQUESTED, _S.READY): _P.COMMITTING,
+        (_P.REQUESTED, _S.REFUSED): _P.FAILED,
+        (_P.REQUESTED, _S.COMMITTED): _P.FAILED,
+        (_P.REQUESTED, _S.LOST): _P.FAILED,
+        (_P.REQUESTED, _S.TAKEN_BACK): _P.FAILED,
+        (_P.COMMITTING, _S.COMMITTED): _P.COMMITTED,
+        (_P.COMMITTING, _S.LOST): _P.OFFERED,
+        (_P.COMMITTING, _S.TAKEN_BACK): _P.FAILED,
+        (_P.OFFERED, _S.TAKEN_BACK): _P.FAILED,
+    },
+)
 
 
 class Running:
     """A migration that was requested from its primary, or waits to be committed."""
 
-    __slots__ = ("began_ns", "committing", "migration", "owner", "version")
+    __slots__ = ("began_ns", "migration", "owner", "phase", "version")
 
     def __init__(self, migration: Migration, version: int, owner: MemberId, began_ns: int) -> None:
         self.migration = migration
         self.version = version
         self.owner = owner
         self.began_ns = began_ns
-        self.committing = False
+        self.phase = RUNNING.begins
+
+    @property
+    def committing(self) -> bool:
+        """Whether its row was proposed, and is not the table yet."""
+        return self.phase is MigrationPhase.COMMITTING
+
+    def step(self, step: MigrationStep) -> None:
+        """Go on to the next phase. Raises InvariantBroken when it has none by this step."""
+        self.phase = RUNNING.after(self.phase, step)
 
 
 class Way(NamedTuple):
