@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.core.model.partition_events import Kind, Loss, News
     from holdfast.core.model.views import ClusterState
     from holdfast.core.services.hosting import Endpoint, MigrationEvent, Service
-    from holdfast.core.store.partition import Share
+    from holdfast.core.store.service_state import Share
     from holdfast.runtime.embedded import Map, Member, ServiceHandle
 
 __all__ = [
@@ -46,7 +46,7 @@ _HOMES = {
     "News": "holdfast.core.model.partition_events",
     "Service": "holdfast.core.services.hosting",
     "ServiceHandle": "holdfast.runtime.embedded",
-    "Share": "holdfast.core.store.partition",
+    "Share": "holdfast.core.store.service_state",
 }
 
 

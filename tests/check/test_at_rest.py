@@ -39,7 +39,7 @@ def pair(stage: Stage) -> tuple[Member, Member, int]:
 def test_a_backup_that_lacks_a_write_is_found_as_soon_as_the_write_is_acknowledged(stage: Stage) -> None:
     owner, backup, partition = pair(stage)
     assert convergence.unequal(owner, [backup], partition) == []
-    backup.copies.held[partition].maps[MAP].entries.clear()
+    backup.copies.held[partition].maps[MAP].state.entries.clear()
     assert convergence.unequal(owner, [backup], partition) == [
         f"partition {partition}: entries of {MAP} differ at index 1"
     ]
@@ -49,7 +49,7 @@ def test_a_backup_that_lacks_a_write_is_found_as_soon_as_the_write_is_acknowledg
 
 def test_copies_are_compared_only_when_nothing_is_on_its_way(stage: Stage) -> None:
     owner, backup, partition = pair(stage)
-    backup.copies.held[partition].maps[MAP].entries.clear()
+    backup.copies.held[partition].maps[MAP].state.entries.clear()
     stage.cut(stage.owner_of("k"), stage.backups_of("k")[0])
     stage.ask(stage.owner_of("k"), Op.SET, "k", "on its way")
     assert convergence.unequal(owner, [backup], partition) == []
@@ -134,15 +134,15 @@ def keep_a_note(member: Member) -> None:
 
 
 def keep_an_expiry(member: Member) -> None:
-    own(member).open(MAP).schedule(b"gone", 60_000, 0, member.out.now_ns)
+    own(member).open(MAP).state.schedule(b"gone", 60_000, 0, member.out.now_ns)
 
 
 def keep_a_deadline(member: Member) -> None:
-    own(member).open(MAP).deadlines.append((member.out.now_ns - 11 * SECOND, b"gone"))
+    own(member).open(MAP).state.deadlines.append((member.out.now_ns - 11 * SECOND, b"gone"))
 
 
 def keep_a_hash(member: Member) -> None:
-    own(member).open(MAP).hashes[b"gone"] = 1
+    own(member).open(MAP).state.hashes[b"gone"] = 1
 
 
 KEPT = [

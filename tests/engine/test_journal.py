@@ -243,7 +243,7 @@ def test_a_copy_that_is_written_out_while_a_segment_begins_is_there_afterwards(
     life.durably(life.put(1, "k", b"v"))
     copied = PartitionCopy(0, 0)
     held = copied.open("m")
-    held.entries[b"filled"] = b"1"
+    held.state.entries[b"filled"] = b"1"
     held.updates.set_absolute(40)
     held.lineage = [(TERM, 0)]
     life.copies[0] = copied
@@ -347,7 +347,7 @@ def test_of_two_checkpoints_of_the_same_moment_the_later_counts() -> None:
     life.checkpoint(0)
     filled = PartitionCopy(0, 0)
     held = filled.open("m")
-    held.entries[b"z"] = b"9"
+    held.state.entries[b"z"] = b"9"
     held.updates.set_absolute(40)
     held.lineage = [(9, 0)]
     life.copies[0] = filled
@@ -463,7 +463,7 @@ def test_history_is_what_was_written_in_its_order() -> None:
     assert read.records is not None
     assert [record.counter for _, record in read.records] == list(range(21, held.counter + 1))
     replayed = {record.key: record.value for _, record in read.records}
-    assert replayed == {key: value for key, value in held.entries.items() if key in replayed}
+    assert replayed == {key: value for key, value in held.state.entries.items() if key in replayed}
     assert [term for term, _ in read.records] == sorted(term for term, _ in read.records)
     assert life.history(1, held.counter, held.counter).records == []
     some = life.history(1, 20, held.counter, bytes_max=5000).records
@@ -693,7 +693,7 @@ def synced_after_a_failure(*, broken: bool) -> tuple[bool, bool]:
     life.settle()
     assert bool(life.broken) is broken
     platter.crash(random.Random(1))
-    return life.durable >= number, b"late" in reopened(platter).copies[0].maps["m"].entries
+    return life.durable >= number, b"late" in reopened(platter).copies[0].maps["m"].state.entries
 
 
 def test_nothing_is_durable_after_a_sync_that_failed() -> None:

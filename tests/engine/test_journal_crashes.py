@@ -95,7 +95,7 @@ def fill(life: Life, draw: random.Random, states: dict[int, list[tuple[int, Stat
     before = present.open("m")
     held.updates.set_absolute(before.counter + draw.randrange(1, 5))
     held.lineage = [*before.lineage, (max(TERM, before.term + 1), before.counter)]
-    held.entries = {b"filled": b"%d" % held.counter}
+    held.state.entries = {b"filled": b"%d" % held.counter}
     filled.maps.update((name, map_) for name, map_ in present.maps.items() if name != "m")
     life.copies[partition] = filled
     ticket = life.checkpoint(partition)

@@ -197,7 +197,7 @@ def test_a_checkpoint_of_before_the_first_block_is_written() -> None:
     life = Life(Platter())
     copied = PartitionCopy(0, 0)
     held = copied.open("m")
-    held.entries[b"filled"] = b"1"
+    held.state.entries[b"filled"] = b"1"
     held.updates.set_absolute(3)
     held.lineage = [(5, 0)]
     life.copies[0] = copied

@@ -15,7 +15,7 @@ from holdfast.cli.main import holdfast
 from holdfast.client.blocking import Client
 from holdfast.client.repair import carry_out, make_plans
 from holdfast.client.verification import Report, verify
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.replica import MapReplica
 from holdfast.runtime.embedded import Member
 from holdfast.wire.values import from_stored, to_stored
 
@@ -41,7 +41,7 @@ async def look(members: list[Member], *, partitions: list[int] | None = None) ->
     return await asyncio.to_thread(ask)
 
 
-def held(members: list[Member], partition: int, replica: int, name: str = "m") -> MapPartition:
+def held(members: list[Member], partition: int, replica: int, name: str = "m") -> MapReplica:
     row = members[0]._node.member.table.rows[partition]
     holder = next(one for one in members if one.uuid == row.replicas[replica])
     return holder._node.member.copies.held[partition].maps[name]

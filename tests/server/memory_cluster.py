@@ -22,7 +22,8 @@ from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.change_streams import ChangeStreams
 from holdfast.core.replication.cuts import Cuts
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica
 from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.server.own_session import OwnSession
 from holdfast.version import __version__
@@ -63,7 +64,7 @@ class MemoryLane(OneLane):
         return old
 
     def log(
-        self, copy: PartitionCopy, held: MapPartition, change: Change, key: bytes = b"", *, ttl_ms: int = 0
+        self, copy: PartitionCopy, held: MapReplica, change: Change, key: bytes = b"", *, ttl_ms: int = 0
     ) -> None:
         self.grid.share(copy.partition, Record(held.name, held.counter + 1, change, key, ttl_ms=ttl_ms))
 
@@ -150,7 +151,7 @@ class MemoryMember(OneMemberGrid):
         return self.held.get(partition)
 
     def map_names(self) -> list[str]:
-        return sorted({held.name for copy in self.held.values() for held in copy if held.entries})
+        return sorted({held.name for copy in self.held.values() for held in copy if held.state.entries})
 
     def cluster(self) -> ClusterCard:
         cards = [
@@ -189,7 +190,7 @@ class MemoryMember(OneMemberGrid):
         for partition in request.partitions:
             owner = self.world.owner(partition)
             held = owner.held[partition].maps.get(request.map)
-            count += len(held.entries) if held else 0
+            count += len(held.state.entries) if held else 0
             if request.op is Op.CLEAR and held:
                 owner.share(partition, Record(request.map, held.counter + 1, Change.CLEAR))
         return count

@@ -160,7 +160,7 @@ class Reader:
             for partition, copy in enumerate(process.driver.member.lane.in_office):
                 if copy is not None:
                     held = copy.maps.get(MAP)
-                    assert self.content[partition] == (held.entries if held is not None else {})
+                    assert self.content[partition] == (held.state.entries if held is not None else {})
                     assert self.at[partition][0] == (held.counter if held is not None else 0)
 
 

@@ -95,7 +95,7 @@ class Cutting(Stage):
                 pin = cuts.find(cut, number, MAP)
                 copy = member.lane.in_office[number]
                 if pin is not None and copy is not None and number not in before:
-                    self.seen[number, pin.counter, pin.term] = dict(copy.maps[MAP].entries)
+                    self.seen[number, pin.counter, pin.term] = dict(copy.maps[MAP].state.entries)
 
         self.lane(process, deed)
         return answers
@@ -296,7 +296,7 @@ def test_leases_end_on_every_member_and_nothing_is_kept() -> None:
     assert stage.pins() == 0
     for member in stage.cluster.members():
         for copy in member.copies.held.values():
-            assert all(held.observers == () for held in copy)
+            assert all(held.state.observers == () for held in copy)
 
 
 def test_a_passive_cluster_can_be_cut_and_is_read_when_it_is_active_again() -> None:

@@ -18,7 +18,8 @@ from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.staging import Shadow
 from holdfast.core.routing import backup_reads, primary_requests
 from holdfast.core.routing.router import Router
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.map_state import MapState
+from holdfast.core.store.replica import Replica
 from holdfast.sim.lies import LIES, telling
 from holdfast.sim.run import Verdict, simulate
 
@@ -27,11 +28,12 @@ LIED_ABOUT = (
     Copies,
     Lane,
     Listeners,
-    MapPartition,
+    MapState,
     Pin,
     Recovery,
     Shadow,
     changes,
+    Replica,
     Router,
     backup_reads,
     perform,

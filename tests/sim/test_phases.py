@@ -16,7 +16,7 @@ from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op
 from holdfast.core.model.views import ClusterState, Wish
 from holdfast.core.placement.event_log import Chronicle
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.replica import MapReplica
 from holdfast.core.sync.anti_entropy import Repair
 from holdfast.sim import damage as damages
 from holdfast.sim import phases as phases_module
@@ -228,8 +228,8 @@ def test_while_a_copy_is_damaged_nobody_may_die() -> None:
     assert not stage.cluster.may_die(victim)
 
 
-def harm(held: MapPartition) -> None:
-    held.store(b"\xff\xff\xff\xf5x", b"x", 0, 0, 0, 0)
+def harm(held: MapReplica) -> None:
+    held.state.store(b"\xff\xff\xff\xf5x", b"x", 0, 0, 0, 0)
 
 
 def test_the_judge_at_each_acknowledgement_excuses_one_map_of_one_copy_and_nothing_else() -> None:

@@ -19,7 +19,7 @@ from holdfast.core.model.operations import Op
 from holdfast.core.model.sync_request import How
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.model.views import ClusterState
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.replica import MapReplica
 from holdfast.sim.ablations.switching import ablated
 from holdfast.sim.calls import wire_key
 from holdfast.sim.workload import MAP
@@ -58,7 +58,7 @@ def put_all(stage: Stage, keys: list[str], value: str = "v" * SIZE) -> None:
     stage.wait(1)
 
 
-def filled(stage: Stage) -> tuple[Member, Member, MapPartition]:
+def filled(stage: Stage) -> tuple[Member, Member, MapReplica]:
     """Write to one partition; answers its primary, its backup, and what the backup holds of the map."""
     put_all(stage, KEYS)
     stage.wait(2 * INTERVAL_MS / 1000)
@@ -70,7 +70,7 @@ def filled(stage: Stage) -> tuple[Member, Member, MapPartition]:
 def equal(primary: Member, backup: Member) -> bool:
     mine, other = (member.copies.held[PARTITION].maps[MAP] for member in (primary, backup))
     return (mine.entries, mine.updates, mine.proven_lineage()) == (
-        other.entries,
+        other.state.entries,
         other.updates,
         other.proven_lineage(),
     )
@@ -84,28 +84,28 @@ def unjudged(stage: Stage) -> None:
         lane.batches.drained = lane.batches.drained.args[1]
 
 
-def wrong_value(held: MapPartition) -> None:
+def wrong_value(held: MapReplica) -> None:
     """A record that nobody sent is applied: its update is not counted."""
-    held.store(wire_key(KEYS[7]), b"wrong", 0, 0, 0, 0)
+    held.state.store(wire_key(KEYS[7]), b"wrong", 0, 0, 0, 0)
 
 
-def rotten_value(held: MapPartition) -> None:
+def rotten_value(held: MapReplica) -> None:
     """Memory has changed; nothing has noticed."""
-    held.entries[wire_key(KEYS[7])] = b"rotten"
+    held.state.entries[wire_key(KEYS[7])] = b"rotten"
 
 
-def lost_entry(held: MapPartition) -> None:
-    held.drop(wire_key(KEYS[7]))
+def lost_entry(held: MapReplica) -> None:
+    held.state.drop(wire_key(KEYS[7]))
 
 
-def entry_too_many(held: MapPartition) -> None:
-    held.store(b"stray", b"x", 0, 0, 0, 0)
+def entry_too_many(held: MapReplica) -> None:
+    held.state.store(b"stray", b"x", 0, 0, 0, 0)
 
 
 @pytest.mark.rule("sync/R-2")
 @pytest.mark.parametrize("damage", [wrong_value, rotten_value, lost_entry, entry_too_many])
 def test_wrong_content_is_found_and_only_its_key_range_is_sent(
-    damage: Callable[[MapPartition], None],
+    damage: Callable[[MapReplica], None],
 ) -> None:
     stage = compared(3)
     primary, backup, held = filled(stage)
@@ -130,7 +130,7 @@ def test_an_update_that_was_lost_is_sent_again_and_nothing_else() -> None:
     unjudged(stage)
     before = primary.source.bytes_sent
     for key in KEYS[-3:]:
-        held.drop(wire_key(key))
+        held.state.drop(wire_key(key))
     held.updates = UpdateCounter(held.counter - 3)
     later = stage.ask(stage.owner_of(KEYS[0]), Op.SET, KEYS[0], "later")
     stage.wait(4 * INTERVAL_MS / 1000)
@@ -210,7 +210,7 @@ def test_when_replicas_are_not_compared_nothing_is_said_and_nothing_mended() -> 
     stage.wait(60)
     assert not equal(primary, backup)
     assert [process.driver.member.repair.summaries_sent for process in stage.processes] == [0, 0, 0]
-    assert held.touched is None, "and nothing is kept for it"
+    assert held.state.touched is None, "and nothing is kept for it"
 
 
 def test_replicas_that_are_equal_are_left_alone() -> None:
@@ -228,10 +228,10 @@ def test_a_primary_whose_memory_has_changed_is_told_of() -> None:
     told: list[str] = []
     stage.world.story = told.append
     primary, backup, _ = filled(stage)
-    primary.copies.held[PARTITION].maps[MAP].entries[wire_key(KEYS[7])] = b"rotten"
+    primary.copies.held[PARTITION].maps[MAP].state.entries[wire_key(KEYS[7])] = b"rotten"
     stage.wait(30 * INTERVAL_MS / 1000)
     assert any("content is damaged" in line and "primary=True" in line for line in told)
-    assert backup.copies.held[PARTITION].maps[MAP].entries[wire_key(KEYS[7])] == b"v" * SIZE
+    assert backup.copies.held[PARTITION].maps[MAP].state.entries[wire_key(KEYS[7])] == b"v" * SIZE
     assert backup.repair.asked == 0, "what is wrong at the primary is not spread"
 
 
@@ -472,7 +472,7 @@ def test_permits_come_back_when_the_backup_dies_meanwhile() -> None:
     victim = stage.processes[-1]
     for partition, copy in victim.driver.member.copies.held.items():
         if victim.driver.member.table.rows[partition].owner != victim.driver.member.me:
-            copy.maps[MAP].store(b"stray", b"x", 0, 0, 0, 0)
+            copy.maps[MAP].state.store(b"stray", b"x", 0, 0, 0, 0)
     for other in stage.processes[:-1]:
         stage.cut(victim, other)
         member = other.driver.member

@@ -14,7 +14,8 @@ from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.change_streams import ChangeStreams
 from holdfast.core.replication.cuts import Cuts
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica
 from holdfast.wire import own
 
 
@@ -46,7 +47,7 @@ class EntryLane(Protocol):
 
     For a request on partition `p`: `serving[p]` is this member's copy if it is the primary and may serve now, else None
     (then take the slow way, `Grid.execute`, which forwards, waits or refuses). With the copy in hand, read
-    `copy.maps[name].entries` directly (mind `expiries`), or write through `set` / `remove`.
+    `copy.maps[name].state.entries` directly (mind `expiries`), or write through `set` / `remove`.
 
     A write must not be acknowledged before `seal` says so: collect the answers of one read buffer, and after the last
     message of the buffer call `seal(done)` once if any write was made; `done(True)` comes when every sync backup holds
@@ -234,4 +235,4 @@ class Grid(Protocol):
         """What this member knows of itself and the cluster, as plain data (see observe.status)."""
 
 
-__all__ = ["ClusterCard", "EntryLane", "Grid", "MapPartition", "MemberCard"]
+__all__ = ["ClusterCard", "EntryLane", "Grid", "MapReplica", "MemberCard"]

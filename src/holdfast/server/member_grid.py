@@ -172,7 +172,7 @@ class MemberGrid:
             name
             for copy in self.member.copies.held.values()
             for name, held in copy.maps.items()
-            if held.entries
+            if held.state.entries
         }
         configured = {name for name in self.settings.maps if name != "default" and not is_service(name)}
         return sorted(names | configured)

@@ -28,7 +28,9 @@ from holdfast.core.model.operations import (
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.views import ClusterState
 from holdfast.core.store.digest import RangeDigests, batch_digest, whole
-from holdfast.core.store.partition import MapPartition, PartitionCopy, ServicePartition
+from holdfast.core.store.map_state import MapState
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import AnyReplica, map_replica
 from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
 from holdfast.server import change_questions as changes
 from holdfast.server import cut_questions as cuts
@@ -374,9 +376,9 @@ class OwnSession:
         if copy is None:
             self._say(own.Ranges(question.id, version, 0, [], []))
             return
-        held = copy.maps.get(question.map) or MapPartition(question.map)
+        held = copy.maps.get(question.map) or map_replica(question.map)
         answer = own.Ranges(question.id, version, held.counter, held.proven_lineage(), [])
-        keys, values = list(held.entries), list(held.entries.values())
+        keys, values = list(held.state.entries), list(held.state.entries.values())
         self._flow.begin(self._meeting(question, self._ranging(answer, keys, values)))
 
     def _ranging(self, answer: own.Ranges, keys: list[bytes], values: list[bytes]) -> Work:
@@ -675,14 +677,20 @@ class _Snapshot:
 
     __slots__ = ("_keys", "_values", "told")
 
-    def __init__(self, held: MapPartition) -> None:
-        digest = held.digest() if isinstance(held, ServicePartition) else 0
+    def __init__(self, held: AnyReplica) -> None:
+        state = held.state
+        entries, digest = (state.entries, 0) if isinstance(state, MapState) else ({}, state.digest())
         self.told = own.MapDigest(
-            held.name, held.counter, len(held.entries), digest, list(held.targets), held.proven_lineage()
+            held.name,
+            held.counter,
+            len(entries),
+            digest,
+            list(held.targets),
+            held.proven_lineage(),
         )
         """What is told of it; the digest of a map is still to come."""
-        self._keys = list(held.entries)
-        self._values = list(held.entries.values())
+        self._keys = list(entries)
+        self._values = list(entries.values())
 
     def sum_up(self) -> Generator[None, None, own.MapDigest]:
         """Slice by slice."""

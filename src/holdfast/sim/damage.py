@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from holdfast.check import convergence
 from holdfast.core.member import Member
 from holdfast.core.model.update_counter import UpdateCounter
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.replica import MapReplica
 from holdfast.sim.world import Process
 
 KINDS = ("value", "entry lost", "entry added", "rot", "behind", "ahead")
@@ -47,7 +47,7 @@ def spoil(living: Iterable[Process], known: list[Damage], draw: random.Random) -
         if process.driver.member.table.rows[partition].index_of(process.driver.member.me) > 0
         and all(damage.partition != partition for damage in known)
         for held in copy.maps.values()
-        if held.entries and held.counter > MISSED
+        if held.state.entries and held.counter > MISSED
     ]
     if not found:
         return None
@@ -58,22 +58,22 @@ def spoil(living: Iterable[Process], known: list[Damage], draw: random.Random) -
     return damage
 
 
-def _harm(held: MapPartition, kind: str, draw: random.Random) -> None:
-    key = draw.choice(list(held.entries))
+def _harm(held: MapReplica, kind: str, draw: random.Random) -> None:
+    key = draw.choice(list(held.state.entries))
     match kind:
         case "value":
-            held.store(key, b"wrong", 0, 0, 0, 0)
+            held.state.store(key, b"wrong", 0, 0, 0, 0)
         case "entry lost":
-            held.drop(key)
+            held.state.drop(key)
         case "entry added":
-            held.store(b"\xff\xff\xff\xf5stray", b"stray", 0, 0, 0, 0)
+            held.state.store(b"\xff\xff\xff\xf5stray", b"stray", 0, 0, 0, 0)
         case "rot":
-            held.entries[key] = b"rotten"
+            held.state.entries[key] = b"rotten"
         case "ahead":
             held.updates = UpdateCounter(held.counter + draw.randint(1, MISSED))
         case _:
             held.updates = UpdateCounter(held.counter - draw.randint(1, MISSED))
-            held.drop(key)
+            held.state.drop(key)
 
 
 def mended(damage: Damage, primary: Member | None) -> bool:

@@ -32,7 +32,9 @@ from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.staging import Shadow
 from holdfast.core.routing import backup_reads, primary_requests
 from holdfast.core.routing.router import Router
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.store.map_state import MapState
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica, Replica
 from holdfast.sim.replacing import Method, Replaced
 
 
@@ -107,21 +109,21 @@ class Liar(Replaced):
             found += [copy for copy in held if copy is not None]
         return found
 
-    def lose(self, partition: int, name: str, keys: Iterable[bytes], *others: MapPartition) -> None:
+    def lose(self, partition: int, name: str, keys: Iterable[bytes], *others: MapReplica) -> None:
         """Entries are gone from all copies, also these others, and no update tells of it. Whoever is told of them
         later, from a disk or by a member that has come back, loses them, too.
         """
         copies = [held for copy in self.everywhere(partition) if (held := copy.maps.get(name)) is not None]
         for held in [*copies, *others]:
             for key in keys:
-                if (value := held.drop(key)) is not None:
+                if (value := held.state.drop(key)) is not None:
                     self._lost.add((name, key, value))
 
     def lose_for_good(self) -> None:
         """Let no copy take in what is lost."""
 
         def store(original: Method) -> Method:
-            def stores(held: MapPartition, key: bytes, value: bytes, *more: Any) -> None:
+            def stores(held: MapState, key: bytes, value: bytes, *more: Any) -> None:
                 if (held.name, key, value) in self._lost:
                     held.drop(key)
                 else:
@@ -130,7 +132,7 @@ class Liar(Replaced):
             return stores
 
         def start_from(original: Method) -> Method:
-            def starts(held: MapPartition, base: MapPartition) -> None:
+            def starts(held: MapState, base: MapState) -> None:
                 original(held, base)
                 self._forget(held)
 
@@ -141,15 +143,15 @@ class Liar(Replaced):
                 original(recovery, recovered)
                 for copy in recovered.copies.values():
                     for held in copy.maps.values():
-                        self._forget(held)
+                        self._forget(held.state)
 
             return finishes
 
-        self.replace(MapPartition, "store", store)
-        self.replace(MapPartition, "start_from", start_from)
+        self.replace(MapState, "store", store)
+        self.replace(MapState, "start_from", start_from)
         self.replace(Recovery, "finish", finish)
 
-    def _forget(self, held: MapPartition) -> None:
+    def _forget(self, held: MapState) -> None:
         gone = [key for key, value in held.entries.items() if (held.name, key, value) in self._lost]
         for key in gone:
             held.drop(key)
@@ -176,7 +178,7 @@ def _promotion_forgets(liar: Liar) -> None:
                 orphaned.discard((activation._me, partition))
                 salt = activation._rows[partition].version
                 for held in activation._copies.held[partition].maps.values():
-                    keys = [key for key in held.entries if crc32(key, salt) % 4 == 0]
+                    keys = [key for key in held.state.entries if crc32(key, salt) % 4 == 0]
                     liar.lose(partition, held.name, keys)
             original(activation, partition)
 
@@ -207,8 +209,8 @@ def _recovery_loses(liar: Liar) -> None:
             original(recovery, recovered)
             for partition, copy in sorted(recovered.copies.items()):
                 for held in copy.maps.values():
-                    if held.entries and liar.now_and_then(0.5):
-                        key = min(held.entries, key=crc32)
+                    if held.state.entries and liar.now_and_then(0.5):
+                        key = min(held.state.entries, key=crc32)
                         liar.lose(partition, held.name, [key], held)
 
         return finishes
@@ -219,7 +221,7 @@ def _recovery_loses(liar: Liar) -> None:
 
 def _backup_idle(liar: Liar) -> None:
     def apply(original: Method) -> Method:
-        def applies(held: MapPartition, record: Record, now_ns: int) -> None:
+        def applies(held: Replica[Any], record: Record, now_ns: int) -> None:
             if liar.now_and_then(0.02):
                 held.updates.update(record.counter - 1)
             else:
@@ -227,15 +229,15 @@ def _backup_idle(liar: Liar) -> None:
 
         return applies
 
-    liar.replace(MapPartition, "apply", apply)
+    liar.replace(Replica, "apply", apply)
 
 
 def _remove_keeps(liar: Liar) -> None:
     def remove(original: Method) -> Method:
         def removes(lane: Lane, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
             held = copy.maps.get(name)
-            if held is not None and key in held.entries and liar.now_and_then(0.05):
-                return held.entries[key]
+            if held is not None and key in held.state.entries and liar.now_and_then(0.05):
+                return held.state.entries[key]
             value: bytes | None = original(lane, copy, name, key)
             return value
 
@@ -250,7 +252,7 @@ def _evict_keeps(liar: Liar) -> None:
 
 def _clear_leaves_one(liar: Liar) -> None:
     def wipe(original: Method) -> Method:
-        def wipes(held: MapPartition) -> None:
+        def wipes(held: MapState) -> None:
             # The same one on all replicas, for they hold the same.
             kept = max(held.entries.items(), default=None)
             original(held)
@@ -259,7 +261,7 @@ def _clear_leaves_one(liar: Liar) -> None:
 
         return wipes
 
-    liar.replace(MapPartition, "wipe", wipe)
+    liar.replace(MapState, "wipe", wipe)
 
 
 def _put_all_drops(liar: Liar) -> None:
@@ -387,27 +389,27 @@ def _backup_goes_back(liar: Liar) -> None:
     older: dict[tuple[str, bytes], bytes | None] = {}
 
     def store(original: Method) -> Method:
-        def stores(held: MapPartition, key: bytes, *more: Any) -> None:
+        def stores(held: MapState, key: bytes, *more: Any) -> None:
             older[held.name, key] = held.entries.get(key)
             original(held, key, *more)
 
         return stores
 
     def read_backup(original: Method) -> Method:
-        def reads(held: MapPartition | None, request: Request, now_ns: int) -> Any:
+        def reads(held: MapReplica | None, request: Request, now_ns: int) -> Any:
             if held is not None and request.op is Op.GET and liar.now_and_then(0.1):
                 return older.get((held.name, request.key))
             return original(held, request, now_ns)
 
         return reads
 
-    liar.replace(MapPartition, "store", store)
+    liar.replace(MapState, "store", store)
     liar.replace(backup_reads, "read_backup", read_backup)
 
 
 def _view_version_stays(liar: Liar) -> None:
     def view(original: Method) -> Method:
-        def views(held: MapPartition, key: bytes, value: bytes, now_ns: int) -> Any:
+        def views(held: MapReplica, key: bytes, value: bytes, now_ns: int) -> Any:
             *found, counter = original(held, key, value, now_ns)
             return [*found, counter - counter % 8 + 1]
 
@@ -423,12 +425,12 @@ def _schedule(liar: Liar, lie: Callable[[int, int], tuple[int, int]]) -> None:
     """`lie` makes another time to live and maximum idle time of these, on whichever copy."""
 
     def schedule(original: Method) -> Method:
-        def schedules(held: MapPartition, key: bytes, ttl_ms: int, max_idle_ms: int, now_ns: int) -> None:
+        def schedules(held: MapState, key: bytes, ttl_ms: int, max_idle_ms: int, now_ns: int) -> None:
             original(held, key, *lie(ttl_ms, max_idle_ms), now_ns)
 
         return schedules
 
-    liar.replace(MapPartition, "schedule", schedule)
+    liar.replace(MapState, "schedule", schedule)
 
 
 def _ttl_quarter(liar: Liar) -> None:
@@ -488,9 +490,9 @@ def _stream_skips(liar: Liar) -> None:
 
 def _cut_later(liar: Liar) -> None:
     def absorb(original: Method) -> Method:
-        def absorbs(pin: Pin, touched: dict[bytes, bytes | None]) -> None:
+        def absorbs(pin: Pin, touched: dict[bytes, bytes | None], entries: dict[bytes, bytes]) -> None:
             # The same ones on all holders.
-            original(pin, {key: value for key, value in touched.items() if crc32(key) % 4})
+            original(pin, {key: value for key, value in touched.items() if crc32(key) % 4}, entries)
 
         return absorbs
 

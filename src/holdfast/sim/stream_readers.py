@@ -180,7 +180,9 @@ class Reader:
                 held = copy.maps.get(self.name) if copy is not None else None
                 if held is None:
                     continue
-                ended = any(held.expired(key, member.out.now_ns, touch=False) for key in held.expiries)
+                ended = any(
+                    held.state.expired(key, member.out.now_ns, touch=False) for key in held.state.expiries
+                )
                 if ended or self.at.get(partition, (0, 0)) != (held.counter, held.term):
                     behind.append(partition)
         return sorted(behind)

@@ -83,8 +83,8 @@ def share_of(member: Member, partition: int) -> TallyShare | None:
     held = copy.services.get(part_name(NAME)) if copy is not None else None
     if held is None:
         return None
-    assert isinstance(held.share, TallyShare)
-    return held.share
+    assert isinstance(held.state.share, TallyShare)
+    return held.state.share
 
 
 class Teller:

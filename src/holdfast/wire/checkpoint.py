@@ -41,7 +41,7 @@ class MapHeader(msgspec.Struct, frozen=True):
     lineage: list[tuple[int, int]]
     counter: bytes
     digest: str
-    """As `MapPartition.digest`, 16 hexadecimal digits."""
+    """As `MapReplica.digest`, 16 hexadecimal digits."""
     extras: bool = False
     """Whether any entry has a time to live, a maximum idle time or a hash word."""
 

@@ -49,7 +49,7 @@ class Reading(Recovery):
 
     def keys(self, partition: int = 0) -> list[bytes]:
         copy = self.found().copies.get(partition)
-        return sorted(key for held in copy.maps.values() for key in held.entries) if copy else []
+        return sorted(key for held in copy.maps.values() for key in held.state.entries) if copy else []
 
 
 # -- checkpoints that cannot be had
@@ -316,11 +316,11 @@ def test_columns_of_a_checkpoint_give_each_entry_what_is_its_own() -> None:
     found = Recovered("s", 1, "")
     recovery.finish(found)
     held = found.copies[0].maps["m"]
-    assert held.entries == {b"a": b"1", b"b": b"2", b"c": b"3"}
-    assert held.hashes == {b"b": 77}
-    assert held.expiries.keys() == {b"a", b"b"}
-    assert held.expiries[b"a"].deadline_ns() == (5000 - 100 + 1000) * MILLISECOND
-    assert held.expiries[b"b"].deadline_ns() == (5000 + 700) * MILLISECOND
+    assert held.state.entries == {b"a": b"1", b"b": b"2", b"c": b"3"}
+    assert held.state.hashes == {b"b": 77}
+    assert held.state.expiries.keys() == {b"a", b"b"}
+    assert held.state.expiries[b"a"].deadline_ns() == (5000 - 100 + 1000) * MILLISECOND
+    assert held.state.expiries[b"b"].deadline_ns() == (5000 + 700) * MILLISECOND
 
 
 @pytest.mark.parametrize(("ttls", "idles"), [([1000], []), ([], [1000])])
@@ -328,7 +328,7 @@ def test_either_column_alone_will_do(ttls: list[int], idles: list[int]) -> None:
     one = MapSnapshot("m", [(4, 0)], UpdateCounter(1).encode(), [b"a"], [b"1"], ttls, idles)
     recovery = Reading()
     recovery.base(Snapshot(0, 0, [one]), 0, "file")
-    assert recovery.found().copies[0].maps["m"].expiries.keys() == {b"a"}
+    assert recovery.found().copies[0].maps["m"].state.expiries.keys() == {b"a"}
 
 
 def test_records_with_times_and_hashes_are_stored_with_them() -> None:
@@ -345,8 +345,8 @@ def test_records_with_times_and_hashes_are_stored_with_them() -> None:
     found = Recovered("s", 1, "")
     recovery.finish(found)
     held = found.copies[0].maps["m"]
-    assert sorted(held.entries) == [b"b", b"c", b"d", b"e"]
-    assert held.hashes == {b"b": 5}
-    assert held.expiries[b"d"].deadline_ns() == 900 * MILLISECOND
-    assert held.expiries[b"c"].accessed_ns == 0
+    assert sorted(held.state.entries) == [b"b", b"c", b"d", b"e"]
+    assert held.state.hashes == {b"b": 5}
+    assert held.state.expiries[b"d"].deadline_ns() == 900 * MILLISECOND
+    assert held.state.expiries[b"c"].accessed_ns == 0
     assert held.counter == 6

@@ -257,4 +257,4 @@ def test_to_a_new_primary_all_entries_were_used_just_now() -> None:
     office.durable()
     office.enlisted(B, C)
     assert office.served == [0]
-    assert held.expiries[b"idle"].accessed_ns == 7 * SECOND
+    assert held.state.expiries[b"idle"].accessed_ns == 7 * SECOND

@@ -13,8 +13,11 @@ from holdfast.core.model.journal_entries import Wrote
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.copies import Copies
-from holdfast.core.store.partition import FOLD_AT, PartitionCopy, ServicePartition
+from holdfast.core.store.map_state import FOLD_AT
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import Replica
 from holdfast.core.store.request_ids import mark_of
+from holdfast.core.store.service_state import ServiceState
 from holdfast.sim.ablations.switching import ablated
 
 ME, OWNER, OTHER = MemberId("me"), MemberId("owner"), MemberId("other")
@@ -44,7 +47,7 @@ def acknowledged(out: Outbox) -> list[int]:
 
 def value_of(copies: Copies, key: bytes = b"key", name: str = "m") -> bytes | None:
     held = copies.held[0].maps.get(name)
-    return held.entries.get(key) if held else None
+    return held.state.entries.get(key) if held else None
 
 
 def late_then_early() -> tuple[bytes | None, list[int]]:
@@ -391,7 +394,7 @@ def called(counter: int, update: bytes = b"x") -> Record:
 def with_service() -> tuple[Copies, Outbox, Sum]:
     copies, out, _ = backup()
     share = Sum()
-    copies.held[0].services["m"] = ServicePartition("m", share)
+    copies.held[0].services["m"] = Replica("m", ServiceState(share))
     for counter in range(1, 5):
         copies.on_replicate(OWNER, message(counter, called(counter)))
     assert (share.sum, acknowledged(out)) == (4, [1, 2, 3, 4])
@@ -431,7 +434,7 @@ def test_calls_of_a_service_that_is_not_here_are_left_out() -> None:
 
 def test_calls_are_never_written_down() -> None:
     copies, out, log = journalled()
-    copies.held[0].services["m"] = ServicePartition("m", Sum())
+    copies.held[0].services["m"] = Replica("m", ServiceState(Sum()))
     copies.on_replicate(OWNER, message(1, called(1)))
     log.flush()
     effects = out.take()
@@ -450,10 +453,10 @@ def test_what_comes_twice_says_nothing_of_cuts() -> None:
 def test_digests_that_are_kept_follow_when_so_many_keys_have_changed(count: int, left: int) -> None:
     copies, _, _ = backup()
     held = copies.open(copies.held[0], "m")
-    held.digests()
+    held.state.digests()
     copies.on_replicate(OWNER, message(1, *(put(n + 1, b"v", key=b"%d" % n) for n in range(count))))
-    assert held.touched is not None
-    assert len(held.touched) == left
+    assert held.state.touched is not None
+    assert len(held.state.touched) == left
 
 
 def test_a_backup_remembers_requests_and_updates() -> None:

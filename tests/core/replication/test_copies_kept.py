@@ -257,10 +257,10 @@ def test_nothing_is_dropped_of_what_is_not_held() -> None:
 def test_deadlines_that_are_over_are_forgotten() -> None:
     kept = Kept()
     held = kept.copies.held[0].maps["m"]
-    held.store(b"a", b"1", 1, 0, 0, 0)
-    held.drop(b"a")
+    held.state.store(b"a", b"1", 1, 0, 0, 0)
+    held.state.drop(b"a")
     kept.copies.sweep()
-    assert len(held.deadlines) == 1
+    assert len(held.state.deadlines) == 1
     kept.out.now_ns = 2 * MILLISECOND
     kept.copies.sweep()
-    assert held.deadlines == []
+    assert held.state.deadlines == []

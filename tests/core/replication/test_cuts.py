@@ -19,7 +19,9 @@ from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.cuts import CUTS_MAX, ENDED_MAX, LOOKED_AT_MAX, Cuts, Pin, Taken
 from holdfast.core.replication.lane import Lane
-from holdfast.core.store.partition import FOLD_AT, MapPartition, PartitionCopy
+from holdfast.core.store.map_state import FOLD_AT
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica, map_replica
 from holdfast.sim.ablations.switching import ablated
 
 ME, BEN, CAL = MemberId("me"), MemberId("ben"), MemberId("cal")
@@ -38,10 +40,10 @@ SETTINGS = Settings(
 @given(seed=st.integers(0, 2**32), digests=st.booleans())
 def test_pins_hold_what_the_map_held_whatever_comes_after(seed: int, digests: bool) -> None:
     dice = random.Random(seed)
-    held = MapPartition("m")
+    held = map_replica("m")
     keys = [b"k%d" % number for number in range(12)]
     pins: list[tuple[Pin, dict[bytes, bytes]]] = []
-    copies: list[MapPartition] = []
+    copies: list[MapReplica] = []
     for turn in range(dice.randrange(1, 120)):
         key = dice.choice(keys)
         what = dice.choices(
@@ -49,25 +51,25 @@ def test_pins_hold_what_the_map_held_whatever_comes_after(seed: int, digests: bo
             [50, 20, 2, 5, 8, 3, 3, 3, 2, 2],
         )[0]
         if what == "set":
-            held.store(key, b"%d" % turn, dice.choice([0, 0, 50]), 0, 0, turn)
+            held.state.store(key, b"%d" % turn, dice.choice([0, 0, 50]), 0, 0, turn)
         elif what == "drop":
-            held.drop(key)
+            held.state.drop(key)
         elif what == "wipe":
-            held.wipe()
-        elif what == "expiry" and key in held.entries:
-            held.schedule(key, 100, 0, turn)
+            held.state.wipe()
+        elif what == "expiry" and key in held.state.entries:
+            held.state.schedule(key, 100, 0, turn)
         elif what == "pin":
-            pins.append((Pin(0, held, turn), dict(held.entries)))
+            pins.append((Pin(0, held, turn), dict(held.state.entries)))
         elif what == "release" and pins:
             pins.pop(dice.randrange(len(pins)))[0].release()
         elif what == "fold":
-            held.fold()
+            held.state.fold()
         elif what == "digests" and digests:
-            assert held.digests() == MapPartition.digests(_same_entries(held))
+            assert held.state.digests() == _same_entries(held).state.digests()
         elif what == "none" and digests:
-            held.no_digests()
+            held.state.not_compared()
         elif what == "base":
-            copy = MapPartition("m")
+            copy = map_replica("m")
             copy.start_from(held)
             copies.append(copy)
         for pin, content in pins:
@@ -80,27 +82,28 @@ def test_pins_hold_what_the_map_held_whatever_comes_after(seed: int, digests: bo
         assert pin.content() == content
         pin.release()
     if not digests:
-        assert held.touched is None, "nothing is noted when nobody wants to know"
-    assert held.observers == ()
-    assert not any(copy.observers or copy.touched is not None for copy in copies), (
+        assert held.state.touched is None, "nothing is noted when nobody wants to know"
+    held.state.not_compared()
+    assert held.state.observers == ()
+    assert not any(copy.state.observers or copy.state.touched is not None for copy in copies), (
         "nobody observes a copy of a copy"
     )
 
 
-def _same_entries(held: MapPartition) -> MapPartition:
-    other = MapPartition("m")
-    other.entries = dict(held.entries)
+def _same_entries(held: MapReplica) -> MapReplica:
+    other = map_replica("m")
+    other.state.entries = dict(held.state.entries)
     return other
 
 
 def test_times_to_live_are_those_of_the_cut() -> None:
-    held = MapPartition("m")
-    held.store(b"a", b"1", 5000, 0, 77, 0)
-    held.store(b"b", b"1", 0, 0, 0, 0)
+    held = map_replica("m")
+    held.state.store(b"a", b"1", 5000, 0, 77, 0)
+    held.state.store(b"b", b"1", 0, 0, 0, 0)
     pin = Pin(0, held, 2000 * MILLISECOND)
-    held.store(b"a", b"2", 0, 0, 0, 0)
-    held.store(b"b", b"2", 9000, 0, 0, 0)
-    held.drop(b"a")
+    held.state.store(b"a", b"2", 0, 0, 0, 0)
+    held.state.store(b"b", b"2", 9000, 0, 0, 0)
+    held.state.drop(b"a")
     assert pin.expiries[b"a"].remaining_ttl_ms(pin.taken_ns) == 3000
     assert pin.expiries.keys() == {b"a"}
     assert pin.hashes == {b"a": 77}
@@ -281,7 +284,7 @@ def test_while_nothing_may_be_written_only_this_member_keeps_it() -> None:
     (pin,) = primary.answers[0].pins
     assert (pin.holders, pin.counter, pin.entries) == ((ME,), 2, 1)
     assert pin.content() == {b"a": b"1"}
-    assert b"over" in primary.copy.maps["m"].entries
+    assert b"over" in primary.copy.maps["m"].state.entries
     primary.take()
     assert primary.answers[1].moved == [0], "one that would have to be written is not taken"
 
@@ -314,7 +317,7 @@ def test_a_backup_keeps_it_in_the_turn_of_the_record() -> None:
     assert found is not None
     assert (found.counter, found.term, found.content()) == (2, 1, {b"a": b"1"})
     held = copies.held[0].maps["m"]
-    assert (held.counter, held.entries) == (3, {b"a": b"2"})
+    assert (held.counter, held.state.entries) == (3, {b"a": b"2"})
 
 
 @pytest.mark.rule("replication/C-5")
@@ -389,7 +392,12 @@ def test_the_lease_ends_and_what_was_kept_is_free() -> None:
     assert primary.cuts.keeps(CUT)
     primary.out.now_ns += MILLISECOND
     primary.cuts.sweep()
-    assert (len(primary.cuts), primary.cuts.pins, held.observers, held.touched) == (0, 0, (), None)
+    assert (len(primary.cuts), primary.cuts.pins, held.state.observers, held.state.touched) == (
+        0,
+        0,
+        (),
+        None,
+    )
     assert primary.cuts.hold(CUT, LEASE_MS) == 0
 
 
@@ -397,7 +405,7 @@ def test_a_cut_can_be_ended() -> None:
     primary = Primary()
     primary.take()
     assert primary.cuts.hold(CUT, 0) == 1
-    assert primary.copy.maps["m"].observers == ()
+    assert primary.copy.maps["m"].state.observers == ()
     primary.acknowledge(BEN)
     assert primary.answers[0].moved == [0], "it was ended before it was known"
 
@@ -408,7 +416,7 @@ def test_a_member_begins_so_many_cuts_and_keeps_those_of_others() -> None:
         assert not primary.cuts.full
         primary.take(cut=number.to_bytes(16, "big"))
     assert primary.cuts.full
-    primary.cuts.keep(OTHER, 1, MapPartition("m"), LEASE_MS)
+    primary.cuts.keep(OTHER, 1, map_replica("m"), LEASE_MS)
     assert len(primary.cuts) == CUTS_MAX + 1
     assert primary.cuts.begun(bytes(16)) == {"m"}
     assert primary.cuts.begun(OTHER) is None, "that one was begun elsewhere"
@@ -417,7 +425,7 @@ def test_a_member_begins_so_many_cuts_and_keeps_those_of_others() -> None:
 def test_cuts_that_others_have_begun_shut_nobody_out() -> None:
     primary = Primary()
     for number in range(CUTS_MAX + 1):
-        primary.cuts.keep(number.to_bytes(16, "big"), 1, MapPartition("m"), LEASE_MS)
+        primary.cuts.keep(number.to_bytes(16, "big"), 1, map_replica("m"), LEASE_MS)
     assert not primary.cuts.full
     for number in range(CUTS_MAX):
         primary.take(cut=number.to_bytes(16, "big"))
@@ -551,7 +559,7 @@ def test_partitions_with_many_times_to_live_are_left_for_the_next_question() -> 
         copy = primary.lane.serving[partition]
         assert copy is not None
         for number in range(LOOKED_AT_MAX // 2 + 1):
-            copy.maps["m"].store(b"k%d" % number, b"x", 10_000, 0, 0, 0)
+            copy.maps["m"].state.store(b"k%d" % number, b"x", 10_000, 0, 0, 0)
     primary.cuts.take(CUT, ["m"], [0, 1], LEASE_MS, primary.answers.append)
     primary.acknowledge(BEN)
     (first,) = primary.answers

@@ -15,7 +15,10 @@ from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.backlog import RECORD_BYTES
 from holdfast.core.replication.lane import Lane
-from holdfast.core.store.partition import FOLD_AT, PartitionCopy, ServicePartition
+from holdfast.core.store.map_state import FOLD_AT
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import Replica
+from holdfast.core.store.service_state import ServiceState
 from holdfast.sim.ablations.switching import ablated
 
 ME, BEN, CAL = (MemberId(name) for name in ("me", "ben", "cal"))
@@ -71,7 +74,7 @@ class Serving:
         ]
 
     def expiry(self, key: bytes) -> tuple[int, int] | None:
-        found = self.copies[0].maps["m"].expiries.get(key)
+        found = self.copies[0].maps["m"].state.expiries.get(key)
         return (found.ttl_ms, found.max_idle_ms) if found is not None else None
 
 
@@ -110,7 +113,7 @@ def test_stores_keep_the_partition_hash_of_the_key_and_the_old_value() -> None:
     serving = Serving()
     assert serving.set(b"k", key_hash=9) is None
     assert serving.set(b"k", key_hash=9) == b"value"
-    assert serving.copies[0].maps["m"].hashes == {b"k": 9}
+    assert serving.copies[0].maps["m"].state.hashes == {b"k": 9}
     assert [record.key_hash for record in serving.records()] == [9, 9]
 
 
@@ -144,12 +147,12 @@ def test_a_sweep_removes_what_is_over_where_it_may() -> None:
     serving.out.now_ns = 5 * MILLISECOND
     serving.lane.serving[1] = None
     serving.lane.sweep(1)
-    assert [len(copy.maps["m"].entries) for copy in serving.copies] == [2, 3]
+    assert [len(copy.maps["m"].state.entries) for copy in serving.copies] == [2, 3]
     serving.lane.sweep(10)
-    assert [len(copy.maps["m"].entries) for copy in serving.copies] == [1, 3]
+    assert [len(copy.maps["m"].state.entries) for copy in serving.copies] == [1, 3]
     assert sum(serving.lane.leftovers.values()) > 0, "the backups are told"
     serving.lane.sweep(10, [None, serving.copies[1]])
-    assert [len(copy.maps["m"].entries) for copy in serving.copies] == [1, 1]
+    assert [len(copy.maps["m"].state.entries) for copy in serving.copies] == [1, 1]
     removed = [record.change for record in serving.records()]
     assert removed == [Change.REMOVE] * 4
 
@@ -204,7 +207,7 @@ def test_a_call_of_a_service_goes_to_its_backups() -> None:
     serving = Serving()
     copy = serving.copies[0]
     assert serving.lane.call(copy, "echo", b"x") is None, "there is no such service"
-    held = copy.services["echo"] = ServicePartition("echo", Echo())
+    held = copy.services["echo"] = Replica("echo", ServiceState(Echo()))
     serving.lane.retarget(copy)
     assert serving.lane.call(copy, "echo", b"x") == b"done x"
     assert serving.records() == [Record("echo", 1, Change.CALL, b"", b"x")]
@@ -267,12 +270,12 @@ def test_digests_follow_when_so_many_keys_have_changed(count: int, left: int) ->
     serving = Serving()
     serving.set(b"0")
     held = serving.copies[0].maps["m"]
-    held.digests()
+    held.state.digests()
     for number in range(count):
         serving.set(b"%d" % number)
     serving.records()
-    assert held.touched is not None
-    assert len(held.touched) == left
+    assert held.state.touched is not None
+    assert len(held.state.touched) == left
 
 
 def test_who_waits_for_the_end_of_a_partition_is_told_when_nothing_is_under_way() -> None:

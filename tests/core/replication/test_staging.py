@@ -14,7 +14,8 @@ from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import How
 from holdfast.core.replication.staging import Shadow
 from holdfast.core.store.digest import RangeDigests
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica
 from holdfast.core.sync.choice import Mine, choose
 from holdfast.core.sync.content import Content, ContentPart, earlier_updates
 from holdfast.sim.ablations.switching import ablated
@@ -69,7 +70,7 @@ def followed(primary: Primary) -> PartitionCopy:
     return copy
 
 
-def open_streamed(copy: PartitionCopy, name: str) -> MapPartition:
+def open_streamed(copy: PartitionCopy, name: str) -> MapReplica:
     """A map with a change stream."""
     held = copy.open(name)
     held.changes = TAIL
@@ -95,7 +96,7 @@ def supplied(primary: Primary, shadow: Shadow, wanted: How, limit: int) -> Itera
     held = primary.held
     demand = shadow.demand(compare=compare)
     base = next(iter(demand.maps), None) if wanted is not How.FULL else None
-    digests = RangeDigests.digests(held.entries) if compare else ()
+    digests = RangeDigests.digests(held.state.entries) if compare else ()
     choice = choose(Mine(held.proven_lineage(), held.counter, 10_000, 0, digests), base)
     missed = held.tail.since(choice.after) if choice.how is not How.FULL and held.tail is not None else []
     content = Content(
@@ -151,21 +152,21 @@ def run(seed: int, wanted: How) -> str:
     return _differences(primary, shadow)
 
 
-def _damage(draw: random.Random, held: MapPartition, keys: list[bytes]) -> None:
+def _damage(draw: random.Random, held: MapReplica, keys: list[bytes]) -> None:
     key = draw.choice(keys)
     if draw.random() < 0.5:
-        held.drop(key)
+        held.state.drop(key)
     else:
-        held.store(key, b"rotten", 0, 0, 0, 0)
+        held.state.store(key, b"rotten", 0, 0, 0, 0)
 
 
 def _differences(primary: Primary, shadow: Shadow) -> str:
     held, mine = shadow.copy.open("m"), primary.held
     if not shadow.complete:
         return "not complete"
-    if held.entries != mine.entries:
-        return f"entries differ: {held.entries} {mine.entries}"
-    if held.expiries.keys() != mine.expiries.keys():
+    if held.state.entries != mine.state.entries:
+        return f"entries differ: {held.state.entries} {mine.state.entries}"
+    if held.state.expiries.keys() != mine.state.expiries.keys():
         return "expiries differ"
     if (held.updates, held.proven_lineage()) != (mine.updates, mine.proven_lineage()):
         return f"{held.updates} of {held.lineage}, not {mine.updates} of {mine.lineage}"
@@ -262,8 +263,8 @@ def test_a_removed_entry_does_not_come_back() -> None:
             else:
                 shadow.pour(last, 0)
                 assert shadow.complete
-                assert shadow.copy.maps["m"].entries == {b"z": b"6"}
-            assert base.maps["m"].entries == {b"a": b"1"}, "the base is as it was"
+                assert shadow.copy.maps["m"].state.entries == {b"z": b"6"}
+            assert base.maps["m"].state.entries == {b"a": b"1"}, "the base is as it was"
 
 
 @pytest.mark.rule("replication/F-3")
@@ -278,7 +279,7 @@ def test_it_is_not_whole_while_an_update_is_missing() -> None:
     assert not shadow.complete
     shadow.take(Record("m", 2, Change.SET, b"a", b"2"), 1, 0)
     assert shadow.look()
-    assert shadow.copy.maps["m"].entries == {b"a": b"3"}
+    assert shadow.copy.maps["m"].state.entries == {b"a": b"3"}
 
 
 def test_a_base_of_another_epoch_is_no_base() -> None:

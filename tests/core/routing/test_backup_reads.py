@@ -128,7 +128,7 @@ def test_what_has_ended_is_not_shown(backup: Backup) -> None:
     assert backup.ask(Op.CONTAINS_KEY, key=b"short") is False
     assert backup.ask(Op.ENTRY_VIEW, key=b"short") is None
     assert backup.ask(Op.GET_ALL, items=[b"short", b"k"]) == [b"k", b"1"]
-    assert b"short" in backup.copy.maps["m"].entries, "the primary says when it is removed"
+    assert b"short" in backup.copy.maps["m"].state.entries, "the primary says when it is removed"
 
 
 def test_what_ends_when_it_is_not_used_is_read_at_the_primary(backup: Backup) -> None:

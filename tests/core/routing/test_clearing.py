@@ -28,7 +28,7 @@ class ClearedDesk(Desk):
             self.put(f"{number:02}")
         self.acknowledge()
         self.told.clear()
-        self.entries = self.copy.maps["m"].entries
+        self.entries = self.copy.maps["m"].state.entries
 
     def put(self, key: str, name: str = "m") -> None:
         self.ask(Request(Op.SET, name, [0], key.encode(), VALUE))
@@ -151,7 +151,7 @@ def test_what_is_left_in_a_partition_that_goes_is_cleared_by_whoever_has_it_then
         desk.run()
         desk.pass_time(SECOND)
         desk.run()
-        assert not desk.copy.maps["m"].entries
+        assert not desk.copy.maps["m"].state.entries
         assert desk.told[-1] == Outcome(Status.OK, 11)
         return
     desk.lane.in_office[0] = None
@@ -192,7 +192,7 @@ def test_several_take_turns() -> None:
     for _ in range(6):
         desk.pass_time(PAUSE_NS)
     assert len(desk.entries) in (60, 70)
-    assert len(desk.copy.maps["n"].entries) == 20
+    assert len(desk.copy.maps["n"].state.entries) == 20
     desk.run()
     assert [outcome.value for outcome in desk.told] == [50, 100]
 

@@ -20,7 +20,9 @@ from holdfast.core.replication.lane import Lane
 from holdfast.core.routing.gathering import LATE_NS, RETRY_NS, SLICE_ENTRIES
 from holdfast.core.routing.router import Router
 from holdfast.core.services.hosting import part_name
-from holdfast.core.store.partition import PartitionCopy, ServicePartition
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import Replica
+from holdfast.core.store.service_state import ServiceState
 from holdfast.sim.ablations.switching import ablated
 
 ME, OLD, NEW, ASKER, BEN = (MemberId(name) for name in ("me", "old", "new", "asker", "ben"))
@@ -334,13 +336,13 @@ def test_each_operation_answers_the_second_time_what_it_answered_the_first(
     """Also on the backup, when it is the primary: what has changed anything, it knows by the records."""
     desk = Desk()
     copy = desk.serve()
-    copy.services[part_name("counter")] = ServicePartition(part_name("counter"), Counting())
+    copy.services[part_name("counter")] = Replica(part_name("counter"), ServiceState(Counting()))
     desk.lane.set(copy, "m", b"k", b"1", 0, 0, 0)
     desk.lane.retarget(copy)
     request = msgspec.structs.replace(request_, id=b"one")
     desk.ask(request)
     backup = PartitionCopy(0, 0)
-    backup.services[part_name("counter")] = ServicePartition(part_name("counter"), Counting())
+    backup.services[part_name("counter")] = Replica(part_name("counter"), ServiceState(Counting()))
     for to, message in desk.sent():
         assert isinstance(message, Replicate)
         for record in message.sections[0].records:
@@ -359,7 +361,7 @@ def test_each_operation_answers_the_second_time_what_it_answered_the_first(
     assert changed
     forgetful = Desk()
     fresh = forgetful.serve()
-    fresh.services[part_name("counter")] = ServicePartition(part_name("counter"), Counting())
+    fresh.services[part_name("counter")] = Replica(part_name("counter"), ServiceState(Counting()))
     forgetful.lane.set(fresh, "m", b"k", b"1", 0, 0, 0)
     forgetful.lane.retarget(fresh)
     with ablated("apply-once"):
@@ -390,7 +392,7 @@ def test_what_was_asked_in_an_earlier_life_is_not_done_in_a_later_one() -> None:
     answers = [message for _, message in desk.sent() if isinstance(message, Answer)]
     assert [answer.outcome.value for answer in answers if answer.ticket == 3] == [b"of ben"]
     assert all(answer.ticket != 1 for answer in answers)
-    assert b"k" not in copy.maps["m"].entries, "nobody has put it back"
+    assert b"k" not in copy.maps["m"].state.entries, "nobody has put it back"
     assert sum(desk.router.leftovers.values()) == 0
 
 
@@ -402,7 +404,7 @@ def test_nor_is_a_share_of_a_whole_map() -> None:
     desk.router.on_forward(ASKER, Forward(2, Request(Op.CLEAR, "m", [0])))
     desk.router.askers_gone({ASKER})
     desk.router.gatherings.take_turns()
-    assert b"k" in copy.maps["m"].entries
+    assert b"k" in copy.maps["m"].state.entries
     assert sum(desk.router.leftovers.values()) == 0
 
 

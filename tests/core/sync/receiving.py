@@ -17,7 +17,8 @@ from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import How
 from holdfast.core.replication.copies import Copies
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica
 from holdfast.core.sync.destination import Destination
 
 ME, OWNER, OTHER = MemberId("me"), MemberId("owner"), MemberId("other")
@@ -56,7 +57,7 @@ class Side:
     def answers(self) -> list[object]:
         return [effect.message for effect in self.out.take() if isinstance(effect, Send)]
 
-    def filling(self, name: str = "m") -> MapPartition:
+    def filling(self, name: str = "m") -> MapReplica:
         return self.destination.shadows[0].copy.maps[name]
 
 

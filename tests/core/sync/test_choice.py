@@ -9,7 +9,7 @@ import pytest
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import Base, How
-from holdfast.core.store.partition import Expiry
+from holdfast.core.store.map_state import Expiry
 from holdfast.core.sync.choice import HISTORY_LEAST, Choice, Mine, choose
 from holdfast.core.sync.supply import aged
 from holdfast.sim.ablations.switching import ablated

@@ -35,7 +35,7 @@ def test_what_was_written_before_the_content_was_taken_does_not_come_back() -> N
         for item in order:
             side.tell(item)
         side.tell(chunk(2, 4, last=True))
-        assert side.filling().entries == {b"other": b"x", b"later": b"y"}
+        assert side.filling().state.entries == {b"other": b"x", b"later": b"y"}
 
 
 @pytest.mark.rule("replication/F-4")
@@ -53,7 +53,7 @@ def test_a_shadow_ends_the_same_in_whatever_order_it_is_told() -> None:
             side.tell(item)
         side.tell(chunk(2, 3, last=True))
         assert side.destination.shadows[0].complete
-        assert side.filling().entries == {b"key": b"two"}
+        assert side.filling().state.entries == {b"key": b"two"}
         assert side.filling().counter == 3
 
 
@@ -80,7 +80,7 @@ def test_a_wrong_copy_that_is_replaced_holds_nothing_up_and_the_new_one_misses_n
     side.tell(chunk(2, 6, last=True, joining=False))
     held = side.copies.held[0].maps["m"]
     assert held is not wrong
-    assert (held.entries, held.counter) == ({b"key": b"five"}, 6)
+    assert (held.state.entries, held.counter) == ({b"key": b"five"}, 6)
     assert {1, 2} == {
         number for one in side.answers() if isinstance(one, Replicated) for number in one.batches
     }
@@ -95,7 +95,7 @@ def test_it_is_whole_only_when_what_the_last_chunk_counts_has_come() -> None:
     side.tell(chunk(2, 2, last=True))
     assert side.answers() == []
     side.tell(message(1, put(2, b"two")))
-    assert side.filling().entries == {b"key": b"two"}
+    assert side.filling().state.entries == {b"key": b"two"}
     assert side.answers() == [Replicated([1], [0]), Filled(0, 5, 1, 2)]
 
 
@@ -107,7 +107,7 @@ def test_without_that_rule_it_counts_as_whole_with_an_update_missing() -> None:
     side.answers()
     side.tell(chunk(2, 2, last=True))
     assert side.answers() == [Filled(0, 5, 1, 2)]
-    assert (side.filling().counter, side.filling().entries) == (2, {b"key": b"one"})
+    assert (side.filling().counter, side.filling().state.entries) == (2, {b"key": b"one"})
 
 
 def test_a_colder_replica_that_becomes_hotter_takes_maps_it_did_not_hold_into_its_shadow_alone() -> None:
@@ -118,7 +118,7 @@ def test_a_colder_replica_that_becomes_hotter_takes_maps_it_did_not_hold_into_it
     assert side.answers() == [Replicated([1], [0])], "the map that index 2 does not hold has no gap there"
     assert set(side.copies.held[0].maps) == {"deep"}
     side.tell(chunk(1, 8, (b"other", b"x")))
-    assert side.filling().entries == {b"key": b"nine", b"other": b"x"}
+    assert side.filling().state.entries == {b"key": b"nine", b"other": b"x"}
 
 
 def test_a_new_time_to_live_does_not_hide_an_older_value_that_is_on_its_way() -> None:
@@ -128,8 +128,8 @@ def test_a_new_time_to_live_does_not_hide_an_older_value_that_is_on_its_way() ->
     side.tell(chunk(1, 1))
     side.tell(message(1, Record("m", 2, Change.EXPIRY, b"key", ttl_ms=5000)))
     side.tell(chunk(2, 1, (b"key", b"one")))
-    assert side.filling().entries == {b"key": b"one"}
-    assert side.filling().expiries[b"key"].ttl_ms == 5000
+    assert side.filling().state.entries == {b"key": b"one"}
+    assert side.filling().state.expiries[b"key"].ttl_ms == 5000
 
 
 @pytest.mark.rule("sync/D-1")
@@ -140,7 +140,7 @@ def test_a_replica_of_the_row_that_is_refilled_takes_the_new_copy_when_it_is_who
     side.tell(chunk(1, 1, (b"key", b"one"), joining=False))
     assert side.copies.held[0] is before
     side.tell(chunk(2, 1, last=True, joining=False))
-    assert side.copies.held[0].maps["m"].entries == {b"key": b"one"}
+    assert side.copies.held[0].maps["m"].state.entries == {b"key": b"one"}
     assert side.destination.shadows == {}
 
 

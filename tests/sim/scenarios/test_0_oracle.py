@@ -16,7 +16,8 @@ from tests.sim.scenarios.scene import Scene
 from holdfast.check.convergence import judge
 from holdfast.core.member import Member
 from holdfast.core.model.partition_table import Row
-from holdfast.core.store.partition import Expiry, PartitionCopy
+from holdfast.core.store.map_state import Expiry
+from holdfast.core.store.partition import PartitionCopy
 
 
 @pytest.fixture(scope="module")
@@ -106,16 +107,16 @@ def a_counter_differs(scene: Scene) -> Callable[[], None]:
 
 def a_value_differs(scene: Scene) -> Callable[[], None]:
     held = holder(scene, 1).copies.held[0].maps["ledger"]
-    key, value = next(iter(held.entries.items()))
-    held.entries[key] = b"other"
-    return lambda: held.entries.update({key: value})
+    key, value = next(iter(held.state.entries.items()))
+    held.state.entries[key] = b"other"
+    return lambda: held.state.entries.update({key: value})
 
 
 def an_expiry_differs(scene: Scene) -> Callable[[], None]:
     held = holder(scene, 1).copies.held[0].maps["ledger"]
-    key = next(iter(held.entries))
-    held.expiries[key] = Expiry(1, 0, 0)
-    return held.expiries.clear
+    key = next(iter(held.state.entries))
+    held.state.expiries[key] = Expiry(1, 0, 0)
+    return held.state.expiries.clear
 
 
 def a_copy_is_of_another_epoch(scene: Scene) -> Callable[[], None]:

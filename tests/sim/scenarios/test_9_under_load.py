@@ -74,7 +74,7 @@ def test_what_is_removed_while_it_is_on_its_way_stays_removed(history: bool) -> 
     stage.rest()
     assert stage.synchronised(gone)[0][0] == ("history" if history else "full")
     for host in range(3):
-        entries = stage.member(host).copies.held[PARTITION].maps["ledger"].entries
+        entries = stage.member(host).copies.held[PARTITION].maps["ledger"].state.entries
         assert len(entries) == len(keys) - 2
     clean(stage, stage.writes)
 

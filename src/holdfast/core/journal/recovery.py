@@ -37,7 +37,8 @@ from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.model.views import FilesProof, View
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica, map_replica
 from holdfast.errors import CounterBroken
 
 
@@ -126,20 +127,20 @@ class Recovery:
         age_ms = max(0, self._wall_ms - wall_ms) if wall_ms else 0
         return self._now_ns - age_ms * MILLISECOND
 
-    def _map(self, taken: MapSnapshot) -> MapPartition:
-        held = MapPartition(taken.name)
+    def _map(self, taken: MapSnapshot) -> MapReplica:
+        held = map_replica(taken.name)
         held.updates = UpdateCounter.decode(taken.counter)
         held.lineage = [(term, start) for term, start in taken.lineage]
-        held.entries = dict(zip(taken.keys, taken.values, strict=True))
+        held.state.entries = dict(zip(taken.keys, taken.values, strict=True))
         if taken.ttls_ms or taken.max_idles_ms:
             zeros = [0] * len(taken.keys)
             columns = zip(taken.keys, taken.ttls_ms or zeros, taken.max_idles_ms or zeros, strict=True)
             for key, ttl_ms, max_idle_ms in columns:
                 if ttl_ms or max_idle_ms:
-                    held.schedule(key, ttl_ms, max_idle_ms, self._at_ns)
+                    held.state.schedule(key, ttl_ms, max_idle_ms, self._at_ns)
         if taken.key_hashes:
             pairs = zip(taken.keys, taken.key_hashes, strict=True)
-            held.hashes = {key: word for key, word in pairs if word}
+            held.state.hashes = {key: word for key, word in pairs if word}
         return held
 
     def missing(self, partition: int, lsn: int, why: str) -> None:
@@ -252,12 +253,12 @@ class Recovery:
                 held = found.copy.maps.get(name) or found.copy.open(name)
                 updates = held.updates
                 plain = bool(held.lineage) and held.lineage[-1][0] == term and updates.sequential
-                plain = plain and not held.expiries and name not in found.stopped
+                plain = plain and not held.state.expiries and name not in found.stopped
             if plain and record.counter == updates.lwm + 1 and record.change is Change.SET:
-                held.entries[record.key] = record.value
+                held.state.entries[record.key] = record.value
                 updates.lwm = updates.hwm = record.counter
                 if record.ttl_ms or record.max_idle_ms or record.key_hash:
-                    held.store(
+                    held.state.store(
                         record.key,
                         record.value,
                         record.ttl_ms,
@@ -265,17 +266,17 @@ class Recovery:
                         record.key_hash,
                         self._at_ns,
                     )
-                    plain = not held.expiries
+                    plain = not held.state.expiries
             elif name not in found.stopped and record.change is not Change.CALL:
                 why = self._take(held, record, term)
                 if why:
                     found.stopped[name] = why
-                plain = not why and updates.sequential and not held.expiries and held.lineage[-1:] != []
+                plain = not why and updates.sequential and not held.state.expiries and held.lineage[-1:] != []
                 plain = plain and held.lineage[-1][0] == term
             if record.request:
                 found.copy.requests.note(record.request)
 
-    def _take(self, held: MapPartition, record: Record, term: int) -> str:
+    def _take(self, held: MapReplica, record: Record, term: int) -> str:
         """Apply a record if it may follow; else say what is wrong."""
         updates, counter = held.updates, record.counter
         if updates.holds(counter):
@@ -307,7 +308,7 @@ class Recovery:
         for partition, found in sorted(self._held.items()):
             recovered.copies[partition] = found.copy
             for held in found.copy.maps.values():
-                for expiry in held.expiries.values():
+                for expiry in held.state.expiries.values():
                     expiry.accessed_ns = self._now_ns
             reasons = [self._doubts.get(partition, (0, ""))[1], found.ended, *found.stopped.values()]
             if any(reasons):

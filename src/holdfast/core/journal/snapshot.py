@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from holdfast.core.machine import Outbox
 from holdfast.core.model.journal_entries import MapSnapshot, Snapshot
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica
 
 
 def snapshot_of(copy: PartitionCopy, out: Outbox) -> Snapshot | None:
@@ -23,15 +24,15 @@ def snapshot_of(copy: PartitionCopy, out: Outbox) -> Snapshot | None:
     return Snapshot(copy.partition, copy.epoch, maps, requests, out.wall_ms()) if maps else None
 
 
-def _map(held: MapPartition, now_ns: int) -> MapSnapshot:
-    keys = list(held.entries)
+def _map(held: MapReplica, now_ns: int) -> MapSnapshot:
+    keys = list(held.state.entries)
     taken = MapSnapshot(
-        held.name, list(held.lineage), held.updates.encode(), keys, list(held.entries.values())
+        held.name, list(held.lineage), held.updates.encode(), keys, list(held.state.entries.values())
     )
-    if held.expiries:
-        expiries = [held.expiries.get(key) for key in keys]
+    if held.state.expiries:
+        expiries = [held.state.expiries.get(key) for key in keys]
         taken.ttls_ms.extend(one.remaining_ttl_ms(now_ns) if one else 0 for one in expiries)
         taken.max_idles_ms.extend(one.max_idle_ms if one else 0 for one in expiries)
-    if held.hashes:
-        taken.key_hashes.extend(held.hashes.get(key, 0) for key in keys)
+    if held.state.hashes:
+        taken.key_hashes.extend(held.state.hashes.get(key, 0) for key in keys)
     return taken

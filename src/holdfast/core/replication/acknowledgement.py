@@ -32,14 +32,14 @@ from holdfast.core.replication.ack_batch import NOBODY, Batch, Completion, Writt
 from holdfast.core.replication.backlog import RECORD_BYTES, Backlog
 from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.targets import Targets
-from holdfast.core.store.partition import FOLD_AT, MapPartition
+from holdfast.core.store.replica import AnyReplica
 from holdfast.core.store.request_ids import id_of
 
 LOOKS = 8
 """How often within `replication.backup_timeout_ms` it is looked whose backups are late; at least every half second."""
 LOST_OFFICE = "this member lost the partition before its backups had acknowledged"
 LOOK_MIN_NS, LOOK_MAX_NS = 1 * MILLISECOND, 500 * MILLISECOND
-Resting = dict[tuple[int, str], MapPartition | None]
+Resting = dict[tuple[int, str], AnyReplica | None]
 """Partitions and maps that the answers of a buffer rest on, without having changed anything."""
 
 
@@ -249,8 +249,7 @@ class Batches:
         urgent = False
         for (partition, held), part in by_map(records).items():
             held.keep(terms[partition], part, held.changes or self._tail_bytes)
-            if held.touched is not None and len(held.touched) >= FOLD_AT:
-                held.fold()
+            held.state.settle()
             if held.journal != "off":
                 written.setdefault(partition, []).extend(part)
                 urgent = urgent or held.journal == "sync"

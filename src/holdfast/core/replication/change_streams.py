@@ -30,7 +30,8 @@ from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.ack_batch import Batch
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica
 from holdfast.core.store.tail import size_of
 
 JOURNAL_RECORDS = 16_384
@@ -141,7 +142,7 @@ class ChangeStreams:
             found[partition] = Reach(counter, lineage[-1][0] if lineage else 0, since, lineage)
         return found, moved
 
-    def _safe(self, partition: int, held: MapPartition, unsent: int | None) -> int:
+    def _safe(self, partition: int, held: MapReplica, unsent: int | None) -> int:
         """The last update that is safe (replication/G-1). What is not sent yet is not in the tail either.
 
         An older batch may hold newer updates than a younger one: buffers join a batch that goes to the same members.
@@ -261,7 +262,7 @@ class ChangeStreams:
         return {"reads of history for change streams": len(self._reads)}
 
 
-def _waits(batch: Batch, partition: int, held: MapPartition) -> bool:
+def _waits(batch: Batch, partition: int, held: MapReplica) -> bool:
     """Whether somebody whom the writers of this map wait for does not hold what the batch has of this partition."""
     if held.journal == "sync" and not batch.on_disk:
         return True

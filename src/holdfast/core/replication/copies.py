@@ -26,7 +26,8 @@ from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, JournalMode, Record
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.services.hosting import Endpoint, MigrationEvent, Service, Services
-from holdfast.core.store.partition import FOLD_AT, MapPartition, PartitionCopy
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import AnyReplica, MapReplica
 from holdfast.errors import InvariantBroken
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ class Copies:
         now_ns = self._out.now_ns
         index = self._rows[section.partition].index_of(self._me)
         applied: list[Record] = []
-        by_map: dict[MapPartition, list[Record]] = {}
+        by_map: dict[AnyReplica, list[Record]] = {}
         for record in section.records:
             held = copy.find(record)
             if held is None:
@@ -228,30 +229,29 @@ class Copies:
             held.enter(section.term)
             held.apply(record, now_ns)
             if record.change is Change.PIN:
-                self.cuts.keep(record.key, section.partition, held, record.ttl_ms)
+                pinned = copy.maps[record.map]
+                self.cuts.keep(record.key, section.partition, pinned, record.ttl_ms)
             copy.requests.note(record.request)
             applied.append(record)
-            if record.change is not Change.CALL:
-                by_map.setdefault(held, []).append(record)
+            by_map.setdefault(held, []).append(record)
         for held, records in by_map.items():
             held.keep(section.term, records, held.changes or self._tail_bytes)
-            if held.touched is not None and len(held.touched) >= FOLD_AT:
-                held.fold()
+            held.state.settle()
         self._write_down(copy, section, applied)
 
-    def _pass_over(self, section: Section, record: Record, held: MapPartition) -> None:
+    def _pass_over(self, section: Section, record: Record, held: AnyReplica) -> None:
         """The map holds the record already, and does not apply it again (replication/B-2)."""
         if record.change is Change.PIN and not self.cuts.has(section.partition, record):
             # This copy was filled past it, and holds its update, but cannot tell any more what was there then.
             self._unkept.append((section.partition, held.name, record.key, record.counter))
 
-    def open(self, copy: PartitionCopy, name: str) -> MapPartition:
+    def open(self, copy: PartitionCopy, name: str) -> MapReplica:
         """The map's share of a copy, made empty on first touch."""
         held = copy.open(name)
         self._furnish(held)
         return held
 
-    def _furnish(self, held: MapPartition) -> None:
+    def _furnish(self, held: MapReplica) -> None:
         """What the settings say of the map."""
         chosen = self._settings.map(held.name)
         held.journal = chosen.journal if self._log.on else "off"
@@ -392,9 +392,9 @@ class Copies:
         """Forget deadlines that are over in copies of which this member is not the primary, and cuts that are over."""
         self.cuts.sweep()
         for copy in self.held.values():
-            for held in copy:
-                if held.deadlines:
-                    held.tidy(self._out.now_ns)
+            for held in copy.maps.values():
+                if held.state.deadlines:
+                    held.state.tidy(self._out.now_ns)
 
     @property
     def leftovers(self) -> dict[str, int]:

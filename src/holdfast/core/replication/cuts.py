@@ -32,7 +32,9 @@ from holdfast.config import Settings
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
-from holdfast.core.store.partition import Expiry, MapPartition, PartitionCopy
+from holdfast.core.store.map_state import Expiry, MapState
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica
 
 if TYPE_CHECKING:
     from holdfast.core.replication.lane import Lane
@@ -51,8 +53,8 @@ class Pin:
     """What one map held in one partition at a cut. It reads the map's copy as it is now, and what has changed since."""
 
     __slots__ = (
-        "_held",
         "_overlay",
+        "_state",
         "counter",
         "entries",
         "expiries",
@@ -66,31 +68,31 @@ class Pin:
         "term",
     )
 
-    def __init__(self, partition: int, held: MapPartition, now_ns: int) -> None:
+    def __init__(self, partition: int, held: MapReplica, now_ns: int) -> None:
         """From now on; the last update of `held` is the one of the cut."""
         self.partition = partition
         self.map = held.name
         self.counter = held.counter
         self.term = held.term
-        self.entries = len(held.entries)
+        self.entries = len(held.state.entries)
         self.taken_ns = now_ns
         """By this member's clock: what is left of times to live is told as it was then, here. Another holder applied
         the cut, and each entry before it, at moments of its own, so it tells a little more or less."""
-        self.expiries: dict[bytes, Expiry] = held.expiries.copy()
-        self.hashes: dict[bytes, int] = held.hashes.copy()
+        self.expiries: dict[bytes, Expiry] = held.state.expiries.copy()
+        self.hashes: dict[bytes, int] = held.state.hashes.copy()
         self.holders: tuple[MemberId, ...] = ()
         """On the primary that made it: who keeps it, once it is known."""
         self.known = False
         """On that primary: whether all holders have said that they keep it."""
         self.refused = False
         """On that primary: whether a holder has said that it does not keep it."""
-        self._held: MapPartition | None = held
+        self._state: MapState | None = held.state
         """None when everything is in the overlay."""
         self._overlay: dict[bytes, bytes | None] = {}
         """Keys that have changed since, with what they had at the cut; None: nothing."""
-        held.observe(self)
+        held.state.observe(self)
 
-    def absorb(self, touched: dict[bytes, bytes | None]) -> None:
+    def absorb(self, touched: dict[bytes, bytes | None], entries: dict[bytes, bytes]) -> None:
         """These keys have changed, from what is given: that counts for those of which nothing is known yet."""
         overlay = self._overlay
         if not overlay:
@@ -105,38 +107,39 @@ class Pin:
         self._overlay.update(dict.fromkeys(keys))
         self.entries -= len(keys)
 
-    def complete(self, entries: dict[bytes, bytes]) -> None:
-        """All entries, which are these, are about to go; changes until now have been absorbed."""
+    def complete(self, entries: dict[bytes, bytes]) -> bool:
+        """All entries, which are these, are about to go: from now on it holds them itself, and observes no more."""
         whole: dict[bytes, bytes | None] = {**entries, **self._overlay}
         self._overlay = {key: value for key, value in whole.items() if value is not None}
-        self._held = None
+        self._state = None
+        return False
 
     def release(self) -> None:
         """It is over: nothing is kept for it any more."""
-        held, self._held = self._held, None
+        state, self._state = self._state, None
         self._overlay = {}
-        if held is not None:
-            held.unobserve(self)
+        if state is not None:
+            state.unobserve(self)
 
     def content(self) -> dict[bytes, bytes]:
         """All entries at the cut. Not to be changed, and of use until the member does something else."""
-        held = self._held
-        if held is None:
+        state = self._state
+        if state is None:
             return self._overlay  # type: ignore[return-value]  # without None once it is complete
-        held.fold()
+        state.fold()
         overlay = self._overlay
         if not overlay:
-            return held.entries
-        merged: dict[bytes, bytes | None] = {**held.entries, **overlay}
+            return state.entries
+        merged: dict[bytes, bytes | None] = {**state.entries, **overlay}
         return {key: value for key, value in merged.items() if value is not None}
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key at the cut; None: it was not there."""
-        held = self._held
-        if held is None:
+        state = self._state
+        if state is None:
             return self._overlay.get(key)
-        held.fold()
-        return self._overlay[key] if key in self._overlay else held.entries.get(key)
+        state.fold()
+        return self._overlay[key] if key in self._overlay else state.entries.get(key)
 
     @property
     def changed(self) -> int:
@@ -261,7 +264,7 @@ class Cuts:
                 written = [
                     held for name in names if (held := copy.maps.get(name)) is not None and held.counter
                 ]
-                effort = sum(len(held.expiries) + len(held.hashes) for held in written)
+                effort = sum(len(held.state.expiries) + len(held.state.hashes) for held in written)
                 if looked_at and looked_at + effort > LOOKED_AT_MAX:
                     taken.left += wanted[at:]
                     break
@@ -297,14 +300,14 @@ class Cuts:
             kept.maps = frozenset(names)
         return kept
 
-    def _remove_ended(self, copy: PartitionCopy, written: Sequence[MapPartition], may_end: int) -> int:
+    def _remove_ended(self, copy: PartitionCopy, written: Sequence[MapReplica], may_end: int) -> int:
         """Take out what has ended (replication/C-4), at most `may_end` entries; answers how many more there may be, 0
         when it was too much for now.
         """
         for held in written:
-            before = len(held.entries)
+            before = len(held.state.entries)
             self.lane.expire(copy, held, may_end)
-            may_end -= before - len(held.entries)
+            may_end -= before - len(held.state.entries)
             if may_end <= 0:
                 return 0
         return may_end
@@ -314,7 +317,7 @@ class Cuts:
         kept: _Kept,
         cut: bytes,
         copy: PartitionCopy,
-        written: Sequence[MapPartition],
+        written: Sequence[MapReplica],
         lease_ms: int,
         *,
         passive: bool,
@@ -333,7 +336,9 @@ class Cuts:
                 holders += [member for member in backups if member is not None]
             pin = self.keep(cut, copy.partition, held, lease_ms)
             if passive:
-                pin.hide([key for key, expiry in held.expiries.items() if expiry.deadline_ns() <= now_ns])
+                pin.hide(
+                    [key for key, expiry in held.state.expiries.items() if expiry.deadline_ns() <= now_ns]
+                )
             pin.holders = tuple(holders)
             pins.append(pin)
         return pins
@@ -374,7 +379,7 @@ class Cuts:
         pin = self._pin(record.key, partition, record.map)
         return pin is not None and pin.counter == record.counter
 
-    def keep(self, cut: bytes, partition: int, held: MapPartition, lease_ms: int) -> Pin:
+    def keep(self, cut: bytes, partition: int, held: MapReplica, lease_ms: int) -> Pin:
         """Keep what the map holds here now; instead of what was kept for the same cut before."""
         there = self._open(cut, lease_ms).pins.setdefault(partition, {})
         before = there.pop(held.name, None)

@@ -23,7 +23,8 @@ from holdfast.core.replication.ack_batch import Completion, Written
 from holdfast.core.replication.acknowledgement import Batches
 from holdfast.core.replication.row_changes import retarget
 from holdfast.core.replication.targets import Targets
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import AnyReplica, MapReplica
 from holdfast.core.store.request_ids import mark_of
 
 
@@ -46,7 +47,7 @@ class Lane:
         self._defaults: dict[str, tuple[int, int]] = {}
         self._open: list[Written] = []
         """Of the buffer that is being worked on."""
-        self._resting: dict[tuple[int, str], MapPartition | None] = {}
+        self._resting: dict[tuple[int, str], AnyReplica | None] = {}
         """Partitions and maps that answers of that buffer rest on, without having changed anything."""
         self.targets = Targets(settings, journal=log.on)
         """To whom the records go."""
@@ -73,10 +74,11 @@ class Lane:
         held = copy.maps.get(name)
         if held is None:
             return None
-        if held.expiries and held.expired(key, self._out.now_ns):
+        state = held.state
+        if state.expiries and state.expired(key, self._out.now_ns):
             self._expire(copy, held, key)
             return None
-        return held.entries.get(key)
+        return state.entries.get(key)
 
     def set(
         self,
@@ -96,16 +98,18 @@ class Lane:
             ttl_default, idle_default = self._defaults.get(name) or self._default_expiry(name)
             ttl_ms = ttl_default if ttl_ms == DEFAULT_TTL else ttl_ms
             max_idle_ms = idle_default if max_idle_ms == DEFAULT_TTL else max_idle_ms
-        if held.expiries and held.expired(key, self._out.now_ns):
+        state = held.state
+        entries = state.entries
+        if state.expiries and state.expired(key, self._out.now_ns):
             self._expire(copy, held, key)
-        old = held.entries.get(key)
-        if ttl_ms or max_idle_ms or key_hash or held.expiries:
-            held.store(key, value, ttl_ms, max_idle_ms, key_hash, self._out.now_ns)
+        old = entries.get(key)
+        if ttl_ms or max_idle_ms or key_hash or state.expiries:
+            state.store(key, value, ttl_ms, max_idle_ms, key_hash, self._out.now_ns)
         else:
-            touched = held.touched
+            touched = state.touched
             if touched is not None and key not in touched:
                 touched[key] = old
-            held.entries[key] = value
+            entries[key] = value
         number = held.updates.next()
         if held.recorded:
             if held.changes:
@@ -124,10 +128,10 @@ class Lane:
     def remove(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
         """Take an entry out and queue the record; answers the old value."""
         held = copy.maps.get(name)
-        if held is None or key not in held.entries:
+        if held is None or key not in held.state.entries:
             self.rest_on(copy, name)
             return None
-        if held.expiries and held.expired(key, self._out.now_ns):
+        if held.state.expiries and held.state.expired(key, self._out.now_ns):
             self._expire(copy, held, key)
             return None
         return self.take_out(copy, held, key, EventKind.REMOVED)
@@ -140,24 +144,25 @@ class Lane:
         """Whether reads of this map are confirmed: to be asked only if those of some map are (`confirms_reads`)."""
         return self._settings.map(name).reads == "confirmed"
 
-    def take_out(self, copy: PartitionCopy, held: MapPartition, key: bytes, kind: EventKind) -> bytes | None:
+    def take_out(self, copy: PartitionCopy, held: MapReplica, key: bytes, kind: EventKind) -> bytes | None:
         """Remove an entry for the reason `kind`."""
-        if key not in held.entries:
+        state = held.state
+        if key not in state.entries:
             return None
-        key_hash = held.hashes.get(key, 0)
-        old = held.drop(key)
+        key_hash = state.hashes.get(key, 0)
+        old = state.drop(key)
         self.log(copy, held, Change.REMOVE, key, old=old)
         if self.listening:
             self.emit(kind, held, key, None, old, key_hash)
         return old
 
-    def _expire(self, copy: PartitionCopy, held: MapPartition, key: bytes) -> None:
+    def _expire(self, copy: PartitionCopy, held: MapReplica, key: bytes) -> None:
         self.take_out(copy, held, key, EventKind.EXPIRED)
 
     def log(
         self,
         copy: PartitionCopy,
-        held: MapPartition,
+        held: MapReplica,
         change: Change,
         key: bytes = b"",
         *,
@@ -177,7 +182,7 @@ class Lane:
         held = copy.services.get(name)
         if held is None:
             return None
-        answer = held.share.apply(update)
+        answer = held.state.share.apply(update)
         number = held.updates.next()
         if held.recorded:
             self._open.append((copy.partition, held, Record(name, number, Change.CALL, b"", update)))
@@ -201,7 +206,7 @@ class Lane:
     def emit(
         self,
         kind: EventKind,
-        held: MapPartition,
+        held: MapReplica,
         key: bytes | None,
         value: bytes | None,
         old: bytes | None,
@@ -211,10 +216,10 @@ class Lane:
     ) -> None:
         """Tell the listeners of the map, if there are any."""
         if held.name in self.listening:
-            word = key_hash or (held.hashes.get(key, 0) if key is not None and held.hashes else 0)
+            word = key_hash or (held.state.hashes.get(key, 0) if key is not None and held.state.hashes else 0)
             self.heard(EntryEvent(kind, held.name, self._me, key, value, old, count, word))
 
-    def open(self, copy: PartitionCopy, name: str) -> MapPartition:
+    def open(self, copy: PartitionCopy, name: str) -> MapReplica:
         """The map's share of a partition, with its backups known."""
         held = copy.open(name)
         held.enter(copy.term)
@@ -234,14 +239,14 @@ class Lane:
         for copy in self.serving if copies is None else copies:
             if copy is None:
                 continue
-            for held in copy:
-                if held.deadlines:
+            for held in copy.maps.values():
+                if held.state.deadlines:
                     self.expire(copy, held, limit)
         self.seal(lambda known: None)
 
-    def expire(self, copy: PartitionCopy, held: MapPartition, limit: int) -> None:
+    def expire(self, copy: PartitionCopy, held: MapReplica, limit: int) -> None:
         """Remove up to `limit` entries of a map whose time is over."""
-        for key in held.due(self._out.now_ns, limit):
+        for key in held.state.due(self._out.now_ns, limit):
             self._expire(copy, held, key)
 
     # -- batches: what leaves this lane, and what is known of it (`acknowledgement`)

@@ -9,7 +9,8 @@ from holdfast.core.model.operations import DEFAULT_TTL, EventKind, Op, Request, 
 from holdfast.core.model.records import Change
 from holdfast.core.replication.lane import Lane
 from holdfast.core.services.hosting import part_name
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica
 
 NEVER = -1
 
@@ -39,7 +40,7 @@ def perform(lane: Lane, copy: PartitionCopy, request: Request, now_ns: int) -> V
         return lane.call(copy, part_name(name), request.value)
     if op is Op.ASK:
         held = copy.services.get(part_name(name))
-        return held.share.ask(request.value) if held is not None else None
+        return held.state.share.ask(request.value) if held is not None else None
     return _put(lane, copy, request)
 
 
@@ -86,9 +87,9 @@ def _change_present(lane: Lane, copy: PartitionCopy, request: Request, now_ns: i
         lane.take_out(copy, held, request.key, EventKind.REMOVED)
         return True
     ttl_ms = 0 if request.ttl_ms == DEFAULT_TTL else request.ttl_ms
-    expiry = held.expiries.get(request.key)
+    expiry = held.state.expiries.get(request.key)
     max_idle_ms = expiry.max_idle_ms if expiry is not None else 0
-    held.schedule(request.key, ttl_ms, max_idle_ms, now_ns)
+    held.state.schedule(request.key, ttl_ms, max_idle_ms, now_ns)
     lane.log(copy, held, Change.EXPIRY, request.key, ttl_ms=ttl_ms, max_idle_ms=max_idle_ms)
     if lane.listening:
         lane.emit(EventKind.UPDATED, held, request.key, present, present)
@@ -107,8 +108,8 @@ def _entry_view(lane: Lane, copy: PartitionCopy, request: Request, now_ns: int) 
     return _view(copy.maps[request.map], request.key, value, now_ns)
 
 
-def _view(held: MapPartition, key: bytes, value: bytes, now_ns: int) -> Value:
-    expiry = held.expiries.get(key)
+def _view(held: MapReplica, key: bytes, value: bytes, now_ns: int) -> Value:
+    expiry = held.state.expiries.get(key)
     if expiry is None:
         return [value, 0, 0, NEVER, held.counter]
     left_ms = max(0, expiry.deadline_ns() - now_ns) // MILLISECOND
@@ -130,15 +131,17 @@ FROM_BACKUPS = frozenset({Op.GET, Op.CONTAINS_KEY, Op.ENTRY_VIEW, Op.GET_ALL})
 """What a backup can answer."""
 
 
-def can_read(held: MapPartition | None, request: Request) -> bool:
+def can_read(held: MapReplica | None, request: Request) -> bool:
     """Whether a backup can answer: not for entries that end when nobody uses them, for uses count at the primary."""
-    if held is None or not held.expiries:
+    if held is None or not held.state.expiries:
         return True
     keys = request.items if request.op is Op.GET_ALL else [request.key]
-    return not any((expiry := held.expiries.get(key)) is not None and expiry.max_idle_ms for key in keys)
+    return not any(
+        (expiry := held.state.expiries.get(key)) is not None and expiry.max_idle_ms for key in keys
+    )
 
 
-def read_backup(held: MapPartition | None, request: Request, now_ns: int) -> Value:
+def read_backup(held: MapReplica | None, request: Request, now_ns: int) -> Value:
     """Answer one of `FROM_BACKUPS` without changing anything. What has ended is not shown, though it is still there."""
     op, key = request.op, request.key
     if op is Op.GET_ALL:
@@ -152,10 +155,10 @@ def read_backup(held: MapPartition | None, request: Request, now_ns: int) -> Val
     return value
 
 
-def _peek(held: MapPartition | None, key: bytes, now_ns: int) -> bytes | None:
-    if held is None or (held.expiries and held.expired(key, now_ns, touch=False)):
+def _peek(held: MapReplica | None, key: bytes, now_ns: int) -> bytes | None:
+    if held is None or (held.state.expiries and held.state.expired(key, now_ns, touch=False)):
         return None
-    return held.entries.get(key)
+    return held.state.entries.get(key)
 
 
 # -- whole partitions
@@ -166,16 +169,16 @@ def perform_whole(lane: Lane, copies: list[PartitionCopy], request: Request, now
     held = [(copy, copy.maps[request.map]) for copy in copies if request.map in copy.maps]
     if request.op in (Op.CLEAR, Op.EVICT_ALL):
         return _clear(lane, held)
-    if request.op in (Op.SIZE, Op.IS_EMPTY) and not any(part.expiries for _, part in held):
-        count = sum(len(part.entries) for _, part in held)
+    if request.op in (Op.SIZE, Op.IS_EMPTY) and not any(part.state.expiries for _, part in held):
+        count = sum(len(part.state.entries) for _, part in held)
         return count if request.op is Op.SIZE else count == 0
     return _collect(request, [_living(part, now_ns) for _, part in held])
 
 
-def _living(held: MapPartition, now_ns: int) -> dict[bytes, bytes]:
-    if not held.expiries:
-        return held.entries
-    return {k: v for k, v in held.entries.items() if not held.expired(k, now_ns, touch=False)}
+def _living(held: MapReplica, now_ns: int) -> dict[bytes, bytes]:
+    if not held.state.expiries:
+        return held.state.entries
+    return {k: v for k, v in held.state.entries.items() if not held.state.expired(k, now_ns, touch=False)}
 
 
 def _collect(request: Request, parts: list[dict[bytes, bytes]]) -> Value:
@@ -198,14 +201,14 @@ def _collect(request: Request, parts: list[dict[bytes, bytes]]) -> Value:
     return answer
 
 
-def _clear(lane: Lane, held: list[tuple[PartitionCopy, MapPartition]]) -> int:
+def _clear(lane: Lane, held: list[tuple[PartitionCopy, MapReplica]]) -> int:
     """Empty these, which have no change streams: of those nobody would be told (`routing.clearing`)."""
     count = 0
     for copy, part in held:
-        if part.entries:
+        if part.state.entries:
             assert not part.changes
-            count += len(part.entries)
-            part.wipe()
+            count += len(part.state.entries)
+            part.state.wipe()
             lane.log(copy, part, Change.CLEAR)
     return count
 

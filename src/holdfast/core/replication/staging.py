@@ -25,7 +25,8 @@ from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import Base, Demand, How
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.digest import RangeDigests, range_of
-from holdfast.core.store.partition import MapPartition, PartitionCopy, ServicePartition
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica, ServiceReplica
 from holdfast.errors import InvariantBroken
 
 
@@ -53,7 +54,7 @@ class FilledMap:
         "how",
     )
 
-    def __init__(self, held: MapPartition, tail_bytes: int) -> None:
+    def __init__(self, held: MapReplica, tail_bytes: int) -> None:
         self.held = held
         self.how: How | None = None
         """What is sent of it; None: not known yet."""
@@ -75,7 +76,7 @@ class FilledMap:
         """The highest update counter of any chunk."""
         self._cleared = 0
 
-    def begin(self, plan: FillPlan, base: MapPartition | None, now_ns: int) -> None:
+    def begin(self, plan: FillPlan, base: MapReplica | None, now_ns: int) -> None:
         """This is what will be sent."""
         self.how = plan.how
         if plan.how is How.FULL:
@@ -89,8 +90,8 @@ class FilledMap:
             if plan.how is How.RANGES:
                 self._begins = plan.counter
                 self._ranges = frozenset(plan.ranges)
-                for key in [key for key in self.held.entries if range_of(key) in self._ranges]:
-                    self.held.drop(key)
+                for key in [key for key in self.held.state.entries if range_of(key) in self._ranges]:
+                    self.held.state.drop(key)
         early, self._early = self._early, {}
         for _, (term, record) in sorted(early.items()):
             self.take(record, term, now_ns)
@@ -106,9 +107,13 @@ class FilledMap:
         self._newest = max(self._newest, counter)
         told, timed = self._told, self._timed
         newer = {key for key in keys if told.get(key, 0) > counter} if told else ()
-        plain = not held.expiries and not timed and not (part.ttls_ms or part.max_idles_ms or part.key_hashes)
+        plain = (
+            not held.state.expiries
+            and not timed
+            and not (part.ttls_ms or part.max_idles_ms or part.key_hashes)
+        )
         if plain and not newer:
-            held.entries.update(zip(keys, part.values, strict=True))
+            held.state.entries.update(zip(keys, part.values, strict=True))
             return
         columns = zip(
             keys,
@@ -121,10 +126,10 @@ class FilledMap:
         for key, value, ttl_ms, max_idle_ms, key_hash in columns:
             if key in newer:
                 continue
-            held.store(key, value, ttl_ms, max_idle_ms, key_hash, now_ns)
+            held.state.store(key, value, ttl_ms, max_idle_ms, key_hash, now_ns)
             later = timed.get(key)
             if later is not None and later.counter > counter:
-                held.schedule(key, later.ttl_ms, later.max_idle_ms, now_ns)
+                held.state.schedule(key, later.ttl_ms, later.max_idle_ms, now_ns)
 
     # -- records
 
@@ -149,7 +154,7 @@ class FilledMap:
         elif record.change is Change.PIN:
             pass  # nothing changes, and who is being filled keeps no cut
         elif not self._whole(record.key):
-            held.change(record, now_ns)
+            held.state.apply(record, now_ns)
         elif self._is_new(record.key, record.counter):
             self._change(record, now_ns)
         held.updates.update(record.counter - 1)
@@ -161,7 +166,7 @@ class FilledMap:
 
     def _change(self, record: Record, now_ns: int) -> None:
         key = record.key
-        self.held.change(record, now_ns)
+        self.held.state.apply(record, now_ns)
         if record.change is Change.EXPIRY:
             # The value may be on its way: what is told of it counts as it is, with this time to live.
             self._timed[key] = record
@@ -169,7 +174,7 @@ class FilledMap:
         self._told[key] = record.counter
         later = self._timed.get(key)
         if later is not None and later.counter > record.counter:
-            self.held.change(later, now_ns)
+            self.held.state.apply(later, now_ns)
 
     def _is_new(self, key: bytes, counter: int) -> bool:
         """Whether what is said of a key at this counter is not older than what is known."""
@@ -181,9 +186,9 @@ class FilledMap:
 
     def _clear(self, counter: int) -> None:
         later = {key for at, keys in self._chunks if at >= counter for key in keys}
-        for key in list(self.held.entries):
+        for key in list(self.held.state.entries):
             if self._told.get(key, 0) < counter and key not in later:
-                self.held.drop(key)
+                self.held.state.drop(key)
         self._cleared = max(counter, self._cleared)
 
     def take_earlier(self, record: Record, term: int) -> None:
@@ -209,7 +214,7 @@ class FilledShare:
 
     __slots__ = ("_early", "_term", "_whole", "held")
 
-    def __init__(self, held: ServicePartition) -> None:
+    def __init__(self, held: ServiceReplica) -> None:
         self.held = held
         self._early: dict[int, Record] = {}
         self._term = 0
@@ -218,7 +223,7 @@ class FilledShare:
     def pour(self, part: FillShare, now_ns: int) -> None:
         """Take the next pieces."""
         for piece in part.pieces:
-            self.held.share.receive(piece)
+            self.held.state.share.receive(piece)
         if part.whole:
             self._whole = True
             self.held.updates = UpdateCounter(part.counter)
@@ -318,7 +323,7 @@ class Shadow:
         source: MemberId,
         fill: Fill,
         copy: PartitionCopy,
-        open_map: Callable[[PartitionCopy, str], MapPartition],
+        open_map: Callable[[PartitionCopy, str], MapReplica],
         base: PartitionCopy | None = None,
         tail_bytes: int = 0,
     ) -> None:
@@ -362,7 +367,7 @@ class Shadow:
         for name, held in self._base.items():
             highest = held.updates.highest_applied
             lineage = [(term, start) for term, start in held.lineage if start < highest]
-            digests = RangeDigests.digests(held.entries) if compare else []
+            digests = RangeDigests.digests(held.state.entries) if compare else []
             remembered = held.remembered_from if held.changes else -1
             maps.append(Base(name, lineage, held.counter, highest, digests, remembered))
         return Demand(self.base_epoch, maps)

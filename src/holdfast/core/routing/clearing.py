@@ -23,7 +23,8 @@ from holdfast.core.replication.backlog import RECORD_BYTES
 from holdfast.core.replication.lane import Lane
 from holdfast.core.routing.pending import Peer
 from holdfast.core.routing.request_refusals import Refusals
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica
 
 SLICE_BYTES = 1 << 20
 """The removals of a slice take about so many bytes, and milliseconds to make."""
@@ -53,7 +54,7 @@ class _Clearing:
     """Partitions."""
     unserved: list[int]
     """Those that were not served here when it began."""
-    of: MapPartition | None = None
+    of: MapReplica | None = None
     """What is being cleared in the first of them; None: it is not begun."""
     keys: list[bytes] = field(default_factory=list)
     """To be removed there."""
@@ -134,7 +135,7 @@ class Clearings:
                 clearing.keys.clear()
             elif held is not None:
                 if clearing.of is None:
-                    clearing.of, clearing.keys = held, list(reversed(held.entries))
+                    clearing.of, clearing.keys = held, list(reversed(held.state.entries))
                 size += self._remove(clearing, copy, held, SLICE_BYTES - size)
             if not clearing.keys:
                 if copy is not None:
@@ -143,15 +144,15 @@ class Clearings:
                 clearing.left.popleft()
                 clearing.of = None
 
-    def _remove(self, clearing: _Clearing, copy: PartitionCopy, held: MapPartition, most: int) -> int:
+    def _remove(self, clearing: _Clearing, copy: PartitionCopy, held: MapReplica, most: int) -> int:
         """Remove entries until that is so many bytes; answers how many it is."""
-        lane, keys, entries = self._lane, clearing.keys, held.entries
+        lane, keys, entries = self._lane, clearing.keys, held.state.entries
         size = 0
         while keys and size < most:
             key = keys.pop()
             if key in entries:
                 size += RECORD_BYTES + len(key) + len(entries[key])
-                lane.log(copy, held, Change.REMOVE, key, old=held.drop(key))
+                lane.log(copy, held, Change.REMOVE, key, old=held.state.drop(key))
                 clearing.count += 1
         return size
 

@@ -269,8 +269,8 @@ class Gatherings:
             held = copy.maps.get(request.map)
             if held is not None:
                 share = perform_whole(lane, [copy], request, self._out.now_ns)
-                counts = request.op in (Op.SIZE, Op.IS_EMPTY) and not held.expiries
-                entries += COUNT_ENTRIES if counts else len(held.entries)
+                counts = request.op in (Op.SIZE, Op.IS_EMPTY) and not held.state.expiries
+                entries += COUNT_ENTRIES if counts else len(held.state.entries)
                 size += bytes_of(share)
                 value = merge(request.op, value, share)
         self._spent += max(entries, size // (SLICE_BYTES // SLICE_ENTRIES))

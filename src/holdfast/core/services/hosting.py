@@ -34,7 +34,9 @@ from holdfast.config import BACKUPS_MAX, INTERNAL, MapSettings, Settings
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import NONE
 from holdfast.core.model.partition_table import Row
-from holdfast.core.store.partition import PartitionCopy, ServicePartition, Share
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import Replica
+from holdfast.core.store.service_state import ServiceState, Share
 from holdfast.errors import ConfigError, InvariantBroken
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -144,7 +146,7 @@ class Services:
         for hosted in self.hosted:
             if hosted.keeps(index) and hosted.name not in copy.services:
                 share = hosted.service.open(copy.partition)
-                copy.services[hosted.name] = ServicePartition(hosted.name, share)
+                copy.services[hosted.name] = Replica(hosted.name, ServiceState(share))
 
     # -- what is told
 

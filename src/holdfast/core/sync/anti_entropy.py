@@ -28,8 +28,8 @@ from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import Dropped
 from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.copies import Copies
-from holdfast.core.store.digest import whole
-from holdfast.core.store.partition import MapPartition, PartitionCopy, ServicePartition
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import AnyReplica
 from holdfast.core.sync.source import Source
 
 TICKS = 32
@@ -132,7 +132,7 @@ class Repair:
         found = [
             f"{len(ranges)} key ranges of map {held.name}"
             for held in self._copies.held[partition].maps.values()
-            if (ranges := held.damaged(adopt=not mine))
+            if (ranges := held.state.damaged(adopt=not mine))
         ]
         if found:
             what = ", ".join(found)
@@ -305,13 +305,12 @@ class Repair:
         }
 
 
-def summed(held: MapPartition) -> Summed:
+def summed(held: AnyReplica) -> Summed:
     """What a copy holds of a map or a service, in short."""
-    digest = held.digest() if isinstance(held, ServicePartition) else whole(held.digests())
-    return Summed(held.name, held.counter, held.term, digest)
+    return Summed(held.name, held.counter, held.term, held.state.compared())
 
 
-def _find(copy: PartitionCopy, name: str) -> MapPartition | None:
+def _find(copy: PartitionCopy, name: str) -> AnyReplica | None:
     return copy.maps.get(name) or copy.services.get(name)
 
 

@@ -53,7 +53,7 @@ from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.services.hosting import Endpoint, MigrationEvent
 from holdfast.core.store.digest import RangeDigests
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.replica import MapReplica
 from holdfast.core.sync.choice import Choice, Mine, choose
 from holdfast.core.sync.content import Chunk, Content, ContentPart, earlier_updates
 from holdfast.core.sync.supply import (
@@ -221,7 +221,7 @@ class Source:
         self._master = master
         self._view_number = view_number
         self._journal = journal
-        self._reads: dict[int, tuple[Supply, MapPartition, int]] = {}
+        self._reads: dict[int, tuple[Supply, MapReplica, int]] = {}
         """What the journal was asked for: by ticket the supply, the map, and up to which number."""
         self._read_tickets = 0
         self._chunk_bytes = settings.partitions.chunk_bytes
@@ -436,11 +436,11 @@ class Source:
         maps = supply.demand.maps if supply.demand is not None else []
         return next((base for base in maps if base.map == name), None)
 
-    def _choose(self, supply: Supply, held: MapPartition, base: Base | None, starts: int) -> Choice:
+    def _choose(self, supply: Supply, held: MapReplica, base: Base | None, starts: int) -> Choice:
         demand = supply.demand
         same_epoch = demand is None or demand.epoch == self._copies.held[supply.partition].epoch
         compared = base is not None and base.digests and base.lwm == held.counter
-        if base is not None and compared and held.damaged(adopt=False):
+        if base is not None and compared and held.state.damaged(adopt=False):
             # The receiver holds what the updates have made; it must not get what has become of that here.
             self._out.note(
                 "what the primary holds is damaged: holdfast repair",
@@ -449,16 +449,16 @@ class Source:
                 map=held.name,
             )
             return Choice(How.SAME, "the primary's own content is damaged", base.lwm)
-        digests = RangeDigests.digests(held.entries) if base is not None and base.digests else ()
-        mine = Mine(held.proven_lineage(), held.counter, len(held.entries), starts, digests)
+        digests = RangeDigests.digests(held.state.entries) if base is not None and base.digests else ()
+        mine = Mine(held.proven_lineage(), held.counter, len(held.state.entries), starts, digests)
         return choose(mine, base, same_epoch=same_epoch)
 
-    def _chosen(self, supply: Supply, held: MapPartition, choice: Choice) -> None:
+    def _chosen(self, supply: Supply, held: MapReplica, choice: Choice) -> None:
         supply.choices[held.name] = choice
         if choice.how is not How.FULL and choice.after < held.counter and held.tail is not None:
             supply.missed[held.name] = held.tail.since(choice.after)
 
-    def _read(self, supply: Supply, held: MapPartition, base: Base) -> None:
+    def _read(self, supply: Supply, held: MapReplica, base: Base) -> None:
         """Ask the journal for what memory does not hold any more. What comes after now is sent as it is written."""
         self._read_tickets += 1
         supply.reading += 1
@@ -506,15 +506,15 @@ class Source:
         supply.content = Content(parts, services)
         self._next(supply)
 
-    def _missed(self, supply: Supply, held: MapPartition) -> list[tuple[int, Record]] | None:
+    def _missed(self, supply: Supply, held: MapReplica) -> list[tuple[int, Record]] | None:
         """The updates that were missed; of times to live what is left of them."""
         missed = supply.missed.pop(held.name, None)
-        if not missed or not held.expiries:
+        if not missed or not held.state.expiries:
             return missed
         now_ns = self._out.now_ns
-        return [(term, aged(record, held.expiries.get(record.key), now_ns)) for term, record in missed]
+        return [(term, aged(record, held.state.expiries.get(record.key), now_ns)) for term, record in missed]
 
-    def _maps(self, supply: Supply) -> list[MapPartition]:
+    def _maps(self, supply: Supply) -> list[MapReplica]:
         """The maps that the receiver will hold."""
         copy = self._copies.held[supply.partition]
         return [held for held in copy.maps.values() if self._copies.wanted(held.name, supply.index)]

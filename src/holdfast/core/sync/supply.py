@@ -13,7 +13,7 @@ from holdfast.core.model.lifecycle import Lifecycle
 from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.records import Record
 from holdfast.core.model.sync_request import Demand
-from holdfast.core.store.partition import Expiry
+from holdfast.core.store.map_state import Expiry
 from holdfast.core.sync.choice import Choice
 from holdfast.core.sync.content import Chunk, Content
 

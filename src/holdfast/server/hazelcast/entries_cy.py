@@ -135,12 +135,12 @@ def serve_entries(
                 answers = out
                 if held is None:
                     found = None
-                elif held.expiries and key in held.expiries:
+                elif (state := held.state).expiries and key in state.expiries:
                     # This may find that the entry has ended and take it out, so it is answered like a write.
                     found = lane.read(copy, name, key)
                     answers = unsealed
                 else:
-                    found = held.entries.get(key)
+                    found = state.entries.get(key)
                 if confirms_reads and lane.confirmed(name):
                     lane.rest_on(copy, name)
                     answers = unsealed

@@ -14,7 +14,7 @@ from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.replication.lane import Lane
 from holdfast.core.routing.backup_reads import Positions
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.replica import MapReplica
 from holdfast.core.store.request_ids import Remembered
 from holdfast.sim.ablations.place import Place, always, never, nothing
 from holdfast.sim.replacing import Method
@@ -37,7 +37,7 @@ def _says_that_all_keep_it(_: Method, cuts: Cuts, told: Callable[[bool], None]) 
 
 
 def _tells_all_that_is_sent(
-    _: Method, changes: ChangeStreams, partition: int, held: MapPartition, unsent: int | None
+    _: Method, changes: ChangeStreams, partition: int, held: MapReplica, unsent: int | None
 ) -> int:
     return held.counter if unsent is None else unsent - 1
 

@@ -15,7 +15,7 @@ from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import Base
 from holdfast.core.replication.activation import Activation, OfficeStep
 from holdfast.core.replication.copies import Copies
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.replica import MapReplica
 from holdfast.core.sync import choice
 from holdfast.core.sync.anti_entropy import Repair
 from holdfast.sim.ablations.place import Place, never
@@ -35,9 +35,7 @@ def _takes_from_anybody(
     return section.version == row.version and bool(truth(copies, sender, message, section))
 
 
-def _applies_again(
-    truth: Method, copies: Copies, section: Section, record: Record, held: MapPartition
-) -> None:
+def _applies_again(truth: Method, copies: Copies, section: Section, record: Record, held: MapReplica) -> None:
     if record.change is Change.PIN:
         truth(copies, section, record, held)
     else:

@@ -214,8 +214,8 @@ class _Files:
                             copy.epoch,
                             held.counter,
                             tuple(held.proven_lineage()),
-                            len(held.entries),
-                            held.digest(),
+                            len(held.state.entries),
+                            held.state.digest(),
                             doubt,
                         )
                         found.setdefault((partition, held.name), []).append(one)
@@ -233,7 +233,7 @@ class _Files:
             if label in wanted:
                 copy = read_store(folder, lambda number: number == partition).copies.get(partition)
                 found = copy.maps.get(name) if copy is not None else None
-                held[label] = found.entries if found is not None else {}
+                held[label] = found.state.entries if found is not None else {}
         return differing_keys(partition, name, held, limit)[0]
 
 

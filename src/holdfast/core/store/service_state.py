@@ -1,0 +1,74 @@
+"""What a service holds of a partition: whatever its user writes it to hold (docs/services.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import mmh3
+
+from holdfast.core.model.records import Record
+
+
+class Share(Protocol):
+    """What a service holds of one partition on one member: a state that only updates change.
+
+    The same updates in the same order must lead to the same state and the same answers on every member, so an update
+    may use nothing but itself and the state: no clock, no random number, no order of a set. None of these may raise.
+    """
+
+    def apply(self, update: bytes) -> bytes:
+        """Change the state; called once for each update, in one order, on the primary and on every backup.
+
+        What it answers goes to the caller; on a backup it is dropped. An update that cannot be done is answered so.
+        """
+
+    def ask(self, question: bytes) -> bytes:
+        """Answer something without changing the state; called on the primary."""
+
+    def supply(self) -> Iterable[bytes]:
+        """The state, as pieces that a new share is made of with `receive`, in this order.
+
+        What is answered is walked through later, between updates: gather first what they would change, and yield
+        then. The first piece is asked for at once. Equal states give equal pieces, so that copies can be compared.
+        """
+
+    def receive(self, piece: bytes) -> None:
+        """Take the next piece; the share was new before the first."""
+
+
+class ServiceState:
+    """A service's share of one partition, as the state of a replica."""
+
+    __slots__ = ("share",)
+
+    def __init__(self, share: Share) -> None:
+        self.share = share
+
+    def apply(self, record: Record, now_ns: int) -> None:
+        """Do as a primary's record says."""
+        self.share.apply(record.value)
+
+    def start_from(self, base: ServiceState) -> None:
+        """Hold what `base` holds."""
+        for piece in base.share.supply():
+            self.share.receive(piece)
+
+    def settle(self) -> None:
+        """Nobody observes."""
+
+    def compared(self) -> int:
+        """64 bits over the pieces of the share."""
+        return self.digest()
+
+    def not_compared(self) -> None:
+        """Nothing is kept up to date for that."""
+
+    def damaged(self, *, adopt: bool) -> list[int]:
+        """That cannot be told."""
+        return []
+
+    def digest(self) -> int:
+        """64 bits over the pieces of the share, the same for equal content."""
+        pieces = [len(piece).to_bytes(4, "big") + piece for piece in self.share.supply()]
+        return int(mmh3.hash64(b"".join(pieces), signed=False)[0]) if pieces else 0
