@@ -50,12 +50,14 @@ class Side:
         settings: PartitionSettings | None = None,
         tail_bytes: int = 65_536,
         journal: bool = False,
+        backups: int = 0,
     ) -> None:
         whole = Settings(
             partitions=settings or PartitionSettings(count=1),
             replication=ReplicationSettings(tail_bytes=tail_bytes),
-            maps={"default": MapSettings(backups=0, journal="sync" if journal else "off")},
+            maps={"default": MapSettings(backups=backups, journal="sync" if journal else "off")},
         )
+        self.settings = whole
         self.out = Outbox()
         self.log = Log(self.out, on=journal)
         self.rows = [Row(5, row or (ME, None))]
