@@ -1,9 +1,10 @@
-"""A migration that was requested: the states that it goes through, and what decides when the next may start."""
+"""Migrations that were requested: the states that each goes through, and how many each member takes part in."""
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import StrEnum, unique
-from typing import Final, NamedTuple
+from typing import Final
 
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.lifecycle import Lifecycle
@@ -77,9 +78,38 @@ class Running:
         self.phase = RUNNING.after(self.phase, step)
 
 
-class Way(NamedTuple):
-    """What decides when a migration may start: whether it only balances, and between whom it goes."""
+class RunningMigrations:
+    """All that were requested and have not ended, at most one of a partition."""
 
-    balances: bool
-    owner: MemberId
-    destination: MemberId
+    def __init__(self) -> None:
+        self.all: dict[int, Running] = {}
+        self.load: Counter[MemberId] = Counter()
+        """In how many of them each member supplies or is filled."""
+
+    def begin(self, running: Running) -> None:
+        """It was requested."""
+        assert running.migration.partition not in self.all, "one of a partition after the other"
+        self.all[running.migration.partition] = running
+        self.load[running.owner] += 1
+        self.load[MemberId(running.migration.destination)] += 1
+
+    def forget(self, partition: int) -> Running | None:
+        """It has ended, one way or the other; answers it, if there was one."""
+        running = self.all.pop(partition, None)
+        if running is not None:
+            self.load[running.owner] -= 1
+            self.load[MemberId(running.migration.destination)] -= 1
+            assert min(self.load[running.owner], self.load[MemberId(running.migration.destination)]) >= 0
+        return running
+
+    def clear(self) -> None:
+        """This member is no master any more: what runs is another one's."""
+        self.all.clear()
+        self.load.clear()
+
+    def moves(self, member: MemberId) -> bool:
+        """Whether one that was begun before its wish was known brings something to this member, or takes it."""
+        return any(
+            member in (running.owner, running.migration.source, running.migration.destination)
+            for running in self.all.values()
+        )
