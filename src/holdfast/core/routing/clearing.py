@@ -21,7 +21,7 @@ from holdfast.core.model.operations import Outcome, Request, Status
 from holdfast.core.model.records import Change
 from holdfast.core.replication.backlog import RECORD_BYTES
 from holdfast.core.replication.lane import Lane
-from holdfast.core.routing.pending import Peer
+from holdfast.core.routing.pending import OwnShare, Peer
 from holdfast.core.routing.request_refusals import Refusals
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica
@@ -37,7 +37,7 @@ EASE_NS = 20 * MILLISECOND
 class Gatherer(Protocol):
     """Who passes on what has become of a request."""
 
-    def performed(self, asker: Peer, outcome: Outcome, left: list[int], missed: list[int]) -> None:
+    def performed(self, asker: Peer | OwnShare, outcome: Outcome, left: list[int], missed: list[int]) -> None:
         """It is over: `left` are partitions in which some entries may be left, `missed` those that were not served here
         when it began.
         """
@@ -48,7 +48,7 @@ class _Clearing:
     """One request, and how far it has come."""
 
     request: Request
-    asker: Peer
+    asker: Peer | OwnShare
     deadline_ns: int
     left: deque[int]
     """Partitions."""
@@ -84,7 +84,7 @@ class Clearings:
         self._timer = False
         self._running: deque[_Clearing] = deque()
 
-    def begin(self, request: Request, asker: Peer) -> None:
+    def begin(self, request: Request, asker: Peer | OwnShare) -> None:
         """Clear the map in those of the partitions that are served here; the first slice at once."""
         deadline_ns = self._out.now_ns + self._timeout_ns
         unserved = [one for one in request.partitions if self._lane.in_office[one] is None]

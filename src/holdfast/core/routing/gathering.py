@@ -27,7 +27,7 @@ from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.perform import answers, merge, perform_whole
 from holdfast.core.routing.backup_reads import Neighbours
 from holdfast.core.routing.clearing import Clearings
-from holdfast.core.routing.pending import FULL, Asker, Peer, Waiting, answer
+from holdfast.core.routing.pending import FULL, Asker, OwnShare, Peer, Waiting, answer
 from holdfast.core.routing.primary_requests import PrimaryRequests, bytes_of
 from holdfast.core.routing.request_refusals import Refusals, changes
 
@@ -203,14 +203,14 @@ class Gatherings:
             gathering.missing.difference_update(mine)
             ticket = self._waiting.ticket()
             self._asked[ticket] = (self._me, gathering, mine)
-            self._perform(_share(gathering.request, mine), Peer(self._me, ticket))
+            self._perform(_share(gathering.request, mine), OwnShare(ticket))
         elif not gathering.request.partitions:
             self._collect(gathering, [], Outcome(Status.OK, None), [])
         if late:
             self._again.append(gathering)
             self._waiting.look_in(RETRY_NS)
 
-    def _perform(self, request: Request, asker: Peer) -> None:
+    def _perform(self, request: Request, asker: Peer | OwnShare) -> None:
         """A slice of this member's share; also of what it gathers itself."""
         if request.op not in READS and self._settings.map(request.map).changes_bytes:
             self.clearings.begin(request, asker)
@@ -238,11 +238,11 @@ class Gatherings:
 
         self._lane.seal(sealed)
 
-    def performed(self, asker: Peer, outcome: Outcome, left: list[int], missed: list[int]) -> None:
+    def performed(self, asker: Peer | OwnShare, outcome: Outcome, left: list[int], missed: list[int]) -> None:
         """A share, or a slice of it, is done. `left`: partitions in which it is not done yet; `missed`: those that were
         not served here when it was asked for.
         """
-        if asker.member == self._me:
+        if isinstance(asker, OwnShare):
             # Perhaps long after the others have answered: this share waits for its backups.
             _, gathering, mine = self._asked.pop(asker.ticket)
             self._collect(gathering, mine, outcome, left)
