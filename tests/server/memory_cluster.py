@@ -16,6 +16,7 @@ from tests.server.hazelcast.one_member import OneLane, OneMemberGrid
 
 from holdfast.config import MapSettings, Settings
 from holdfast.core.machine import Outbox
+from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import WHOLE, Done, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Row
@@ -108,6 +109,9 @@ class MemoryMember(OneMemberGrid):
         self.writers: set[asyncio.StreamWriter] = set()
         settings = Settings(maps={"default": MapSettings(changes_bytes=world.changes_bytes)})
         self.changes = ChangeStreams(settings, Outbox(), self.lane, self, journal=False)  # type: ignore[arg-type]
+
+    def ask_changes(self, asked: Asked, done: Callable[[ChangesSince], None]) -> None:
+        self.changes.ask(asked, done)
 
     def streams(self, name: str) -> bool:
         """Whether changes of this map are told."""

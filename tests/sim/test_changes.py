@@ -81,9 +81,7 @@ class Reader:
         answers: list[own.Changes] = []
 
         def deed() -> None:
-            process.driver.enter()
-            changes.ask(process.driver.member.changes, question, answers.append)
-            process.driver.leave_lane()
+            changes.ask(process.driver.callers, question, answers.append)
 
         process.step(deed)
         if not answers:

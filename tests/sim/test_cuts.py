@@ -90,7 +90,8 @@ class Cutting(Stage):
             before = {
                 number for number in wanted if (pin := cuts.find(cut, number, MAP)) is not None and pin.known
             }
-            cuts.take(cut, [MAP], wanted, LEASE_MS, note, passive=member.router.refusals.passive)
+            passive = member.router.refusals.passive
+            process.driver.callers.take_cut(cut, (MAP,), tuple(wanted), LEASE_MS, note, passive=passive)
             for number in wanted:
                 pin = cuts.find(cut, number, MAP)
                 copy = member.lane.in_office[number]
@@ -287,7 +288,7 @@ def test_leases_end_on_every_member_and_nothing_is_kept() -> None:
     stage.wait(1)
     assert stage.pins()
     for process in stage.cluster.living():
-        stage.lane(process, lambda process=process: process.driver.member.copies.cuts.hold(CUT, 5000))  # type: ignore[misc]
+        process.driver.callers.hold_cut(CUT, 5000, lambda count: None)
     stage.wait(4)
     stage.judge(least=2)  # which renews it
     stage.wait(4)

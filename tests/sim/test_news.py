@@ -11,7 +11,7 @@ from holdfast.sim.world import Process
 
 def hear(process: Process) -> list[News]:
     heard: list[News] = []
-    process.driver.member.ledger.chronicle.listen(heard.append)
+    process.driver.callers.on_news(heard.append)
     return heard
 
 

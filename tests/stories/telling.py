@@ -120,7 +120,7 @@ class Story:
                 process = self.cluster.start(number, bootstrap=first, lite=lite)
                 process._random = NoChance(host)  # effects stay in their order
                 self._names[process.driver.member.me] = host
-                process.driver.member.watch(partial(self._changed, process))
+                process.driver.callers.watch(partial(self._changed, process))
 
     def do_rest(self) -> None:
         """Until nothing is to be done any more."""
@@ -191,9 +191,7 @@ class Story:
                 self.tell(f"cut {name} of p{partition}: update {pin.counter}, kept by {holders}")
 
     def _take(self, process: Process, name: str, partition: int, told: list[Taken]) -> None:
-        process.driver.enter()
-        process.driver.member.copies.cuts.take(name.encode(), [MAP], [partition], LEASE_MS, told.append)
-        process.driver.leave_lane()
+        process.driver.callers.take_cut(name.encode(), (MAP,), (partition,), LEASE_MS, told.append)
 
     def do_read(self, name: str, host: str) -> None:
         """`read now host1`: what a cut holds, as this member has it."""

@@ -7,7 +7,7 @@ The machines know each other only through what this module hands them. Reading o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import assert_never
 
 from holdfast.config import Settings
@@ -19,10 +19,20 @@ from holdfast.core.journal.recovery import Recovered
 from holdfast.core.journal.snapshot import snapshot_of
 from holdfast.core.listeners import Listeners
 from holdfast.core.machine import (
+    Announce,
+    AnswersUnread,
+    BackpressureChanged,
     Become,
+    ChangesAsked,
     ChangeState,
     CheckpointDone,
     CheckpointWanted,
+    ClientRequest,
+    ClockSet,
+    ClusterChanged,
+    CollectorAdded,
+    CutLeased,
+    CutRequested,
     DeadDeclared,
     DiskRoom,
     Durable,
@@ -30,18 +40,25 @@ from holdfast.core.machine import (
     Event,
     Heard,
     HistoryRead,
+    LaneUsed,
     LeaveRequested,
+    ListenerAdded,
     LossAccepted,
     MemoryRoom,
     Outbox,
     PeerSilent,
     Received,
+    RefillRequested,
+    Reply,
+    SeedAbsent,
+    Started,
+    SubscriptionEnded,
     TimerFired,
 )
 from holdfast.core.migration.master import Migrations
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.journal_entries import Began, Seen
-from holdfast.core.model.operations import Done, Outcome, Request, Status
+from holdfast.core.model.operations import Outcome, Status
 from holdfast.core.model.partition_table import Row, Table
 from holdfast.core.model.views import Room, View
 from holdfast.core.placement.ledger import Ledger
@@ -64,6 +81,7 @@ MEMORY_SHORT = (
     "memory is nearly full: writes that store entries are refused until entries are removed, a member "
     "joins, or limits.memory_bytes is raised"
 )
+HAS_LEFT = Outcome(Status.CLOSING, None, "this member has left the cluster")
 MEMORY_TIGHT = "memory is full: writes that store entries are refused, and no partition is moved here"
 
 
@@ -129,8 +147,6 @@ class Member:
             offers=self,
         )
         self.lane.backlog.changed = self._backlog_changed
-        self.backlog_changed: Callable[[], None] = lambda: None
-        """Set by the client door: told when clients should be read no more, or again."""
         self.activation = Activation(
             self.me,
             self.out,
@@ -193,19 +209,11 @@ class Member:
         self.copies.collected = self.collectors.tell
         if settings.replication.backup_acks == "client":
             self.lane.batches.collectors = self.collectors
-        self._watchers: list[Callable[[], None]] = []
+        self.ledger.chronicle.listen(lambda news: self.out.effects.append(Announce(news)))
         self._changed = False
         self._known_departing: set[MemberId] = set()
 
     # -- the contract
-
-    def start(self, now_ns: int) -> list[Effect]:
-        """Begin: look for the cluster."""
-        self.out.now_ns = now_ns
-        self.membership.start()
-        self.out.timer("sweep", SWEEP_NS)
-        self.repair.start()
-        return self._end_of_step()
 
     def handle(self, event: Event, now_ns: int) -> list[Effect]:
         """One step: the effects of one event."""
@@ -235,9 +243,76 @@ class Member:
                     self.out.send(self.membership.master, m.AcceptLoss(self.membership.view.number))
             case MemoryRoom(room):
                 self._room_changed(room)
-            case _:
+            case (
+                ClientRequest()
+                | RefillRequested()
+                | CutRequested()
+                | CutLeased()
+                | ChangesAsked()
+                | ListenerAdded()
+                | CollectorAdded()
+                | SubscriptionEnded()
+            ):
+                self._asked(event)
+            case Durable() | CheckpointDone() | CheckpointWanted() | HistoryRead() | DiskRoom():
                 self._disk(event)
+            case _:
+                self._world(event)
         return self._end_of_step()
+
+    def _world(self, event: Started | ClockSet | LaneUsed | SeedAbsent | AnswersUnread) -> None:
+        match event:
+            case Started():
+                self.membership.start()
+                self.out.timer("sweep", SWEEP_NS)
+                self.repair.start()
+            case ClockSet(epoch_ms):
+                self.out.epoch_ms = epoch_ms
+            case LaneUsed():
+                pass
+            case SeedAbsent(address):
+                self.membership.seed_absent(address)
+            case AnswersUnread(member, too_many):
+                self.router.unread(member, too_many=too_many)
+            case _:
+                assert_never(event)
+
+    def _asked(
+        self,
+        event: ClientRequest
+        | RefillRequested
+        | CutRequested
+        | CutLeased
+        | ChangesAsked
+        | ListenerAdded
+        | CollectorAdded
+        | SubscriptionEnded,
+    ) -> None:
+        """What sessions and operators want."""
+        reply = Reply(self.out, event.token)
+        match event:
+            case ClientRequest(_, request):
+                if self.membership.has_left:
+                    reply(HAS_LEFT)
+                else:
+                    self.router.execute(request, reply)
+            case RefillRequested(_, partition, member):
+                self.source.refill(partition, member, reply)
+            case CutRequested(_, cut, maps, partitions, lease_ms, passive):
+                self.copies.cuts.take(cut, maps, partitions, lease_ms, reply, passive=passive)
+            case CutLeased(_, cut, lease_ms):
+                reply(self.copies.cuts.hold(cut, lease_ms))
+            case ChangesAsked(_, asked):
+                self.changes.ask(asked, reply)
+            case ListenerAdded(token, name, key, local_only):
+                self.listeners.add(token, name, key, local_only=local_only)
+            case CollectorAdded(token, client):
+                self.collectors.add(token, client)
+            case SubscriptionEnded(token):
+                self.listeners.remove(token)
+                self.collectors.remove(token)
+            case _:
+                assert_never(event)
 
     def _room_changed(self, room: Room) -> None:
         before = self.membership.wishes.short.get(self.me, Room.PLENTY)
@@ -275,27 +350,6 @@ class Member:
             case _:
                 assert_never(event)
 
-    def execute(self, request: Request, done: Done, now_ns: int) -> list[Effect]:
-        """A request of a session of this member."""
-        self.out.now_ns = now_ns
-        if self.membership.has_left:
-            done(Outcome(Status.CLOSING, None, "this member has left the cluster"))
-        else:
-            self.router.execute(request, done)
-        return self._end_of_step()
-
-    def refill(
-        self, partition: int, member: MemberId, told: Callable[[str], None], now_ns: int
-    ) -> list[Effect]:
-        """An operator wants a backup of a partition that is served here filled anew: see `Source.refill`."""
-        self.out.now_ns = now_ns
-        self.source.refill(partition, member, told)
-        return self._end_of_step()
-
-    def drain(self) -> list[Effect]:
-        """The effects that sessions caused through the lane since the last step."""
-        return self._end_of_step()
-
     def _end_of_step(self) -> list[Effect]:
         self.repair.look()
         self.lane.flush()
@@ -304,19 +358,8 @@ class Member:
         self.listeners.flush()
         if self._changed:
             self._changed = False
-            for told in list(self._watchers):
-                told()
+            self.out.effects.append(ClusterChanged())
         return self.out.take()
-
-    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` after steps in which members or rows changed; answers the function that ends it."""
-        self._watchers.append(changed)
-
-        def unwatch() -> None:
-            if changed in self._watchers:
-                self._watchers.remove(changed)
-
-        return unwatch
 
     # -- events, by kind
 
@@ -499,7 +542,7 @@ class Member:
 
     def _backlog_changed(self) -> None:
         self._show()
-        self.backlog_changed()
+        self.out.effects.append(BackpressureChanged())
 
     def _view_changed(self, old: View | None, new: View | None) -> None:
         self._changed = True

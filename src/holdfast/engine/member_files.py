@@ -66,5 +66,5 @@ def driver_with_files(
                 # What these files have lost the cluster has made up for.
                 journal.forgive()
 
-    member.watch(changed)
+    driver.callers.watch(changed)
     return driver, journal, recovered

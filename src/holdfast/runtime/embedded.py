@@ -576,9 +576,7 @@ class Map:
         """
         self._node.check()
         raw = None if key is None else to_stored(key)
-        end = self._node.listen(self.name, key=raw, local_only=False, heard=careful(self._node, heard))
-        self._node.driver.leave_lane()
-        return end
+        return self._node.listen(self.name, key=raw, local_only=False, heard=careful(self._node, heard))
 
 
 def careful(node: Node, heard: Callable[[Heard], None]) -> Callable[[Heard], None]:

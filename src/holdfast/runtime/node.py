@@ -167,7 +167,7 @@ class Node(MemberGrid):
             strangers=self.strangers,
             came=self.came,
         )
-        self.member.backlog_changed = self._door.backlog_changed
+        self.driver.callers.backpressure_changed = self._door.backlog_changed
         self.started = True
         await member_server.start_serving()
         await self._client_server.start_serving()

@@ -533,7 +533,7 @@ class Network:
 
     def refused(self, address: Address, times: int) -> None:
         """Nothing listens there."""
-        self.driver.member.membership.seed_absent(address)
+        self._tell(partial(self.driver.seed_absent, address))
         if times >= REFUSALS_TO_SILENCE:
             for member, home in list(self._peers.items()):
                 if home == address:

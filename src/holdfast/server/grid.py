@@ -5,15 +5,16 @@ The member implements this; sessions of every protocol use nothing else. All cal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.operations import Done, EntryEvent, Outcome, Request
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.change_streams import ChangeStreams
-from holdfast.core.replication.cuts import Cuts
+from holdfast.core.replication.cuts import Cuts, Taken
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 from holdfast.wire import own
@@ -123,7 +124,7 @@ class Grid(Protocol):
 
     @property
     def cuts(self) -> Cuts:
-        """The cuts that this member keeps."""
+        """The cuts that this member keeps, for looking: they are taken and held by `take_cut` and `hold_cut`."""
 
     def now_ns(self) -> int:
         """This member's monotonic clock."""
@@ -136,6 +137,26 @@ class Grid(Protocol):
 
         For `WHOLE` operations `partitions` may be any list; the answers of all owners are merged.
         """
+
+    def take_cut(
+        self,
+        cut: bytes,
+        maps: Sequence[str],
+        partitions: Sequence[int],
+        lease_ms: int,
+        done: Callable[[Taken], None],
+        *,
+        passive: bool,
+    ) -> None:
+        """Keep these maps as they are now, in those of these partitions that are served here; `done` is called once.
+        `passive`: nothing may be written, so nobody but this member keeps it.
+        """
+
+    def hold_cut(self, cut: bytes, lease_ms: int, done: Callable[[int], None]) -> None:
+        """Go on with a cut for so long, or not (0); `done` is told how many maps in partitions are kept."""
+
+    def ask_changes(self, asked: Asked, done: Callable[[ChangesSince], None]) -> None:
+        """Tell what has changed; `done` is called once, now or when the journal was read."""
 
     def why_refused(self, request: Request, size: int = 0) -> Outcome | None:
         """The answer to a request that must not be taken now, whatever its keys: nothing of it was done. `size`: the
@@ -189,7 +210,7 @@ class Grid(Protocol):
 
     @property
     def changes(self) -> ChangeStreams:
-        """What this member can tell of what has changed."""
+        """What this member can tell of what has changed, for looking: it is asked by `ask_changes`."""
 
     @property
     def passive(self) -> bool:

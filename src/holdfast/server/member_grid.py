@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 
 from holdfast.config import Settings
 from holdfast.core.member import Member
+from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.operations import Done, EntryEvent, Request
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.change_streams import ChangeStreams
-from holdfast.core.replication.cuts import Cuts
+from holdfast.core.replication.cuts import Cuts, Taken
 from holdfast.core.replication.lane import Lane
 from holdfast.core.services.hosting import is_service
 from holdfast.core.store.partition import PartitionCopy
@@ -94,6 +95,24 @@ class MemberGrid:
     def execute(self, request: Request, done: Done) -> None:
         self.driver.execute(request, done)
 
+    def take_cut(
+        self,
+        cut: bytes,
+        maps: Sequence[str],
+        partitions: Sequence[int],
+        lease_ms: int,
+        done: Callable[[Taken], None],
+        *,
+        passive: bool,
+    ) -> None:
+        self.driver.callers.take_cut(cut, tuple(maps), tuple(partitions), lease_ms, done, passive=passive)
+
+    def hold_cut(self, cut: bytes, lease_ms: int, done: Callable[[int], None]) -> None:
+        self.driver.callers.hold_cut(cut, lease_ms, done)
+
+    def ask_changes(self, asked: Asked, done: Callable[[ChangesSince], None]) -> None:
+        self.driver.callers.ask_changes(asked, done)
+
     def cluster(self) -> ClusterCard:
         membership = self.member.membership
         view = membership.view
@@ -139,7 +158,7 @@ class MemberGrid:
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
         watcher = Sparing(changed, TELL_S, self.clients_loop)
         self._watchers[watcher] = None
-        unwatch = self.member.watch(watcher.ask)
+        unwatch = self.driver.callers.watch(watcher.ask)
 
         def end() -> None:
             unwatch()
@@ -151,10 +170,10 @@ class MemberGrid:
     def listen(
         self, name: str, *, key: bytes | None, local_only: bool, heard: Callable[[EntryEvent], None]
     ) -> Callable[[], None]:
-        return self.member.listeners.add(name, key, heard, local_only=local_only)
+        return self.driver.callers.listen(name, key=key, local_only=local_only, heard=heard)
 
     def collect(self, client: bytes, heard: Callable[[int], None]) -> Callable[[], None]:
-        return self.member.collectors.add(client, heard)
+        return self.driver.callers.collect(client, heard)
 
     def admit(self, username: str | None, password: str | None, token: bytes | None) -> bool:
         security = self.settings.security
@@ -210,4 +229,4 @@ class MemberGrid:
         return self.member.ledger.chronicle.since(number)
 
     def on_news(self, heard: Callable[[News], None]) -> Callable[[], bool]:
-        return self.member.ledger.chronicle.listen(heard)
+        return self.driver.callers.on_news(heard)

@@ -417,7 +417,7 @@ class OwnSession:
             self._say(answer)
 
         self._acts = True
-        changes.ask(self._grid.changes, question, self._telling("AskChanges", say, question.id))
+        changes.ask(self._grid, question, self._telling("AskChanges", say, question.id))
 
     # -- what an operator wants, and hears
 
@@ -536,9 +536,6 @@ class OwnSession:
             self._fault(question.id, *wrong)
         elif not self._in_range(question.id, question.partitions):
             return
-        elif isinstance(question, own.HoldCut):
-            self._acts = True
-            self._say(cuts.hold(self._grid, question))
         elif self._may_wait(question.id):
 
             def say(answer: own.Answer) -> None:
@@ -546,7 +543,10 @@ class OwnSession:
                 self._say(answer)
 
             self._acts = True
-            cuts.make(self._grid, question, self._telling("Cut", say, question.id))
+            if isinstance(question, own.HoldCut):
+                cuts.hold(self._grid, question, self._telling("HoldCut", say, question.id))
+            else:
+                cuts.make(self._grid, question, self._telling("Cut", say, question.id))
 
     # -- columns
 

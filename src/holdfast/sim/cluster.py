@@ -129,8 +129,8 @@ class Cluster:
         member = process.driver.member
         batches = member.lane.batches
         batches.drained = partial(self._acknowledged, member, batches.drained)
-        member.watch(partial(self._changed, member))
-        member.ledger.chronicle.listen(partial(self._heard, member.settings))
+        process.driver.callers.watch(partial(self._changed, member))
+        process.driver.callers.on_news(partial(self._heard, member.settings))
         self.everyone.append(process)
         self.world.processes[address] = process
         self.world.tell(f"{name}: starts as {uuid}")

@@ -21,6 +21,7 @@ import msgspec
 from holdfast.core.journal.recovery import Recovered, Recovery
 from holdfast.core.listeners import Listeners
 from holdfast.core.messages import Forward
+from holdfast.core.model.changes_since import ChangesSince
 from holdfast.core.model.decisions import Decision
 from holdfast.core.model.operations import READS, WHOLE, EntryEvent, Op, Request
 from holdfast.core.model.partition_table import Row
@@ -480,7 +481,7 @@ def _stream_skips(liar: Liar) -> None:
             found = original(asked, records)
             # The same one, whoever tells it.
             left = [one for one in found.records if one[1].counter % 31 != 5]
-            return change_streams.ChangesSince(found.upto, left, found.why, found.term)
+            return ChangesSince(found.upto, left, found.why, found.term)
 
         return tells
 

@@ -233,8 +233,7 @@ class Process:
         )
 
     def _nobody_at(self, address: Address) -> None:
-        membership = self.driver.member.membership
-        self.whenever_awake(lambda: self.step(lambda: membership.seed_absent(address)))
+        self.whenever_awake(lambda: self.step(lambda: self.driver.seed_absent(address)))
 
     def note(self, note: Note) -> None:
         if not self.dead:

@@ -417,6 +417,21 @@ def test_who_joined_a_cluster_that_comes_back_learns_too() -> None:
     assert one.membership._files.seen("s", None) == NEWS["s"]
 
 
+def test_files_that_go_on_growing_are_no_old_copy() -> None:
+    """cluster/F-3: one that heard how far they are by now, and came back with its own files, tells nothing new."""
+    one = recovering(OLD, B)
+    one.membership.durable(12)
+    seen = {"s": FilesSeen(2, "token2", 12)}
+    one.ask(C, cluster_id="old", stores=seen)
+    assert one.membership.state == "member"
+    other = recovering(B, OLD)
+    other.beat(OLD, number=9, reached=12)
+    other.ask(C, cluster_id="old", stores=seen)
+    assert other.membership._files.outdated([OLD]) == set()
+    one.ask(C, cluster_id="old", stores={"s": FilesSeen(2, "token2", 13)})
+    assert one.membership.state == "gone", "further than they ever were"
+
+
 def test_what_others_have_found_shows_who_else_has_old_files() -> None:
     for back in (True, False):
         one = recovering(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox, Send
+from holdfast.core.machine import Notify, Outbox, Send
 from holdfast.core.messages import Ack, Collecting, Replicate, Replicated
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Row
@@ -93,18 +93,17 @@ def test_nobody_is_to_tell_of_what_goes_to_another_backup_by_now() -> None:
 def test_members_tell_each_other_who_has_registered() -> None:
     out = Outbox()
     collectors = Collectors(out, lambda: [ME, BEN])
-    heard: list[int] = []
-    end_first = collectors.add(CLIENT, heard.append)
-    end_second = collectors.add(CLIENT, heard.append)
+    collectors.add(1, CLIENT)
+    collectors.add(2, CLIENT)
     assert sent(out) == [(ME, Collecting([CLIENT], [])), (BEN, Collecting([CLIENT], []))]
     collectors.tell([Ack(CLIENT, [7, 8], [0]), Ack(b"stranger", [9], [0])])
-    assert heard == [7, 8], "over one connection"
+    assert out.take() == [Notify(1, 7), Notify(1, 8)], "over one connection"
     collectors.members_changed(set(), {CAL})
     assert sent(out) == [(CAL, Collecting([CLIENT], []))]
-    end_first()
+    collectors.remove(1)
     assert sent(out) == []
-    end_second()
-    end_second()
+    collectors.remove(2)
+    collectors.remove(2)
     assert sent(out) == [(ME, Collecting([], [CLIENT])), (BEN, Collecting([], [CLIENT]))]
 
 
@@ -173,23 +172,22 @@ def test_what_is_not_taken_is_not_told() -> None:
 def test_members_are_told_of_a_client_with_its_first_connection_and_its_last() -> None:
     out = Outbox()
     collectors = Collectors(out, lambda: [BEN, CAL])
-    heard: list[tuple[int, int]] = []
-    first = collectors.add(CLIENT, lambda correlation: heard.append((1, correlation)))
+    collectors.add(1, CLIENT)
     assert sent(out) == [(one, Collecting([CLIENT], [])) for one in (BEN, CAL)]
-    second = collectors.add(CLIENT, lambda correlation: heard.append((2, correlation)))
+    collectors.add(2, CLIENT)
     assert sent(out) == []
     collectors.tell([Ack(CLIENT, [7, 8], [0]), Ack(b"nobody", [9], [0])])
-    assert heard == [(1, 7), (1, 8)], "over one connection"
-    first()
-    first()
+    assert out.take() == [Notify(1, 7), Notify(1, 8)], "over one connection"
+    collectors.remove(1)
+    collectors.remove(1)
     assert sent(out) == []
     collectors.tell([Ack(CLIENT, [9], [0])])
-    assert heard[2:] == [(2, 9)]
-    second()
+    assert out.take() == [Notify(2, 9)]
+    collectors.remove(2)
     assert sent(out) == [(one, Collecting([], [CLIENT])) for one in (BEN, CAL)]
     collectors.tell([Ack(CLIENT, [10], [0])])
-    assert len(heard) == 3
+    assert out.take() == []
     collectors.members_changed([], [BEN])
     assert sent(out) == [], "there is nobody to tell of"
-    collectors.add(CLIENT, lambda correlation: None)
+    collectors.add(3, CLIENT)
     assert len(sent(out)) == 2, "it is new again"

@@ -7,7 +7,7 @@ request.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from holdfast.config import Settings
 from holdfast.core.model.ids import MILLISECOND, MemberId
@@ -26,7 +26,7 @@ from holdfast.core.model.operations import (
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change
-from holdfast.core.replication.cuts import Cuts
+from holdfast.core.replication.cuts import Cuts, Taken
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 from holdfast.server.grid import ClusterCard, MemberCard
@@ -152,6 +152,21 @@ class OneMemberGrid:
         self.faults: list[tuple[str, Exception]] = []
         """Errors inside the member that requests have caused."""
         self.knocks: list[str] = []
+
+    def take_cut(
+        self,
+        cut: bytes,
+        maps: Sequence[str],
+        partitions: Sequence[int],
+        lease_ms: int,
+        done: Callable[[Taken], None],
+        *,
+        passive: bool,
+    ) -> None:
+        self.cuts.take(cut, maps, partitions, lease_ms, done, passive=passive)
+
+    def hold_cut(self, cut: bytes, lease_ms: int, done: Callable[[int], None]) -> None:
+        done(self.cuts.hold(cut, lease_ms))
 
     def faulty(self, kind: str, error: Exception) -> None:
         self.faults.append((kind, error))

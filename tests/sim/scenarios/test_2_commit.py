@@ -61,8 +61,7 @@ class Move:
 
     def history(self, host: int) -> list[list[tuple[int, tuple[str | None, ...]]]]:
         """What a member applies of both partitions, from now on."""
-        member = self.scene.member(host)
-        return [row_history(member, partition) for partition in (0, 1)]
+        return [row_history(self.scene.process(host), partition) for partition in (0, 1)]
 
     def each_owns_one(self) -> None:
         self.scene.judge()

@@ -113,7 +113,7 @@ def test_the_newest_row_survives_though_the_next_master_never_got_it() -> None:
     behind = Behind()
     scene = behind.scene
     committed = behind.late.driver.member.table.rows[behind.partition]
-    history = row_history(behind.deaf.driver.member, behind.partition)
+    history = row_history(behind.deaf, behind.partition)
     behind.unblock()
     scene.judge()
     assert history[-1][0] >= committed.version
@@ -162,7 +162,7 @@ class Commit:
 def test_the_answer_to_a_commit_is_lost_for_long() -> None:
     commit = Commit()
     scene = commit.scene
-    history = row_history(scene.member(0)), row_history(scene.member(0), 1)
+    history = row_history(scene.process(0)), row_history(scene.process(0), 1)
     scene.wait(10)
     assert [len(rows) for rows in history] == [1, 1], "not the table without its answer"
     commit.unblock()
@@ -177,7 +177,7 @@ def test_the_answer_to_a_commit_is_lost_and_the_destination_dies() -> None:
     """Rolled back: with a higher version, though the offer was stored by the one that died."""
     commit = Commit()
     scene = commit.scene
-    history = row_history(scene.member(0)), row_history(scene.member(0), 1)
+    history = row_history(scene.process(0)), row_history(scene.process(0), 1)
     scene.wait(10)
     scene.terminate(3)
     scene.judge()
@@ -219,7 +219,7 @@ class Promotion:
 def test_the_answer_to_a_promotion_is_lost_for_long(kind: type) -> None:
     promotion = Promotion(kind)
     scene = promotion.scene
-    history = row_history(scene.member(0))
+    history = row_history(scene.process(0))
     scene.wait(12)
     assert promotion.blocked
     assert not scene.cluster.settled()
@@ -336,7 +336,7 @@ def test_each_participant_sees_a_migration_begin_and_end_once() -> None:
     scene = commit.scene
     commit.unblock()
     fills = scene.seen(Fill)
-    histories = [[row_history(scene.member(host), p) for p in (0, 1)] for host in range(4)]
+    histories = [[row_history(scene.process(host), p) for p in (0, 1)] for host in range(4)]
     scene.judge()
     for rows in histories:
         assert sorted(len(each) for each in rows) == [1, 2], "one row changed, once, at every member"

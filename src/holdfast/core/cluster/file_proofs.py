@@ -121,7 +121,18 @@ class KnownFiles:
 
     def outdated(self, members: Iterable[MemberInfo]) -> set[MemberId]:
         """Who was admitted with old files, as those have told who came later."""
-        return {info.uuid for info in members if why_old(info, self._learned.get(info.store))}
+        return {info.uuid for info in members if why_old(self.by_now(info), self._learned.get(info.store))}
+
+    def by_now(self, info: MemberInfo) -> MemberInfo:
+        """A member whose journal ends where it has said since it was admitted: it has gone on writing, and who came
+        back may have heard how far.
+        """
+        heard = self._heard.get(info.store)
+        proof = info.proof
+        if heard is None or (heard.incarnation, heard.token) != (info.incarnation, proof.token):
+            return info
+        reached = max(proof.reached, heard.reached)
+        return msgspec.structs.replace(info, proof=msgspec.structs.replace(proof, reached=reached))
 
     def to_write_down(self, view: View, now_ns: int) -> View | None:
         """The view with what is known beside it, if that should be written down again."""

@@ -539,7 +539,11 @@ class Membership:
         if not waiting or not here or request.cluster_id != here:
             return False
         self._files.learn(request.stores)
-        why = why_old(self.info, self._files.seen(self.info.store, None)) if self.info.store else ""
+        why = (
+            why_old(self._files.by_now(self.info), self._files.seen(self.info.store, None))
+            if self.info.store
+            else ""
+        )
         if not why:
             return False
         self._out.note("join refused", level="error", by=request.info.name, why=why)

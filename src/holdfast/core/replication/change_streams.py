@@ -19,12 +19,13 @@ An update is told under its partition, term and counter, with what the entry was
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import NamedTuple
 
 from holdfast.config import Settings
 from holdfast.core.machine import HistoryRead, Outbox, ReadHistory
+from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.ack_batch import Batch
@@ -60,32 +61,6 @@ class Reach:
     """Every change after this update is in memory here."""
     lineage: list[tuple[int, int]]
     """Of which terms the updates up to it are: from the counter start + 1 on, of this term; ascending."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What somebody wants to know: the changes after one update up to another."""
-
-    map: str
-    partition: int
-    after: int
-    after_term: int
-    upto: int
-    upto_term: int = 0
-    """0: not known; only a primary in office can answer then."""
-    bytes_max: int = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class ChangesSince:
-    """The answer: what has changed entries, with its terms. Every change up to the update `upto` is here."""
-
-    upto: int
-    records: list[tuple[int, Record]] = field(default_factory=list)
-    why: str = ""
-    """Why it is nothing, and will not be more here; empty: to be asked for again (replication/G-4)."""
-    term: int = 0
-    """Of the update `upto`."""
 
 
 class _Ahead(NamedTuple):

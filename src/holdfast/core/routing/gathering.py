@@ -28,7 +28,7 @@ from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.primary_copy import SLICE_ENTRIES
 from holdfast.core.replication.protocol import Replication
 from holdfast.core.routing.backup_reads import Neighbours
-from holdfast.core.routing.pending import FULL, Asker, Peer, Waiting, answer
+from holdfast.core.routing.pending import FULL, Asker, OwnShare, Peer, Waiting, answer
 from holdfast.core.routing.request_refusals import Refusals, changes
 from holdfast.core.services.map_operations import answers, merge
 
@@ -196,14 +196,14 @@ class Gatherings:
             gathering.missing.difference_update(mine)
             ticket = self._waiting.ticket()
             self._asked[ticket] = (self._me, gathering, mine)
-            self._perform(_share(gathering.request, mine), Peer(self._me, ticket))
+            self._perform(_share(gathering.request, mine), OwnShare(ticket))
         elif not gathering.request.partitions:
             self._collect(gathering, [], Outcome(Status.OK, None), [])
         if late:
             self._again.append(gathering)
             self._waiting.look_in(RETRY_NS)
 
-    def _perform(self, request: Request, asker: Peer) -> None:
+    def _perform(self, request: Request, asker: Peer | OwnShare) -> None:
         """A slice of this member's share; also of what it gathers itself."""
 
         def done(outcome: Outcome, left: Sequence[int], missed: Sequence[int]) -> None:
@@ -212,11 +212,13 @@ class Gatherings:
         effort = self._replication.submit_whole(request, done)
         self._spent += effort
 
-    def performed(self, asker: Peer, outcome: Outcome, left: Sequence[int], missed: Sequence[int]) -> None:
+    def performed(
+        self, asker: Peer | OwnShare, outcome: Outcome, left: Sequence[int], missed: Sequence[int]
+    ) -> None:
         """A share, or a slice of it, is done. `left`: partitions in which it is not done yet; `missed`: those that were
         not served here when it was asked for.
         """
-        if asker.member == self._me:
+        if isinstance(asker, OwnShare):
             # Perhaps long after the others have answered: this share waits for its backups.
             _, gathering, mine = self._asked.pop(asker.ticket)
             self._collect(gathering, mine, outcome, list(left))

@@ -27,6 +27,13 @@ class Peer:
     ticket: int
 
 
+@dataclass(frozen=True, slots=True)
+class OwnShare:
+    """This member gathers, and does its own share: the ticket of that."""
+
+    ticket: int
+
+
 Asker = Done | Peer
 """Who gets the answer: a session of this member, or another member."""
 

@@ -21,7 +21,7 @@ The others are told in `backup_reads` (routing/R-5), `request_refusals` (routing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Protocol
 
@@ -81,7 +81,6 @@ class Router:
         chosen = settings.replication
         self._retries = chosen.on_unknown == "retry" and chosen.request_ids > 0
         self._timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
-        self._answer_bytes = settings.limits.answer_bytes
         self.refusals = Refusals(settings, rows, replication)
         self._waiting = Waiting(settings, out)
         self.backup_reads = BackupReads(me, settings, out, rows, held, neighbours)
@@ -95,8 +94,8 @@ class Router:
             refusals=self.refusals,
             waiting=self._waiting,
         )
-        self.unread_by: Callable[[MemberId], int] = lambda member: 0
-        """Bytes that were sent to a member, and that it has not acknowledged. Set by the driver."""
+        self._unread: set[MemberId] = set()
+        """Who has too many answers on their way (routing/R-8)."""
         self._parked: dict[int, list[Parked]] = {}
         self._sent: dict[int, tuple[MemberId, Parked]] = {}
 
@@ -212,7 +211,7 @@ class Router:
             answer(self._out, asker, refused)
             return
         crowded = self._replication.crowded and changes(request)
-        if request.op in READS and self.unread_by(sender) > self._answer_bytes:
+        if request.op in READS and sender in self._unread:
             missed = request.partitions if request.op in WHOLE else []
             self._out.send(sender, Answer(forward.ticket, UNREAD, missed))
             return
@@ -275,6 +274,13 @@ class Router:
         return self._waiting.tickets
 
     # -- occasions
+
+    def unread(self, member: MemberId, *, too_many: bool) -> None:
+        """Whether a member does not take in what it was answered (routing/R-8)."""
+        if too_many:
+            self._unread.add(member)
+        else:
+            self._unread.discard(member)
 
     def served(self, partition: int) -> None:
         """This member serves the partition now, or its row changed: look again at what waits for it."""

@@ -195,7 +195,7 @@ class Doors:
             request_ids=settings.replication.request_ids,
             client_acks=settings.replication.backup_acks == "client",
         )
-        driver.member.backlog_changed = door.backlog_changed
+        driver.callers.backpressure_changed = door.backlog_changed
         return door
 
 
