@@ -111,7 +111,7 @@ def test_a_request_that_nobody_takes_is_refused_in_time() -> None:
     assert desk.out.now_ns <= 60 * SECOND + RETRY_NS
 
 
-# -- routing/R-9: errors in this member
+# -- replication/A-1: errors in this member
 
 
 def serving() -> Desk:
@@ -131,7 +131,7 @@ def broken(*_: object, **__: object) -> None:
 READS_OF_ALL = Request(Op.ENTRIES, "m", [0])
 
 
-@pytest.mark.rule("routing/R-9")
+@pytest.mark.rule("replication/A-1")
 @pytest.mark.parametrize(("request_", "fault"), [(READ, "decide"), (READS_OF_ALL, "decide_whole")])
 def test_an_error_in_a_read_is_an_answer(
     monkeypatch: pytest.MonkeyPatch, request_: Request, fault: str
@@ -160,7 +160,7 @@ def test_an_error_of_another_member_is_an_answer_to_the_whole(monkeypatch: pytes
     assert [outcome.detail for outcome in desk.told] == ["theirs"]
 
 
-@pytest.mark.rule("routing/R-9")
+@pytest.mark.rule("replication/A-1")
 def test_an_error_in_a_write_leaves_the_state_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = serving()
     monkeypatch.setattr(primary_copy, "decide", broken)

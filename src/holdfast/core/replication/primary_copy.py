@@ -1,12 +1,12 @@
 """The first replication protocol: a primary decides at once, numbers what it has decided, applies it, and sends it to
 its backups; it answers when they hold it (DESIGN rule 2).
 
-- replication/A-1: A request that has an id is applied once: what it has answered is remembered, here and on the
-  backups, and answered again when everybody who must hold its records does.
-- replication/A-2: An answer that changed nothing waits like a write (replication/P-7), unless it is a read of a map
-  whose reads are not confirmed.
-- routing/R-9: A read that meets an error in this member is refused. Only an error that leaves its own state in doubt
-  stops it.
+A request that has an id is applied once: what it has answered is remembered, here and on the backups, and answered
+again when everybody who must hold its records does. An answer that changed nothing waits like a write
+(replication/P-7), unless it is a read of a map whose reads are not confirmed.
+
+- replication/A-1: A read that meets an error in this member is refused. Only an error that leaves its own state in
+  doubt stops it.
 
 What sessions do through the data lane (`Lane.read`, `set`, `remove`) is the same as deciding and applying, in one step
 and without the objects in between. That both come to the same is tested.
@@ -269,7 +269,7 @@ class PrimaryCopy:
 def attempt(out: Outbox, request: Request, read: Callable[[], T]) -> T | Outcome:
     """What a read finds; an error in it is an answer, too.
 
-    Nothing is changed while it is decided, so this member's state is not in doubt and it goes on (routing/R-9). Of an
+    Nothing is changed while it is decided, so its state is not in doubt and the member goes on (replication/A-1). Of an
     error in what is applied after that, as of any error in a write, the member stops.
     """
     try:

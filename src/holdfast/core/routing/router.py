@@ -16,7 +16,7 @@
   is kept.
 
 The others are told in `backup_reads` (routing/R-5), `request_refusals` (routing/R-7) and `replication.primary_copy`
-(routing/R-9).
+(replication/A-1).
 """
 
 from __future__ import annotations
