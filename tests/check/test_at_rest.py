@@ -122,7 +122,7 @@ def keep_a_subscriber(member: Member) -> None:
 
 
 def keep_a_migration(member: Member) -> None:
-    member.migrations._load[member.me] = 1
+    member.migrations.under_way.load[member.me] = 1
 
 
 def keep_a_call(member: Member) -> None:

@@ -9,7 +9,8 @@ from tests.sim.stage import Stage, settings
 
 from holdfast.core.member import Member
 from holdfast.core.messages import Fill, Filled, Message
-from holdfast.core.migration.master import Migrations, Way
+from holdfast.core.migration.master import Migrations
+from holdfast.core.migration.planning import Way
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import Op
 from holdfast.core.model.partition_table import Row
@@ -130,7 +131,7 @@ def test_what_restores_a_copy_is_started_before_what_only_balances(monkeypatch: 
 
     def watch_start(migrations: Migrations, partition: int, row: Row, way: Way) -> bool:
         started.append(way.balances)
-        assert all(other.balances for other in migrations._waiting) or not way.balances
+        assert all(other.balances for other in migrations.planning.planned.waiting) or not way.balances
         return start(migrations, partition, row, way)
 
     monkeypatch.setattr(Migrations, "_start_one", watch_start)

@@ -326,7 +326,7 @@ def test_a_destination_removed_though_alive_hears_anew_that_it_was_committed_aft
         if play.row(play.master) == "D":
             play.isolate(destination)
 
-    unwatch = master.watch(row_changed)
+    unwatch = play.master.driver.callers.watch(row_changed)
     play.wish("D")
     play.wait(10)
     unwatch()
@@ -384,8 +384,8 @@ def test_a_backup_takes_updates_in_their_order_and_each_once() -> None:
     for counter in (2, 1, 1, 3):
         record = Record(held.name, counter, Change.CALL, b"", b"%d" % counter)
         copies.on_replicate(owner, Replicate([counter], [Section(0, 5, [record])]))
-    assert isinstance(held.share, TallyShare)
-    assert held.share.told == [1, 2, 3]
+    assert isinstance(held.state.share, TallyShare)
+    assert held.state.share.told == [1, 2, 3]
 
 
 # -- whatever comes

@@ -67,6 +67,7 @@ from holdfast.core.replication.change_streams import ChangeStreams
 from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
+from holdfast.core.replication.primary_copy import PrimaryCopy
 from holdfast.core.routing.router import Router
 from holdfast.core.safety import Safety
 from holdfast.core.services.hosting import Service
@@ -134,12 +135,13 @@ class Member:
             stored_row=self.stored_row,
             tail_bytes=settings.replication.tail_bytes,
         )
+        self.replication = PrimaryCopy(settings, self.out, self.lane)
         self.router = Router(
             self.me,
             settings,
             self.out,
             rows,
-            self.lane,
+            self.replication,
             held=self.copies.held,
             neighbours=self.membership,
             offers=self,
@@ -471,7 +473,7 @@ class Member:
         elif name == "gather":
             self.router.gatherings.take_turns()
         elif name == "clear":
-            self.router.gatherings.clearings.on_timer()
+            self.replication.on_timer()
         elif name == "backups":
             self.lane.on_timer()
         elif name in ("plan", "delay"):

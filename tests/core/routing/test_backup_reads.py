@@ -14,6 +14,7 @@ from holdfast.core.model.operations import Op, Outcome, Request, Status, Value
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.lane import Lane
+from holdfast.core.replication.primary_copy import PrimaryCopy
 from holdfast.core.routing.router import Router
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.sim.ablations.switching import ablated
@@ -41,7 +42,7 @@ class Backup:
             settings,
             self.out,
             self.rows,
-            self.lane,
+            PrimaryCopy(settings, self.out, self.lane),
             held=self.held,
             neighbours=self.around,
             offers=self.around,

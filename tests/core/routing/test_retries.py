@@ -17,7 +17,8 @@ from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status, Value
 from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.lane import Lane
-from holdfast.core.routing.gathering import LATE_NS, RETRY_NS, SLICE_ENTRIES
+from holdfast.core.replication.primary_copy import SLICE_ENTRIES, PrimaryCopy
+from holdfast.core.routing.gathering import LATE_NS, RETRY_NS
 from holdfast.core.routing.router import Router
 from holdfast.core.services.hosting import part_name
 from holdfast.core.store.partition import PartitionCopy
@@ -57,7 +58,7 @@ class Desk:
             settings,
             self.out,
             self.rows,
-            self.lane,
+            PrimaryCopy(settings, self.out, self.lane),
             held={},
             neighbours=self.around,
             offers=self.around,

@@ -7,16 +7,12 @@ from itertools import permutations
 
 import msgspec
 import pytest
+from tests.core.sync.receiving import ME, OTHER, OWNER, Side, chunk, message, put
 
-from holdfast.config import MapSettings, PartitionSettings, Settings
-from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import (
     Fill,
     Filled,
     FillEnded,
-    FillEntries,
-    FillPlan,
     FillRefused,
     Replicate,
     Replicated,
@@ -25,71 +21,8 @@ from holdfast.core.messages import (
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
-from holdfast.core.model.sync_request import Demand, How
-from holdfast.core.replication.copies import Copies
-from holdfast.core.store.partition import PartitionCopy
-from holdfast.core.store.replica import MapReplica
-from holdfast.core.sync.destination import Destination
+from holdfast.core.model.sync_request import Demand
 from holdfast.sim.ablations.switching import ablated
-
-ME, OWNER, OTHER = MemberId("me"), MemberId("owner"), MemberId("other")
-SETTINGS = Settings(partitions=PartitionSettings(count=1), maps={"deep": MapSettings(backups=2)})
-
-
-class Side:
-    """The filled side of one member, with one partition."""
-
-    def __init__(self, *row: MemberId, holds: bool = False) -> None:
-        self.out = Outbox()
-        self.rows = [Row(5, row)]
-        self.stored: Row | None = None
-        self.copies = Copies(ME, SETTINGS, self.out, self.rows, Log(self.out, on=False))
-        self.destination = Destination(
-            ME,
-            self.out,
-            self.rows,
-            self.copies,
-            Log(self.out, on=False),
-            stored_row=lambda partition: self.stored,
-        )
-        if holds:
-            self.copies.held[0] = PartitionCopy(0, 0)
-
-    def tell(self, message: Fill | Replicate, sender: MemberId = OWNER) -> None:
-        if isinstance(message, Fill):
-            self.destination.on_fill(sender, message)
-        else:
-            self.copies.on_replicate(sender, message)
-
-    def answers(self) -> list[object]:
-        return [effect.message for effect in self.out.take() if isinstance(effect, Send)]
-
-    def filling(self, name: str = "m") -> MapReplica:
-        return self.destination.shadows[0].copy.maps[name]
-
-
-def put(counter: int, value: bytes, *, key: bytes = b"key", name: str = "m") -> Record:
-    return Record(name, counter, Change.SET, key, value)
-
-
-def message(batch: int, *records: Record, version: int = 5) -> Replicate:
-    return Replicate([batch], [Section(0, version, list(records))])
-
-
-def chunk(
-    sequence: int,
-    counter: int = 0,
-    *entries: tuple[bytes, bytes],
-    last: bool = False,
-    ticket: int = 1,
-    version: int = 5,
-    joining: bool = True,
-) -> Fill:
-    content = [FillEntries("m", counter, [key for key, _ in entries], [value for _, value in entries])]
-    plans = [FillPlan("m", How.FULL, counter)] if sequence == 1 else []
-    return Fill(
-        0, version, ticket, sequence, last, 0, joining, 1, [] if sequence == 0 else content, plans=plans
-    )
 
 
 @pytest.mark.rule("replication/F-2", "sync/S-6")

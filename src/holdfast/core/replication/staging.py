@@ -14,10 +14,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from enum import StrEnum, unique
 from itertools import repeat
+from typing import Final
 
 from holdfast.core.messages import Fill, FillEntries, FillPlan, FillRecords, FillShare
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.lifecycle import Lifecycle
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import Base, Demand, How
 from holdfast.core.model.update_counter import UpdateCounter
@@ -250,6 +253,49 @@ class FilledShare:
         return self._whole and not self._early
 
 
+@unique
+class StagingPhase(StrEnum):
+    """How far a copy is that is being filled."""
+
+    FILLING = "filling"
+    """Something of it is still to come (replication/F-3)."""
+    WRITING = "writing"
+    """It is whole; what must survive a power cut is on its way to the disk."""
+    NO_ROOM = "no room"
+    """It is whole, and the disk had no room for it."""
+    HELD = "held"
+    """It counts: it is whole, and durable where it must be."""
+    OVER = "over"
+    """It is this member's copy now, or has been dropped."""
+
+
+@unique
+class StagingStep(StrEnum):
+    """What brings a copy further that is being filled."""
+
+    WHOLE = "nothing is missing any more"
+    WRITTEN = "the disk has it"
+    FULL = "the disk has no room"
+    AGAIN = "a moment later"
+    TAKEN = "it becomes the copy of its partition"
+    DROPPED = "a row, its source or a newer supply ends it"
+
+
+_P, _S = StagingPhase, StagingStep
+STAGING: Final[Lifecycle[StagingPhase, StagingStep]] = Lifecycle(
+    "a staging replica",
+    _P.FILLING,
+    {
+        (_P.FILLING, _S.WHOLE): _P.WRITING,
+        (_P.WRITING, _S.WRITTEN): _P.HELD,
+        (_P.WRITING, _S.FULL): _P.NO_ROOM,
+        (_P.NO_ROOM, _S.AGAIN): _P.WRITING,
+        (_P.HELD, _S.TAKEN): _P.OVER,
+        **{(phase, _S.DROPPED): _P.OVER for phase in _P if phase is not _P.OVER},
+    },
+)
+
+
 class Shadow:
     """A copy that is being filled: chunks of content and live records, in whatever order they come."""
 
@@ -263,10 +309,9 @@ class Shadow:
         "_shares",
         "_tail_bytes",
         "base_epoch",
-        "complete",
         "copy",
-        "durable",
         "joining",
+        "phase",
         "sequence",
         "source",
         "ticket",
@@ -291,10 +336,7 @@ class Shadow:
         self.joining = fill.joining
         self.copy = copy
         self.sequence = -1
-        self.complete = False
-        """Whether it is whole (replication/F-3)."""
-        self.durable = False
-        """Whether it is, and what must survive a power cut is on the disk."""
+        self.phase = STAGING.begins
         self.base_epoch = base.epoch if base is not None else copy.epoch
         usable = base is not None and base.epoch == copy.epoch
         self._base = dict(base.maps) if base is not None and usable else {}
@@ -304,6 +346,20 @@ class Shadow:
         """The maps of the last chunk, and the counters that they are to reach."""
         self._maps: dict[str, FilledMap] = {}
         self._shares = {name: FilledShare(held) for name, held in copy.services.items()}
+
+    def step(self, step: StagingStep) -> None:
+        """Go on to the next phase. Raises InvariantBroken when it has none by this step."""
+        self.phase = STAGING.after(self.phase, step)
+
+    @property
+    def complete(self) -> bool:
+        """Whether it is whole (replication/F-3)."""
+        return self.phase in (StagingPhase.WRITING, StagingPhase.NO_ROOM, StagingPhase.HELD)
+
+    @property
+    def durable(self) -> bool:
+        """Whether it is, and what must survive a power cut is on the disk."""
+        return self.phase is StagingPhase.HELD
 
     def demand(self, *, compare: bool) -> Demand:
         """What there is to begin with; to compare also the digests of its key ranges, counted anew."""
@@ -375,11 +431,13 @@ class Shadow:
 
     def look(self) -> bool:
         """Look whether it has become whole, after a chunk or records."""
-        self.complete = (
+        whole = (
             self._last
             and all(self._maps[name].reached(counter) for name, counter in self._ends)
             and all(share.reached for share in self._shares.values())
         )
+        if whole and self.phase is StagingPhase.FILLING:
+            self.step(StagingStep.WHOLE)
         return self.complete
 
 

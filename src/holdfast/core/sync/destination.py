@@ -4,19 +4,10 @@
   only when it is complete, and the row says so (of a migration) or named this member already (of a refill).
 - sync/D-2: The empty chunk is answered with what this member has of the partition: the copy that it holds, or one that
   it kept, as a base. Then only what is missing is sent (`migration.choice`, `migration.shadow`).
-- sync/D-3: Chunks are taken from the primary that this member's row names, at the same version. What does not fit is
-  refused by name, so that the source need not wait for an answer that never comes:
-
-      the chunk's version is newer          it waits until the row is known
-      it is older                           refused: the decision has been taken
-      another member is the primary here    refused
-      a newer row is stored, not committed  refused, if it is a migration's: the decision is outstanding
-      not its first chunk, and no shadow    refused: what came before is not held here
-      of an earlier supply than the shadow  refused
-      a chunk that is held already          answered again, without effect
-
-  A chunk that is refused is the last of its supply: what came of that goes, unless it counts already (sync/D-4). So it
-  does when the primary calls the supply off, and when the primary is gone.
+- sync/D-3: Chunks are taken from the primary that this member's row names, at the same version. What does not fit
+  waits, or is refused by name (`CHUNKS`); what is held already is answered again, without effect. A chunk that is
+  refused is the last of its supply: what came of that goes, unless it counts already (sync/D-4). So it does when the
+  primary calls the supply off, and when the primary is gone.
 - sync/D-4: The last chunk is answered when the copy is whole, up to where this chunk says, and its journalled maps are
   durable, as a checkpoint. What comes after it is written to the journal like that of every copy.
 - sync/D-5: Of maps with change streams the updates that it remembers are written to the journal, too: those before it
@@ -26,8 +17,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
+from typing import Final
 
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.snapshot import snapshot_of
@@ -35,9 +28,10 @@ from holdfast.core.machine import Outbox
 from holdfast.core.messages import Fill, Filled, FillEnded, FillRefused
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.journal_entries import Began, Dropped, Snapshot
+from holdfast.core.model.lifecycle import Case, Cases, Handling
 from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.copies import Copies
-from holdfast.core.replication.staging import Shadow
+from holdfast.core.replication.staging import Shadow, StagingPhase, StagingStep
 from holdfast.core.services.hosting import Endpoint, MigrationEvent
 from holdfast.core.store.partition import PartitionCopy
 
@@ -48,6 +42,65 @@ CHANGES_BYTES = 32 << 20
 """At most so much of what is remembered of a map is written down at once (sync/D-5)."""
 REFILL_NS = SECOND
 """How often it is tried again to write down a copy for which there was no room."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkFound:
+    """What a chunk of a partition's content finds at the member that is to be filled."""
+
+    sender: MemberId
+    fill: Fill
+    row: Row
+    outstanding: int
+    """The version of a row that is stored and not committed; 0: none that is newer."""
+    no_room: str
+    """Why this member can take no other partition; empty: it can."""
+    ticket: int
+    """Of the supply of this sender that is taken in; 0: none is."""
+
+
+CHUNKS: Final[Cases[ChunkFound]] = Cases(
+    "a chunk of content",
+    (
+        Case("an older row", lambda it: it.row.version < it.fill.version, Handling.WAITS),
+        Case(
+            "a newer row",
+            lambda it: it.row.version > it.fill.version,
+            Handling.REFUSED,
+            lambda it: f"the row is at version {it.row.version} here",
+        ),
+        Case(
+            "another primary than who sent it",
+            lambda it: it.row.owner != it.sender,
+            Handling.REFUSED,
+            lambda it: f"the primary is {it.row.owner}",
+        ),
+        Case(
+            "no room for a partition that moves here",
+            lambda it: it.fill.joining and bool(it.no_room),
+            Handling.REFUSED,
+            lambda it: it.no_room,
+        ),
+        Case(
+            "a newer row that is stored and not committed, when it is of a migration",
+            lambda it: it.fill.joining and bool(it.outstanding),
+            Handling.REFUSED,
+            lambda it: f"the decision on version {it.outstanding} is outstanding",
+        ),
+        Case(
+            "a later supply of the same primary",
+            lambda it: it.ticket > it.fill.ticket,
+            Handling.REFUSED,
+            lambda it: f"supply {it.ticket} has begun since",
+        ),
+        Case(
+            "nothing of what came before it",
+            lambda it: bool(it.fill.sequence) and it.ticket != it.fill.ticket,
+            Handling.REFUSED,
+            lambda it: "what came before is not held here",
+        ),
+    ),
+)
 
 
 class Destination:
@@ -84,11 +137,11 @@ class Destination:
     def on_fill(self, sender: MemberId, fill: Fill) -> None:
         """Take a chunk of a partition's content into the shadow, or refuse it by name (sync/D-3)."""
         partition = fill.partition
-        if fill.version > self._rows[partition].version:
+        handling, why = CHUNKS.judge(self._found(sender, fill))
+        if handling is Handling.WAITS:
             self._early.setdefault(partition, []).append((sender, fill))
             return
-        why = self._why_not(sender, fill)
-        if why:
+        if handling is Handling.REFUSED:
             self._give_up(partition, sender, fill.ticket)
             self._out.send(sender, FillRefused(partition, fill.version, fill.ticket, why))
             return
@@ -151,6 +204,7 @@ class Destination:
             self._out.send(shadow.source, FillRefused(partition, shadow.version, shadow.ticket, DISK_FULL))
         else:
             # Its primary waits for it, to take office: there may be room in a moment.
+            shadow.step(StagingStep.FULL)
             self._out.timer("refill", REFILL_NS)
 
     def _give_up(self, partition: int, source: MemberId, ticket: int) -> None:
@@ -162,23 +216,30 @@ class Destination:
         self._services.give_up(partition)
         if shadow.complete:
             self.forget_on_disk(partition)
+        shadow.step(StagingStep.DROPPED)
         self._copies.retry(partition)
 
     def _held(self, partition: int, shadow: Shadow) -> None:
         """The copy counts, from now on."""
-        shadow.durable = True
+        assert self.shadows.get(partition) is shadow
+        assert shadow.source == self._rows[partition].owner, (
+            "a copy counts for the primary that its row names"
+        )
+        shadow.step(StagingStep.WRITTEN)
         last = Filled(partition, shadow.version, shadow.ticket, shadow.sequence)
         if not shadow.joining:
             # A replica of the row that is brought up to date: from now on this is its copy (sync/D-1).
             self._copies.replace(partition, shadow.copy)
             del self.shadows[partition]
+            shadow.step(StagingStep.TAKEN)
         self._out.send(shadow.source, last)
         self._copies.retry(partition)
 
     def on_timer(self) -> None:
         """Try again to write down the copies for which there was no room."""
         for partition, shadow in list(self.shadows.items()):
-            if shadow.complete and not shadow.joining and not shadow.durable:
+            if shadow.phase is StagingPhase.NO_ROOM:
+                shadow.step(StagingStep.AGAIN)
                 self._completed(partition)
 
     def _answer(self, sender: MemberId, fill: Fill, shadow: Shadow) -> None:
@@ -190,6 +251,8 @@ class Destination:
         """Begin a new copy, in the place of one that is not wanted any more."""
         partition = fill.partition
         self._services.give_up(partition)
+        if partition in self.shadows:
+            self.shadows.pop(partition).step(StagingStep.DROPPED)
         if fill.joining:
             current = self._rows[partition].index_of(self._me)
             self._services.begin(MigrationEvent(partition, Endpoint.DESTINATION, current, fill.index))
@@ -205,36 +268,31 @@ class Destination:
         )
         return shadow
 
-    def _why_not(self, sender: MemberId, fill: Fill) -> str:
-        """Why a chunk cannot be taken, in words; empty when it can."""
-        row = self._rows[fill.partition]
-        if fill.version < row.version:
-            return f"the row is at version {row.version} here"
-        if row.owner != sender:
-            return f"the primary is {row.owner}"
-        stored = self._stored_row(fill.partition)
-        if fill.joining and (no_room := self.why_no_room()):
-            return no_room
-        if fill.joining and stored is not None and stored.version > row.version:
-            return f"the decision on version {stored.version} is outstanding"
-        shadow = self.shadows.get(fill.partition)
-        if shadow is not None and shadow.source == sender and shadow.ticket > fill.ticket:
-            return f"supply {shadow.ticket} has begun since"
-        known = shadow is not None and shadow.source == sender and shadow.ticket == fill.ticket
-        if fill.sequence and not known:
-            return "what came before is not held here"
-        return ""
+    def _found(self, sender: MemberId, fill: Fill) -> ChunkFound:
+        partition = fill.partition
+        row, stored, shadow = self._rows[partition], self._stored_row(partition), self.shadows.get(partition)
+        return ChunkFound(
+            sender,
+            fill,
+            row,
+            stored.version if stored is not None and stored.version > row.version else 0,
+            self.why_no_room() if fill.joining else "",
+            shadow.ticket if shadow is not None and shadow.source == sender else 0,
+        )
 
     # -- rows
 
     def row_changed(self, partition: int, old: Row) -> PartitionCopy | None:
         """A committed row ends whatever was under way; answers the content that has come whole."""
         shadow = self.shadows.pop(partition, None)
-        if shadow is None or not shadow.complete:
+        if shadow is None:
             return None
-        if shadow.version >= old.version and shadow.durable:
+        if shadow.durable and shadow.version >= old.version:
+            shadow.step(StagingStep.TAKEN)
             return shadow.copy
-        self.forget_on_disk(partition)
+        if shadow.complete:
+            self.forget_on_disk(partition)
+        shadow.step(StagingStep.DROPPED)
         return None
 
     def forget_on_disk(self, partition: int) -> None:
@@ -282,5 +340,5 @@ class Destination:
         A complete shadow stays: the row that makes it this member's copy may have been stored by a majority already.
         """
         for partition in [p for p, shadow in self.shadows.items() if not shadow.complete]:
-            del self.shadows[partition]
+            self.shadows.pop(partition).step(StagingStep.DROPPED)
         self._early.clear()

@@ -7,8 +7,9 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.core.cluster.membership import Membership
-from holdfast.core.migration import master
+from holdfast.core.migration import planning, settling
 from holdfast.core.migration.master import Migrations
+from holdfast.core.migration.settling import Settlement
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import Slots
 from holdfast.core.model.partition_table import Row
@@ -55,8 +56,8 @@ def _majority_counts(membership: Membership, *_: Any) -> bool:
     return membership._majority
 
 
-def _loss_is_not_accepted(migrations: Migrations) -> bool:
-    return migrations._settings.partitions.lost == "wait" and not migrations.returns.accepted
+def _loss_is_not_accepted(settlement: Settlement) -> bool:
+    return settlement._settings.partitions.lost == "wait" and not settlement._returns.accepted
 
 
 DECIDING: dict[str, tuple[Place, ...]] = {
@@ -67,8 +68,8 @@ DECIDING: dict[str, tuple[Place, ...]] = {
         Place(Membership, "is_quorum", always, when=_majority_counts),
         Place(Membership, "_may_decide", always, when=_majority_counts),
     ),
-    "failed-version": (Place(master, "_taken_back", _goes_back), Place(Migrations, "_raise", nothing)),
-    "plan-keeps-copies": (Place(master, "plan", _plans_carelessly),),
-    "wait-for-copies": (Place(Migrations, "_accepts_loss", always, when=_loss_is_not_accepted),),
+    "failed-version": (Place(settling, "_taken_back", _goes_back), Place(Settlement, "_raise", nothing)),
+    "plan-keeps-copies": (Place(planning, "plan", _plans_carelessly),),
+    "wait-for-copies": (Place(Settlement, "_accepts_loss", always, when=_loss_is_not_accepted),),
     "drain-waits": (Place(Migrations, "may_part", always),),
 }

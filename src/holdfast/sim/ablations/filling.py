@@ -10,7 +10,7 @@ from holdfast.core.messages import Fill
 from holdfast.core.model.journal_entries import Snapshot
 from holdfast.core.model.records import Record
 from holdfast.core.model.update_counter import UpdateCounter
-from holdfast.core.replication.staging import FilledMap, Shadow
+from holdfast.core.replication.staging import FilledMap, Shadow, StagingStep
 from holdfast.core.sync.destination import Destination
 from holdfast.core.sync.source import Source
 from holdfast.core.sync.supply import Supply
@@ -46,7 +46,8 @@ def _counts_what_is_missing(truth: Method, shadow: Shadow, fill: Fill) -> None:
 
 
 def _whole_with_the_last_chunk(_: Method, shadow: Shadow) -> bool:
-    shadow.complete = True
+    if not shadow.complete:
+        shadow.step(StagingStep.WHOLE)
     return True
 
 

@@ -13,7 +13,7 @@ from holdfast.core.messages import Replicate, Section, Summed
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import Base
-from holdfast.core.replication.activation import Activation
+from holdfast.core.replication.activation import Activation, OfficeStep
 from holdfast.core.replication.copies import Copies
 from holdfast.core.store.replica import MapReplica
 from holdfast.core.sync import choice
@@ -48,6 +48,7 @@ def _applies_again(truth: Method, copies: Copies, section: Section, record: Reco
 
 def _takes_office_at_once(_: Method, activation: Activation, partition: int) -> None:
     activation.cancel(partition)
+    activation._step(partition, OfficeStep.NAMED)
     activation._take_office(partition)
 
 
