@@ -74,6 +74,22 @@ def in_words(message: m.Message, names: Mapping[str, str]) -> str:
         case m.MigrationReady() | m.MigrationRefused() | m.FillRefused() | m.FillEnded():
             why = f": {why}" if (why := getattr(message, "why", "")) else ""
             return f"p{message.partition} v{message.version}{why}"
+        case m.Fill() | m.Filled():
+            return _of_fills(message)
+        case m.TableOffer():
+            rows = [f"p{number} {row_in_words(row, names)}" for number, row in message.rows]
+            return ", ".join([f"round {message.round}", *rows])
+        case m.TableStored() | m.TableCommit():
+            return f"round {message.round}"
+        case m.TableReport():
+            return ", ".join(f"p{number} {row_in_words(row, names)}" for number, row in message.rows)
+        case _:
+            return _of_data(message, names)
+
+
+def _of_fills(message: m.Fill | m.Filled) -> str:
+    """Of a replica that is sent what it lacks."""
+    match message:
         case m.Fill():
             plans = [f"{plan.map} {plan.how.name}" for plan in message.plans]
             entries = [f"{len(part.keys)} entries up to {part.counter}" for part in message.maps]
@@ -83,13 +99,11 @@ def in_words(message: m.Message, names: Mapping[str, str]) -> str:
         case m.Filled():
             has = [f"{base.map} up to {base.lwm}" for base in message.demand.maps] if message.demand else []
             return ", ".join([f"p{message.partition} v{message.version} #{message.sequence}", *has])
-        case m.TableOffer():
-            rows = [f"p{number} {row_in_words(row, names)}" for number, row in message.rows]
-            return ", ".join([f"round {message.round}", *rows])
-        case m.TableStored() | m.TableCommit():
-            return f"round {message.round}"
-        case m.TableReport():
-            return ", ".join(f"p{number} {row_in_words(row, names)}" for number, row in message.rows)
+
+
+def _of_data(message: m.Message, names: Mapping[str, str]) -> str:
+    """Of what is written, asked for and kept."""
+    match message:
         case m.Replicate():
             return "; ".join(_section(section) for section in message.sections)
         case m.Replicated():
