@@ -446,6 +446,11 @@ def test_what_no_backup_can_tell_the_client_is_waited_for_here(office: Office) -
     assert office.told == {}
 
 
+def test_who_has_written_nothing_waits_for_nobody(office: Office) -> None:
+    collecting(office, "read")
+    assert (office.told, office.sent(), office.left) == ({"read": True}, {}, 0)
+
+
 def test_the_first_answers_say_of_no_backup_that_it_will_tell(office: Office) -> None:
     """A client that was told so would wait for a word that nobody sends."""
     counts: list[int] = []
@@ -581,6 +586,19 @@ def test_it_says_what_is_under_way(office: Office) -> None:
 
 
 # -- who gets the records of a map
+
+
+def test_records_say_with_which_row_their_primary_took_office(office: Office) -> None:
+    """By that backups know whose history they hold: not by the row of the moment."""
+    office.copies[0].term = 3
+    office.row(0, ME, BEN)
+    office.row(0, ME, DAN)
+    office.write("a", 0)
+    (section,) = office.sent()[DAN][0].sections
+    assert (section.term, section.version) == (3, 3)
+    office.row(0, ME, CAL)
+    (section,) = office.sent()[CAL][0].sections
+    assert (section.term, section.version) == (3, 4)
 
 
 def queued(office: Office) -> int:
