@@ -447,8 +447,17 @@ def test_what_no_backup_can_tell_the_client_is_waited_for_here(office: Office) -
 
 
 def test_who_has_written_nothing_waits_for_nobody(office: Office) -> None:
-    collecting(office, "read")
-    assert (office.told, office.sent(), office.left) == ({"read": True}, {}, 0)
+    told: list[bool] = []
+    office.lane.seal_for(told.append, b"client", [1])
+    assert (told, office.sent(), office.left) == ([True], {}, 0)
+
+
+def test_who_has_only_found_nothing_waits_here(office: Office) -> None:
+    office.find_nothing(0)
+    collecting(office, "rest")
+    assert office.told == {}
+    office.acknowledge(BEN, office.sent()[BEN][0])
+    assert office.told == {"rest": True}
 
 
 def test_the_first_answers_say_of_no_backup_that_it_will_tell(office: Office) -> None:
