@@ -98,7 +98,7 @@ class Stored:
                     yield
                     size = 0
                     refused = refused or grid.why_refused(as_request(put)) is not None
-                copy = lane.in_office[partition] if not refused else None
+                copy = lane.leading[partition] if not refused else None
                 if copy is None:
                     moved.append(partition)
                     kept[group] = rows
@@ -178,6 +178,7 @@ class Sealing:
         return self.begin()
 
     def _sealed(self, known: bool) -> None:
+        assert self._waits > 0, "each seal is told of once"
         self._waits -= 1
         if not known:
             self._known, self.why = False, self._lane.unknown_because

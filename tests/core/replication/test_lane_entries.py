@@ -8,6 +8,7 @@ from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Append, Outbox, Send, SetTimer
 from holdfast.core.messages import Replicate, Replicated
+from holdfast.core.model.decisions import Update
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import Began
 from holdfast.core.model.operations import DEFAULT_TTL, EntryEvent, EventKind
@@ -264,10 +265,9 @@ class Echo:
 def test_a_call_of_a_service_goes_to_its_backups() -> None:
     serving = Serving()
     copy = serving.copies[0]
-    assert serving.lane.call(copy, "echo", b"x") is None, "there is no such service"
     held = copy.services["echo"] = Replica("echo", ServiceState(Echo()))
     serving.lane.retarget(copy)
-    assert serving.lane.call(copy, "echo", b"x") == b"done x"
+    assert serving.lane.carry_out(copy, held, Update(Change.CALL, b"", b"x")) == b"done x"
     assert serving.records() == [Record("echo", 1, Change.CALL, b"", b"x")]
     assert (held.journal, held.changes, held.counter) == ("off", 0, 1)
 

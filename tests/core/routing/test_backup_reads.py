@@ -14,6 +14,7 @@ from holdfast.core.model.operations import Op, Outcome, Request, Status, Value
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.lane import Lane
+from holdfast.core.replication.primary_copy import PrimaryCopy
 from holdfast.core.routing.router import Router
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.sim.ablations.switching import ablated
@@ -41,7 +42,7 @@ class Backup:
             settings,
             self.out,
             self.rows,
-            self.lane,
+            PrimaryCopy(settings, self.out, self.lane),
             held=self.held,
             neighbours=self.around,
             offers=self.around,
@@ -211,7 +212,7 @@ def test_a_read_that_another_member_sent_here_is_not_answered_from_a_backup(back
 def test_the_primary_says_where_the_map_stands_if_that_is_of_interest(backup: Backup) -> None:
     backup.rows[0] = Row(4, (ME,))
     backup.copy.term = 4
-    backup.lane.in_office[0] = backup.copy
+    backup.lane.leading[0] = backup.copy
     backup.lane.retarget(backup.copy)
     told: list[Outcome] = []
     for name in ("m", "strict"):

@@ -10,8 +10,8 @@ from holdfast.core.messages import Answer, Forward, Replicate
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.records import Change, Record
-from holdfast.core.routing import clearing
-from holdfast.core.routing.clearing import EASE_NS, PAUSE_NS
+from holdfast.core.replication import clearing
+from holdfast.core.replication.clearing import EASE_NS, PAUSE_NS
 from holdfast.core.store.partition import PartitionCopy
 
 CLEAR = Request(Op.CLEAR, "m", [0])
@@ -45,7 +45,7 @@ class ClearedDesk(Desk):
 
     def pass_time(self, time_ns: int) -> None:
         super().pass_time(time_ns)
-        self.router.gatherings.clearings.on_timer()
+        self.router._replication.on_timer()
 
     def run(self) -> None:
         for _ in range(20):
@@ -58,7 +58,7 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clearing, "SLICE_BYTES", 10_000)
 
 
-@pytest.mark.rule("routing/L-1", "routing/L-4")
+@pytest.mark.rule("replication/L-1", "replication/L-4")
 def test_a_step_of_the_member_removes_a_slice_and_the_caller_waits_for_all() -> None:
     desk = ClearedDesk()
     desk.ask(CLEAR)
@@ -82,7 +82,7 @@ def test_a_step_of_the_member_removes_a_slice_and_the_caller_waits_for_all() -> 
     assert set(desk.router.leftovers.values()) == {0}
 
 
-@pytest.mark.rule("routing/L-1")
+@pytest.mark.rule("replication/L-1")
 def test_what_is_written_meanwhile_to_removed_keys_stays() -> None:
     desk = ClearedDesk()
     desk.ask(CLEAR)
@@ -107,7 +107,7 @@ def test_a_write_of_the_same_buffer_is_waited_for() -> None:
     assert told == []
 
 
-@pytest.mark.rule("routing/L-2")
+@pytest.mark.rule("replication/L-2")
 def test_while_too_much_is_kept_for_backups_nothing_more_is_removed() -> None:
     desk = ClearedDesk(backlog_bytes=65_536)
     desk.ask(CLEAR)
@@ -121,7 +121,7 @@ def test_while_too_much_is_kept_for_backups_nothing_more_is_removed() -> None:
     assert desk.told == [Outcome(Status.OK, 100)]
 
 
-@pytest.mark.rule("routing/L-2")
+@pytest.mark.rule("replication/L-2")
 def test_after_the_call_timeout_the_rest_is_left_and_nobody_says_that_it_is_done() -> None:
     desk = ClearedDesk(backlog_bytes=65_536)
     desk.ask(CLEAR)
@@ -135,7 +135,7 @@ def test_after_the_call_timeout_the_rest_is_left_and_nobody_says_that_it_is_done
     assert set(desk.router.leftovers.values()) == {0}
 
 
-@pytest.mark.rule("routing/L-3")
+@pytest.mark.rule("replication/L-3")
 @pytest.mark.parametrize("again", [False, True])
 def test_what_is_left_in_a_partition_that_goes_is_cleared_by_whoever_has_it_then(again: bool) -> None:
     desk = ClearedDesk()
@@ -145,7 +145,7 @@ def test_what_is_left_in_a_partition_that_goes_is_cleared_by_whoever_has_it_then
         # It has gone and come back meanwhile, with another copy.
         desk.copy = PartitionCopy(0, 0)
         desk.copy.term = 3
-        desk.lane.in_office[0] = desk.copy
+        desk.lane.leading[0] = desk.copy
         desk.lane.retarget(desk.copy)
         desk.put("00")
         desk.run()
@@ -154,7 +154,7 @@ def test_what_is_left_in_a_partition_that_goes_is_cleared_by_whoever_has_it_then
         assert not desk.copy.maps["m"].state.entries
         assert desk.told[-1] == Outcome(Status.OK, 11)
         return
-    desk.lane.in_office[0] = None
+    desk.lane.leading[0] = None
     desk.moved(NEW)
     desk.around.absent.discard(NEW)
     desk.pass_time(PAUSE_NS)
@@ -166,7 +166,7 @@ def test_what_is_left_in_a_partition_that_goes_is_cleared_by_whoever_has_it_then
     assert desk.told == [Outcome(Status.OK, 100)]
 
 
-@pytest.mark.rule("routing/L-3")
+@pytest.mark.rule("replication/L-3")
 def test_another_member_is_told_what_is_left() -> None:
     desk = ClearedDesk()
     desk.router.on_forward(ASKER, Forward(7, CLEAR))
@@ -201,7 +201,7 @@ def test_when_a_slice_becomes_unknown_the_caller_hears_that_once() -> None:
     desk = ClearedDesk()
     desk.router.on_forward(ASKER, Forward(7, CLEAR))
     desk.sent()
-    desk.lane.in_office[0] = None
+    desk.lane.leading[0] = None
     desk.lane.abandon(0)
     answers = [message for _, message in desk.sent() if isinstance(message, Answer)]
     assert [answer.outcome.status for answer in answers] == [Status.UNKNOWN]

@@ -15,8 +15,10 @@ from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.views import Room
+from holdfast.core.replication import primary_copy
 from holdfast.core.replication.lane import Lane
-from holdfast.core.routing import gathering, primary_requests
+from holdfast.core.replication.primary_copy import PrimaryCopy
+from holdfast.core.routing import gathering
 from holdfast.core.routing.gathering import RETRY_NS
 from holdfast.core.routing.router import Router
 from holdfast.core.store.partition import PartitionCopy
@@ -39,7 +41,7 @@ class Desk:
             Settings(),
             self.out,
             self.rows,
-            lane,
+            PrimaryCopy(Settings(), self.out, lane),
             held={},
             neighbours=self.around,
             offers=self.around,
@@ -109,33 +111,33 @@ def test_a_request_that_nobody_takes_is_refused_in_time() -> None:
     assert desk.out.now_ns <= 60 * SECOND + RETRY_NS
 
 
-# -- routing/R-9: errors in this member
+# -- replication/A-1: errors in this member
 
 
 def serving() -> Desk:
     desk = Desk()
     desk.rows[0] = Row(1, (ME,))
     copy = PartitionCopy(0, 0)
-    desk.lane.serving[0] = desk.lane.in_office[0] = copy
+    desk.lane.serving[0] = desk.lane.leading[0] = copy
     desk.lane.set(copy, "m", b"k", b"v", 0, 0, 0)
     desk.lane.seal(lambda known: None)
     return desk
 
 
-def broken(*_: object) -> None:
+def broken(*_: object, **__: object) -> None:
     raise ZeroDivisionError("a fault of ours")
 
 
 READS_OF_ALL = Request(Op.ENTRIES, "m", [0])
 
 
-@pytest.mark.rule("routing/R-9")
-@pytest.mark.parametrize(("request_", "fault"), [(READ, "perform"), (READS_OF_ALL, "perform_whole")])
+@pytest.mark.rule("replication/A-1")
+@pytest.mark.parametrize(("request_", "fault"), [(READ, "decide"), (READS_OF_ALL, "decide_whole")])
 def test_an_error_in_a_read_is_an_answer(
     monkeypatch: pytest.MonkeyPatch, request_: Request, fault: str
 ) -> None:
     desk = serving()
-    monkeypatch.setattr(primary_requests if fault == "perform" else gathering, fault, broken)
+    monkeypatch.setattr(primary_copy, fault, broken)
     desk.router.execute(request_, desk.told.append)
     assert [outcome.status for outcome in desk.told] == [Status.FAILED]
     assert "a fault of ours" in desk.told[0].detail
@@ -158,10 +160,10 @@ def test_an_error_of_another_member_is_an_answer_to_the_whole(monkeypatch: pytes
     assert [outcome.detail for outcome in desk.told] == ["theirs"]
 
 
-@pytest.mark.rule("routing/R-9")
+@pytest.mark.rule("replication/A-1")
 def test_an_error_in_a_write_leaves_the_state_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = serving()
-    monkeypatch.setattr(primary_requests, "perform", broken)
+    monkeypatch.setattr(primary_copy, "decide", broken)
     with pytest.raises(ZeroDivisionError):
         desk.router.execute(Request(Op.SET, "m", [0], b"k", b"w"), desk.told.append)
 
@@ -172,14 +174,11 @@ def test_an_error_in_a_read_that_has_begun_to_change_something_leaves_it_in_doub
     """A read may find that an entry is over, and take it out."""
     desk = serving()
 
-    def half_done(lane: Lane, copy: PartitionCopy, *_: object) -> None:
-        lane.remove(copy, "m", b"k")
-        broken()
-
-    copy = desk.lane.in_office[0]
+    copy = desk.lane.leading[0]
     assert copy is not None
-    copy.maps["m"].recorded = True
-    monkeypatch.setattr(primary_requests, "perform", half_done)
+    copy.maps["m"].state.schedule(b"k", 1, 0, desk.out.now_ns)
+    desk.out.now_ns += SECOND
+    monkeypatch.setattr(desk.lane, "carry_out", broken)
     with pytest.raises(ZeroDivisionError):
         desk.router.execute(READ, desk.told.append)
 
@@ -201,10 +200,11 @@ def test_an_answer_that_is_none_is_asked_for_again(value: Any) -> None:
 
 def test_operations_on_whole_maps_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred that come at once are not all done in one step: others must be served in between."""
+    monkeypatch.setattr(primary_copy, "SLICE_ENTRIES", 50)
     monkeypatch.setattr(gathering, "SLICE_ENTRIES", 50)
     desk = Desk()
     desk.moved(ME)
-    copy = desk.lane.serving[0] = desk.lane.in_office[0] = PartitionCopy(0, 0)
+    copy = desk.lane.serving[0] = desk.lane.leading[0] = PartitionCopy(0, 0)
     for number in range(30):
         desk.lane.set(copy, "m", b"k%d" % number, b"v", 0, 0, 0)
     desk.lane.seal(lambda known: None)

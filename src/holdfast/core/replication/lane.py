@@ -15,6 +15,7 @@ import msgspec
 from holdfast.config import Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox
+from holdfast.core.model.decisions import Update
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import DEFAULT_TTL, EntryEvent, EventKind, Value
 from holdfast.core.model.partition_table import Row
@@ -39,7 +40,7 @@ class Lane:
         """Whether there are maps whose reads are confirmed."""
         self.serving: list[PartitionCopy | None] = [None] * settings.partitions.count
         """For sessions: the copies that may be read and written here."""
-        self.in_office: list[PartitionCopy | None] = [None] * settings.partitions.count
+        self.leading: list[PartitionCopy | None] = [None] * settings.partitions.count
         """The copies of which this member is the serving primary. While the cluster is passive `serving` is empty, and
         these are read through the router, which refuses writes."""
         self.listening: dict[str, int] = {}
@@ -140,6 +141,10 @@ class Lane:
         """An answer of this buffer changes nothing in this map, and rests on what is there: it waits all the same."""
         self._resting[copy.partition, name] = copy.maps.get(name)
 
+    def rest_on_service(self, copy: PartitionCopy, name: str) -> None:
+        """The same of a service."""
+        self._resting[copy.partition, name] = copy.services.get(name)
+
     def confirmed(self, name: str) -> bool:
         """Whether reads of this map are confirmed: to be asked only if those of some map are (`confirms_reads`)."""
         return self._settings.map(name).reads == "confirmed"
@@ -177,16 +182,28 @@ class Lane:
             record = Record(held.name, number, change, key, b"", ttl_ms, max_idle_ms, 0, *told)
             self._open.append((copy.partition, held, record))
 
-    def call(self, copy: PartitionCopy, name: str, update: bytes) -> bytes | None:
-        """Update a service's share and queue the record; answers what the service does, None if there is none."""
-        held = copy.services.get(name)
-        if held is None:
-            return None
-        answer = held.state.share.apply(update)
+    def carry_out(self, copy: PartitionCopy, held: AnyReplica, update: Update) -> bytes | None:
+        """Number what was decided, apply it, and queue the record; answers what applying it answers."""
+        state, key, change = held.state, update.key, update.change
+        old = state.former(key)
+        kind = update.kind if self.listening else None
+        key_hash = state.hash_word(key) if kind is not None else 0
+        assert change is not Change.CLEAR or not held.changes, "of this change streams would tell nobody"
         number = held.updates.next()
+        record = Record(
+            held.name, number, change, key, update.value, update.ttl_ms, update.max_idle_ms, update.key_hash
+        )
+        applied = state.apply(record, self._out.now_ns)
         if held.recorded:
-            self._open.append((copy.partition, held, Record(name, number, Change.CALL, b"", update)))
-        return answer
+            if held.changes:
+                known = old if change in (Change.SET, Change.REMOVE) else None
+                record = msgspec.structs.replace(record, old=known, time_ms=self._out.wall_ms())
+            self._open.append((copy.partition, held, record))
+        if kind is not None and held.name in self.listening:
+            value = update.value if change is Change.SET else old if change is Change.EXPIRY else None
+            word = update.key_hash or key_hash
+            self.heard(EntryEvent(kind, held.name, self._me, key, value, old, 1, word))
+        return applied
 
     @property
     def opened(self) -> int:
@@ -225,6 +242,10 @@ class Lane:
         held.enter(copy.term)
         self.targets.aim(copy.partition, held)
         return held
+
+    def lifetimes(self, name: str) -> tuple[int, int]:
+        """The map's own time to live and maximum idle time, in ms."""
+        return self._defaults.get(name) or self._default_expiry(name)
 
     def _default_expiry(self, name: str) -> tuple[int, int]:
         chosen = self._settings.map(name)

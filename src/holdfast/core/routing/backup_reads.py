@@ -12,10 +12,10 @@ from typing import Protocol
 from holdfast.config import Settings
 from holdfast.core.machine import Outbox
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.operations import Outcome, Request
+from holdfast.core.model.operations import Outcome, Request, Status
 from holdfast.core.model.partition_table import Row
-from holdfast.core.replication.perform import can_read, read_backup
-from holdfast.core.routing.primary_requests import PrimaryRequests
+from holdfast.core.replication.primary_copy import attempt, position_of
+from holdfast.core.services.map_operations import can_read, read_backup
 from holdfast.core.store.partition import PartitionCopy
 
 
@@ -58,7 +58,6 @@ class BackupReads:
         rows: list[Row],
         held: Mapping[int, PartitionCopy],
         neighbours: Neighbours,
-        primary: PrimaryRequests,
     ) -> None:
         """`held`: the copies on this member."""
         self._me = me
@@ -67,7 +66,6 @@ class BackupReads:
         self._rows = rows
         self._held = held
         self._neighbours = neighbours
-        self._primary = primary
         self.positions = Positions()
 
     def answer(self, request: Request) -> Outcome | None:
@@ -83,15 +81,18 @@ class BackupReads:
         if not 0 < row.index_of(self._me) < chosen.copies or self._me in row.behind:
             return None
         held = copy.maps.get(request.map)
-        position = self._primary.position(copy, request.map)
+        position = position_of(copy, request.map, self._settings)
         if not self.positions.allow(partition, request.map, position):
             return None
-        if not can_read(held, request):
+        state, version = (held.state, held.counter) if held is not None else (None, 0)
+        if not can_read(state, request):
             return None
         self.positions.see(partition, request.map, position)
-        return self._primary.read(request, lambda: read_backup(held, request, self._out.now_ns), position)
+        now_ns = self._out.now_ns
+        found = attempt(self._out, request, lambda: read_backup(state, request, now_ns, version))
+        return found if isinstance(found, Outcome) else Outcome(Status.OK, found, position=position)
 
     def step_down(self, partition: int, copy: PartitionCopy) -> None:
         """This member serves the partition no more; what its sessions have seen of it counts."""
         for name in copy.maps:
-            self.positions.see(partition, name, self._primary.position(copy, name))
+            self.positions.see(partition, name, position_of(copy, name, self._settings))

@@ -6,6 +6,7 @@ The owners of the partitions are asked for their shares, which they work off in 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from holdfast.config import Settings
 from holdfast.core.machine import Outbox
@@ -20,28 +21,22 @@ from holdfast.core.model.operations import (
     Request,
     Status,
     Value,
+    bytes_of,
     too_long,
 )
 from holdfast.core.model.partition_table import Row
-from holdfast.core.replication.lane import Lane
-from holdfast.core.replication.perform import answers, merge, perform_whole
+from holdfast.core.replication.primary_copy import SLICE_ENTRIES
+from holdfast.core.replication.protocol import Replication
 from holdfast.core.routing.backup_reads import Neighbours
-from holdfast.core.routing.clearing import Clearings
 from holdfast.core.routing.pending import FULL, Asker, OwnShare, Peer, Waiting, answer
-from holdfast.core.routing.primary_requests import PrimaryRequests, bytes_of
 from holdfast.core.routing.request_refusals import Refusals, changes
+from holdfast.core.services.map_operations import answers, merge
 
 RETRY_NS = 50 * MILLISECOND
 LATE_NS = SECOND
 """How often it is looked whether what was sent has waited too long for its answer."""
-SLICE_ENTRIES = 50_000
-SLICE_BYTES = 8 << 20
-"""An operation on whole partitions goes on to the next one until it has looked at so many entries, or answers so many
-bytes of them: some 20 ms of work. The others follow in slices of their own."""
 LISTED_SHARE = 2
 """So many times `limits.answer_bytes` may be gathered at a time."""
-COUNT_ENTRIES = 20
-"""Counting the entries of a partition takes as long as looking at so many, at about."""
 PAUSE_NS = 1 * MILLISECOND
 """Between two slices the members do something else."""
 
@@ -94,25 +89,23 @@ class Gatherings:
         settings: Settings,
         out: Outbox,
         rows: list[Row],
-        lane: Lane,
+        replication: Replication,
         *,
         neighbours: Neighbours,
         refusals: Refusals,
-        primary: PrimaryRequests,
         waiting: Waiting,
     ) -> None:
         self._me = me
         self._settings = settings
         self._out = out
         self._rows = rows
-        self._lane = lane
+        self._replication = replication
         self._neighbours = neighbours
         self._refusals = refusals
-        self._primary = primary
         self._waiting = waiting
         self._timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
         self._answer_bytes = settings.limits.answer_bytes
-        self.clearings = Clearings(out, lane, self._timeout_ns, refusals, self)
+        replication.refused = refusals.why_refused
         self._asked: dict[int, tuple[MemberId, Gathering, list[int]]] = {}
         """By ticket: who was asked, and for which partitions."""
         self._again: list[Gathering] = []
@@ -180,13 +173,13 @@ class Gatherings:
         if refused is not None:
             self._finish(gathering, Outcome(Status.UNKNOWN, None, PARTLY) if gathering.started else refused)
             return
-        crowded = self._lane.backlog.refusing and changes(gathering.request)
+        crowded = self._replication.refusing and changes(gathering.request)
         shares: dict[MemberId, list[int]] = {}
         mine: list[int] = []
         late = False
         for partition in sorted(gathering.missing):
             owner = self._rows[partition].owner
-            if self._lane.in_office[partition] is not None and not crowded:
+            if self._replication.leads(partition) and not crowded:
                 mine.append(partition)
             elif owner is None or owner == self._me or not self._neighbours.is_member(owner):
                 late = True
@@ -212,69 +205,25 @@ class Gatherings:
 
     def _perform(self, request: Request, asker: Peer | OwnShare) -> None:
         """A slice of this member's share; also of what it gathers itself."""
-        if request.op not in READS and self._settings.map(request.map).changes_bytes:
-            self.clearings.begin(request, asker)
-            return
-        missed = [partition for partition in request.partitions if self._lane.in_office[partition] is None]
-        left: list[int] = []
 
-        def work() -> Value:
-            value, rest = self._slice(request)
-            left.extend(rest)
-            return value
-
-        reads = request.op in READS
-        found = self._primary.read(request, work) if reads else Outcome(Status.OK, work())
-        if bytes_of(found.value) > self._answer_bytes:
-            found = Outcome(Status.TOO_LARGE, None, too_long(self._answer_bytes))
-            left.clear()
-
-        def sealed(known: bool) -> None:
-            if reads:
-                outcome = found if known else self._primary.unconfirmed()
-            else:
-                outcome = self._primary.told(known, found.value)
+        def done(outcome: Outcome, left: Sequence[int], missed: Sequence[int]) -> None:
             self.performed(asker, outcome, left, missed)
 
-        self._lane.seal(sealed)
+        effort = self._replication.submit_whole(request, done)
+        self._spent += effort
 
-    def performed(self, asker: Peer | OwnShare, outcome: Outcome, left: list[int], missed: list[int]) -> None:
+    def performed(
+        self, asker: Peer | OwnShare, outcome: Outcome, left: Sequence[int], missed: Sequence[int]
+    ) -> None:
         """A share, or a slice of it, is done. `left`: partitions in which it is not done yet; `missed`: those that were
         not served here when it was asked for.
         """
         if isinstance(asker, OwnShare):
             # Perhaps long after the others have answered: this share waits for its backups.
             _, gathering, mine = self._asked.pop(asker.ticket)
-            self._collect(gathering, mine, outcome, left)
+            self._collect(gathering, mine, outcome, list(left))
         else:
             self._out.send(asker.member, Answer(asker.ticket, outcome, sorted({*missed, *left})))
-
-    def _slice(self, request: Request) -> tuple[Value, list[int]]:
-        """Do it in so many of the partitions as take some ms; answers what that gave, and the partitions that are left,
-        for which who asked will ask again.
-        """
-        lane = self._lane
-        rests = request.op not in READS or (lane.confirms_reads and lane.confirmed(request.map))
-        value: Value = None
-        entries = size = 0
-        for at, partition in enumerate(request.partitions):
-            if entries >= SLICE_ENTRIES or size >= SLICE_BYTES:
-                self._spent += max(entries, SLICE_ENTRIES if size >= SLICE_BYTES else 0)
-                return value, request.partitions[at:]
-            copy = lane.in_office[partition]
-            if copy is None:
-                continue
-            if rests:
-                lane.rest_on(copy, request.map)
-            held = copy.maps.get(request.map)
-            if held is not None:
-                share = perform_whole(lane, [copy], request, self._out.now_ns)
-                counts = request.op in (Op.SIZE, Op.IS_EMPTY) and not held.state.expiries
-                entries += COUNT_ENTRIES if counts else len(held.state.entries)
-                size += bytes_of(share)
-                value = merge(request.op, value, share)
-        self._spent += max(entries, size // (SLICE_BYTES // SLICE_ENTRIES))
-        return perform_whole(lane, [], request, self._out.now_ns) if value is None else value, []
 
     def on_answer(self, sender: MemberId, message: Answer) -> None:
         """Another member has done its share, or a slice of it."""
@@ -335,9 +284,9 @@ class Gatherings:
 
     def _tell_cleared(self, gathering: Gathering) -> None:
         request = gathering.request
-        if request.map in self._lane.listening and isinstance(gathering.value, int):
+        if isinstance(gathering.value, int):
             kind = EventKind.CLEAR_ALL if request.op is Op.CLEAR else EventKind.EVICT_ALL
-            self._lane.heard(EntryEvent(kind, request.map, self._me, count=gathering.value))
+            self._replication.tell(EntryEvent(kind, request.map, self._me, count=gathering.value))
 
     def _under_way(self, gathering: Gathering) -> bool:
         return any(entry[1] is gathering for entry in self._asked.values())

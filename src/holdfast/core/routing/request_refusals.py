@@ -12,8 +12,8 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import GROWING, READS, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.views import MemberInfo, Room
-from holdfast.core.replication.lane import Lane
-from holdfast.core.services.hosting import part_name
+from holdfast.core.replication.protocol import Replication
+from holdfast.core.services.hosting import target
 
 PASSIVE = Outcome(Status.PASSIVE, None, "the cluster is passive: entries can be read, but not changed")
 NO_DATA_MEMBER = Outcome(
@@ -34,10 +34,10 @@ NO_MEMORY = (
 class Refusals:
     """What this member refuses, as the cluster is now."""
 
-    def __init__(self, settings: Settings, rows: list[Row], lane: Lane) -> None:
+    def __init__(self, settings: Settings, rows: list[Row], replication: Replication) -> None:
         self._settings = settings
         self._rows = rows
-        self._lane = lane
+        self._replication = replication
         self.passive = False
         """Whether the cluster is passive: then nothing may be changed."""
         self.dataless = False
@@ -80,7 +80,7 @@ class Refusals:
 
     def why_not_now(self, request: Request) -> Outcome | None:
         """The same, also of a write that this member would not take as primary: it keeps too much for backups."""
-        crowded = self._lane.backlog.refusing and changes(request)
+        crowded = self._replication.refusing and changes(request)
         return self.why_refused(request) or (CROWDED if crowded else None)
 
     def _why_no_memory(self, request: Request) -> Outcome | None:
@@ -93,9 +93,9 @@ class Refusals:
         copies = self._settings.map(target(request)).copies
         for partition in request.partitions:
             holders = set(filter(None, self._rows[partition].holding[:copies]))
-            joining = self._lane.joining.get(partition)
+            joining = self._replication.joining(partition)
             if joining is not None:
-                holders.add(joining[0])
+                holders.add(joining)
             if lacking := short.keys() & holders:
                 names = ", ".join(sorted(self._names.get(uuid, uuid) for uuid in lacking))
                 return Outcome(Status.NO_MEMORY, None, NO_MEMORY.format(names))
@@ -108,8 +108,3 @@ def changes(request: Request) -> bool:
     Without that no client could begin to read while the cluster is passive.
     """
     return request.op not in READS and not request.map.startswith(INTERNAL)
-
-
-def target(request: Request) -> str:
-    """Which map, or share of a service, the request is about."""
-    return part_name(request.map) if request.op in (Op.CALL, Op.ASK) else request.map

@@ -15,8 +15,8 @@
   and what was asked first must not be done after that was answered. An id does not help: of what changed nothing none
   is kept.
 
-The others are told in `backup_reads` (routing/R-5), `request_refusals` (routing/R-7) and `primary_requests`
-(routing/R-9).
+The others are told in `backup_reads` (routing/R-5), `request_refusals` (routing/R-7) and `replication.primary_copy`
+(replication/A-1).
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ import msgspec
 from holdfast.config import Settings
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import Answer, Forward
+from holdfast.core.model.decisions import Wait
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.operations import READS, WHOLE, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Row
-from holdfast.core.replication.lane import Lane
-from holdfast.core.replication.perform import FROM_BACKUPS
+from holdfast.core.replication.protocol import Replication
 from holdfast.core.routing.backup_reads import BackupReads, Neighbours
 from holdfast.core.routing.gathering import LATE_NS, RETRY_NS, Gatherings, timed_out
 from holdfast.core.routing.pending import FULL, Asker, Parked, Peer, Waiting, answer, size_of
-from holdfast.core.routing.primary_requests import PrimaryRequests
 from holdfast.core.routing.request_refusals import CROWDED, Refusals, changes
+from holdfast.core.services.map_operations import FROM_BACKUPS
 from holdfast.core.store.partition import PartitionCopy
 
 UNREAD = Outcome(Status.NOT_READY, None, "the member that asks has too many answers on their way to it")
@@ -61,7 +61,7 @@ class Router:
         settings: Settings,
         out: Outbox,
         rows: list[Row],
-        lane: Lane,
+        replication: Replication,
         *,
         held: Mapping[int, PartitionCopy],
         neighbours: Neighbours,
@@ -72,28 +72,26 @@ class Router:
         self._settings = settings
         self._out = out
         self._rows = rows
-        self._lane = lane
+        self._replication = replication
         self._neighbours = neighbours
         self._offers = offers
         self._prefix = blake2b(me.encode(), digest_size=16).digest()
         self._requests = 0
         """How many requests were given an id here."""
-        replication = settings.replication
-        self._retries = replication.on_unknown == "retry" and replication.request_ids > 0
+        chosen = settings.replication
+        self._retries = chosen.on_unknown == "retry" and chosen.request_ids > 0
         self._timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
-        self.refusals = Refusals(settings, rows, lane)
+        self.refusals = Refusals(settings, rows, replication)
         self._waiting = Waiting(settings, out)
-        self._primary = PrimaryRequests(settings, out, lane)
-        self.backup_reads = BackupReads(me, settings, out, rows, held, neighbours, self._primary)
+        self.backup_reads = BackupReads(me, settings, out, rows, held, neighbours)
         self.gatherings = Gatherings(
             me,
             settings,
             out,
             rows,
-            lane,
+            replication,
             neighbours=neighbours,
             refusals=self.refusals,
-            primary=self._primary,
             waiting=self._waiting,
         )
         self._unread: set[MemberId] = set()
@@ -133,12 +131,11 @@ class Router:
             self._answer(parked, refused)
             return
         partition = request.partitions[0]
-        copy = self._lane.in_office[partition]
-        if copy is not None:
-            if self._lane.backlog.refusing and changes(request):
+        if self._replication.leads(partition):
+            if self._replication.refusing and changes(request):
                 self._answer(parked, CROWDED)
             else:
-                self._primary.perform(copy, request, lambda outcome: self._answer(parked, outcome))
+                self._submit(parked)
             return
         if not isinstance(parked.asker, Peer) and request.op in FROM_BACKUPS:
             outcome = self.backup_reads.answer(request)
@@ -155,6 +152,20 @@ class Router:
             self._sent[ticket] = (owner, parked)
             self._out.send(owner, Forward(ticket, parked.request))
             self._waiting.look_in(LATE_NS)
+
+    def _submit(self, parked: Parked, *, late: bool = False) -> None:
+        """This member leads the partition: its protocol says what comes of the request."""
+
+        def decided(outcome: Outcome | Wait) -> None:
+            if isinstance(outcome, Wait):
+                self._wait_for_change(parked, outcome)
+            else:
+                self._answer(parked, outcome)
+
+        self._replication.submit(parked.request, decided, late=late)
+
+    def _wait_for_change(self, parked: Parked, wait: Wait) -> None:
+        self._answer(parked, Outcome(Status.OK, wait.answer))
 
     def new_id(self) -> bytes:
         """An id for a request, which nobody else gives to another one."""
@@ -199,7 +210,7 @@ class Router:
         if refused is not None:
             answer(self._out, asker, refused)
             return
-        crowded = self._lane.backlog.crowded and changes(request)
+        crowded = self._replication.crowded and changes(request)
         if request.op in READS and sender in self._unread:
             missed = request.partitions if request.op in WHOLE else []
             self._out.send(sender, Answer(forward.ticket, UNREAD, missed))
@@ -211,11 +222,10 @@ class Router:
                 self.gatherings.share_wanted(sender, forward)
             return
         partition = request.partitions[0]
-        copy = self._lane.in_office[partition]
         if crowded:
             answer(self._out, asker, CROWDED)
-        elif copy is not None:
-            self._primary.perform(copy, request, lambda outcome: answer(self._out, asker, outcome))
+        elif self._replication.leads(partition):
+            self._submit(Parked(request, asker, self._out.now_ns + self._timeout_ns))
         elif self._rows[partition].owner == self._me or self._coming(partition):
             # The sender may know of a commit that is still on its way here.
             self._park(partition, Parked(request, asker, self._out.now_ns + self._timeout_ns))
@@ -255,7 +265,7 @@ class Router:
         return {
             "parked requests": sum(len(parked) for parked in self._parked.values()) + self.gatherings.parked,
             "forwarded requests": len(self._sent) + self.gatherings.asked,
-            "clearings": self.gatherings.clearings.running,
+            "clearings": self._replication.running,
         }
 
     @property

@@ -33,6 +33,7 @@ import msgspec
 from holdfast.config import BACKUPS_MAX, INTERNAL, MapSettings, Settings
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import NONE
+from holdfast.core.model.operations import Op, Request
 from holdfast.core.model.partition_table import Row
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import Replica
@@ -228,6 +229,11 @@ def _has_come_true(event: MigrationEvent, index: int, *, whole: bool) -> bool:
 def part_name(name: str) -> str:
     """What a service is called in records, counters and settings."""
     return f"{INTERNAL}service:{name}"
+
+
+def target(request: Request) -> str:
+    """Which map, or share of a service, the request is about."""
+    return part_name(request.map) if request.op in (Op.CALL, Op.ASK) else request.map
 
 
 def is_service(name: str) -> bool:

@@ -8,6 +8,7 @@ Entries that neither expire nor are counted cost a dictionary slot and two bytes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import heappop, heappush, heapreplace
 
 from holdfast.core.model.ids import MILLISECOND
@@ -133,7 +134,7 @@ class MapState:
         self.hashes.clear()
         self.deadlines.clear()
 
-    def apply(self, record: Record, now_ns: int) -> None:
+    def apply(self, record: Record, now_ns: int) -> bytes | None:
         """Do as a primary's record says."""
         change = record.change
         if change is Change.SET:
@@ -147,6 +148,22 @@ class MapState:
             self.wipe()
         else:
             assert change is Change.PIN, change
+        return None
+
+    def former(self, key: bytes) -> bytes | None:
+        """What the entry is, before it changes; None: it is not there."""
+        return self.entries.get(key)
+
+    def hash_word(self, key: bytes) -> int:
+        """The partition-hash word that the key carries; 0: none."""
+        return self.hashes.get(key, 0)
+
+    def use(self, keys: Sequence[bytes], now_ns: int) -> None:
+        """These entries count as used now."""
+        for key in keys:
+            expiry = self.expiries.get(key)
+            if expiry is not None:
+                expiry.accessed_ns = now_ns
 
     # -- expiry, on the primary
 

@@ -33,7 +33,7 @@ class PartitionCopy:
         self.requests = Remembered(request_ids)
 
     def find(self, record: Record) -> AnyReplica | None:
-        """What the record is of: a map's share of this partition or a service's, if it is held."""
+        """What the record is of: a map's replica or a service's, if it is held."""
         return (self.services if record.change is Change.CALL else self.maps).get(record.map)
 
     def open(self, name: str) -> MapReplica:

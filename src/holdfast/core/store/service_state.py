@@ -7,7 +7,9 @@ from typing import Protocol
 
 import mmh3
 
-from holdfast.core.model.records import Record
+from holdfast.core.model.decisions import Decision, Update, Wait
+from holdfast.core.model.operations import Op, Request
+from holdfast.core.model.records import Change, Record
 
 
 class Share(Protocol):
@@ -45,9 +47,23 @@ class ServiceState:
     def __init__(self, share: Share) -> None:
         self.share = share
 
-    def apply(self, record: Record, now_ns: int) -> None:
-        """Do as a primary's record says."""
-        self.share.apply(record.value)
+    def decide(self, request: Request) -> Decision | Wait:
+        """What comes of a question, or of an update."""
+        if request.op is Op.ASK:
+            return Decision(self.share.ask(request.value))
+        return Decision(updates=[Update(Change.CALL, b"", request.value)], applied_answers=True)
+
+    def apply(self, record: Record, now_ns: int) -> bytes | None:
+        """Do as a primary's record says; answers what the share does."""
+        return self.share.apply(record.value)
+
+    def former(self, key: bytes) -> bytes | None:
+        """A share has no keys."""
+        return None
+
+    def hash_word(self, key: bytes) -> int:
+        """A share has no keys."""
+        return 0
 
     def start_from(self, base: ServiceState) -> None:
         """Hold what `base` holds."""

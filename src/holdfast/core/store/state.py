@@ -29,8 +29,17 @@ class Observer(Protocol):
 class State(Protocol):
     """What an object holds of one partition on one member."""
 
-    def apply(self, record: Record, now_ns: int) -> None:
-        """Do as a record says: on a backup, on the primary of what was decided there, and of what was written down."""
+    def apply(self, record: Record, now_ns: int) -> bytes | None:
+        """Do as a record says: on a backup, on the primary of what was decided there, and of what was written down.
+
+        What it answers goes to the caller if nothing was known before (`Decision.applied_answers`).
+        """
+
+    def former(self, key: bytes) -> bytes | None:
+        """What is there of a key, before it changes: for listeners and change streams."""
+
+    def hash_word(self, key: bytes) -> int:
+        """The partition-hash word that the key carries; 0: none."""
 
     def start_from(self, base: Self) -> None:
         """Hold what `base` holds, on the way to something newer; both go their own ways from now on."""

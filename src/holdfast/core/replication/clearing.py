@@ -1,28 +1,28 @@
 """Clearing a map with a change stream: every entry's end is told, so this takes as long as removing one by one.
 
-- routing/L-1: It is done in slices, one in a step of the member, and as many steps as that takes. What is written
+- replication/L-1: It is done in slices, one in a step of the member, and as many steps as that takes. What is written
   meanwhile to a key that is still to be removed is removed, too; what is written to others stays.
-- routing/L-2: While too much is kept for backups (`backlog`) nothing is removed. After the call timeout the rest is
+- replication/L-2: While too much is kept for backups (`backlog`) nothing is removed. After the call timeout the rest is
   left.
-- routing/L-3: What is left, since the partition is served elsewhere now, since writes are refused, or since the time is
-  over, is said to be: who asked may have it done there.
-- routing/L-4: The caller is answered when everybody who must hold the removals of every slice does.
+- replication/L-3: What is left, since the partition is served elsewhere now, since writes are refused, or since the
+  time is over, is said to be: who asked may have it done there.
+- replication/L-4: The caller is answered when everybody who must hold the removals of every slice does.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from holdfast.core.machine import Outbox
+from holdfast.core.model.decisions import Update
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import Outcome, Request, Status
 from holdfast.core.model.records import Change
 from holdfast.core.replication.backlog import RECORD_BYTES
 from holdfast.core.replication.lane import Lane
-from holdfast.core.routing.pending import OwnShare, Peer
-from holdfast.core.routing.request_refusals import Refusals
+from holdfast.core.replication.protocol import ShareDone
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 
@@ -34,21 +34,12 @@ EASE_NS = 20 * MILLISECOND
 """How often it is looked whether less is kept for backups now."""
 
 
-class Gatherer(Protocol):
-    """Who passes on what has become of a request."""
-
-    def performed(self, asker: Peer | OwnShare, outcome: Outcome, left: list[int], missed: list[int]) -> None:
-        """It is over: `left` are partitions in which some entries may be left, `missed` those that were not served here
-        when it began.
-        """
-
-
 @dataclass(slots=True, eq=False)
 class _Clearing:
     """One request, and how far it has come."""
 
     request: Request
-    asker: Peer | OwnShare
+    done: ShareDone
     deadline_ns: int
     left: deque[int]
     """Partitions."""
@@ -73,22 +64,21 @@ class Clearings:
         out: Outbox,
         lane: Lane,
         timeout_ns: int,
-        refusals: Refusals,
-        gatherer: Gatherer,
+        refused: Callable[[Request], Outcome | None],
     ) -> None:
+        """`refused`: why a write is refused just now."""
         self._out = out
         self._lane = lane
         self._timeout_ns = timeout_ns
-        self._refusals = refusals
-        self._gatherer = gatherer
+        self._refused = refused
         self._timer = False
         self._running: deque[_Clearing] = deque()
 
-    def begin(self, request: Request, asker: Peer | OwnShare) -> None:
+    def begin(self, request: Request, done: ShareDone) -> None:
         """Clear the map in those of the partitions that are served here; the first slice at once."""
         deadline_ns = self._out.now_ns + self._timeout_ns
-        unserved = [one for one in request.partitions if self._lane.in_office[one] is None]
-        self._running.append(_Clearing(request, asker, deadline_ns, deque(request.partitions), unserved))
+        unserved = [one for one in request.partitions if self._lane.leading[one] is None]
+        self._running.append(_Clearing(request, done, deadline_ns, deque(request.partitions), unserved))
         if not self._timer:
             self._go_on()
 
@@ -105,10 +95,7 @@ class Clearings:
     def _go_on(self) -> None:
         """Make one slice: of the clearing whose turn it is."""
         clearing = self._running[0]
-        if (
-            self._out.now_ns >= clearing.deadline_ns
-            or self._refusals.why_refused(clearing.request) is not None
-        ):
+        if self._out.now_ns >= clearing.deadline_ns or self._refused(clearing.request) is not None:
             clearing.missed += clearing.left
             clearing.left.clear()
         elif self._lane.backlog.crowded:
@@ -128,7 +115,7 @@ class Clearings:
         size = 0
         while clearing.left and size < SLICE_BYTES:
             partition = clearing.left[0]
-            copy = self._lane.in_office[partition]
+            copy = self._lane.leading[partition]
             held = copy.maps.get(clearing.request.map) if copy is not None else None
             if copy is None or (clearing.of is not None and held is not clearing.of):
                 clearing.missed.append(partition)
@@ -152,7 +139,7 @@ class Clearings:
             key = keys.pop()
             if key in entries:
                 size += RECORD_BYTES + len(key) + len(entries[key])
-                lane.log(copy, held, Change.REMOVE, key, old=held.state.drop(key))
+                lane.carry_out(copy, held, Update(Change.REMOVE, key))
                 clearing.count += 1
         return size
 
@@ -167,7 +154,7 @@ class Clearings:
         outcome, missed = Outcome(Status.OK, clearing.count), clearing.missed
         if not known:
             outcome, missed = Outcome(Status.UNKNOWN, None, self._lane.unknown_because), []
-        self._gatherer.performed(clearing.asker, outcome, missed, clearing.unserved)
+        clearing.done(outcome, missed, clearing.unserved)
 
     @property
     def running(self) -> int:
