@@ -248,7 +248,7 @@ def test_while_something_runs_it_does_not_plan_anew_with_each_change_of_the_tabl
     assert lead.requests() == [(A, 0, B, 5)]
     plans = len(lead.asked)
     lead.migrations.departures_known()
-    lead.ledger.propose({149: Row(6, (A, C), 9)})
+    lead.table_replication.propose({149: Row(6, (A, C), 9)})
     lead.settle()
     assert len(lead.asked) == plans + 1
     lead.ready(0)

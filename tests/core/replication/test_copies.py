@@ -24,7 +24,7 @@ from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import How
 from holdfast.core.replication.copies import Copies
-from holdfast.core.replication.staging import Shadow
+from holdfast.core.replication.staging import StagingReplica
 from holdfast.core.store.map_state import FOLD_AT
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica, Replica
@@ -588,10 +588,10 @@ def test_cuts_whose_lease_is_over_go() -> None:
 
 def filling(
     copies: Copies, *, whole: bool = True, source: MemberId = OWNER, version: int = 5
-) -> tuple[Shadow, MapReplica]:
+) -> tuple[StagingReplica, MapReplica]:
     """The copy that is being filled: it holds the first update of map m."""
     begin = Fill(0, version, 1, 0, False, 0, True, 1, [])
-    shadow = copies.shadows[0] = Shadow(source, begin, PartitionCopy(0, 0), copies.open)
+    shadow = copies.staging[0] = StagingReplica(source, begin, PartitionCopy(0, 0), copies.open)
     content = [FillEntries("m", 1, [b"key"], [b"one"])]
     plans = [FillPlan("m", How.FULL, 1)]
     shadow.pour(Fill(0, version, 1, 1, whole, 0, True, 1, content, plans=plans), 0)

@@ -9,9 +9,11 @@ from holdfast.config import LimitSettings, MapSettings, PartitionSettings, Repli
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox, SetTimer
 from holdfast.core.messages import Replicate, Replicated
+from holdfast.core.model.decisions import Update
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.journal_entries import Began
 from holdfast.core.model.partition_table import Row
+from holdfast.core.model.records import Change
 from holdfast.core.replication.lane import Lane
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import Replica
@@ -673,9 +675,9 @@ class Silent:
 
 def test_a_service_without_backups_queues_nothing() -> None:
     office = Office(default=MapSettings(backups=0))
-    office.copies[0].services["service"] = Replica("service", ServiceState(Silent()))
+    held = office.copies[0].services["service"] = Replica("service", ServiceState(Silent()))
     office.lane.retarget(office.copies[0])
-    assert office.lane.call(office.copies[0], "service", b"update") == b""
+    assert office.lane.carry_out(office.copies[0], held, Update(Change.CALL, value=b"update")) == b""
     assert office.lane.opened == 0
 
 
