@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from holdfast.cli.main import holdfast
 from holdfast.cli.replay import _services
 from holdfast.core.machine import TimerFired
-from holdfast.core.placement.ledger import Ledger
+from holdfast.core.placement.table_replication import TableReplication
 from holdfast.core.replication.lane import Lane
 from holdfast.engine import recording
 from holdfast.engine.recording import Begun, LaneCall, Outside, Piece, RecordBroken, Run, Step, Stepped
@@ -144,7 +144,7 @@ def test_whatever_is_changed_is_noticed(record: bytes, what: str) -> None:
 
 
 def fewer_acks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ledger, "on_stored", lambda *given: None)
+    monkeypatch.setattr(TableReplication, "on_stored", lambda *given: None)
 
 
 def lost_removes(monkeypatch: pytest.MonkeyPatch) -> None:

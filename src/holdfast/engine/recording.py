@@ -448,7 +448,7 @@ class RecordedLane:
         self._record = record
         self._seals = 0
         self.serving = lane.serving
-        self.in_office = lane.in_office
+        self.leading = lane.leading
         self.listening = lane.listening
         self.backlog = lane.backlog
         self.confirms_reads = lane.confirms_reads

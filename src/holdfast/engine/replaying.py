@@ -169,7 +169,7 @@ class Replay:
             seal, *more = arguments
             getattr(lane, piece.call)(lambda known: self._told(piece.life, seal, known), *more)
         else:
-            copy = lane.in_office[piece.partition]
+            copy = lane.leading[piece.partition]
             if copy is None:
                 raise Differs(
                     f"{self._at}: this member is not the primary of partition {piece.partition} now"
