@@ -48,7 +48,7 @@ class Watched:
             received(member, sender, message)
 
         monkeypatch.setattr(Driver, "_send", watch_send)
-        monkeypatch.setattr(Member, "_received", watch_received)
+        monkeypatch.setattr(Member, "on_received", watch_received)
         partitions = {"count": 24, "chunk_bytes": CHUNK, "parallel_migrations": 8} | bounds
         self.stage = Stage(2, spare=1, settings=settings(partitions=partitions))
         answers = [
