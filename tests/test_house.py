@@ -169,6 +169,83 @@ def test_modules_are_short_enough_to_read() -> None:
     assert {name: length for name, length in lengths.items() if length > MODULE_LINES} == {}
 
 
+COMPLEXITY = {"core": 23, "": 26}
+"""Ways through a function, at most (McCabe): what branches, one more for each. By layer; else that of all."""
+HOT = {"serve_entries": 60}
+"""One loop over the frames of a read buffer: calls that it does not make are what it is fast by."""
+MODULE_COMPLEXITY = 290
+MODULE_IMPORTS = 30
+"""Modules of ours that one module names; only the member, which puts all machines together, is near it."""
+BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.IfExp, ast.ExceptHandler, ast.comprehension)
+
+
+def complexity(function: ast.AST) -> int:
+    """The ways through a function, without those through functions inside it."""
+    count, todo = 1, list(ast.iter_child_nodes(function))
+    while todo:
+        node = todo.pop()
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                continue
+            case ast.BoolOp(values=values):
+                count += len(values) - 1
+            case ast.comprehension(ifs=ifs):
+                count += 1 + len(ifs)
+            case ast.match_case():
+                count += 1
+            case _ if isinstance(node, BRANCHES):
+                count += 1
+        todo += ast.iter_child_nodes(node)
+    return count
+
+
+def functions(tree: ast.Module) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def test_no_function_has_too_many_ways_through_it() -> None:
+    found = {}
+    for path, tree in trees(MODULES):
+        most = COMPLEXITY.get(path.relative_to(PACKAGE).parts[0], COMPLEXITY[""])
+        for one in functions(tree):
+            if (ways := complexity(one)) > HOT.get(one.name, most):
+                found[f"{named(path)}: {one.name}"] = ways
+    assert found == {}
+
+
+def test_no_module_is_too_complex_or_knows_too_many_others() -> None:
+    found = {}
+    for path, tree in trees(MODULES):
+        ways = sum(complexity(one) for one in functions(tree))
+        known = {
+            node.module
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("holdfast")
+        }
+        if ways > MODULE_COMPLEXITY or len(known) > MODULE_IMPORTS:
+            found[named(path)] = (ways, len(known))
+    assert found == {}
+
+
+def test_complexity_is_counted() -> None:
+    text = """
+def f(a, b):
+    if a and b or a:
+        return [x for x in b if x if not x]
+    match a:
+        case 1: pass
+        case _: pass
+    while a:
+        try:
+            g = lambda: 1 if a else 2
+        except ValueError:
+            def inner():
+                if a: pass
+"""
+    (outer, inner) = functions(ast.parse(text))
+    assert (complexity(outer), complexity(inner)) == (12, 2)
+
+
 def test_no_module_has_a_name_that_says_nothing() -> None:
     vague = [
         named(path) for path in MODULES + TESTS if VAGUE_NAMES & {path.stem, *path.relative_to(ROOT).parts}

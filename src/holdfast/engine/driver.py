@@ -148,6 +148,7 @@ class Driver:
         now_ns = self.world.now_ns()
         while self._early and self._early[0][0] < now_ns - RESEND_NS:
             self._early_bytes -= len(self._early.popleft()[2])
+            assert self._early_bytes >= 0, "what is kept is counted once"
         if self._early_bytes + len(packet) <= EARLY_BYTES_MAX:
             self._early.append((now_ns, sender, packet))
             self._early_bytes += len(packet)

@@ -147,6 +147,7 @@ class Incoming(asyncio.BufferedProtocol):
             return False
         frame = self._room[start : start + self._wanted]
         self._start += self._wanted
+        assert self._start <= self._end <= len(self._room), "a frame is handled when all of it is here"
         if self._greeting is None:
             self._greet(frame[LENGTH_BYTES:])
         elif len(frame) < FRAME.size:
@@ -231,6 +232,7 @@ class Outgoing:
             return
         if whisper and len(self._whispers) < WHISPERS_KEPT:
             self._whispers.append(frame)
+            assert len(self._whispers) <= WHISPERS_KEPT
         self._connect()
 
     def send_gathered(self) -> None:

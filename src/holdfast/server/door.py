@@ -278,6 +278,7 @@ class Door:
 
     def knock(self, connection: ClientConnection) -> None:
         """A stranger has connected."""
+        assert connection not in self.connections, "a connection is made once"
         self.connections[connection] = None
         oldest = self._half_open.add(connection, connection.peer)
         if oldest is not None:

@@ -104,6 +104,7 @@ class Flow:
 
     def begin(self, work: Work) -> None:
         """Make the first slice, and see to the others."""
+        assert work not in self.works, "work is begun once"
         if _goes_on(work):
             self.works.append(work)
             self._wake()

@@ -413,7 +413,7 @@ class OwnSession:
             return
 
         def say(answer: own.Changes) -> None:
-            self._waiting -= 1
+            self._answered()
             self._say(answer)
 
         self._acts = True
@@ -436,7 +436,7 @@ class OwnSession:
             return
 
         def done(fate: own.Fate, why: str) -> None:
-            self._waiting -= 1
+            self._answered()
             self._say(own.Ordered(order.id, fate, why))
 
         self._acts = True
@@ -484,8 +484,9 @@ class OwnSession:
         self._flow.expected += expected
 
         def done(outcome: Outcome) -> None:
-            self._waiting -= 1
+            self._answered()
             self._flow.expected -= expected
+            assert self._flow.expected >= 0, "no more is made than was expected"
             self._say(own.Executed(question.id, outcome))
 
         self._acts = True
@@ -539,7 +540,7 @@ class OwnSession:
         elif self._may_wait(question.id):
 
             def say(answer: own.Answer) -> None:
-                self._waiting -= 1
+                self._answered()
                 self._say(answer)
 
             self._acts = True
@@ -615,7 +616,7 @@ class OwnSession:
         self._waiting += 1
 
         def say(answer: own.PutDone) -> None:
-            self._waiting -= 1
+            self._answered()
             self._say(answer)
 
         self._acts = True
@@ -637,6 +638,11 @@ class OwnSession:
         if once and len(set(partitions)) != len(partitions):
             return "a partition is named once in a question"
         return ""
+
+    def _answered(self) -> None:
+        """A question waits no more."""
+        assert self._waiting > 0, "each question is answered once"
+        self._waiting -= 1
 
     def _may_wait(self, number: int, *, count: bool = True) -> bool:
         if self._waiting >= WAITING_MAX:

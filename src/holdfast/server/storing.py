@@ -178,6 +178,7 @@ class Sealing:
         return self.begin()
 
     def _sealed(self, known: bool) -> None:
+        assert self._waits > 0, "each seal is told of once"
         self._waits -= 1
         if not known:
             self._known, self.why = False, self._lane.unknown_because

@@ -161,7 +161,8 @@ class Agreement:
         view = self.view
         assert view is not None
         rounds = max(self._promised[0], self._ballot[0])
-        self._ballot = (rounds + 1, self._me)
+        before, self._ballot = self._ballot, (rounds + 1, self._me)
+        assert before < self._ballot > self._promised, "a proposer never uses a ballot twice"
         self._step(ProposalStep.PROPOSED)
         self._promises = {}
         self._acceptances = set()
@@ -204,6 +205,7 @@ class Agreement:
         if message.ballot <= self._promised or not self._may_propose(sender):
             self._answer(sender, Declined(message.view, message.ballot, self._promised))
             return
+        assert self._accepted_ballot is None or self._accepted_ballot < message.ballot, "promised it twice"
         self._promised = message.ballot
         self._answer(sender, Promise(message.view, message.ballot, self._accepted_ballot, self._accepted))
 
@@ -213,6 +215,7 @@ class Agreement:
         self._promised = message.ballot
         self._accepted_ballot = message.ballot
         self._accepted = message.value
+        assert self._accepted_ballot == self._promised >= ZERO
         self._answer(sender, Accepted(message.view, message.ballot, self._known_rows()))
 
     # -- proposer

@@ -577,21 +577,13 @@ class Membership:
         suspects = self.detector.unwanted(self.me, view.members, self._out.now_ns)
         if view.recovering:
             suspects = suspects | self._files.outdated(view.members)
-        left: list[MemberId] = []
-        if not suspects:
-            # Never both at once: who goes must know that those who stay are there.
-            left = [uuid for uuid in self.wishes.leaving(view) if self._may_part(uuid)]
-        members = [info for info in view.members if info.uuid not in suspects and info.uuid not in left]
-        staying = {info.uuid for info in members} | set(left)
-        if not self._may_decide(view, staying):
+        # Never both at once: who goes must know that those who stay are there.
+        left = [uuid for uuid in self.wishes.leaving(view) if self._may_part(uuid)] if not suspects else []
+        if not self._may_decide(view, {info.uuid for info in view.members} - suspects):
             self._tell_minority(suspects)
             return None
         self._minority_told = False
-        members = [
-            self.wishes.granted(info, self._may_demote) for info in members
-        ] + self._candidates.admissible(
-            view, members, self._out.now_ns, lambda store: self._files.seen(store, view)
-        )
+        members = self._next_members(view, suspects | set(left))
         state, ending = self.wishes.wanted(view)
         recovering = view.recovering and not self.assigned()
         now = (view.members, view.state, view.ending, view.recovering)
@@ -604,6 +596,14 @@ class Membership:
         number = max(view.number, self.numbers_from) + 1
         stores = self._files.stores(view, () if recovering else members)
         return View(number, view.cluster_id, members, left, state, ending, missing, stores, recovering)
+
+    def _next_members(self, view: View, without: set[MemberId]) -> list[MemberInfo]:
+        """Who stays, as data or lite members as they wish, and then who is let in."""
+        staying = [info for info in view.members if info.uuid not in without]
+        admitted = self._candidates.admissible(
+            view, staying, self._out.now_ns, lambda store: self._files.seen(store, view)
+        )
+        return [self.wishes.granted(info, self._may_demote) for info in staying] + admitted
 
     def _tell_minority(self, suspects: set[MemberId]) -> None:
         """Say once why nothing can be decided, and what ends that."""
@@ -665,21 +665,12 @@ class Membership:
             # Removed and admitted again, and told of the latter only.
             self._go_into_exile(old, view)
             old = None
-        before = {(info.uuid, info.life): info for info in old.members} if old else {}
-        after = (
-            {(info.uuid, info.life): info for info in view.members}
-            if admitted or self.me in view.left
-            else {}
-        )
-        for who in before:
-            if who not in after and who[0] != self.me:
-                self._out.effects.append(CloseLink(who[0]))
-        for who, info in after.items():
-            if who not in before and who[0] != self.me:
-                self._out.effects.append(OpenLink(info.uuid, info.life, Address(info.host, info.port)))
+        belongs = admitted or self.me in view.left
+        self._link(old.members if old is not None else [], view.members if belongs else [])
         self._last_view = view
         alive = {info.uuid for info in view.members}
-        lost = [info for who, info in before.items() if who[0] not in alive and who[0] not in view.left]
+        before = old.members if old is not None else []
+        lost = [info for info in before if info.uuid not in alive and info.uuid not in view.left]
         if lost:
             self._evicted_at_ns = self._out.now_ns
             if admitted:
@@ -700,6 +691,16 @@ class Membership:
         else:
             self._go_into_exile(old, view)
 
+    def _link(self, before: list[MemberInfo], after: list[MemberInfo]) -> None:
+        """Links follow the members and their lives."""
+        was, is_now = ({(info.uuid, info.life) for info in members} for members in (before, after))
+        for info in before:
+            if (info.uuid, info.life) not in is_now and info.uuid != self.me:
+                self._out.effects.append(CloseLink(info.uuid))
+        for info in after:
+            if (info.uuid, info.life) not in was and info.uuid != self.me:
+                self._out.effects.append(OpenLink(info.uuid, info.life, Address(info.host, info.port)))
+
     def _tell_lost(self, lost: list[MemberInfo], *, surely: bool) -> None:
         """Who is gone, and where he was: the first thing that somebody who is called at night wants to know.
 
@@ -716,11 +717,13 @@ class Membership:
             )
 
     def _enter(self, old: View | None, view: View) -> None:
+        assert old is None or view.number > old.number, "views are numbered"
         self.view = view
         self._step(MembershipStep.ADMITTED)
         self.refusal = ""
         mine = self.member(self.me)
         assert mine is not None
+        assert mine.life >= self.info.life, "nobody comes back as an earlier life"
         self.info = mine
         self.agreement.install(view)
         self.detector.watch([info.uuid for info in view.members if info.uuid != self.me], self._out.now_ns)
@@ -740,6 +743,9 @@ class Membership:
     def _go_into_exile(self, old: View | None, view: View) -> None:
         if self.state is MembershipState.JOINING:
             return
+        assert (
+            all(info.uuid != self.me or info.life != self.info.life for info in view.members) or old is view
+        )
         self.view = None
         self._step(MembershipStep.REMOVED)
         self.wishes.exiled()

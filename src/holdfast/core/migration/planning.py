@@ -72,6 +72,7 @@ class PlannedMigrations:
     def take(self, partition: int) -> Migration:
         """Take the next migration of a partition."""
         migration = self.all[partition].pop(0)
+        assert migration.partition == partition
         if not self.all[partition]:
             del self.all[partition]
         return migration
@@ -128,18 +129,7 @@ class Planning:
         candidates = [
             Candidate(info.uuid, info.group or info.uuid) for info in self._membership.data_members()
         ]
-        if not candidates:
-            self.complete = True
-            return
-        if not self.ledger.head[0].version:
-            if self._settlement.recovering:
-                self._table_of_before(candidates)
-            elif len(candidates) >= self._settings.cluster.initial_members:
-                self._first_assignment(candidates)
-            self.complete = True
-            return
-        if self._returns.unheard:
-            # What they have kept decides where partitions go; it is on its way.
+        if self._something_else(candidates):
             self.complete = True
             return
         present = {info.uuid for info in self._membership.members()}
@@ -166,11 +156,25 @@ class Planning:
         if cleared:
             self.ledger.propose(cleared)
 
+    def _something_else(self, candidates: list[Candidate]) -> bool:
+        """Whether nothing is planned now: there is nobody to hold data, no table yet, or not all is known."""
+        if not candidates:
+            return True
+        if not self.ledger.head[0].version:
+            if self._settlement.recovering:
+                self._table_of_before(candidates)
+            elif len(candidates) >= self._settings.cluster.initial_members:
+                self._first_assignment(candidates)
+            return True
+        # What they have kept decides where partitions go; it is on its way.
+        return bool(self._returns.unheard)
+
     def _plan_one(self, partition: int, now: Slots, target: Slots, cleared: dict[int, Row]) -> None:
         """The way of one partition: migrations, or what the table alone can do."""
         if now == target:
             return
         found = plan(partition, now, target)
+        assert partition not in self._under_way.all, "what runs is not planned"
         if found.migrations:
             self.planned.all[partition] = list(found.migrations)
         elif found.cleared:

@@ -161,6 +161,13 @@ class Settlement:
                 promotion = Migration(partition, None, NONE, NONE, str(slots[0]), survivor, 0)
                 promoted.append((promotion, head[partition].version))
                 losses.append(Loss(partition, survivor - 1, False, self._settings.maps_within(survivor)))
+        assert all(
+            row.owner in present
+            or partition in self.lost
+            or not row.version
+            or not self._data_members(present)
+            for partition, row in enumerate(head)
+        ), "every partition has an owner that is here, or waits for one"
         self._tell(promoted, losses)
 
     def _tell(self, promoted: list[tuple[Migration, int]], losses: list[Loss]) -> None:

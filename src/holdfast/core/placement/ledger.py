@@ -238,12 +238,14 @@ class Ledger:
             self._became_current()
 
     def _apply(self, number: int, rows: Iterable[tuple[int, Row]], news: list[News]) -> None:
+        assert number == self._applied_round + 1, "rounds are applied one after the other"
         self._applied_round = number
         for partition, row in rows:
             old = self.table.apply(partition, row)
             stored = self._stored.get(partition)
             if stored is not None and stored.version <= row.version:
                 del self._stored[partition]
+            assert self._newest(partition).version >= self.table.rows[partition].version >= row.version
             if old is not None:
                 self._applied(partition, old, row)
         view = self._membership.view
@@ -308,6 +310,7 @@ class Ledger:
             for partition, row in report.rows:
                 if row.version > self.head[partition].version:
                     self.head[partition] = row
+        assert all(row.version >= mine.version for row, mine in zip(self.head, self.table.rows, strict=True))
         self._inherited = list(self.head)
         for report in reports.values():
             self._certain.update({news.number: news for news in report.news})
@@ -349,6 +352,7 @@ class Ledger:
             return
         if not self._queued and not self.reporter.pending:
             return
+        assert self.ready, "only a master that knows the newest table offers"
         self._number += 1
         rows, self._queued = self._queued, {}
         news = self._news()
@@ -455,6 +459,8 @@ class Ledger:
     def _commit(self, current: Round) -> None:
         view = self._membership.view
         assert view is not None
+        assert current is self._round, "one round is under way"
+        assert current.everyone, "those whom it names have it, and all were asked (placement/L-2)"
         self._round = None
         for info in view.members:
             if info.uuid != self._membership.me:

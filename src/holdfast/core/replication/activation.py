@@ -146,6 +146,8 @@ class Activation:
             self._take_office(partition)
 
     def _take_office(self, partition: int) -> None:
+        assert not self._waiting[partition], "everybody holds the same (replication/O-1)"
+        assert self._rows[partition].owner == self._me
         self._step(partition, _S.EQUAL)
         self._copies.held[partition].used(self._out.now_ns)
         self._serve(partition)

@@ -259,9 +259,11 @@ class Repair:
             message = self._wanted.pop(key)
             if self._rows[key[0]].version == message.version and self._may_repair():
                 self._running.add(key)
+                assert len(self._running) <= self._parallel, "no more than there are permits (sync/R-3)"
                 self._source.refill(*key, partial(self._ended, key), compare=message.content)
 
     def _ended(self, key: RepairKey, why: str) -> None:
+        assert key in self._running, "a repair ends once"
         self._running.discard(key)
         if why:
             self._out.note("repair given up", level="debug", partition=key[0], to=key[1], why=why)

@@ -221,6 +221,10 @@ class Destination:
 
     def _held(self, partition: int, shadow: Shadow) -> None:
         """The copy counts, from now on."""
+        assert self.shadows.get(partition) is shadow
+        assert shadow.source == self._rows[partition].owner, (
+            "a copy counts for the primary that its row names"
+        )
         shadow.step(StagingStep.WRITTEN)
         last = Filled(partition, shadow.version, shadow.ticket, shadow.sequence)
         if not shadow.joining:

@@ -334,11 +334,15 @@ class Source:
 
     def _start(self, supply: Supply) -> None:
         supply.step(SupplyStep.STARTED)
+        assert self._rows[supply.partition].owner == self._me, "the content comes from the primary"
+        assert (supply.partition, supply.to) not in self._running, "one supply of a partition to a member"
         self._running[supply.partition, supply.to] = supply
         self._send(supply, EMPTY, last=False)
 
     def _send(self, supply: Supply, chunk: Chunk, *, last: bool) -> None:
         copy = self._copies.held[supply.partition]
+        assert self._running.get((supply.partition, supply.to)) is supply, "only what is under way is sent"
+        assert not supply.flight, "one chunk at a time (sync/S-5)"
         supply.flight = chunk.size
         self.flight += chunk.size
         self.bytes_sent += chunk.size
@@ -484,6 +488,7 @@ class Source:
             starts = event.since if event.since >= 0 else held.remembered_from
             choice = self._choose(supply, held, base, max(starts, base.lwm + 1 if base is not None else 0))
         supply.choices[held.name] = choice
+        assert supply.reading >= 0, "each question is answered once"
         if not supply.reading:
             self._begin(supply)
 
@@ -653,6 +658,7 @@ class Source:
         """What it had in flight is not any more."""
         self.flight -= supply.flight
         supply.flight = 0
+        assert self.flight >= 0, "no more lands than was sent"
         self._send_ready()
 
     def row_changed(self, partition: int) -> None:

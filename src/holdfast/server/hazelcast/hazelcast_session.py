@@ -294,6 +294,7 @@ class HazelcastSession:
         """The batch is on every sync backup, or nobody will ever know."""
         talk = self._talk
         self._flow.held -= size
+        assert self._flow.held >= 0, "each batch is settled once"
         if talk.gone:
             return
         if safe and talk.collects and self._lane.acks:
