@@ -248,6 +248,7 @@ class Calling(Stage):
         return call
 
 
+@pytest.mark.rule("routing/R-11")
 @pytest.mark.parametrize("at_owner", [True, False])
 def test_who_waits_is_answered_when_something_is_offered(at_owner: bool) -> None:
     stage = Calling()
@@ -261,6 +262,7 @@ def test_who_waits_is_answered_when_something_is_offered(at_owner: bool) -> None
     stage.rest()
 
 
+@pytest.mark.rule("routing/R-11")
 @pytest.mark.parametrize("at_owner", [True, False])
 def test_who_waits_for_nothing_hears_so_at_its_time(at_owner: bool) -> None:
     stage = Calling()
