@@ -15,7 +15,7 @@ from holdfast.core.model.operations import EntryEvent, EventKind, Op, Request
 from holdfast.core.routing.pending import Parked
 from holdfast.core.services.hosting import Endpoint, MigrationEvent
 from holdfast.core.store.partition import PartitionCopy
-from holdfast.core.sync.destination import Shadow
+from holdfast.core.sync.destination import StagingReplica
 from holdfast.sim.cluster import simulated_settings
 from holdfast.sim.workload import MAP
 
@@ -76,8 +76,8 @@ def stay_in_office(member: Member) -> None:
 
 
 def keep_a_shadow(member: Member) -> None:
-    shadow = Shadow.__new__(Shadow)
-    member.copies.shadows[0] = shadow
+    staged = StagingReplica.__new__(StagingReplica)
+    member.copies.staging[0] = staged
 
 
 def keep_an_early_message(member: Member) -> None:
@@ -93,7 +93,7 @@ def keep_a_beginning(member: Member) -> None:
 
 
 def keep_a_row(member: Member) -> None:
-    member.ledger._stored[0] = member.table.rows[0]
+    member.table_replication._stored[0] = member.table.rows[0]
 
 
 def keep_a_request(member: Member) -> None:
@@ -130,7 +130,7 @@ def keep_a_call(member: Member) -> None:
 
 
 def keep_a_note(member: Member) -> None:
-    member.membership.wishes.safe.add(MemberId(member.me + "x"))
+    member.membership.intents.safe.add(MemberId(member.me + "x"))
 
 
 def keep_an_expiry(member: Member) -> None:
@@ -148,7 +148,7 @@ def keep_a_hash(member: Member) -> None:
 KEPT = [
     (keep_a_copy, "keeps a copy that is not its own"),
     (stay_in_office, "in office, and not the owner"),
-    (keep_a_shadow, "1 left: shadows"),
+    (keep_a_shadow, "1 left: staging replicas"),
     (keep_an_early_message, "1 left: early messages"),
     (keep_an_early_chunk, "1 left: early chunks"),
     (keep_a_beginning, "1 left: migrations whose end services have not heard of"),

@@ -15,7 +15,7 @@ from holdfast.core.cluster.agreement import PROPOSAL, Phase, ProposalStep
 from holdfast.core.cluster.membership import MEMBERSHIP, MembershipState, MembershipStep
 from holdfast.core.migration.running import RUNNING, MigrationPhase, MigrationStep
 from holdfast.core.model.lifecycle import Cases, Lifecycle
-from holdfast.core.replication.activation import OFFICE, OfficePhase, OfficeStep
+from holdfast.core.replication.activation import LEADERSHIP, LeadershipPhase, LeadershipStep
 from holdfast.core.replication.staging import STAGING, StagingPhase, StagingStep
 from holdfast.core.sync.destination import CHUNKS
 from holdfast.core.sync.source import MIGRATION_REQUESTS, REPAIRS
@@ -29,7 +29,7 @@ LIFECYCLES: list[tuple[Lifecycle[Any, Any], Any, Any]] = [
     (RUNNING, MigrationPhase, MigrationStep),
     (SUPPLY, SupplyPhase, SupplyStep),
     (STAGING, StagingPhase, StagingStep),
-    (OFFICE, OfficePhase, OfficeStep),
+    (LEADERSHIP, LeadershipPhase, LeadershipStep),
 ]
 
 

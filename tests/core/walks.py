@@ -31,8 +31,8 @@ from holdfast.core.model.lifecycle import Lifecycle
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.sync_request import Base, Demand
 from holdfast.core.model.views import ClusterState
-from holdfast.core.replication.activation import OFFICE, OfficePhase
-from holdfast.core.replication.staging import STAGING, Shadow, StagingPhase
+from holdfast.core.replication.activation import LEADERSHIP, LeadershipPhase
+from holdfast.core.replication.staging import STAGING, StagingPhase, StagingReplica
 from holdfast.core.sync.source import DRAIN_NS
 from holdfast.core.sync.supply import SUPPLY, Supply, SupplyPhase
 
@@ -188,7 +188,7 @@ class Receiving:
         row = (receiving.OWNER, receiving.OTHER) if joining else (receiving.OWNER, receiving.ME)
         self.side = receiving.Side(*row, journal=True)
         self.chunk(0)
-        self.shadow: Shadow = self.side.destination.shadows[0]
+        self.staged: StagingReplica = self.side.destination.staging[0]
         self.chunk(1)
         if phase is not StagingPhase.FILLING:
             self.chunk(2, last=True)
@@ -223,7 +223,7 @@ def _receiving(title: str, states: list[StagingPhase], *, joining: bool) -> Walk
         STAGING,
         list(states),
         lambda phase: Receiving(phase, joining=joining),
-        lambda one: one.shadow.phase,
+        lambda one: one.staged.phase,
         {
             "its next chunk": lambda one: one.chunk(2),
             "its last chunk": lambda one: one.chunk(2, last=True),
@@ -312,11 +312,11 @@ LEADING = Walk(
 class Officiating:
     """A member that its row names as owner of a partition with two backups."""
 
-    def __init__(self, phase: OfficePhase) -> None:
+    def __init__(self, phase: LeadershipPhase) -> None:
         self.office = Office()
-        if phase is not OfficePhase.NONE:
+        if phase is not LeadershipPhase.NONE:
             self.office.begin()
-        if phase is OfficePhase.SERVING:
+        if phase is LeadershipPhase.SERVING:
             self.everybody()
 
     def everybody(self) -> None:
@@ -329,8 +329,8 @@ class Officiating:
 
 OFFICIATING = Walk(
     "the primary of a partition",
-    OFFICE,
-    list(OfficePhase),
+    LEADERSHIP,
+    list(LeadershipPhase),
     Officiating,
     lambda one: one.office.activation.phase(0),
     {

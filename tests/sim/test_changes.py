@@ -155,7 +155,7 @@ class Reader:
         """What was read comes to what the primaries hold, and nothing is missing."""
         self.read()
         for process in self.stage.cluster.living():
-            for partition, copy in enumerate(process.driver.member.lane.in_office):
+            for partition, copy in enumerate(process.driver.member.lane.leading):
                 if copy is not None:
                     held = copy.maps.get(MAP)
                     assert self.content[partition] == (held.state.entries if held is not None else {})
@@ -260,7 +260,7 @@ def test_history_goes_with_partitions_that_move_away_from_everybody() -> None:
         assert len(reader.seen) == sum(
             copy.maps[MAP].counter
             for process in stage.processes
-            for copy in process.driver.member.lane.in_office
+            for copy in process.driver.member.lane.leading
             if copy is not None and MAP in copy.maps
         )
 

@@ -94,7 +94,7 @@ class Cutting(Stage):
             process.driver.callers.take_cut(cut, (MAP,), tuple(wanted), LEASE_MS, note, passive=passive)
             for number in wanted:
                 pin = cuts.find(cut, number, MAP)
-                copy = member.lane.in_office[number]
+                copy = member.lane.leading[number]
                 if pin is not None and copy is not None and number not in before:
                     self.seen[number, pin.counter, pin.term] = dict(copy.maps[MAP].state.entries)
 

@@ -271,7 +271,7 @@ def test_what_waited_in_an_earlier_life_is_not_done_after_its_answer() -> None:
     late, asker = stage.owner_of("a"), stranger(stage, "a")
     partition = partition_of(wire_key("a"), 0, 7)
     stage.put(late, "a", "first")
-    office = late.driver.member.lane.in_office
+    office = late.driver.member.lane.leading
     office[partition] = None  # As between its row and its office.
     answers = send(asker, request(Op.PUT_IF_ABSENT, "a", "second"))
     stage.wait(1)

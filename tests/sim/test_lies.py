@@ -15,7 +15,7 @@ from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.cuts import Pin
 from holdfast.core.replication.lane import Lane
-from holdfast.core.replication.staging import Shadow
+from holdfast.core.replication.staging import StagingReplica
 from holdfast.core.routing import backup_reads
 from holdfast.core.routing.router import Router
 from holdfast.core.services import map_operations
@@ -32,7 +32,7 @@ LIED_ABOUT = (
     MapState,
     Pin,
     Recovery,
-    Shadow,
+    StagingReplica,
     changes,
     Replica,
     Router,

@@ -14,8 +14,8 @@ from holdfast.config import Settings
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op
-from holdfast.core.model.views import ClusterState, Wish
-from holdfast.core.placement.event_log import Chronicle
+from holdfast.core.model.views import ClusterState, Intent
+from holdfast.core.placement.event_log import EventLog
 from holdfast.core.store.replica import MapReplica
 from holdfast.core.sync.anti_entropy import Repair
 from holdfast.sim import damage as damages
@@ -149,7 +149,7 @@ def test_the_loss_of_all_copies_is_told_and_the_cluster_goes_on(kind: Loss) -> N
 
 def test_a_loss_of_which_nobody_says_anything_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = filled(5, losing("accept"))
-    monkeypatch.setattr(Chronicle, "_tell", lambda self, news: None)
+    monkeypatch.setattr(EventLog, "_tell", lambda self, news: None)
     phases(stage).lose("accept")
     (problem,) = stage.world.failures
     assert "nobody said that all copies of partitions" in problem
@@ -272,7 +272,7 @@ def test_a_member_that_becomes_lite_is_no_copy_in_the_budget() -> None:
     stage.cluster._look()
     before = stage.cluster._spare()
     for process in stage.processes[1:]:
-        process.driver.member.membership.wishes.become(Wish.LITE)
+        process.driver.member.membership.intents.become(Intent.LITE)
     assert before == 1
     assert stage.cluster._spare() == 0
 

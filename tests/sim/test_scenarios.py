@@ -101,7 +101,7 @@ def written_by_a_lone_master() -> list[Status]:
     stage.isolate(master)
 
     def shrink() -> None:
-        member.ledger.propose({partition: row.changed((row.owner, None))})
+        member.table_replication.propose({partition: row.changed((row.owner, None))})
         master.driver.leave_lane()
 
     master.step(shrink)

@@ -24,7 +24,7 @@ from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.replication.copies import Copies
 from holdfast.core.services.hosting import Endpoint, MigrationEvent, with_services
 from holdfast.core.store.partition import PartitionCopy
-from holdfast.core.sync.destination import Shadow
+from holdfast.core.sync.destination import StagingReplica
 from holdfast.sim import tally
 from holdfast.sim.ablations.switching import ablated
 from holdfast.sim.cluster import Cluster, simulated_settings
@@ -155,9 +155,9 @@ class Play(Stage):
 
     def at_completion(self, deed: Callable[[], None]) -> None:
         """Do this when the destination holds everything, before it can say so; once."""
-        self.when_filled(lambda shadow: shadow.complete, deed)
+        self.when_filled(lambda staged: staged.complete, deed)
 
-    def when_filled(self, so_far: Callable[[Shadow], bool], deed: Callable[[], None]) -> None:
+    def when_filled(self, so_far: Callable[[StagingReplica], bool], deed: Callable[[], None]) -> None:
         """Do this when the destination has been filled so far, before it can say so; once."""
         member = self.by_letter[self.form.destination].driver.member
         inner = member.destination.on_fill
@@ -165,8 +165,8 @@ class Play(Stage):
 
         def on_fill(sender: MemberId, fill: Fill) -> None:
             inner(sender, fill)
-            shadow = member.destination.shadows.get(PARTITION)
-            if left and shadow is not None and shadow.joining and so_far(shadow):
+            staged = member.destination.staging.get(PARTITION)
+            if left and staged is not None and staged.joining and so_far(staged):
                 left.pop()()
 
         self.monkeypatch.setattr(member.destination, "on_fill", on_fill)
@@ -279,7 +279,7 @@ def test_an_owner_that_dies_while_it_supplies(name: str, monkeypatch: pytest.Mon
         play.by_letter["A"].crash()
         play.wished = ()
 
-    play.when_filled(lambda shadow: shadow.sequence > 2, fail)
+    play.when_filled(lambda staged: staged.sequence > 2, fail)
     play.wish(form.target)
     play.wait(15)
     assert play.by_letter["A"].dead

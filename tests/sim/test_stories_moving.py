@@ -71,6 +71,6 @@ def test_a_removed_entry_does_not_come_back_with_a_write_that_is_sent_again() ->
     master = MemberId(stage.view().members[0].uuid)
     primary.step(lambda: (member.source.on_request(master, ask), primary.driver.leave_lane()))
     stage.wait(0.5)
-    shadow = destination.driver.member.copies.shadows[moving]
-    assert shadow.complete
-    assert key_in(moving) not in shadow.copy.open(MAP).entries
+    staged = destination.driver.member.copies.staging[moving]
+    assert staged.complete
+    assert key_in(moving) not in staged.copy.open(MAP).entries

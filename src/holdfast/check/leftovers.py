@@ -26,7 +26,7 @@ def _unfinished(member: Member) -> list[str]:
     machines = (
         member.membership,
         member.migrations,
-        member.ledger,
+        member.table_replication,
         member.source,
         member.destination,
         member.repair,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.core.model.operations import EntryEvent, Request
     from holdfast.core.model.partition_events import News
     from holdfast.core.model.records import Record
-    from holdfast.core.model.views import ClusterState, Wish
+    from holdfast.core.model.views import ClusterState, Intent
 
 
 Token = int
@@ -43,7 +43,7 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Whisper:
+class Datagram:
     """Give `message` to whoever listens at `address`, perhaps: it may be lost. For discovery and heartbeats."""
 
     address: Address
@@ -168,7 +168,7 @@ Delivery = Complete | Notify | Announce | ClusterChanged | BackpressureChanged
 Effect = (
     Delivery
     | Send
-    | Whisper
+    | Datagram
     | SetTimer
     | OpenLink
     | CloseLink
@@ -221,7 +221,7 @@ class LeaveRequested:
 class Become:
     """The operator wants this member to be a lite one, or to own partitions."""
 
-    wish: Wish
+    wish: Intent
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,9 +467,9 @@ class Outbox:
         """Lay down a message for a member."""
         self.effects.append(Send(to, message))
 
-    def whisper(self, address: Address, message: Message) -> None:
+    def send_datagram(self, address: Address, message: Message) -> None:
         """Lay down a message that may be lost."""
-        self.effects.append(Whisper(address, message))
+        self.effects.append(Datagram(address, message))
 
     def timer(self, name: str, after_ns: int, jitter_ns: int = 0) -> None:
         """Ask to be woken."""

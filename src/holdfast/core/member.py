@@ -1,7 +1,7 @@
 """One member: routes each event to the machine that owns it, and composes the machines.
 
 The machines know each other only through what this module hands them. Reading order: `machine`, `cluster.membership`,
-`placement.ledger`, `migration.master`, `migration.source`, `migration.destination`, `replication.lane`,
+`placement.table_replication`, `migration.master`, `migration.source`, `migration.destination`, `replication.lane`,
 `replication.copies`, `replication.activation`, `routing.router`.
 """
 
@@ -61,7 +61,7 @@ from holdfast.core.model.journal_entries import Began, Seen
 from holdfast.core.model.operations import Outcome, Status
 from holdfast.core.model.partition_table import Row, Table
 from holdfast.core.model.views import Room, View
-from holdfast.core.placement.ledger import Ledger
+from holdfast.core.placement.table_replication import TableReplication
 from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.change_streams import ChangeStreams
 from holdfast.core.replication.collectors import Collectors
@@ -183,7 +183,7 @@ class Member:
             is_active=lambda partition: partition in self.activation.active,
             may_repair=lambda: self.membership.cluster_state.migrates,
         )
-        self.ledger = Ledger(
+        self.table_replication = TableReplication(
             self.table,
             self.membership,
             self.out,
@@ -193,14 +193,20 @@ class Member:
             became_current=self._became_current,
             active=self.source.active,
         )
-        self.migrations.ledger = self.ledger
-        self.ledger.when_durable = self.log.when_durable
+        self.migrations.table_replication = self.table_replication
+        self.table_replication.when_durable = self.log.when_durable
         self.destination.why_no_room = self._why_no_room
         self.membership.assigned = lambda: self.table.assigned
         self.membership.write_down = lambda view: self.log.note(Seen(view))
         self.changes = ChangeStreams(settings, self.out, self.lane, self.copies, journal=self.log.on)
         self.safety = Safety(
-            settings, self.out, self.membership, self.ledger, self.migrations, self.activation, self.lane
+            settings,
+            self.out,
+            self.membership,
+            self.table_replication,
+            self.migrations,
+            self.activation,
+            self.lane,
         )
         self.listeners = Listeners(
             self.me, self.out, self.lane, lambda: [info.uuid for info in self.membership.members()]
@@ -209,7 +215,7 @@ class Member:
         self.copies.collected = self.collectors.tell
         if settings.replication.backup_acks == "client":
             self.lane.batches.collectors = self.collectors
-        self.ledger.chronicle.listen(lambda news: self.out.effects.append(Announce(news)))
+        self.table_replication.event_log.listen(lambda news: self.out.effects.append(Announce(news)))
         self._changed = False
         self._known_departing: set[MemberId] = set()
 
@@ -230,10 +236,10 @@ class Member:
                 self.membership.consider()
             case LeaveRequested():
                 self.membership.leave()
-                self._wishes_changed()
+                self._intents_changed()
             case Become(wish):
                 self.membership.become(wish)
-                self._wishes_changed()
+                self._intents_changed()
             case ChangeState(state, ending):
                 self.membership.order(state, ending=ending)
             case DeadDeclared(members):
@@ -315,7 +321,7 @@ class Member:
                 assert_never(event)
 
     def _room_changed(self, room: Room) -> None:
-        before = self.membership.wishes.short.get(self.me, Room.PLENTY)
+        before = self.membership.intents.short.get(self.me, Room.PLENTY)
         if room is before:
             return
         self.membership.note_room(room)
@@ -411,19 +417,19 @@ class Member:
         agreement = self.membership.agreement
         match message:
             case m.TableOffer():
-                self.ledger.on_offer(sender, message)
+                self.table_replication.on_offer(sender, message)
             case m.TableStored():
-                self.ledger.on_stored(sender, message)
+                self.table_replication.on_stored(sender, message)
             case m.TableCommit():
-                self.ledger.on_commit(sender, message)
+                self.table_replication.on_commit(sender, message)
             case m.TableFetch():
-                self.ledger.on_fetch(sender, message)
+                self.table_replication.on_fetch(sender, message)
             case m.TableReport():
-                self.ledger.on_report(sender, message)
+                self.table_replication.on_report(sender, message)
             case m.TableCheck():
-                self.ledger.on_check(sender, message)
+                self.table_replication.on_check(sender, message)
             case m.TableDiffers():
-                self.ledger.on_differs(sender, message)
+                self.table_replication.on_differs(sender, message)
             case m.StateWanted():
                 self.membership.on_state_wanted(sender, message)
             case m.Holdings():
@@ -452,12 +458,12 @@ class Member:
                 self.membership.on_heartbeat(address, message)
                 sender = self.membership.member(message.uuid)
                 if sender is not None and sender.life == message.life:
-                    self.ledger.heard(sender.uuid, message.view, message.applied, message.known)
-                if self.router.refusals.full.keys() != self.membership.wishes.full:
+                    self.table_replication.heard(sender.uuid, message.view, message.applied, message.known)
+                if self.router.refusals.full.keys() != self.membership.intents.full:
                     self._restrict()
-                if self.router.refusals.short != self.membership.wishes.short:
+                if self.router.refusals.short != self.membership.intents.short:
                     self._short_changed()
-                self._wishes_changed()
+                self._intents_changed()
             case m.JoinRequest():
                 self.membership.on_join_request(address, message)
             case m.JoinAnswer():
@@ -487,7 +493,7 @@ class Member:
         elif name == "part-look":
             self.membership.consider()
         elif name == "table":
-            self.ledger.on_timer()
+            self.table_replication.on_timer()
         elif name == "repair":
             self.repair.on_timer()
         elif name == "sweep":
@@ -503,10 +509,10 @@ class Member:
     def _write_out(self, partitions: tuple[int, ...]) -> None:
         """Write these partitions out, so that older parts of the journal are not needed any more."""
         for partition in partitions:
-            shadow = self.copies.shadows.get(partition)
+            staged = self.copies.staging.get(partition)
             # What is on the disk is the newer copy, once it is whole.
-            whole = shadow is not None and shadow.complete
-            copy = shadow.copy if shadow is not None and whole else self.copies.held.get(partition)
+            whole = staged is not None and staged.complete
+            copy = staged.copy if staged is not None and whole else self.copies.held.get(partition)
             taken = snapshot_of(copy, self.out) if copy is not None else None
             if taken is not None:
                 self.log.checkpoint(taken, lambda well: None)
@@ -519,14 +525,14 @@ class Member:
         return self.migrations.may_part(member)
 
     def _rounds(self) -> tuple[int, int]:
-        return self.ledger.rounds()
+        return self.table_replication.rounds()
 
     def stored_row(self, partition: int) -> Row | None:
         """The row that is stored here and waits to be committed, if there is one."""
-        return self.ledger.stored_row(partition)
+        return self.table_replication.stored_row(partition)
 
     def _known_rows(self) -> list[tuple[int, Row]]:
-        return self.ledger.known()
+        return self.table_replication.known()
 
     def _fill(self, partition: int, member: MemberId) -> None:
         self.source.bring_up_to_date(partition, member)
@@ -534,7 +540,7 @@ class Member:
     def _may_demote(self, member: MemberId) -> bool:
         return self.migrations.may_demote(member)
 
-    def _wishes_changed(self) -> None:
+    def _intents_changed(self) -> None:
         departing = self.membership.departing
         if departing != self._known_departing:
             self._known_departing = departing
@@ -566,10 +572,14 @@ class Member:
             self.destination.view_changed(gone | came)
             self.repair.members_changed(gone | came)
             for partition, row in enumerate(self.table.rows):
-                if row.owner == self.me and came.intersection(row.replicas) and self.ledger.current:
-                    self._take_office(partition)
+                if (
+                    row.owner == self.me
+                    and came.intersection(row.replicas)
+                    and self.table_replication.current
+                ):
+                    self._become_primary(partition)
         self._tell_holdings(old, new)
-        self.ledger.view_changed(old, new)
+        self.table_replication.view_changed(old, new)
         self.listeners.members_changed(gone, came)
         self.collectors.members_changed(gone, came)
         self.router.members_gone(gone)
@@ -602,14 +612,14 @@ class Member:
 
     def _restrict(self) -> None:
         """While not every write may be taken, sessions find no copy to work on, and take the way through the router."""
-        wishes = self.membership.wishes
-        self.router.refusals.know(self.membership.members(), wishes.full, wishes.short)
+        intents = self.membership.intents
+        self.router.refusals.know(self.membership.members(), intents.full, intents.short)
         if self.router.refusals.any:
             self.router.restrict()
         self._show()
 
     def _show(self) -> None:
-        for partition, copy in enumerate(self.lane.in_office):
+        for partition, copy in enumerate(self.lane.leading):
             self.lane.serving[partition] = None if self._hides(partition) else copy
 
     def _hides(self, partition: int) -> bool:
@@ -627,20 +637,20 @@ class Member:
         """Remove what is over; also where memory is short, for there it is waited for."""
         refusals = self.router.refusals
         held_up = refusals.passive or refusals.full or self.lane.backlog.refusing
-        self.lane.sweep(SWEEP_LIMIT, self.lane.serving if held_up else self.lane.in_office)
+        self.lane.sweep(SWEEP_LIMIT, self.lane.serving if held_up else self.lane.leading)
 
     def _why_no_room(self) -> str:
         """Why this member cannot take another partition; empty when it can."""
-        wishes = self.membership.wishes
-        if self.me in wishes.full:
+        intents = self.membership.intents
+        if self.me in intents.full:
             return DISK_FULL
-        return MEMORY_FULL if wishes.short.get(self.me) is Room.NONE else ""
+        return MEMORY_FULL if intents.short.get(self.me) is Room.NONE else ""
 
     def _close(self, partition: int) -> None:
-        copy = self.lane.in_office[partition]
+        copy = self.lane.leading[partition]
         if copy is not None:
             self.router.backup_reads.step_down(partition, copy)
-        self.lane.serving[partition] = self.lane.in_office[partition] = None
+        self.lane.serving[partition] = self.lane.leading[partition] = None
 
     def _stop_serving(self) -> None:
         """This member was removed: it keeps its copies, and serves none of them."""
@@ -661,9 +671,9 @@ class Member:
         self.copies.returned()
         for partition, row in enumerate(self.table.rows):
             if row.owner == self.me and partition not in self.activation.active:
-                self._take_office(partition)
+                self._become_primary(partition)
 
-    def _take_office(self, partition: int) -> None:
+    def _become_primary(self, partition: int) -> None:
         self._close(partition)
         copy = self.copies.held[partition]
         if not copy.term:
@@ -691,19 +701,19 @@ class Member:
         elif partition in self.activation.active and old.owner == self.me and old.epoch == new.epoch:
             assert copy is not None
             self._serve(partition)
-        elif self.ledger.current:
-            self._take_office(partition)
+        elif self.table_replication.current:
+            self._become_primary(partition)
         self.destination.retry(partition)
         self.copies.retry(partition)
         self.router.served(partition)
 
     def _serve(self, partition: int) -> None:
         copy = self.copies.held[partition]
-        self.lane.in_office[partition] = copy
+        self.lane.leading[partition] = copy
         self.lane.serving[partition] = None if self._hides(partition) else copy
         self.lane.retarget(copy)
         self.router.served(partition)
-        self.source.took_office()
+        self.source.became_primary()
 
     def _pause(self, partition: int) -> None:
         self._close(partition)
@@ -719,7 +729,7 @@ class Member:
             self.destination,
             self.changes,
             self.repair,
-            self.ledger,
+            self.table_replication,
             self.migrations,
             self.router,
         )

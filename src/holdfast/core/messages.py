@@ -11,7 +11,7 @@ from holdfast.core.model.partition_events import News
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Record
 from holdfast.core.model.sync_request import Demand, How
-from holdfast.core.model.views import ClusterState, FilesSeen, MemberInfo, Room, View, Wish
+from holdfast.core.model.views import ClusterState, FilesSeen, Intent, MemberInfo, Room, View
 
 Ballot = tuple[int, str]
 """Round and proposer; greater ones win."""
@@ -53,7 +53,7 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
     life: int
     view: int
     suspects: list[MemberId] = []
-    wish: Wish = Wish.NONE
+    wish: Intent = Intent.NONE
     wish_number: int = 0
     """Which of the sender's wishes this is: heartbeats may arrive out of order."""
     sealed: bool = False

@@ -19,6 +19,7 @@ from holdfast.core.machine import (
     CloseLink,
     ClusterChanged,
     Complete,
+    Datagram,
     DeadDeclared,
     Effect,
     Event,
@@ -39,13 +40,12 @@ from holdfast.core.machine import (
     Started,
     Stop,
     TimerFired,
-    Whisper,
 )
 from holdfast.core.member import HAS_LEFT, Member
 from holdfast.core.messages import Message
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.operations import Done, Outcome, Request, Status
-from holdfast.core.model.views import ClusterState, Wish
+from holdfast.core.model.views import ClusterState, Intent
 from holdfast.engine.callers import Callers
 from holdfast.engine.link import ACKNOWLEDGE_NS, RESEND_NS, Link, road_between
 from holdfast.engine.ports import World, Writer
@@ -195,7 +195,7 @@ class Driver:
         """The operator wants the member to leave."""
         self.handle(LeaveRequested())
 
-    def become(self, wish: Wish) -> None:
+    def become(self, wish: Intent) -> None:
         """The operator wants the member to be a lite one, or to own partitions."""
         self.handle(Become(wish))
 
@@ -325,8 +325,8 @@ class Driver:
         match effect:
             case Send(to, message):
                 self._send(to, message)
-            case Whisper(address, message):
-                self.world.whisper(address, encode(message))
+            case Datagram(address, message):
+                self.world.send_datagram(address, encode(message))
             case SetTimer(name, after_ns, jitter_ns):
                 extra = self.world.jitter(jitter_ns) if jitter_ns else 0
                 self._timers[name] = self.world.now_ns() + after_ns + extra

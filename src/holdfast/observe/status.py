@@ -9,7 +9,7 @@ from holdfast.core.member import Member
 
 def _process(member: Member) -> dict[str, int] | None:
     """The rebalance under way, if any, as its last news tell."""
-    news = member.ledger.chronicle.open
+    news = member.table_replication.event_log.open
     if news is None:
         return None
     return {
@@ -47,7 +47,7 @@ def status_of(
         "name": membership.info.name,
         "state": membership.state,
         "leaving": membership.leaving,
-        "wish": membership.wishes.mine.value,
+        "wish": membership.intents.mine.value,
         "why_kept": member.why_kept() if membership.leaving else "",
         "refusal": membership.refusal,
         "cluster_state": membership.cluster_state.value,
@@ -83,7 +83,7 @@ def status_of(
             "lost": member.settings.partitions.lost,
             "primaries": primaries[member.me],
             "backups": backups[member.me],
-            "serving": sum(1 for copy in member.lane.in_office if copy is not None),
+            "serving": sum(1 for copy in member.lane.leading if copy is not None),
             "holes": sum(1 for row in rows for uuid in row.replicas if uuid is None),
             "waits_for_members": member.safety.waits_for_members,
             "waiting_for_copies": len(member.migrations.lost),
@@ -94,7 +94,7 @@ def status_of(
             "completed": member.migrations.completed,
             "failed": member.migrations.failed,
             "delayed_ms": member.migrations.delayed_ms,
-            "completed_kept": len(member.ledger.chronicle.kept),
+            "completed_kept": len(member.table_replication.event_log.kept),
             "process": _process(member),
             "sent_bytes": member.source.bytes_sent,
         },
@@ -108,7 +108,7 @@ def status_of(
             "full_bytes": member.source.bytes_full,
         },
         "entries": {
-            "primary": sum(copy.entry_count() for copy in member.lane.in_office if copy is not None),
+            "primary": sum(copy.entry_count() for copy in member.lane.leading if copy is not None),
             "all": sum(copy.entry_count() for copy in member.copies.held.values()),
         },
         "cuts": {
@@ -123,7 +123,7 @@ def status_of(
         "short_of_memory": {
             info.name: room.name.lower()
             for info in membership.members()
-            if (room := membership.wishes.short.get(info.uuid)) is not None
+            if (room := membership.intents.short.get(info.uuid)) is not None
         },
         "batches_waiting": member.lane.waiting,
         "backlog": {

@@ -1,7 +1,7 @@
 """What an operator wants of this member, and of the cluster through it: ordered, waited for, answered.
 
 The same for the in-process API and for orders that come over the client door. The core repeats an order until it is so
-(`core.cluster.wishes`); here is only the waiting. After a TimeoutError it stands; only `demote` takes its order back.
+(`core.cluster.intents`); here is only the waiting. After a TimeoutError it stands; only `demote` takes its order back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 from holdfast.config import Settings
 from holdfast.core.member import Member
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.views import ClusterState, Wish
+from holdfast.core.model.views import ClusterState, Intent
 from holdfast.engine.driver import Driver
 from holdfast.errors import HoldfastError, NotReady, Refused
 from holdfast.wire import own
@@ -124,7 +124,7 @@ class Control:
                 f"{journalled[0]} is set, and this member has opened no files: start it as a data member, "
                 "with a persistence.directory"
             )
-        self._become(Wish.DATA)
+        self._become(Intent.DATA)
         membership = self._member.membership
 
         def why() -> str:
@@ -138,11 +138,11 @@ class Control:
         self._must_not_leave()
         if [info.uuid for info in membership.data_members()] == [self._member.me]:
             raise Refused("this is the last data member: without it nobody would hold the partitions")
-        self._become(Wish.LITE)
+        self._become(Intent.LITE)
         try:
             await self.until(lambda: membership.info.lite, timeout_s, self._why_not_lite)
         except BaseException:
-            self._become(Wish.NONE)
+            self._become(Intent.NONE)
             raise
 
     async def refill(self, partition: int, member: str, timeout_s: float) -> None:
@@ -165,7 +165,7 @@ class Control:
         if why:
             raise Refused(why)
 
-    def _become(self, wish: Wish) -> None:
+    def _become(self, wish: Intent) -> None:
         self._node.guard(lambda: self._driver.become(wish))
 
     def _why_not_lite(self) -> str:

@@ -372,8 +372,8 @@ class Node(MemberGrid):
     def carry(self, member: MemberId, packet: bytes) -> None:
         self._network.carry(member, packet)
 
-    def whisper(self, address: Address, data: bytes) -> None:
-        self._network.whisper(address, data)
+    def send_datagram(self, address: Address, data: bytes) -> None:
+        self._network.send_datagram(address, data)
 
     def shuffle(self, effects: list[object]) -> None:
         """The real world leaves them as they are."""

@@ -424,7 +424,7 @@ class Network:
             else:
                 self._to(address).send(header, packet, whisper=False)
 
-    def whisper(self, address: Address, data: bytes) -> None:
+    def send_datagram(self, address: Address, data: bytes) -> None:
         """Carry a message that may be lost."""
         if self._running:
             frame = FRAME.pack(FRAME.size - LENGTH_BYTES + len(data), WHISPER) + data

@@ -222,10 +222,10 @@ class MemberGrid:
 
     @property
     def last_news(self) -> Number:
-        return self.member.ledger.chronicle.told
+        return self.member.table_replication.event_log.told
 
     def news_since(self, number: Number) -> tuple[list[News], bool]:
-        return self.member.ledger.chronicle.since(number)
+        return self.member.table_replication.event_log.since(number)
 
     def on_news(self, heard: Callable[[News], None]) -> Callable[[], bool]:
         return self.driver.callers.on_news(heard)

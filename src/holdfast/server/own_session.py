@@ -356,7 +356,7 @@ class OwnSession:
                     partition,
                     copy.epoch,
                     row.index_of(MemberId(self._grid.member_uuid)),
-                    self._lane.in_office[partition] is copy,
+                    self._lane.leading[partition] is copy,
                     digests,
                     row.version,
                     list(row.behind),
@@ -572,7 +572,7 @@ class OwnSession:
                 return
             self._scan = Scanned(question, None, pin.taken_ns, pin)
         else:
-            copy: PartitionCopy | None = self._lane.in_office[partition]
+            copy: PartitionCopy | None = self._lane.leading[partition]
             if copy is None and question.any_copy:
                 copy = self._grid.local_copy(partition)
             if copy is None:

@@ -98,7 +98,7 @@ class Stored:
                     yield
                     size = 0
                     refused = refused or grid.why_refused(as_request(put)) is not None
-                copy = lane.in_office[partition] if not refused else None
+                copy = lane.leading[partition] if not refused else None
                 if copy is None:
                     moved.append(partition)
                     kept[group] = rows

@@ -14,7 +14,7 @@ from holdfast.core.cluster.identity import Identity
 from holdfast.core.member import Member
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address, MemberId
 from holdfast.core.model.partition_events import News
-from holdfast.core.model.views import MemberInfo, View, Wish
+from holdfast.core.model.views import Intent, MemberInfo, View
 from holdfast.core.services.hosting import Service, with_services
 from holdfast.engine.driver import Driver
 from holdfast.engine.member_files import driver_with_files
@@ -347,7 +347,7 @@ class Cluster:
         parting = {
             member.me
             for member in self.members()
-            if member.membership.wishes.mine in (Wish.LEAVE, Wish.LITE) or member.membership.info.lite
+            if member.membership.intents.mine in (Intent.LEAVE, Intent.LITE) or member.membership.info.lite
         }
         gone = self._gone()
         # No two copies are in one group. And while nothing may move, who leaves takes a copy along.
@@ -372,7 +372,11 @@ class Cluster:
         holders = self.settings.holders()
         for partition in range(self.settings.partitions.count):
             applied = [member.table.rows[partition] for member in everyone]
-            offered = [row for member in everyone if (row := member.ledger.stored_row(partition)) is not None]
+            offered = [
+                row
+                for member in everyone
+                if (row := member.table_replication.stored_row(partition)) is not None
+            ]
             newest = max(row.version for row in applied)
             for row in [*applied, *offered]:
                 if (

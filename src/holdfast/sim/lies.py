@@ -31,7 +31,7 @@ from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.cuts import Pin
 from holdfast.core.replication.lane import Lane
-from holdfast.core.replication.staging import Shadow
+from holdfast.core.replication.staging import StagingReplica
 from holdfast.core.routing import backup_reads
 from holdfast.core.routing.router import Router
 from holdfast.core.services import map_operations
@@ -115,8 +115,8 @@ class Liar(Replaced):
         """Every copy of a partition that any member has, also those that are being filled."""
         found = []
         for copies in self._copies:
-            shadow = copies.shadows.get(partition)
-            filled = shadow.copy if shadow is not None else None
+            staged = copies.staging.get(partition)
+            filled = staged.copy if staged is not None else None
             held = (copies.held.get(partition), copies.stale.get(partition), filled)
             found += [copy for copy in held if copy is not None]
         return found
@@ -203,8 +203,8 @@ def _promotion_forgets(liar: Liar) -> None:
 
 def _chunk_loses(liar: Liar) -> None:
     def pour(original: Method) -> Method:
-        def pours(shadow: Shadow, fill: Any, now_ns: int) -> None:
-            original(shadow, fill, now_ns)
+        def pours(staged: StagingReplica, fill: Any, now_ns: int) -> None:
+            original(staged, fill, now_ns)
             for part in fill.maps:
                 if part.keys and liar.now_and_then(0.25):
                     liar.lose(fill.partition, part.map, part.keys[-1:])
@@ -212,7 +212,7 @@ def _chunk_loses(liar: Liar) -> None:
         return pours
 
     liar.lose_for_good()
-    liar.replace(Shadow, "pour", pour)
+    liar.replace(StagingReplica, "pour", pour)
 
 
 def _recovery_loses(liar: Liar) -> None:

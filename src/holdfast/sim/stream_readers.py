@@ -174,7 +174,7 @@ class Reader:
         """
         behind = []
         for member in self.cluster.members():
-            for partition, copy in enumerate(member.lane.in_office):
+            for partition, copy in enumerate(member.lane.leading):
                 held = copy.maps.get(self.name) if copy is not None else None
                 if held is None:
                     continue

@@ -218,7 +218,7 @@ class Process:
             linked=True,
         )
 
-    def whisper(self, address: Address, data: bytes) -> None:
+    def send_datagram(self, address: Address, data: bytes) -> None:
         if self.dies_here():
             return
         origin = self.address

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.core.cluster.identity import Identity, Timing
 from holdfast.core.cluster.membership import Membership
-from holdfast.core.machine import Note, Outbox, Send, Whisper
+from holdfast.core.machine import Datagram, Note, Outbox, Send
 from holdfast.core.messages import Heartbeat, JoinRequest
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address, MemberId
 from holdfast.core.model.partition_table import Row
@@ -110,7 +110,7 @@ class One:
     def whispered(self, kind: type) -> list[tuple[str, Any]]:
         """Whom it told a message of this kind, by host."""
         return [
-            (one.address.host, one.message) for one in self.done(Whisper) if isinstance(one.message, kind)
+            (one.address.host, one.message) for one in self.done(Datagram) if isinstance(one.message, kind)
         ]
 
     def sent(self, kind: type) -> list[tuple[MemberId, Any]]:

@@ -309,7 +309,7 @@ def test_a_proposal_asks_everybody_and_takes_what_the_proposer_wants() -> None:
     assert desk.sent() == [(B, Prepare(NUMBER, ballot)), (C, Prepare(NUMBER, ballot))]
     desk.agreement.on_promise(B, Promise(NUMBER, ballot, None, None))
     assert desk.sent() == [(B, Accept(NUMBER, ballot, WANTED[A])), (C, Accept(NUMBER, ballot, WANTED[A]))]
-    assert desk.agreement.sealed is True
+    assert desk.agreement.fenced is True
     assert desk.decided == []
     desk.agreement.on_accepted(C, Accepted(NUMBER, ballot, []))
     assert desk.decided == [(WANTED[A], [])]
@@ -461,10 +461,10 @@ def test_an_accept_below_the_promise_is_refused_and_one_at_it_is_taken() -> None
     desk.agreement.on_accept(A, Accept(NUMBER, (1, A), WANTED[A]))
     desk.agreement.on_accept(B, Accept(NUMBER + 1, (2, B), WANTED[B]))
     desk.agreement.on_accept(B, Accept(NUMBER - 1, (2, B), WANTED[B]))
-    assert (desk.sent(), desk.agreement.sealed, desk.agreement.accepted) == ([], False, None)
+    assert (desk.sent(), desk.agreement.fenced, desk.agreement.accepted) == ([], False, None)
     desk.agreement.on_accept(B, Accept(NUMBER, (2, B), WANTED[B]))
     assert desk.sent() == [(B, Accepted(NUMBER, (2, B), desk.rows))]
-    assert (desk.agreement.sealed, desk.agreement.accepted) == (True, WANTED[B])
+    assert (desk.agreement.fenced, desk.agreement.accepted) == (True, WANTED[B])
     desk.agreement.on_prepare(A, Prepare(NUMBER, (3, A)))
     assert desk.sent() == [(A, Promise(NUMBER, (3, A), (2, B), WANTED[B]))], "it tells what it has accepted"
 
@@ -573,7 +573,7 @@ def test_who_is_in_no_view_takes_no_part() -> None:
     desk.agreement.on_declined(B, Declined(NUMBER, ZERO, (1, B)))
     desk.agreement.retry()
     assert desk.out.take() == []
-    assert desk.agreement.sealed is False
+    assert desk.agreement.fenced is False
     desk = Desk()
     desk.agreement.propose()
     desk.agreement.install(None)

@@ -30,7 +30,7 @@ from tests.core.cluster.one_member import (
 )
 
 from holdfast.core.cluster.membership import JOIN_INTERVAL_NS, MembershipState
-from holdfast.core.machine import CloseLink, Note, SetTimer, Stop, Whisper
+from holdfast.core.machine import CloseLink, Datagram, Note, SetTimer, Stop
 from holdfast.core.messages import Heartbeat, JoinAnswer, JoinRequest, ViewDecided
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.views import FilesProof, FilesSeen, View
@@ -45,7 +45,7 @@ def test_it_asks_all_seeds_but_itself() -> None:
     assert SetTimer("join", JOIN_INTERVAL_NS, JOIN_INTERVAL_NS // 4) in effects
     assert JOIN_INTERVAL_NS == 500 * MILLISECOND
     request = JoinRequest(A, "prod", {"partitions.count": "7"}, "", {})
-    assert effects[1:] == [Whisper(home(B), request), Whisper(home(C), request)]
+    assert effects[1:] == [Datagram(home(B), request), Datagram(home(C), request)]
 
 
 def test_the_first_seed_forms_the_cluster_when_the_others_are_idle() -> None:
@@ -63,7 +63,7 @@ def test_the_first_seed_forms_the_cluster_when_the_others_are_idle() -> None:
     effects = one.out.take()
     notes = [effect for effect in effects if isinstance(effect, Note)]
     assert notes[0] == Note("cluster formed", {"cluster": "prod", "by": a})
-    assert not [effect for effect in effects if isinstance(effect, Whisper | SetTimer)], (
+    assert not [effect for effect in effects if isinstance(effect, Datagram | SetTimer)], (
         "it asks nobody any more"
     )
     one.membership.on_timer("join")
@@ -166,7 +166,7 @@ def test_who_is_refused_is_told_why() -> None:
     one.fresh()
     one.ask(C, cluster="test")
     why = "cluster.name is 'prod' here, yours is 'test'"
-    assert one.out.take() == [Whisper(home(C), JoinAnswer(a, False, why, "a", 5701, False, "", c))]
+    assert one.out.take() == [Datagram(home(C), JoinAnswer(a, False, why, "a", 5701, False, "", c))]
     assert one.membership._wanted() is None, "and it asks no more"
     one.membership.view = view(A, B, ending=True)
     one.ask(C)
@@ -234,10 +234,10 @@ def test_who_is_a_member_already_is_told_the_view() -> None:
     one = One(A, A, B)
     one.membership.carried = [(1, row(2))]
     one.ask(B)
-    assert one.out.take() == [Whisper(home(B), ViewDecided(view(A, B), [(1, row(2))]))]
+    assert one.out.take() == [Datagram(home(B), ViewDecided(view(A, B), [(1, row(2))]))]
     one = One(B, A, B, C)
     one.ask(C)
-    assert one.out.take() == [Whisper(home(C), ViewDecided(view(A, B, C)))], "nor need the master know"
+    assert one.out.take() == [Datagram(home(C), ViewDecided(view(A, B, C)))], "nor need the master know"
 
 
 def test_a_request_is_handed_on_to_the_master() -> None:
@@ -382,11 +382,11 @@ def test_one_whose_files_are_an_old_copy_finds_out_and_is_no_member() -> None:
     notes = [effect for effect in effects if isinstance(effect, Note)]
     assert notes[0] == Note("join refused", {"by": "name-c", "why": one.membership.refusal}, "error")
     assert CloseLink(b) in effects
-    assert not [effect for effect in effects if isinstance(effect, Whisper)]
+    assert not [effect for effect in effects if isinstance(effect, Datagram)]
     waiting = One(OLD, cluster_id="old", seeds=SEEDS)
     waiting.ask(C, cluster_id="old", stores=NEWS)
     assert waiting.membership.state == "gone", "nor may it form the cluster"
-    assert waiting.done(Whisper) == []
+    assert waiting.done(Datagram) == []
 
 
 @pytest.mark.parametrize("state", ["made", "other", "exiled", "none", "no files", "good"])

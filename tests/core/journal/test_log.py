@@ -264,7 +264,7 @@ def test_a_filled_copy_for_which_there_is_no_room_is_refused() -> None:
     (answer,) = filled(effects)
     assert isinstance(answer, FillRefused)
     assert "full" in answer.why
-    assert not side.copies.shadows, "no row changes because of this: nothing else would end it"
+    assert not side.copies.staging, "no row changes because of this: nothing else would end it"
     assert [entry for append in appends(effects) for entry in append.entries] == [Dropped(0)]
 
 
@@ -276,7 +276,7 @@ def test_a_whole_copy_that_is_not_durable_goes_with_its_primary() -> None:
     fill(side, 1, last=False, entries=3)
     (checkpoint,) = [e for e in fill(side, 2, last=True, entries=3) if isinstance(e, Checkpoint)]
     side.destination.view_changed({BEN})
-    assert not side.copies.shadows
+    assert not side.copies.staging
     side.log.on_checkpoint(checkpoint.ticket, well=True)
     effects = side.end()
     assert filled(effects) == []
@@ -288,11 +288,11 @@ def test_a_disk_that_becomes_full_meanwhile_ends_what_was_half_filled() -> None:
     side = Side((BEN,))
     del side.copies.held[0]
     fill(side, 0, last=False)
-    assert 0 in side.copies.shadows
+    assert 0 in side.copies.staging
     side.destination.why_no_room = lambda: DISK_FULL
     (answer,) = filled(fill(side, 1, last=False, entries=3))
     assert isinstance(answer, FillRefused)
-    assert not side.copies.shadows
+    assert not side.copies.staging
 
 
 def test_a_whole_copy_outlives_a_full_disk() -> None:
@@ -304,7 +304,7 @@ def test_a_whole_copy_outlives_a_full_disk() -> None:
     side.destination.why_no_room = lambda: DISK_FULL
     (answer,) = filled(fill(side, 1, last=True))
     assert isinstance(answer, FillRefused)
-    assert side.copies.shadows[0].durable
+    assert side.copies.staging[0].durable
 
 
 def test_an_empty_copy_that_was_filled_begins_anew_on_the_disk_too() -> None:

@@ -26,9 +26,9 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import Slots
 from holdfast.core.model.partition_events import Kind, News
 from holdfast.core.model.partition_table import Row
-from holdfast.core.model.views import View, Wish
+from holdfast.core.model.views import Intent, View
 from holdfast.core.placement.layout import Candidate
-from holdfast.core.placement.ledger import Ledger
+from holdfast.core.placement.table_replication import TableReplication
 
 E = MemberId("e")
 
@@ -71,16 +71,16 @@ class Lead(Seat):
         for partition, row in enumerate(rows):
             self.table.rows[partition] = row
         self.news: list[News] = []
-        self.ledger.chronicle.listen(self.news.append)
+        self.table_replication.event_log.listen(self.news.append)
         self.membership._may_part = self.migrations.may_part
 
-    def _ledger(self) -> Ledger:
+    def _table_replication(self) -> TableReplication:
         self.migrations = Migrations(
             self.settings, self.out, self.membership, 1 + self.settings.replica_backups()
         )
         if not self.arranged:
             self.migrations.layout = self.layout
-        ledger = Ledger(
+        table_replication = TableReplication(
             self.table,
             self.membership,
             self.out,
@@ -90,8 +90,8 @@ class Lead(Seat):
             became_current=self._became_current,
             active=lambda: self.active,
         )
-        self.migrations.ledger = ledger
-        return ledger
+        self.migrations.table_replication = table_replication
+        return table_replication
 
     def layout(self, current: Sequence[Slots], candidates: Sequence[Candidate], replicas: int) -> list[Slots]:
         self.asked.append(candidates)
@@ -101,7 +101,7 @@ class Lead(Seat):
         self.migrations.view_changed(old, new)
         if self.bringing is not None:
             self.migrations.returns.heard(A, self.bringing)
-        self.ledger.view_changed(old, new)
+        self.table_replication.view_changed(old, new)
 
     def enter(self, view: View | tuple[MemberId, ...] = (A, B, C)) -> Lead:
         """The view, in which all that is stored is told, and everyone else knows nothing."""
@@ -169,10 +169,12 @@ class Lead(Seat):
         news, self.news[:] = list(self.news), []
         return [(one.kind, one.version) for one in news]
 
-    def wish(self, member: MemberId, wish: Wish) -> None:
+    def wish(self, member: MemberId, wish: Intent) -> None:
         view = self.membership.view
         assert view is not None
-        self.membership.wishes.heard(Heartbeat(member, 1, view.number, wish=wish, wish_number=1), view.number)
+        self.membership.intents.heard(
+            Heartbeat(member, 1, view.number, wish=wish, wish_number=1), view.number
+        )
 
     def pass_ns(self, time_ns: int) -> None:
         self.out.now_ns += time_ns

@@ -234,7 +234,7 @@ def test_a_first_row_that_was_never_committed_and_whose_members_are_gone_begins_
     lead.wanted = [(C, D)]
     lead.silent = {D}
     lead.enter((A, B, C, D))
-    assert lead.ledger.head[0] == Row(2, (C, D))
+    assert lead.table_replication.head[0] == Row(2, (C, D))
     lead.wanted = None
     lead.enter(view_of(2, A, B))
     assert lead.table.rows[0] == Row(6, (A, None))
@@ -258,7 +258,7 @@ def test_a_first_row_that_was_never_committed_waits_for_somebody_to_hold_data() 
     lead.silent = {D}
     lead.enter(View(1, "id", [info(A, lite=True), info(B, lite=True), info(C), info(D)]))
     lead.enter(View(2, "id", [info(A, lite=True), info(B, lite=True)]))
-    assert lead.ledger.head[0] == Row(2, (C, D))
+    assert lead.table_replication.head[0] == Row(2, (C, D))
 
 
 FROZEN = ClusterState.FROZEN
@@ -329,12 +329,12 @@ def another_version(lead: Lead) -> None:
 
 
 def not_master(lead: Lead) -> None:
-    lead.ledger.ready = False
+    lead.table_replication.ready = False
     lead.hear(A, MigrationReady(1, 0, 5))
 
 
 def the_row_has_changed(lead: Lead) -> None:
-    lead.ledger.head[0] = Row(6, (A, C))
+    lead.table_replication.head[0] = Row(6, (A, C))
     lead.hear(A, MigrationReady(1, 0, 5))
 
 
@@ -355,7 +355,7 @@ def test_a_migration_is_committed_once() -> None:
     lead.ready()
     lead.ready()
     lead.hear(A, MigrationRefused(1, 0, 5, "late"))
-    assert lead.ledger.head[0] == Row(6, (B, C))
+    assert lead.table_replication.head[0] == Row(6, (B, C))
     assert lead.migrations.running
     lead.silent = set()
     for member in (B, C):
@@ -394,7 +394,7 @@ def test_after_a_refusal_the_master_pauses_and_plans_anew() -> None:
 def test_while_a_disk_is_full_it_pauses_for_longer() -> None:
     lead = moving()
     lead.timers_set.clear()
-    lead.membership.wishes.note_full(B, full=True)
+    lead.membership.intents.note_full(B, full=True)
     lead.hear(A, MigrationRefused(1, 0, 5, "full"))
     lead.settle()
     assert lead.timers_set == [SetTimer("plan", 10 * SECOND, 5 * SECOND)]
@@ -482,7 +482,7 @@ def test_when_an_end_of_a_migration_dies_the_version_goes_beyond_its_success() -
     lead.wanted = [(A, C)]
     lead.install(view_of(2, A, C))
     assert lead.migrations.running == {}
-    assert lead.ledger.head[0] == Row(7, (A, C))
+    assert lead.table_replication.head[0] == Row(7, (A, C))
     lead.settle()
     assert lead.table.rows[0] == Row(7, (A, C))
     assert lead.migrations.failed == 1
@@ -520,7 +520,7 @@ def test_of_several_migrations_those_end_whose_members_have_gone() -> None:
     assert len(lead.migrations.running) == 3
     lead.install(view_of(2, A, B, C))
     assert lead.migrations.running.keys() == {0, 2}
-    assert [row.version for row in lead.ledger.head] == [5, 7, 5]
+    assert [row.version for row in lead.table_replication.head] == [5, 7, 5]
 
 
 def test_what_was_offered_is_taken_back_when_a_third_one_that_it_names_is_gone() -> None:
@@ -599,7 +599,7 @@ def test_what_was_offered_stays_when_all_that_it_names_are_there() -> None:
     lead = Lead(Row(5, (A, B)), Row(5, (A, B)))
     lead.enter((A, B, C, D))
     lead.silent = {B, C, D}
-    lead.ledger.propose({0: Row(6, (A, B), 4), 1: Row(6, (A, D), 4)})
+    lead.table_replication.propose({0: Row(6, (A, B), 4), 1: Row(6, (A, D), 4)})
     lead.settle()
     lead.silent = set()
     lead.enter(view_of(2, A, B, C))
@@ -615,7 +615,7 @@ def test_what_an_earlier_master_has_offered_is_not_taken_back() -> None:
     lead.effects()
     lead.hear(B, TableReport(1, [(0, Row(6, (A, D)))], []))
     lead.hear(C, TableReport(1, [], []))
-    assert lead.ledger.head[0] == Row(7, (A, None))
+    assert lead.table_replication.head[0] == Row(7, (A, None))
     lead.silent = {B, C}
     lead.settle()
     lead.silent = set()
@@ -645,7 +645,7 @@ def test_a_new_master_ends_the_process_of_the_old_one() -> None:
     lead.settle()
     assert [(one.kind, one.number[0]) for one in lead.news][-1:] == [(Kind.FINISHED, 2)]
     assert lead.offered[0] == (2, 1, [0], [Kind.STARTED, Kind.FINISHED])
-    assert not lead.ledger.reporter.under_way
+    assert not lead.table_replication.reporter.under_way
 
 
 def test_the_process_of_the_same_master_goes_on() -> None:
@@ -654,7 +654,7 @@ def test_the_process_of_the_same_master_goes_on() -> None:
     lead.enter((A, B, C, D))
     lead.told()
     lead.enter(view_of(2, A, B, C))
-    assert lead.ledger.reporter.under_way
+    assert lead.table_replication.reporter.under_way
     assert lead.told() == []
 
 

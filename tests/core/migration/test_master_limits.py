@@ -15,7 +15,7 @@ from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.migration_step import NONE, Migration, Slots
 from holdfast.core.model.partition_events import Kind
 from holdfast.core.model.partition_table import Row
-from holdfast.core.model.views import ClusterState, Room, View, Wish
+from holdfast.core.model.views import ClusterState, Intent, Room, View
 from holdfast.sim.ablations.switching import ablated
 
 # -- how much at once (migration/M-5)
@@ -91,17 +91,17 @@ def test_of_two_ways_the_one_between_the_less_busy_is_gone() -> None:
 @pytest.mark.parametrize(("room", "moves"), [(Room.NONE, False), (Room.LITTLE, True)])
 def test_nothing_is_moved_to_a_member_whose_memory_is_full(room: Room, *, moves: bool) -> None:
     lead = many(1, (A, C), (B, C))
-    lead.membership.wishes.note_room(B, room)
+    lead.membership.intents.note_room(B, room)
     lead.install(view_of(1, A, B, C))
-    lead.membership.wishes.note_room(B, room)
+    lead.membership.intents.note_room(B, room)
     lead.settle()
     assert len(lead.requests()) == moves
-    lead.wish(C, Wish.LEAVE)
+    lead.wish(C, Intent.LEAVE)
     lead.membership._may_part = lambda member: True
     lead.migrations.control()
     assert not any(isinstance(message, Prepare) for _, message in lead.settle().log)
-    assert lead.ledger.reporter.under_way
-    lead.membership.wishes.note_room(B, Room.PLENTY)
+    assert lead.table_replication.reporter.under_way
+    lead.membership.intents.note_room(B, Room.PLENTY)
     lead.migrations.control()
     assert len(lead.settle().requests()) == (not moves)
 
@@ -111,11 +111,11 @@ def test_a_partition_whose_row_is_just_offered_is_started_when_that_is_committed
     lead.wanted = [(B, C)] * 2
     lead.enter()
     assert [one[1] for one in lead.requests()] == [0]
-    lead.ledger.head[1] = Row(6, (A, C))
+    lead.table_replication.head[1] = Row(6, (A, C))
     lead.ready(0)
     assert lead.requests() == []
     assert lead.migrations.queued == 1
-    lead.ledger.publish({1: Row(6, (A, C))})
+    lead.table_replication.publish({1: Row(6, (A, C))})
     lead.settle()
     assert lead.requests() == [(A, 1, B, 6)]
 
@@ -131,7 +131,7 @@ def test_a_step_that_does_not_fit_the_row_makes_it_plan_anew() -> None:
         lead.enter()
         lead.requests()
         lead.timers_set.clear()
-        lead.table.rows[1] = lead.ledger.head[1] = changed
+        lead.table.rows[1] = lead.table_replication.head[1] = changed
         lead.ready(0)
         assert lead.requests() == []
         assert [one for one in lead.timers_set if one.name == "plan"] == [
@@ -145,8 +145,8 @@ def test_a_plan_that_does_not_fit_is_given_up_as_a_whole() -> None:
     lead.wanted = [(B, C)] * 3
     lead.enter()
     lead.requests()
-    lead.ledger.head[1] = Row(6, (A, C))
-    lead.table.rows[2] = lead.ledger.head[2] = Row(6, (C, A))
+    lead.table_replication.head[1] = Row(6, (A, C))
+    lead.table.rows[2] = lead.table_replication.head[2] = Row(6, (C, A))
     lead.ready(0)
     assert (lead.requests(), lead.migrations.queued) == ([], 0)
 
@@ -218,7 +218,7 @@ def in_parts(count: int, change: Callable[[Lead], None], wanted: list[Slots]) ->
 
 def test_what_changes_while_it_is_planned_is_left_to_the_next_plan() -> None:
     def change(lead: Lead) -> None:
-        lead.ledger.propose({149: Row(6, (A, C), 9)})
+        lead.table_replication.propose({149: Row(6, (A, C), 9)})
 
     lead = in_parts(150, change, [(A, C)] * 149 + [(B, C)])
     assert lead.requests() == []
@@ -229,7 +229,7 @@ def test_what_changes_while_it_is_planned_is_left_to_the_next_plan() -> None:
 
 def test_a_plan_of_which_something_is_to_be_done_is_a_plan_even_if_the_table_has_changed() -> None:
     def change(lead: Lead) -> None:
-        lead.ledger.propose({149: Row(6, (A, C), 9)})
+        lead.table_replication.propose({149: Row(6, (A, C), 9)})
 
     lead = in_parts(150, change, [(B, C)] + [(A, C)] * 148 + [(B, C)])
     assert lead.migrations.planned
@@ -285,7 +285,7 @@ def test_when_there_is_nothing_left_to_do_who_waits_to_leave_may(
     lead = Lead(Row(5, (A, B)))
     lead.silent = set() if settled else {C}
     lead.enter(view_of(1, A, B, C, D, state=state))
-    lead.wish(D, Wish.LEAVE)
+    lead.wish(D, Intent.LEAVE)
     lead.membership._may_part = lambda member: True
     lead.log.clear()
     lead.migrations.control()
@@ -296,7 +296,7 @@ def test_when_there_is_nothing_left_to_do_who_waits_to_leave_may(
 def test_a_wish_to_leave_is_granted_when_the_new_plan_has_nothing_to_do() -> None:
     lead = Lead(Row(5, (A, B)))
     lead.enter((A, B, C, D))
-    lead.wish(D, Wish.LEAVE)
+    lead.wish(D, Intent.LEAVE)
     lead.membership._may_part = lambda member: True
     lead.log.clear()
     lead.migrations.departures_known()
@@ -307,7 +307,7 @@ def test_nobody_is_asked_about_leaving_while_something_runs() -> None:
     lead = Lead(Row(5, (A, C)))
     lead.wanted = [(B, C)]
     lead.enter((A, B, C, D))
-    lead.wish(D, Wish.LEAVE)
+    lead.wish(D, Intent.LEAVE)
     lead.membership._may_part = lambda member: True
     lead.log.clear()
     lead.migrations.control()
@@ -377,7 +377,7 @@ def test_the_delay_does_not_hold_up_a_first_assignment() -> None:
     lead = Lead(chosen=settings(1, rebalance_delay_ms=1000))
     lead.wanted = [(A, None)]
     lead.enter(View(1, "id", [info(A, lite=True), info(B)]))
-    lead.table.rows[0] = lead.ledger.head[0] = Row()
+    lead.table.rows[0] = lead.table_replication.head[0] = Row()
     lead.enter(view_of(2, A))
     assert lead.migrations.delayed_ms == 1000
     assert lead.table.rows[0] == Row(1, (A, None))
@@ -387,7 +387,7 @@ def test_whoever_wants_to_leave_does_not_wait_for_the_delay() -> None:
     lead = crashed()
     lead.migrations.departures_known()
     assert lead.settle().requests() == []
-    lead.wish(B, Wish.LEAVE)
+    lead.wish(B, Intent.LEAVE)
     lead.migrations.departures_known()
     assert lead.migrations.delayed_ms == 0
     lead.settle()
@@ -400,7 +400,7 @@ def test_whoever_wants_to_leave_does_not_wait_for_the_delay() -> None:
 def free(*, chosen: Settings | None = None, rows: tuple[Row, ...] = (Row(5, (A, B)),)) -> Lead:
     lead = Lead(*rows, chosen=chosen)
     lead.enter((A, B, C))
-    lead.wish(C, Wish.LEAVE)
+    lead.wish(C, Intent.LEAVE)
     lead.timers_set.clear()
     lead.effects()
     return lead
@@ -445,11 +445,11 @@ def waited(lead: Lead) -> bool:
 def test_nobody_leaves_while_the_table_is_not_everybodys() -> None:
     lead = free()
     lead.silent = {B, C}
-    lead.ledger.propose({0: Row(6, (A, B), 1)})
+    lead.table_replication.propose({0: Row(6, (A, B), 1)})
     assert not waited(lead.settle())
     assert not lead.migrations.may_demote(C)
     lead = free()
-    lead.ledger.ready = False
+    lead.table_replication.ready = False
     assert not waited(lead)
     assert not lead.migrations.may_demote(C)
 
@@ -461,7 +461,7 @@ def test_with_journals_nobody_leaves_before_all_files_know_the_table() -> None:
     lead = free(chosen=chosen)
     assert not waited(lead)
     for member in (B, C):
-        lead.ledger.heard(member, 1, 9, 0)
+        lead.table_replication.heard(member, 1, 9, 0)
     assert waited(lead)
 
 
@@ -476,12 +476,12 @@ def test_nobody_leaves_who_takes_part_in_a_migration() -> None:
         lead.wanted = [migration.apply_to(lead.table.rows[0].replicas)]
         lead.enter()
         assert len(lead.migrations.running) == 1
-        lead.wish(C, Wish.LEAVE)
+        lead.wish(C, Intent.LEAVE)
         lead.table.rows[0] = Row(5, (A, B))
         assert not waited(lead)
         assert not lead.migrations.may_demote(C)
         lead.migrations.running.clear()
-        lead.ledger._number = 0
+        lead.table_replication._number = 0
         assert waited(lead)
         assert lead.migrations.may_demote(C)
 
@@ -490,9 +490,9 @@ def test_when_all_who_hold_data_leave_nobody_waits() -> None:
     lead = Lead(Row(5, (A, B))).enter((A, B))
     for member in (A, B):
         if member == A:
-            lead.membership.wishes.become(Wish.LEAVE)
+            lead.membership.intents.become(Intent.LEAVE)
         else:
-            lead.wish(B, Wish.LEAVE)
+            lead.wish(B, Intent.LEAVE)
     assert lead.migrations.may_part(B)
 
 

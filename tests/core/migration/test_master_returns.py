@@ -52,7 +52,7 @@ def test_who_leads_no_more_decides_nothing() -> None:
     lead.install(View(3, "id", [info(B), info(A), info(E, store=STORE, returns=True)]))
     lead.hear(E, holdings(RetainedCopy(0, 0, [("m", 4, 5)], True)))
     lead.migrations.accept_loss()
-    assert lead.ledger.head[0] == Row(5, (D, None))
+    assert lead.table_replication.head[0] == Row(5, (D, None))
 
 
 def test_nothing_is_planned_before_all_have_said_what_they_have_kept() -> None:

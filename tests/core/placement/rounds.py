@@ -1,4 +1,4 @@
-"""Words of the ledger, and members that speak them: for the tests of table replication."""
+"""Words of the table replication, and members that speak them: for the tests of table replication."""
 
 from __future__ import annotations
 
@@ -72,4 +72,4 @@ def offered_to(seat: Seat) -> list[MemberId]:
 
 
 def heard(seat: Seat, member: MemberId, applied: int, *, known: int = 0, view: int = 1) -> None:
-    seat.ledger.heard(member, view, applied, known)
+    seat.table_replication.heard(member, view, applied, known)

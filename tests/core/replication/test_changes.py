@@ -49,7 +49,7 @@ class Primary:
         copies = self.copies = Copies(ME, settings, self.out, rows, log)
         self.copy = copies.held[0] = PartitionCopy(0, 0)
         self.copy.term = TERM
-        self.lane.serving[0] = self.lane.in_office[0] = self.copy
+        self.lane.serving[0] = self.lane.leading[0] = self.copy
         self.lane.retarget(self.copy)
         self.changes = ChangeStreams(settings, self.out, self.lane, copies, journal=journal)
 
@@ -151,7 +151,7 @@ def test_what_is_on_no_disk_yet_is_not_told() -> None:
 
 def test_a_partition_that_is_not_served_here_has_no_head() -> None:
     primary = Primary()
-    primary.lane.in_office[0] = None
+    primary.lane.leading[0] = None
     assert primary.changes.heads(NAME, [0]) == ({}, [0])
 
 
@@ -216,7 +216,7 @@ def test_without_the_term_of_the_last_only_the_primary_tells_and_only_what_is_sa
     primary.lane.seal(lambda known: None)
     primary.sent()
     assert counters(primary.ask(0, 3, upto_term=0)) == [1, 2]
-    primary.lane.in_office[0] = None
+    primary.lane.leading[0] = None
     assert "not the primary" in primary.ask(0, 2, upto_term=0).why
     assert counters(primary.ask(0, 2)) == [1, 2]
 
@@ -234,7 +234,7 @@ def test_a_primary_tells_what_is_safe_only_also_when_more_is_named() -> None:
     told = primary.ask(0, 2)
     assert (counters(told), told.upto) == ([1], 1)
     assert primary.ask(1, 2) == ChangesSince(1)
-    primary.lane.in_office[0] = None
+    primary.lane.leading[0] = None
     assert counters(primary.ask(0, 2)) == [1, 2], (
         "others cannot know: who names an update has been told of it"
     )

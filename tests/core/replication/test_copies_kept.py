@@ -180,7 +180,7 @@ def test_when_all_is_where_it_belongs_what_is_left_of_before_is_dropped() -> Non
     kept = Kept()
     for partition in (0, 1, 2):
         kept.copies.stale[partition] = PartitionCopy(partition, 0)
-    kept.copies.shadows[2] = object()  # type: ignore[assignment]
+    kept.copies.staging[2] = object()  # type: ignore[assignment]
     kept.copies.removed()
     kept.copies.drop_stale()
     assert kept.copies.stale == {}

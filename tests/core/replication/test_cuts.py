@@ -127,7 +127,7 @@ class Primary:
         self.cuts.lane = self.lane
         self.copy = copies.held[0] = PartitionCopy(0, 0)
         self.copy.term = 1
-        self.lane.serving[0] = self.lane.in_office[0] = self.copy
+        self.lane.serving[0] = self.lane.leading[0] = self.copy
         self.lane.retarget(self.copy)
         for name in maps:
             self.write(b"a", b"1", name)
@@ -264,7 +264,7 @@ def test_a_lost_office_makes_it_unknown() -> None:
     primary = Primary()
     primary.take()
     primary.messages()
-    primary.lane.serving[0] = primary.lane.in_office[0] = None
+    primary.lane.serving[0] = primary.lane.leading[0] = None
     primary.lane.abandon(0)
     (taken,) = primary.answers
     assert not taken.known
@@ -508,7 +508,7 @@ def two_partitions() -> Primary:
     primary.rows[1] = Row(1, (ME, BEN))
     copy = PartitionCopy(1, 0)
     copy.term = 1
-    primary.lane.serving[1] = primary.lane.in_office[1] = copy
+    primary.lane.serving[1] = primary.lane.leading[1] = copy
     primary.lane.retarget(copy)
     primary.lane.set(copy, "m", b"b", b"1", 0, 0, 0)
     primary.lane.seal(lambda known: None)

@@ -115,7 +115,7 @@ class Desk:
         if kind == "primary copy":
             lane = Lane(ME, settings, self.out, Log(self.out, on=False))
             lane.attach(rows)
-            lane.in_office[0] = lane.serving[0] = PartitionCopy(0, 0)
+            lane.leading[0] = lane.serving[0] = PartitionCopy(0, 0)
             self.replication = PrimaryCopy(settings, self.out, lane)
         else:
             self.replication = Alone(self.out) if kind == "no replicas" else Scripted(self.out)

@@ -212,7 +212,7 @@ def test_a_read_that_another_member_sent_here_is_not_answered_from_a_backup(back
 def test_the_primary_says_where_the_map_stands_if_that_is_of_interest(backup: Backup) -> None:
     backup.rows[0] = Row(4, (ME,))
     backup.copy.term = 4
-    backup.lane.in_office[0] = backup.copy
+    backup.lane.leading[0] = backup.copy
     backup.lane.retarget(backup.copy)
     told: list[Outcome] = []
     for name in ("m", "strict"):

@@ -145,7 +145,7 @@ def test_what_is_left_in_a_partition_that_goes_is_cleared_by_whoever_has_it_then
         # It has gone and come back meanwhile, with another copy.
         desk.copy = PartitionCopy(0, 0)
         desk.copy.term = 3
-        desk.lane.in_office[0] = desk.copy
+        desk.lane.leading[0] = desk.copy
         desk.lane.retarget(desk.copy)
         desk.put("00")
         desk.run()
@@ -154,7 +154,7 @@ def test_what_is_left_in_a_partition_that_goes_is_cleared_by_whoever_has_it_then
         assert not desk.copy.maps["m"].state.entries
         assert desk.told[-1] == Outcome(Status.OK, 11)
         return
-    desk.lane.in_office[0] = None
+    desk.lane.leading[0] = None
     desk.moved(NEW)
     desk.around.absent.discard(NEW)
     desk.pass_time(PAUSE_NS)
@@ -201,7 +201,7 @@ def test_when_a_slice_becomes_unknown_the_caller_hears_that_once() -> None:
     desk = ClearedDesk()
     desk.router.on_forward(ASKER, Forward(7, CLEAR))
     desk.sent()
-    desk.lane.in_office[0] = None
+    desk.lane.leading[0] = None
     desk.lane.abandon(0)
     answers = [message for _, message in desk.sent() if isinstance(message, Answer)]
     assert [answer.outcome.status for answer in answers] == [Status.UNKNOWN]

@@ -89,7 +89,7 @@ class Desk:
         copy = PartitionCopy(0, 0)
         copy.term = 1
         self.rows[0] = Row(self.rows[0].version + 1, (ME, BEN))
-        self.lane.in_office[0] = copy
+        self.lane.leading[0] = copy
         self.lane.retarget(copy)
         return copy
 
@@ -353,7 +353,7 @@ def test_each_operation_answers_the_second_time_what_it_answered_the_first(
         desk.lane.on_replicated(to, Replicated(message.batches, [0]))
     if promoted:
         backup.term = 2
-        desk.lane.in_office[0] = backup
+        desk.lane.leading[0] = backup
         desk.lane.retarget(backup)
     changed = any(held.counter for held in backup)
     desk.ask(request)
@@ -497,7 +497,7 @@ def test_whatever_becomes_of_it_a_request_is_answered_once(request: Request, sto
             case "left":
                 desk.leaves(owner)
             case "owned":
-                if 0 not in desk.lane.in_office:
+                if 0 not in desk.lane.leading:
                     desk.serve()
                     desk.router.served(0)
             case "late" if asked:

@@ -118,7 +118,7 @@ def serving() -> Desk:
     desk = Desk()
     desk.rows[0] = Row(1, (ME,))
     copy = PartitionCopy(0, 0)
-    desk.lane.serving[0] = desk.lane.in_office[0] = copy
+    desk.lane.serving[0] = desk.lane.leading[0] = copy
     desk.lane.set(copy, "m", b"k", b"v", 0, 0, 0)
     desk.lane.seal(lambda known: None)
     return desk
@@ -174,7 +174,7 @@ def test_an_error_in_a_read_that_has_begun_to_change_something_leaves_it_in_doub
     """A read may find that an entry is over, and take it out."""
     desk = serving()
 
-    copy = desk.lane.in_office[0]
+    copy = desk.lane.leading[0]
     assert copy is not None
     copy.maps["m"].state.schedule(b"k", 1, 0, desk.out.now_ns)
     desk.out.now_ns += SECOND
@@ -204,7 +204,7 @@ def test_operations_on_whole_maps_take_turns(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(gathering, "SLICE_ENTRIES", 50)
     desk = Desk()
     desk.moved(ME)
-    copy = desk.lane.serving[0] = desk.lane.in_office[0] = PartitionCopy(0, 0)
+    copy = desk.lane.serving[0] = desk.lane.leading[0] = PartitionCopy(0, 0)
     for number in range(30):
         desk.lane.set(copy, "m", b"k%d" % number, b"v", 0, 0, 0)
     desk.lane.seal(lambda known: None)

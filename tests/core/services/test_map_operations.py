@@ -39,7 +39,7 @@ class Serving:
         self.lane.attach([Row(1, (ME, BEN))])
         self.copy = PartitionCopy(0, 0)
         self.copy.term = 1
-        self.lane.in_office[0] = self.lane.serving[0] = self.copy
+        self.lane.leading[0] = self.lane.serving[0] = self.copy
         self.lane.retarget(self.copy)
         self.protocol = PrimaryCopy(settings, self.out, self.lane)
         self.events: list[EntryEvent] = []

@@ -58,7 +58,7 @@ class Side:
         return [effect.message for effect in self.out.take() if isinstance(effect, Send)]
 
     def filling(self, name: str = "m") -> MapReplica:
-        return self.destination.shadows[0].copy.maps[name]
+        return self.destination.staging[0].copy.maps[name]
 
 
 def put(counter: int, value: bytes, *, key: bytes = b"key", name: str = "m") -> Record:

@@ -1,4 +1,4 @@
-"""A shadow is not fooled by any order, and what does not fit is refused by name."""
+"""A staging replica is not fooled by any order, and what does not fit is refused by name."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_shadow_ends_the_same_in_whatever_order_it_is_told() -> None:
         for item in order:
             side.tell(item)
         side.tell(chunk(2, 3, last=True))
-        assert side.destination.shadows[0].complete
+        assert side.destination.staging[0].complete
         assert side.filling().state.entries == {b"key": b"two"}
         assert side.filling().counter == 3
 
@@ -141,7 +141,7 @@ def test_a_replica_of_the_row_that_is_refilled_takes_the_new_copy_when_it_is_who
     assert side.copies.held[0] is before
     side.tell(chunk(2, 1, last=True, joining=False))
     assert side.copies.held[0].maps["m"].state.entries == {b"key": b"one"}
-    assert side.destination.shadows == {}
+    assert side.destination.staging == {}
 
 
 # -- every message in every state
@@ -205,7 +205,7 @@ def test_every_chunk_is_taken_kept_or_refused_by_name(state: Callable[[Side], No
     state(side)
     side.answers()
     fill, sender = MESSAGES[what]
-    before = dict(side.destination.shadows)
+    before = dict(side.destination.staging)
     side.tell(fill, sender)
     expected = EXPECTED[what][STATES.index(state)]
     answers = side.answers()
@@ -219,7 +219,7 @@ def test_every_chunk_is_taken_kept_or_refused_by_name(state: Callable[[Side], No
         assert isinstance(answer, FillRefused)
         assert (answer.ticket, answer.version) == (fill.ticket, fill.version)
         assert expected in answer.why
-        assert side.destination.shadows == before, "a refusal changes nothing"
+        assert side.destination.staging == before, "a refusal changes nothing"
 
 
 def test_what_waited_for_its_row_is_taken_with_it() -> None:
@@ -255,7 +255,7 @@ def test_only_the_supply_that_it_names_is_called_off() -> None:
         side = Side(OWNER, OTHER)
         filling(side)
         side.destination.on_fill_ended(sender, ended)
-        assert 0 in side.destination.shadows
+        assert 0 in side.destination.staging
 
 
 def test_chunks_that_wait_for_their_row_are_called_off_too() -> None:
@@ -288,9 +288,9 @@ def test_what_is_half_filled_goes_with_its_primary_and_what_is_whole_waits_for_t
         state(side)
         side.tell(chunk(0, version=8, ticket=9))
         side.destination.view_changed({OTHER})
-        assert len(side.destination.shadows) == 1
+        assert len(side.destination.staging) == 1
         side.destination.view_changed({OWNER})
-        assert len(side.destination.shadows) == len(side.copies.services.pending) == kept
+        assert len(side.destination.staging) == len(side.copies.services.pending) == kept
         assert side.destination.leftovers == {"early chunks": 0}
 
 
@@ -299,4 +299,4 @@ def test_what_is_half_filled_is_dropped_in_exile_and_what_is_whole_stays() -> No
         side = Side(OWNER)
         state(side)
         side.destination.removed()
-        assert len(side.destination.shadows) == kept
+        assert len(side.destination.staging) == kept

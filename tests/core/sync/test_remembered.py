@@ -23,7 +23,7 @@ def test_the_last_chunk_brings_what_was_and_records_what_comes() -> None:
     side.tell(chunk(1, 1, (b"key", b"1")))
     side.tell(msgspec.structs.replace(chunk(2, 1, last=True), requests=supplier.encode()))
     side.tell(message(2, marked(put(2, b"2"), b"after")))
-    requests = side.destination.shadows[0].copy.requests
+    requests = side.destination.staging[0].copy.requests
     assert requests.answer(b"long ago") == b"old"
     assert requests.knows(b"before")
     assert requests.knows(b"after")

@@ -50,11 +50,11 @@ class OneLane:
         self.confirms_reads = False
 
     @property
-    def in_office(self) -> list[PartitionCopy | None]:
+    def leading(self) -> list[PartitionCopy | None]:
         return self.serving if self._in_office is None else self._in_office
 
-    @in_office.setter
-    def in_office(self, copies: list[PartitionCopy | None]) -> None:
+    @leading.setter
+    def leading(self, copies: list[PartitionCopy | None]) -> None:
         self._in_office = copies
 
     def read(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
@@ -183,7 +183,7 @@ class OneMemberGrid:
     def be_passive(self) -> None:
         """Let nothing be written any more, as the member does."""
         self.passive = True
-        self.lane.in_office = list(self.lane.serving)
+        self.lane.leading = list(self.lane.serving)
         self.lane.serving = [None] * self.partition_count
         self.answer_with = self.refuse_with = Outcome(Status.PASSIVE, None, "the cluster is passive")
 

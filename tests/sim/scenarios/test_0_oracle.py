@@ -146,9 +146,9 @@ def a_destination_still_joins(scene: Scene) -> Callable[[], None]:
 
 
 def a_row_is_stored_and_not_applied(scene: Scene) -> Callable[[], None]:
-    ledger = scene.members()[1].ledger
-    ledger._stored[0] = Row(99, ())
-    return ledger._stored.clear
+    table_replication = scene.members()[1].table_replication
+    table_replication._stored[0] = Row(99, ())
+    return table_replication._stored.clear
 
 
 def a_member_of_the_view_is_dead(scene: Scene) -> Callable[[], None]:

@@ -83,8 +83,8 @@ class Behind:
     def _raise(self) -> None:
         driver = self.master.driver
         driver.enter()
-        row = driver.member.ledger.head[self.partition]
-        driver.member.ledger.propose({self.partition: row.changed(row.replicas)})
+        row = driver.member.table_replication.head[self.partition]
+        driver.member.table_replication.propose({self.partition: row.changed(row.replicas)})
         driver.leave_lane()
 
     def nobody_is_safe_for(self, seconds: int) -> None:
@@ -93,7 +93,7 @@ class Behind:
         self.scene.until(lambda: member.membership.is_master)
         for _ in range(seconds * 2):
             self.scene.wait(0.5)
-            assert not member.ledger.ready
+            assert not member.table_replication.ready
             assert member.why_unsafe() != ""
             assert not self.scene.cluster.settled()
 
@@ -146,7 +146,7 @@ class Commit:
         scene.fill(20)
         self.requests = scene.seen(MigrationRequest)
         (self.destination,) = scene.start(3)
-        stored = scene.member(3).ledger.stored_row
+        stored = scene.member(3).table_replication.stored_row
 
         def commits(packet: Packet) -> bool:
             """The answer to the offer of a row that names it, and whatever else it answers after that."""
@@ -301,7 +301,7 @@ def test_a_table_that_another_than_the_master_offers_is_not_stored(three: Scene)
     row = member.table.rows[0]
     offer = TableOffer(view.number, 99, 99, [(0, row.changed((stranger.driver.member.me, None, None)))])
     assert not any(isinstance(p.message, TableStored) for p in told(three, receiver, stranger, offer))
-    assert member.ledger.stored_row(0) is None
+    assert member.table_replication.stored_row(0) is None
     assert member.table.rows[0] == row
     assert told(three, receiver, stranger, TableCommit(view.number, 99)) is not None
     assert member.table.rows[0] == row
@@ -324,7 +324,7 @@ def test_content_from_another_than_the_primary_is_not_taken(three: Scene) -> Non
     receiver = next(p for p in three.cluster.living() if row.index_of(p.driver.member.me) == 1)
     stranger = next(p for p in three.cluster.living() if row.index_of(p.driver.member.me) < 0)
     fill = Fill(0, row.version, 1, 0, True, 0, False, 1, [])
-    assert told(three, receiver, stranger, fill) == [] or 0 not in receiver.driver.member.copies.shadows
+    assert told(three, receiver, stranger, fill) == [] or 0 not in receiver.driver.member.copies.staging
     three.judge()
 
 

@@ -1,7 +1,7 @@
 """Replicas that prove what they hold, group A of the scenarios of Ignite 2: a member comes back with an older copy.
 
 Without transactions a gap in the update counter has one cause here: a copy that lags. What Ignite calls LWM is the
-counter; who is MOVING there is a destination whose shadow is being filled. Every story ends with `clean`.
+counter; who is MOVING there is a destination whose staging replica is being filled. Every story ends with `clean`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ comes back as the same acceptor, for it has a new UUID.
 - cluster/A-2: Who accepts a view says which rows it knows, and the decided view carries the newest of them to every
   member. So a row that a majority of the old view has stored is known to the whole new one, also when its
   master dies at once.
-- cluster/A-3: Who has accepted a next view is *sealed*: it stores no further table of the old one.
+- cluster/A-3: Who has accepted a next view is *fenced*: it stores no further table of the old one.
 - cluster/A-4: A member consents only if it suspects every member that should propose before the proposer.
 - cluster/A-5: A view is proposed only when of those who have just answered there are enough to decide for it: it must
   not consist of members that have died and are not suspected yet.
@@ -139,7 +139,7 @@ class Agreement:
         self._reset()
 
     @property
-    def sealed(self) -> bool:
+    def fenced(self) -> bool:
         """cluster/A-3: whether this member has accepted a next view."""
         return self._accepted is not None
 

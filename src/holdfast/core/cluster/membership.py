@@ -29,13 +29,13 @@ from holdfast.core.cluster.detector import Detector
 from holdfast.core.cluster.file_proofs import KnownFiles, why_old
 from holdfast.core.cluster.formation import Formation
 from holdfast.core.cluster.identity import Identity, Timing
-from holdfast.core.cluster.wishes import Wishes
+from holdfast.core.cluster.intents import Intents
 from holdfast.core.machine import CloseLink, OpenLink, Outbox, Stop
 from holdfast.core.messages import DeclareDead, Heartbeat, JoinAnswer, JoinRequest, StateWanted, ViewDecided
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.lifecycle import Lifecycle
 from holdfast.core.model.partition_table import Row
-from holdfast.core.model.views import ClusterState, MemberInfo, Room, View, Wish
+from holdfast.core.model.views import ClusterState, Intent, MemberInfo, Room, View
 
 JOIN_INTERVAL_NS = 500 * MILLISECOND
 RETURN_FACTOR = 3
@@ -127,8 +127,8 @@ class Membership:
         self._candidates = Candidates()
         self._dead: set[MemberId] = set()
         """Who is dead, says the operator: the majority of the others decides on the next view."""
-        self.wishes = Wishes(self.me, out)
-        self._sealed_since: dict[MemberId, int] = {}
+        self.intents = Intents(self.me, out)
+        self._fenced_since: dict[MemberId, int] = {}
         self._formation = Formation(identity)
         self._files = KnownFiles(identity.seen)
         self.write_down: Callable[[View], None] = lambda view: None
@@ -206,7 +206,7 @@ class Membership:
     def known_by_all(self) -> bool:
         """Whether every member has said that it has the present view, and so the state of the cluster."""
         here = {info.uuid for info in self.members()}
-        return self.admitted and self.wishes.heard_from >= here
+        return self.admitted and self.intents.heard_from >= here
 
     def is_quorum(self, members: set[MemberId]) -> bool:
         """Whether these members can decide for the view."""
@@ -228,12 +228,12 @@ class Membership:
     @property
     def leaving(self) -> bool:
         """Whether this member wants to leave."""
-        return self.wishes.mine is Wish.LEAVE
+        return self.intents.mine is Intent.LEAVE
 
     @property
     def departing(self) -> set[MemberId]:
         """Who shall hold no partition any more: leavers, and data members that want to be lite."""
-        return self.wishes.departing(self.members())
+        return self.intents.departing(self.members())
 
     def data_members(self) -> list[MemberInfo]:
         """Members that may hold partitions, and go on doing so."""
@@ -244,7 +244,7 @@ class Membership:
     def leftovers(self) -> dict[str, int]:
         """What should be empty when nothing is under way, by name."""
         here = {info.uuid for info in self.members()}
-        noted = self.wishes.noted | self._sealed_since.keys()
+        noted = self.intents.noted | self._fenced_since.keys()
         return {
             "candidates that ask no more": self._candidates.forgotten(self._out.now_ns),
             "notes about members that are gone": len(noted - here),
@@ -272,11 +272,11 @@ class Membership:
             self._step(MembershipStep.ENDED)
             self._out.effects.append(Stop("left before it had joined a cluster"))
         else:
-            self.become(Wish.LEAVE)
+            self.become(Intent.LEAVE)
 
-    def become(self, wish: Wish) -> None:
+    def become(self, wish: Intent) -> None:
         """The operator wants this member to leave, to own nothing (LITE) or to own partitions (DATA)."""
-        self.wishes.become(wish)
+        self.intents.become(wish)
         if self.admitted:
             self._beat()
             self.consider()
@@ -284,17 +284,17 @@ class Membership:
     def order(self, state: ClusterState, *, ending: bool = False) -> None:
         """The operator wants the cluster in this state, or to end; repeated to each master until it is so."""
         if self.view is not None and self.admitted:
-            self.wishes.order(self.view, state, ending=ending)
+            self.intents.order(self.view, state, ending=ending)
 
     def note_full(self, *, full: bool) -> None:
         """This member's disk is full, or has room again: the others are to know at once."""
-        self.wishes.note_full(self.me, full=full)
+        self.intents.note_full(self.me, full=full)
         if self.admitted:
             self._beat()
 
     def note_room(self, room: Room) -> None:
         """How much room is left in this member's memory: the others are to know at once."""
-        self.wishes.note_room(self.me, room)
+        self.intents.note_room(self.me, room)
         if self.admitted:
             self._beat()
 
@@ -328,7 +328,7 @@ class Membership:
             if not order.ending:
                 self._out.note("the cluster is ending: its state stays", level="warning", wanted=order.state)
             return
-        self.wishes.ordered(order)
+        self.intents.ordered(order)
         self.consider()
 
     def on_timer(self, name: str) -> None:
@@ -374,7 +374,7 @@ class Membership:
             self._files.stores(self._last_view, ()) if cluster_id else {},
         )
         for address in targets:
-            self._out.whisper(address, request)
+            self._out.send_datagram(address, request)
 
     def seed_absent(self, address: Address) -> None:
         """Nothing listens at this seed: it is in no cluster."""
@@ -389,21 +389,21 @@ class Membership:
             self.info.life,
             self.view.number,
             self.detector.overdue(self._out.now_ns),
-            self.wishes.mine,
-            self.wishes.number,
-            self.agreement.sealed,
+            self.intents.mine,
+            self.intents.number,
+            self.agreement.fenced,
             self._safe(),
             *self._rounds(),
-            self.me in self.wishes.full,
+            self.me in self.intents.full,
             self._files.position,
-            self.wishes.short.get(self.me, Room.PLENTY),
+            self.intents.short.get(self.me, Room.PLENTY),
         )
-        self.wishes.note_safe(self.me, safe=beat.safe)
+        self.intents.note_safe(self.me, safe=beat.safe)
         for info in self.view.members:
             if info.uuid != self.me:
-                self._out.whisper(Address(info.host, info.port), beat)
+                self._out.send_datagram(Address(info.host, info.port), beat)
         for address in self._elsewhere():
-            self._out.whisper(address, beat)
+            self._out.send_datagram(address, beat)
 
     def _elsewhere(self) -> list[Address]:
         """Where somebody may know a newer view than the one of which no majority is heard (cluster/V-8)."""
@@ -419,7 +419,7 @@ class Membership:
         if view is None:
             if self._last_view is not None and beat.view < self._last_view.number:
                 # Nobody else may be left who knows of the view that removed this member.
-                self._out.whisper(sender, ViewDecided(self._last_view, self.carried))
+                self._out.send_datagram(sender, ViewDecided(self._last_view, self.carried))
             return
         info = self.member(beat.uuid)
         if info is not None and info.life == beat.life:
@@ -427,21 +427,21 @@ class Membership:
             # Whoever is heard of is not dead, whatever was said.
             self._dead.discard(beat.uuid)
             self.detector.accuse(beat.uuid, beat.suspects)
-            self.wishes.heard(beat, view.number)
+            self.intents.heard(beat, view.number)
             self._files.heard(info, beat.reached)
             if beat.sealed and beat.view == view.number:
-                self._sealed_since.setdefault(beat.uuid, self._out.now_ns)
+                self._fenced_since.setdefault(beat.uuid, self._out.now_ns)
             else:
-                self._sealed_since.pop(beat.uuid, None)
+                self._fenced_since.pop(beat.uuid, None)
         if beat.view < view.number:
             if info is None and self._evicted_at_ns is not None:
                 # Alive, and removed perhaps: it will hear of that now, and ask to return.
                 self._evicted_at_ns = self._out.now_ns
-            self._out.whisper(sender, ViewDecided(view, self.carried))
+            self._out.send_datagram(sender, ViewDecided(view, self.carried))
         elif self.admitted and (beat.view > view.number or (info is None and beat.view == view.number)):
             # It knows a newer view, and is to learn that it is needed here; or it is parting, and wants to be told that
             # its going is known.
-            self._out.whisper(sender, Heartbeat(self.me, self.info.life, view.number))
+            self._out.send_datagram(sender, Heartbeat(self.me, self.info.life, view.number))
         if self.state is MembershipState.PARTING:
             self._note_reached(beat)
 
@@ -470,7 +470,7 @@ class Membership:
             answer = JoinAnswer(
                 self.me, False, why, self.info.host, self.info.port, self.ending, asker=info.uuid
             )
-            self._out.whisper(home, answer)
+            self._out.send_datagram(home, answer)
             return
         if self._learns_of_its_own_files(request):
             return
@@ -479,15 +479,17 @@ class Membership:
             if idle:
                 self._formation.idle(home, request.cluster_id)
             answer = JoinAnswer(self.me, idle, "", self.info.host, self.info.port)
-            self._out.whisper(home, msgspec.structs.replace(answer, cluster_id=self.identity.cluster_id))
+            self._out.send_datagram(
+                home, msgspec.structs.replace(answer, cluster_id=self.identity.cluster_id)
+            )
             return
         if self.member(info.uuid) is not None:
-            self._out.whisper(home, ViewDecided(self.view, self.carried))
+            self._out.send_datagram(home, ViewDecided(self.view, self.carried))
             return
         if not self.is_master:
             master = self.view.members[0]
             if home != Address(master.host, master.port):
-                self._out.whisper(Address(master.host, master.port), request)
+                self._out.send_datagram(Address(master.host, master.port), request)
         for other in self.view.members:
             if admission.home(other) == home:
                 # Its port is taken by a new process: the old one has ended. But if it has just been heard, it is the
@@ -578,17 +580,17 @@ class Membership:
         if view.recovering:
             suspects = suspects | self._files.outdated(view.members)
         # Never both at once: who goes must know that those who stay are there.
-        left = [uuid for uuid in self.wishes.leaving(view) if self._may_part(uuid)] if not suspects else []
+        left = [uuid for uuid in self.intents.leaving(view) if self._may_part(uuid)] if not suspects else []
         if not self._may_decide(view, {info.uuid for info in view.members} - suspects):
             self._tell_minority(suspects)
             return None
         self._minority_told = False
         members = self._next_members(view, suspects | set(left))
-        state, ending = self.wishes.wanted(view)
+        state, ending = self.intents.wanted(view)
         recovering = view.recovering and not self.assigned()
         now = (view.members, view.state, view.ending, view.recovering)
         same = (members, state, ending, recovering) == now
-        if same and not self._long_sealed():
+        if same and not self._long_fenced():
             return None
         missing = admission.missing(view, members) if state.frozen else []
         if recovering or not members:
@@ -603,7 +605,7 @@ class Membership:
         admitted = self._candidates.admissible(
             view, staying, self._out.now_ns, lambda store: self._files.seen(store, view)
         )
-        return [self.wishes.granted(info, self._may_demote) for info in staying] + admitted
+        return [self.intents.granted(info, self._may_demote) for info in staying] + admitted
 
     def _tell_minority(self, suspects: set[MemberId]) -> None:
         """Say once why nothing can be decided, and what ends that."""
@@ -618,10 +620,10 @@ class Membership:
                 members=len(self.view.members),
             )
 
-    def _long_sealed(self) -> bool:
+    def _long_fenced(self) -> bool:
         """Whether someone has been sealed by a proposal that came to nothing: a view must be agreed to free it."""
         limit = self._out.now_ns - 2 * self._timing.heartbeat_ns - 1000 * MILLISECOND
-        return self.agreement.sealed or any(since < limit for since in self._sealed_since.values())
+        return self.agreement.fenced or any(since < limit for since in self._fenced_since.values())
 
     def consider(self) -> None:
         """Propose a next view if one is wanted."""
@@ -636,7 +638,7 @@ class Membership:
         for info in [*old.members, *view.members]:
             if info.uuid not in told:
                 told.add(info.uuid)
-                self._out.whisper(Address(info.host, info.port), ViewDecided(view, rows))
+                self._out.send_datagram(Address(info.host, info.port), ViewDecided(view, rows))
         self.install(view)
 
     def on_view(self, message: ViewDecided) -> None:
@@ -677,7 +679,7 @@ class Membership:
                 self._tell_lost(lost, surely=old is not None and view.number == old.number + 1)
         self._candidates.installed(view)
         self._dead = set()
-        self._sealed_since = {}
+        self._fenced_since = {}
         if admitted:
             self._enter(old, view)
         elif self.me in view.left:
@@ -727,7 +729,7 @@ class Membership:
         self.info = mine
         self.agreement.install(view)
         self.detector.watch([info.uuid for info in view.members if info.uuid != self.me], self._out.now_ns)
-        self.wishes.installed(view, mine)
+        self.intents.installed(view, mine)
         self._out.note(
             "view",
             number=view.number,
@@ -748,7 +750,7 @@ class Membership:
         )
         self.view = None
         self._step(MembershipStep.REMOVED)
-        self.wishes.exiled()
+        self.intents.exiled()
         for info in old.members if old is not None else []:
             if info.uuid != self.me:
                 self._out.effects.append(CloseLink(info.uuid))
@@ -763,6 +765,8 @@ class Membership:
     def _depart(self) -> None:
         self._step(MembershipStep.ENDED)
         whole = "left the cluster, which was shut down as a whole"
-        stays = any(not info.lite and self.wishes.of(info.uuid) is not Wish.LEAVE for info in self.members())
+        stays = any(
+            not info.lite and self.intents.of(info.uuid) is not Intent.LEAVE for info in self.members()
+        )
         rest = "everything it held is on other members" if stays else "so have all who held data"
         self._out.effects.append(Stop(whole if self.ending else f"left the cluster; {rest}"))

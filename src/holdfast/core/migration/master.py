@@ -3,8 +3,9 @@
 One function, `control`, looks at the table and the members and does the next thing; it keeps no plan across a change of
 members, and may be called at any time.
 
-- migration/M-1: Nothing is done before the newest table is known (`ledger.ready`).
-- migration/M-3: A migration is committed, by a round of the ledger, when its primary says that the destination holds
+- migration/M-1: Nothing is done before the newest table is known (`table_replication.ready`).
+- migration/M-3: A migration is committed, by a round of the table replication, when its primary says that the
+destination holds
   everything.
 - migration/M-6: While the cluster's state forbids it nothing moves; while the table is frozen no slot changes: a
   missing backup is only marked as behind, so that writes go on without it and it is not promoted.
@@ -28,7 +29,7 @@ from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.views import View
 from holdfast.core.placement.dryrun import Layout
-from holdfast.core.placement.ledger import Ledger
+from holdfast.core.placement.table_replication import TableReplication
 
 PAUSE_NS = 300 * MILLISECOND
 """After a refusal or a failure: let the members settle before planning again."""
@@ -67,13 +68,15 @@ class Migrations:
         self._limit_total = max(1, partitions.flight_bytes_total // partitions.chunk_bytes)
 
     @property
-    def ledger(self) -> Ledger:
+    def table_replication(self) -> TableReplication:
         """By which rows become the table. Set by the member."""
-        return self._ledger
+        return self._table_replication
 
-    @ledger.setter
-    def ledger(self, ledger: Ledger) -> None:
-        self._ledger = self.settlement.ledger = self.planning.ledger = ledger
+    @table_replication.setter
+    def table_replication(self, table_replication: TableReplication) -> None:
+        self._table_replication = self.settlement.table_replication = self.planning.table_replication = (
+            table_replication
+        )
 
     @property
     def layout(self) -> Layout | None:
@@ -129,22 +132,26 @@ class Migrations:
     def returned(self, sender: MemberId, holdings: Holdings) -> None:
         """A member says what it has brought back: partitions that wait for it go on, and the plan may be another."""
         self.returns.heard(sender, holdings)
-        if self.ledger.ready:
+        if self.table_replication.ready:
             self.settlement.revive()
             self._discard_plan()
             self.control()
 
     def accept_loss(self) -> None:
         """The operator does not wait for what is missing."""
-        if self.ledger.ready:
+        if self.table_replication.ready:
             self.returns.accepted = True
             self._out.note("the operator accepts the loss of what is missing", level="warning")
             self.settlement.revive()
             if self.lost:
                 self.settlement.repair({info.uuid for info in self._membership.members()})
-                rows = {p: row for p, row in enumerate(self.ledger.head) if row != self.ledger.table.rows[p]}
-                self.ledger.publish(rows)
-            self.returns.accepted = not self.ledger.table.assigned
+                rows = {
+                    p: row
+                    for p, row in enumerate(self.table_replication.head)
+                    if row != self.table_replication.table.rows[p]
+                }
+                self.table_replication.publish(rows)
+            self.returns.accepted = not self.table_replication.table.assigned
             self._discard_plan()
             self.control()
 
@@ -171,10 +178,14 @@ class Migrations:
 
     def control(self) -> None:
         """migration/M-1: look at the table and the members, and do what is due."""
-        if not self.ledger.ready or self._paused or (self.delayed_ms and self.ledger.table.assigned):
+        if (
+            not self.table_replication.ready
+            or self._paused
+            or (self.delayed_ms and self.table_replication.table.assigned)
+        ):
             return
         if not self._membership.cluster_state.migrates:
-            if self.ledger.settled:
+            if self.table_replication.settled:
                 self._membership.consider()
             return
         if not self.planned:
@@ -183,7 +194,7 @@ class Migrations:
                 self.go_on_planning()
             return
         self._start()
-        if self._idle and self.ledger.settled:
+        if self._idle and self.table_replication.settled:
             self._membership.consider()
 
     @property
@@ -209,19 +220,19 @@ class Migrations:
         self._out.timer("planning", 0)
 
     def _line_up(self, partition: int) -> None:
-        self.planning.planned.line_up(partition, self.ledger.head[partition].owner)
+        self.planning.planned.line_up(partition, self.table_replication.head[partition].owner)
 
     def _start(self) -> None:
         """Request what may run now (migration/M-5)."""
         offered: list[int] = []
-        planned, short = self.planning.planned, self._membership.wishes.short
+        planned, short = self.planning.planned, self._membership.intents.short
         while len(self.running) < self._limit_total:
             way = planned.free_way(self.under_way, self._limit, short)
             if way is None:
                 break
             partition = planned.next_of(way)
-            row = self.ledger.table.rows[partition]
-            if self.ledger.head[partition].version != row.version:
+            row = self.table_replication.table.rows[partition]
+            if self.table_replication.head[partition].version != row.version:
                 offered.append(partition)
             elif not self._start_one(partition, row, way):
                 self._replan()
@@ -250,23 +261,23 @@ class Migrations:
         self._discard_plan()
         if not self._paused:
             self._paused = True
-            pause_ns = FULL_PAUSE_NS if self._membership.wishes.full else PAUSE_NS
+            pause_ns = FULL_PAUSE_NS if self._membership.intents.full else PAUSE_NS
             self._out.timer("plan", pause_ns, pause_ns // 2)
 
     def on_timer(self, name: str) -> None:
         """The pause after a failure ("plan"), or the delay after a crash ("delay"), is over."""
         if name == "plan":
             self._paused = False
-            if not self.ledger.table.assigned:
+            if not self.table_replication.table.assigned:
                 self._discard_plan()
         self.control()
 
-    # -- answers of primaries, and of the ledger
+    # -- answers of primaries, and of the table replication
 
     def on_ready(self, sender: MemberId, message: MigrationReady) -> None:
         running = self.running.get(message.partition)
         if (
-            not self.ledger.ready
+            not self.table_replication.ready
             or running is None
             or running.version != message.version
             or running.committing
@@ -274,7 +285,7 @@ class Migrations:
             return
         if sender != running.owner:
             return
-        head = self.ledger.head[message.partition]
+        head = self.table_replication.head[message.partition]
         if head.version != running.version:
             return
         running.step(MigrationStep.READY)
@@ -282,7 +293,7 @@ class Migrations:
         replicas = migration.apply_to(head.replicas)
         row = Row(head.version + migration.increment, replicas, head.epoch)  # type: ignore[arg-type]
         self.settlement.ended(migration, row.version, well=True, began_ns=running.began_ns)
-        self.ledger.propose({message.partition: row})
+        self.table_replication.propose({message.partition: row})
 
     def on_refused(self, sender: MemberId, message: MigrationRefused) -> None:
         running = self.running.get(message.partition)
@@ -291,15 +302,17 @@ class Migrations:
         self.under_way.forget(message.partition)
         running.step(MigrationStep.REFUSED)
         self._out.note("migration refused", level="debug", partition=message.partition, why=message.why)
-        self.ledger.reporter.ended(running.migration, running.version, well=False, began_ns=running.began_ns)
-        self.ledger.tell()
+        self.table_replication.reporter.ended(
+            running.migration, running.version, well=False, began_ns=running.began_ns
+        )
+        self.table_replication.tell()
         self._replan()
 
     def committed(self, partitions: list[int]) -> None:
         """A round is committed: these rows are the table now."""
         for partition in partitions:
             running = self.running.get(partition)
-            if running is not None and self.ledger.table.rows[partition].version > running.version:
+            if running is not None and self.table_replication.table.rows[partition].version > running.version:
                 self.under_way.forget(partition)
                 running.step(MigrationStep.COMMITTED)
                 self.completed += running.phase is MigrationPhase.COMMITTED
@@ -309,9 +322,9 @@ class Migrations:
             # Look once more: what is reached must be what the layout wants.
             self.planning.complete = False
         self.control()
-        if self._idle and self.ledger.reporter.under_way:
-            self.ledger.reporter.finished()
-            self.ledger.tell()
+        if self._idle and self.table_replication.reporter.under_way:
+            self.table_replication.reporter.finished()
+            self.table_replication.tell()
 
     def departures_known(self) -> None:
         """Who wants to leave, or to be lite, has changed: plan anew. Whoever wants that does not wait for a delay."""
@@ -322,9 +335,9 @@ class Migrations:
 
     def may_part(self, member: MemberId) -> bool:
         """Whether this member may leave: it holds nothing, and everyone has stored every round (cluster/A-2)."""
-        if not self.ledger.ready or not self.ledger.settled:
+        if not self.table_replication.ready or not self.table_replication.settled:
             return False
-        if self._settings.journalled and not self.ledger.kept_by_all:
+        if self._settings.journalled and not self.table_replication.kept_by_all:
             # Else nobody's files would say who has its partitions now.
             return False
         if self.why_kept(member) or self.under_way.moves(member):
@@ -334,17 +347,19 @@ class Migrations:
 
     def why_kept(self, member: MemberId) -> str:
         """What has to happen before this member may leave, in words that say what helps; empty when nothing has."""
-        return why_kept(member, self.ledger.table.rows, self._membership, self._settings.complete())
+        return why_kept(
+            member, self.table_replication.table.rows, self._membership, self._settings.complete()
+        )
 
     def may_demote(self, member: MemberId) -> bool:
         """Whether this member may become lite: it holds nothing, and another data member remains."""
-        if not self.ledger.ready or not self.ledger.settled:
+        if not self.table_replication.ready or not self.table_replication.settled:
             return False
         if self.under_way.moves(member) or all(
             info.uuid == member for info in self._membership.data_members()
         ):
             return False
-        return not any(member in row.replicas for row in self.ledger.table.rows)
+        return not any(member in row.replicas for row in self.table_replication.table.rows)
 
     @property
     def leftovers(self) -> dict[str, int]:

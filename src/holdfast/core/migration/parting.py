@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.core.cluster.membership import Membership
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Row
-from holdfast.core.model.views import Wish
+from holdfast.core.model.views import Intent
 
 
 def why_kept(member: MemberId, rows: list[Row], membership: Membership, complete: int) -> str:
@@ -15,7 +15,7 @@ def why_kept(member: MemberId, rows: list[Row], membership: Membership, complete
     """
     members = membership.members()
     present = {info.uuid for info in members}
-    going = {m for m in present if membership.wishes.of(m) is Wish.LEAVE}
+    going = {m for m in present if membership.intents.of(m) is Intent.LEAVE}
     state = membership.cluster_state
     if any(not info.lite and info.uuid not in going for info in members):
         if state.migrates:

@@ -23,8 +23,8 @@ from holdfast.core.model.partition_table import Row
 from holdfast.core.model.views import Room
 from holdfast.core.placement.dryrun import Layout
 from holdfast.core.placement.layout import Candidate, arrange
-from holdfast.core.placement.ledger import Ledger
 from holdfast.core.placement.planner import plan
+from holdfast.core.placement.table_replication import TableReplication
 
 PLANNED_AT_ONCE = 16
 """Partitions whose way to the wanted row is one such step."""
@@ -112,7 +112,7 @@ class Planning:
         self._returns = returns
         self._under_way = under_way
         self._settlement = settlement
-        self.ledger: Ledger
+        self.table_replication: TableReplication
         self.layout: Layout | None = None
         """Where every replica should live; the crash matrix gives another one, to have just the migration it wants."""
         self.planned = PlannedMigrations()
@@ -133,7 +133,7 @@ class Planning:
             self.complete = True
             return
         present = {info.uuid for info in self._membership.members()}
-        head = self.ledger.head
+        head = self.table_replication.head
         # A partition that waits for its copies (migration/M-2) keeps its row, even if a colder replica lives.
         lost = self._settlement.lost
         here = [p for p, row in enumerate(head) if p not in lost and row.owner in present]
@@ -154,13 +154,13 @@ class Planning:
         if self.planned.all:
             self._tell()
         if cleared:
-            self.ledger.propose(cleared)
+            self.table_replication.propose(cleared)
 
     def _something_else(self, candidates: list[Candidate]) -> bool:
         """Whether nothing is planned now: there is nobody to hold data, no table yet, or not all is known."""
         if not candidates:
             return True
-        if not self.ledger.head[0].version:
+        if not self.table_replication.head[0].version:
             if self._settlement.recovering:
                 self._table_of_before(candidates)
             elif len(candidates) >= self._settings.cluster.initial_members:
@@ -182,16 +182,16 @@ class Planning:
                 None if index in found.cleared else MemberId(member) if member else None
                 for index, member in enumerate(now)
             ]
-            cleared[partition] = self.ledger.head[partition].changed(tuple(slots))
+            cleared[partition] = self.table_replication.head[partition].changed(tuple(slots))
 
     def _tell(self) -> None:
         """Something is to be done: line it up, and say so."""
         self.planned.waiting.clear()
         for partition in self.planned.all:
-            self.planned.line_up(partition, self.ledger.head[partition].owner)
+            self.planned.line_up(partition, self.table_replication.head[partition].owner)
         self._out.note("rebalance planned", migrations=len(self.planned))
-        self.ledger.reporter.started(len(self.planned) + len(self._under_way.all))
-        self.ledger.tell()
+        self.table_replication.reporter.started(len(self.planned) + len(self._under_way.all))
+        self.table_replication.tell()
 
     def _table_of_before(self, candidates: list[Candidate]) -> None:
         """migration/X-1: the table of a cluster that was stopped as a whole."""
@@ -199,21 +199,21 @@ class Planning:
         self._returns.note_waiting(why)
         if why:
             return
-        rows, lost = self._returns.table(len(self.ledger.head))
+        rows, lost = self._returns.table(len(self.table_replication.head))
         if not rows:
             if len(candidates) >= self._settings.cluster.initial_members:
                 self._first_assignment(candidates)
             return
-        self.ledger.propose(rows)
+        self.table_replication.propose(rows)
         self._out.note("the table of before is found", partitions=len(rows), without_a_copy=len(lost))
         if lost:
             self._settlement.repair({info.uuid for info in self._membership.members()})
-            changed = {p: row for p in lost if (row := self.ledger.head[p]) != rows[p]}
-            self.ledger.publish(changed)
+            changed = {p: row for p in lost if (row := self.table_replication.head[p]) != rows[p]}
+            self.table_replication.publish(changed)
         self._returns.accepted = False
 
     def _first_assignment(self, candidates: list[Candidate]) -> None:
-        empty: list[tuple[str | None, ...]] = [(None,) * self._replicas] * len(self.ledger.head)
+        empty: list[tuple[str | None, ...]] = [(None,) * self._replicas] * len(self.table_replication.head)
         rows = (self.layout or arrange)(empty, candidates, self._replicas)
-        self.ledger.propose({p: Row().changed(tuple(row)) for p, row in enumerate(rows)})  # type: ignore[arg-type]
+        self.table_replication.propose({p: Row().changed(tuple(row)) for p, row in enumerate(rows)})  # type: ignore[arg-type]
         self._out.note("partitions assigned", count=len(rows), members=len(candidates))

@@ -1,6 +1,6 @@
 """What becomes of partitions when members have gone or come: inherited rows, promotions, losses, first owners.
 
-Decisions on the newest table that the master knows (`ledger.head`); it offers them in its next round.
+Decisions on the newest table that the master knows (`table_replication.head`); it offers them in its next round.
 
 - migration/M-2: A replica on a departed member is taken out of the row and the hottest remaining one is promoted; but
   when none remains in the view that holds every map, the row is left as it is, and waits (rule 4), unless the operator
@@ -21,7 +21,7 @@ from holdfast.core.model.migration_step import NONE, Migration
 from holdfast.core.model.partition_events import Loss
 from holdfast.core.model.partition_table import Row, survivors
 from holdfast.core.placement.event_log import tell_losses
-from holdfast.core.placement.ledger import Ledger
+from holdfast.core.placement.table_replication import TableReplication
 
 
 class Settlement:
@@ -40,7 +40,7 @@ class Settlement:
         self._membership = membership
         self._returns = returns
         self._under_way = under_way
-        self.ledger: Ledger
+        self.table_replication: TableReplication
         self.lost: set[int] = set()
         """Partitions that wait for their copies: nobody here holds every map of them (migration/M-2)."""
         self.failed = 0
@@ -57,14 +57,14 @@ class Settlement:
         failures += self._take_back(staying, offered)
         for migration, version in active:
             # migration/M-4: the old master's migrations; none of them is in a row that anyone knows.
-            if self.ledger.head[migration.partition].version == version:
+            if self.table_replication.head[migration.partition].version == version:
                 self._raise(migration)
                 failures.append(migration)
-        self.ledger.settle_news()
+        self.table_replication.settle_events()
         for migration in failures:
-            self.ended(migration, self.ledger.head[migration.partition].version, well=False)
+            self.ended(migration, self.table_replication.head[migration.partition].version, well=False)
         if not staying:
-            self.ledger.reporter.finished()
+            self.table_replication.reporter.finished()
         present = {info.uuid for info in self._membership.members()}
         if self._membership.cluster_state.frozen:
             self._mark_behind(present)
@@ -96,12 +96,12 @@ class Settlement:
         the migrations that have come to nothing by that.
         """
         failures: list[Migration] = []
-        for partition, row in enumerate(self.ledger.head):
-            base = self.ledger.base(partition)
+        for partition, row in enumerate(self.table_replication.head):
+            base = self.table_replication.base(partition)
             gone = not staying.issuperset(filter(None, row.replicas))
             if staying and row.version > base.version and gone and base.version:
                 taken_back = self._under_way.forget(partition) or offered.get(partition)
-                self.ledger.head[partition] = _taken_back(row, base)
+                self.table_replication.head[partition] = _taken_back(row, base)
                 if taken_back is not None:
                     taken_back.step(MigrationStep.TAKEN_BACK)
                     failures.append(taken_back.migration)
@@ -114,19 +114,19 @@ class Settlement:
             self._out.note(
                 "migration failed", partition=migration.partition, version=version, level="warning"
             )
-        self.ledger.reporter.ended(migration, version, well=well, began_ns=began_ns)
+        self.table_replication.reporter.ended(migration, version, well=well, began_ns=began_ns)
 
     def _raise(self, migration: Migration) -> None:
         """migration/M-4."""
-        row = self.ledger.head[migration.partition]
+        row = self.table_replication.head[migration.partition]
         higher = row.version + migration.increment + 1
-        self.ledger.head[migration.partition] = Row(higher, row.replicas, row.epoch, row.behind)
+        self.table_replication.head[migration.partition] = Row(higher, row.replicas, row.epoch, row.behind)
 
     def _mark_behind(self, present: set[MemberId]) -> None:
         """migration/M-6: a primary that is here goes on without its missing backups, and they do not hold everything
         then.
         """
-        head = self.ledger.head
+        head = self.table_replication.head
         for partition, row in enumerate(head):
             gone = [m for m in row.holding[1:] if m is not None and m not in present]
             if gone and row.owner in present:
@@ -135,8 +135,8 @@ class Settlement:
     # -- repair
 
     def repair(self, present: set[MemberId]) -> None:
-        """migration/M-2, on the head of the ledger."""
-        head = self.ledger.head
+        """migration/M-2, on the head of the table replication."""
+        head = self.table_replication.head
         waiting, self.lost = self.lost, set()
         promoted: list[tuple[Migration, int]] = []
         losses: list[Loss] = []
@@ -146,7 +146,11 @@ class Settlement:
                     head[partition] = row.changed(row.holding)
                 continue
             slots, survivor = survivors(row.holding, present)
-            if survivor is None and not self.ledger.base(partition).version and not self.recovering:
+            if (
+                survivor is None
+                and not self.table_replication.base(partition).version
+                and not self.recovering
+            ):
                 self._begin_anew(partition, row, present)
                 continue
             few = survivor is None or survivor >= self._settings.holders()
@@ -172,7 +176,7 @@ class Settlement:
 
     def _tell(self, promoted: list[tuple[Migration, int]], losses: list[Loss]) -> None:
         """What the repair has done, as news: promotions are one process."""
-        reporter = self.ledger.reporter
+        reporter = self.table_replication.reporter
         for loss in losses:
             reporter.lost(loss)
         tell_losses(self._out, losses)
@@ -198,17 +202,19 @@ class Settlement:
         if data:
             width = len(row.replicas)
             raised = row.changed((data[partition % len(data)], *(None,) * (width - 1)), extra=width)
-            self.ledger.head[partition] = Row(raised.version, raised.replicas, epoch)
+            self.table_replication.head[partition] = Row(raised.version, raised.replicas, epoch)
 
     def revive(self) -> None:
         """migration/X-2: partitions go on whose members are back with their copies."""
         rows = {
-            p: row for p in self.lost if (row := self._returns.revive(p, self.ledger.head[p])) is not None
+            p: row
+            for p in self.lost
+            if (row := self._returns.revive(p, self.table_replication.head[p])) is not None
         }
         if rows:
             self.lost -= rows.keys()
             self._out.note("partitions are back", partitions=len(rows))
-            self.ledger.propose(rows)
+            self.table_replication.propose(rows)
 
     @property
     def recovering(self) -> bool:

@@ -24,7 +24,7 @@ from holdfast.core.replication.copies import Copies
 
 
 @unique
-class OfficePhase(StrEnum):
+class LeadershipPhase(StrEnum):
     """How a member stands to a partition."""
 
     NONE = "not the primary"
@@ -35,7 +35,7 @@ class OfficePhase(StrEnum):
 
 
 @unique
-class OfficeStep(StrEnum):
+class LeadershipStep(StrEnum):
     """What changes how a member stands to a partition."""
 
     NAMED = "its row names this member as owner"
@@ -43,8 +43,8 @@ class OfficeStep(StrEnum):
     CANCELLED = "the row changes, or a replica is back"
 
 
-_P, _S = OfficePhase, OfficeStep
-OFFICE: Final = Lifecycle(
+_P, _S = LeadershipPhase, LeadershipStep
+LEADERSHIP: Final = Lifecycle(
     "the primary of a partition",
     _P.NONE,
     {
@@ -82,15 +82,15 @@ class Activation:
         """Of partitions in which it is taking office: who does not hold yet what it holds, as far as it knows."""
         self._calls: dict[MemberId, list[tuple[int, int, list[tuple[str, int, int]]]]] = {}
 
-    def phase(self, partition: int) -> OfficePhase:
+    def phase(self, partition: int) -> LeadershipPhase:
         """How this member stands to the partition."""
         if partition in self._waiting:
             return _P.ENLISTING
         return _P.SERVING if partition in self.active else _P.NONE
 
-    def _step(self, partition: int, step: OfficeStep) -> None:
+    def _step(self, partition: int, step: LeadershipStep) -> None:
         """Go on to the next phase. Raises InvariantBroken when there is none by this step."""
-        phase = OFFICE.after(self.phase(partition), step)
+        phase = LEADERSHIP.after(self.phase(partition), step)
         if phase is _P.ENLISTING:
             self._waiting[partition] = set()
         else:
@@ -143,9 +143,9 @@ class Activation:
             return
         waiting.discard(member)
         if not waiting:
-            self._take_office(partition)
+            self._become_primary(partition)
 
-    def _take_office(self, partition: int) -> None:
+    def _become_primary(self, partition: int) -> None:
         assert not self._waiting[partition], "everybody holds the same (replication/O-1)"
         assert self._rows[partition].owner == self._me
         self._step(partition, _S.EQUAL)

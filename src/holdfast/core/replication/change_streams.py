@@ -102,7 +102,7 @@ class ChangeStreams:
         found: dict[int, Reach] = {}
         moved: list[int] = []
         for partition in dict.fromkeys(partitions):
-            copy = self._lane.in_office[partition]
+            copy = self._lane.leading[partition]
             if copy is None:
                 moved.append(partition)
                 continue
@@ -140,7 +140,7 @@ class ChangeStreams:
         if held is None:
             done(ChangesSince(asked.after, why="this member has nothing of this map and partition"))
             return
-        if copy is self._lane.in_office[asked.partition]:
+        if copy is self._lane.leading[asked.partition]:
             upto = min(upto, self.heads(asked.map, [asked.partition])[0][asked.partition].counter)
         elif asked.upto_term == 0:
             why = "this member is not the primary, and the term of the last update is not named"

@@ -77,7 +77,7 @@ class Clearings:
     def begin(self, request: Request, done: ShareDone) -> None:
         """Clear the map in those of the partitions that are served here; the first slice at once."""
         deadline_ns = self._out.now_ns + self._timeout_ns
-        unserved = [one for one in request.partitions if self._lane.in_office[one] is None]
+        unserved = [one for one in request.partitions if self._lane.leading[one] is None]
         self._running.append(_Clearing(request, done, deadline_ns, deque(request.partitions), unserved))
         if not self._timer:
             self._go_on()
@@ -115,7 +115,7 @@ class Clearings:
         size = 0
         while clearing.left and size < SLICE_BYTES:
             partition = clearing.left[0]
-            copy = self._lane.in_office[partition]
+            copy = self._lane.leading[partition]
             held = copy.maps.get(clearing.request.map) if copy is not None else None
             if copy is None or (clearing.of is not None and held is not clearing.of):
                 clearing.missed.append(partition)

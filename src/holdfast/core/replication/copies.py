@@ -31,7 +31,7 @@ from holdfast.core.store.replica import AnyReplica, MapReplica
 from holdfast.errors import InvariantBroken
 
 if TYPE_CHECKING:
-    from holdfast.core.replication.staging import Shadow
+    from holdfast.core.replication.staging import StagingReplica
 
 NEVER = 1 << 62
 """An update counter that no map reaches."""
@@ -63,7 +63,7 @@ class Copies:
         self._out = out
         self._rows = rows
         self.held: dict[int, PartitionCopy] = {}
-        self.shadows: dict[int, Shadow] = {}
+        self.staging: dict[int, StagingReplica] = {}
         """The copies that are being filled; `migration.destination` makes and ends them."""
         self.stale: dict[int, PartitionCopy] = {}
         """Copies of partitions that this member does not hold any more, to begin with (`base`)."""
@@ -103,7 +103,7 @@ class Copies:
             for partition in taken:
                 if partition in self._early:
                     self.retry(partition)
-        if self.shadows or self.watched:
+        if self.staging or self.watched:
             for section in message.sections:
                 self._look_at(section.partition)
 
@@ -138,15 +138,15 @@ class Copies:
             return False
         if section.version < row.version:
             return False
-        shadow = self.shadows.get(partition)
-        filling = shadow is not None and shadow.source == sender and shadow.version == section.version
+        staged = self.staging.get(partition)
+        filling = staged is not None and staged.source == sender and staged.version == section.version
         backup = self._me in row.replicas and row.owner == sender
         copy = self.held.get(partition) if backup else None
         if copy is None and not filling:
             return False
         waits = copy is not None and self._gap(copy, section)
-        if shadow is not None and filling:
-            waits = self._take_into(shadow, section) or waits
+        if staged is not None and filling:
+            waits = self._take_into(staged, section) or waits
         if waits:
             self._keep(sender, partition, Replicate(message.batches, [section]))
         elif copy is not None:
@@ -155,21 +155,21 @@ class Copies:
 
     def _look_at(self, partition: int) -> None:
         """After records: has a copy become whole, and does somebody watch?"""
-        shadow = self.shadows.get(partition)
-        if shadow is not None and not shadow.complete and shadow.look():
+        staged = self.staging.get(partition)
+        if staged is not None and not staged.complete and staged.look():
             self.completed(partition)
         if partition in self.watched:
             self.applied(partition)
 
-    def _take_into(self, shadow: Shadow, section: Section) -> bool:
+    def _take_into(self, staged: StagingReplica, section: Section) -> bool:
         """Give the records to a copy that is being filled; answers whether it has to wait for others first."""
-        whole = shadow.complete
-        if whole and self._gap(shadow.copy, section):
+        whole = staged.complete
+        if whole and self._gap(staged.copy, section):
             return True
         for record in section.records:
-            shadow.take(record, section.term, self._out.now_ns)
+            staged.take(record, section.term, self._out.now_ns)
         if whole:
-            self._write_down(shadow.copy, section, section.records)
+            self._write_down(staged.copy, section, section.records)
         return False
 
     def _write_down(self, copy: PartitionCopy, section: Section, applied: list[Record]) -> None:
@@ -204,8 +204,8 @@ class Copies:
                 held = copy.find(record)
                 before = held.counter if held is not None else 0
                 if held is None and not self.wanted(name, index):
-                    # The destination of a migration to a hotter index: this map is its shadow's affair alone. What is
-                    # sent again to it leaves out what all others have acknowledged: there may be jumps.
+                    # The destination of a migration to a hotter index: this map is its staging replica's affair alone.
+                    # What is sent again to it leaves out what all others have acknowledged: there may be jumps.
                     before = NEVER
             if counter > before + 1:
                 return True
@@ -373,7 +373,7 @@ class Copies:
     def drop_stale(self) -> None:
         """All is where it belongs: what this member had before is of no use any more."""
         for partition in self.stale:
-            if partition not in self.held and partition not in self.shadows:
+            if partition not in self.held and partition not in self.staging:
                 self._log.note(Dropped(partition))
         self.stale.clear()
         self._in_exile.clear()
@@ -418,7 +418,7 @@ class Copies:
     def leftovers(self) -> dict[str, int]:
         """What should be empty when nothing is under way, by name."""
         return {
-            "shadows": len(self.shadows),
+            "staging replicas": len(self.staging),
             "early messages": len(self._early),
             "migrations whose end services have not heard of": len(self.services.pending),
         }

@@ -249,7 +249,7 @@ class Cuts:
         """
         lane, taken = self.lane, Taken()
         named: list[_Named] = []
-        serving = lane.in_office if passive else lane.serving
+        serving = lane.leading if passive else lane.serving
         looked_at, may_end = 0, ENDED_MAX
         wanted = list(dict.fromkeys(partitions))
         names = list(dict.fromkeys(maps))
@@ -353,7 +353,7 @@ class Cuts:
             if (
                 kept is not None
                 and all(there.get(pin.map) is pin and not pin.refused for pin in pins)
-                and self.lane.in_office[partition] is copy
+                and self.lane.leading[partition] is copy
                 and self._row(partition).version == version
             ):
                 for pin in pins:

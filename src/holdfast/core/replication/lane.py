@@ -40,7 +40,7 @@ class Lane:
         """Whether there are maps whose reads are confirmed."""
         self.serving: list[PartitionCopy | None] = [None] * settings.partitions.count
         """For sessions: the copies that may be read and written here."""
-        self.in_office: list[PartitionCopy | None] = [None] * settings.partitions.count
+        self.leading: list[PartitionCopy | None] = [None] * settings.partitions.count
         """The copies of which this member is the serving primary. While the cluster is passive `serving` is empty, and
         these are read through the router, which refuses writes."""
         self.listening: dict[str, int] = {}

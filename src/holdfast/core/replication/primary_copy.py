@@ -84,7 +84,7 @@ class PrimaryCopy:
 
     def leads(self, partition: int) -> bool:
         """Whether this member is the serving primary."""
-        return self._lane.in_office[partition] is not None
+        return self._lane.leading[partition] is not None
 
     def joining(self, partition: int) -> MemberId | None:
         """The destination of the partition's running migration."""
@@ -105,7 +105,7 @@ class PrimaryCopy:
     def submit(self, request: Request, done: Decided, *, late: bool = False) -> None:
         """Decide the request now, and carry it out; `done` is called when it may be answered."""
         lane, partition = self._lane, request.partitions[0]
-        copy = lane.in_office[partition]
+        copy = lane.leading[partition]
         assert copy is not None, "only the primary is given requests"
         if request.op in READS:
             self._answer_read(copy, request, done)
@@ -217,7 +217,7 @@ class PrimaryCopy:
         if request.op not in READS and self._settings.map(request.map).changes_bytes:
             self._clearings.begin(request, done)
             return 0
-        missed = [partition for partition in request.partitions if lane.in_office[partition] is None]
+        missed = [partition for partition in request.partitions if lane.leading[partition] is None]
         reads = request.op in READS
         work = attempt(self._out, request, lambda: self._slice(request)) if reads else self._slice(request)
         value, left, effort = (None, [], 0) if isinstance(work, Outcome) else work
@@ -248,7 +248,7 @@ class PrimaryCopy:
             if entries >= SLICE_ENTRIES or size >= SLICE_BYTES:
                 effort = max(entries, SLICE_ENTRIES if size >= SLICE_BYTES else 0)
                 return value, request.partitions[at:], effort
-            copy = lane.in_office[partition]
+            copy = lane.leading[partition]
             if copy is None:
                 continue
             if rests:

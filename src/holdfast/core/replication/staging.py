@@ -296,7 +296,7 @@ STAGING: Final[Lifecycle[StagingPhase, StagingStep]] = Lifecycle(
 )
 
 
-class Shadow:
+class StagingReplica:
     """A copy that is being filled: chunks of content and live records, in whatever order they come."""
 
     __slots__ = (

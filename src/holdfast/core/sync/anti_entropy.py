@@ -137,7 +137,7 @@ class Repair:
         if found:
             what = ", ".join(found)
             self._out.note("content is damaged", level="error", partition=partition, what=what, primary=mine)
-            if not mine and partition not in self._copies.shadows:
+            if not mine and partition not in self._copies.staging:
                 self._ask(partition, f"its content was damaged: {what}")
 
     # -- the backup
@@ -148,7 +148,7 @@ class Repair:
         row = self._rows[partition] if 0 <= partition < len(self._rows) else Row()
         copy = self._copies.held.get(partition)
         known = row.version == message.version and row.owner == sender and self._me in row.holding[1:]
-        if not known or copy is None or partition in self._copies.shadows:
+        if not known or copy is None or partition in self._copies.staging:
             return
         overdue = [said for said in self._summaries.get(partition, []) if said.counter > _reached(copy, said)]
         self._forget_maps(copy, {said.name for said in message.maps})
@@ -199,7 +199,7 @@ class Repair:
     def _compare(self, partition: int) -> None:
         """Compare what stands where its primary did; what is still behind waits, what has gone on is not compared."""
         copy = self._copies.held.get(partition)
-        if copy is None or partition in self._copies.shadows:
+        if copy is None or partition in self._copies.staging:
             self._watch(partition, [])
             return
         behind: list[Summed] = []

@@ -1,9 +1,10 @@
 """The side that is filled: the destination of a migration, and a replica that is brought up to date (H3, H5).
 
-- sync/D-1: A copy that is being filled is kept apart (the *shadow*): it never serves, and takes the place of the copy
+- sync/D-1: A copy that is being filled is kept apart (the *staging replica*): it never serves, and takes the place of
+the copy
   only when it is complete, and the row says so (of a migration) or named this member already (of a refill).
 - sync/D-2: The empty chunk is answered with what this member has of the partition: the copy that it holds, or one that
-  it kept, as a base. Then only what is missing is sent (`migration.choice`, `migration.shadow`).
+  it kept, as a base. Then only what is missing is sent (`migration.choice`, `migration.staging replica`).
 - sync/D-3: Chunks are taken from the primary that this member's row names, at the same version. What does not fit
   waits, or is refused by name (`CHUNKS`); what is held already is answered again, without effect. A chunk that is
   refused is the last of its supply: what came of that goes, unless it counts already (sync/D-4). So it does when the
@@ -31,7 +32,7 @@ from holdfast.core.model.journal_entries import Began, Dropped, Snapshot
 from holdfast.core.model.lifecycle import Case, Cases, Handling
 from holdfast.core.model.partition_table import Row
 from holdfast.core.replication.copies import Copies
-from holdfast.core.replication.staging import Shadow, StagingPhase, StagingStep
+from holdfast.core.replication.staging import StagingPhase, StagingReplica, StagingStep
 from holdfast.core.services.hosting import Endpoint, MigrationEvent
 from holdfast.core.store.partition import PartitionCopy
 
@@ -125,7 +126,7 @@ class Destination:
         self._copies = copies
         self._services = copies.services
         self._stored_row = stored_row
-        self.shadows = copies.shadows
+        self.staging = copies.staging
         self._early: dict[int, list[tuple[MemberId, Fill]]] = {}
         self.why_no_room: Callable[[], str] = lambda: ""
         """Why this member cannot take another partition: `DISK_FULL` or `MEMORY_FULL`; empty when it can. Set by the
@@ -135,7 +136,7 @@ class Destination:
     # -- chunks
 
     def on_fill(self, sender: MemberId, fill: Fill) -> None:
-        """Take a chunk of a partition's content into the shadow, or refuse it by name (sync/D-3)."""
+        """Take a chunk of a partition's content into the staging replica, or refuse it by name (sync/D-3)."""
         partition = fill.partition
         handling, why = CHUNKS.judge(self._found(sender, fill))
         if handling is Handling.WAITS:
@@ -145,17 +146,17 @@ class Destination:
             self._give_up(partition, sender, fill.ticket)
             self._out.send(sender, FillRefused(partition, fill.version, fill.ticket, why))
             return
-        shadow = self.shadows.get(partition)
-        if shadow is None or shadow.ticket != fill.ticket or shadow.source != sender:
-            shadow = self._begin(sender, fill)
-        if fill.sequence == shadow.sequence + 1:
-            shadow.sequence = fill.sequence
-            shadow.pour(fill, self._out.now_ns)
-            if shadow.complete:
+        staged = self.staging.get(partition)
+        if staged is None or staged.ticket != fill.ticket or staged.source != sender:
+            staged = self._begin(sender, fill)
+        if fill.sequence == staged.sequence + 1:
+            staged.sequence = fill.sequence
+            staged.pour(fill, self._out.now_ns)
+            if staged.complete:
                 self._completed(partition)
                 return
-        if not fill.last or shadow.durable:
-            self._answer(sender, fill, shadow)
+        if not fill.last or staged.durable:
+            self._answer(sender, fill, staged)
         self._copies.retry(partition)
 
     def on_fill_ended(self, sender: MemberId, ended: FillEnded) -> None:
@@ -167,19 +168,19 @@ class Destination:
         self._give_up(ended.partition, sender, ended.ticket)
 
     def _completed(self, partition: int) -> None:
-        """A shadow is whole, since a chunk or since a record."""
-        shadow = self.shadows[partition]
-        taken = snapshot_of(shadow.copy, self._out) if self._log.on else None
+        """A staging replica is whole, since a chunk or since a record."""
+        staged = self.staging[partition]
+        taken = snapshot_of(staged.copy, self._out) if self._log.on else None
         if taken is None:
-            self._log.note(Began(partition, shadow.copy.epoch))
-            self._held(partition, shadow)
+            self._log.note(Began(partition, staged.copy.epoch))
+            self._held(partition, staged)
         else:
-            self._write_down(partition, shadow, taken)
+            self._write_down(partition, staged, taken)
 
-    def _write_down(self, partition: int, shadow: Shadow, taken: Snapshot) -> None:
+    def _write_down(self, partition: int, staged: StagingReplica, taken: Snapshot) -> None:
         """sync/D-4: a copy with journalled maps counts when it is durable."""
-        self._log.checkpoint(taken, lambda well: self._written(partition, shadow, well=well))
-        self._write_changes(shadow.copy)
+        self._log.checkpoint(taken, lambda well: self._written(partition, staged, well=well))
+        self._write_changes(staged.copy)
 
     def _write_changes(self, copy: PartitionCopy) -> None:
         """sync/D-5: write down what is remembered of maps with change streams."""
@@ -193,72 +194,72 @@ class Destination:
             for term, run in groupby(tail.since(start), itemgetter(0)):
                 self._log.wrote(copy.partition, term, [record for _, record in run], urgent=False)
 
-    def _written(self, partition: int, shadow: Shadow, *, well: bool) -> None:
+    def _written(self, partition: int, staged: StagingReplica, *, well: bool) -> None:
         """sync/D-4: the whole copy is durable, or there is no room for it."""
-        if self.shadows.get(partition) is not shadow:
+        if self.staging.get(partition) is not staged:
             return
         if well:
-            self._held(partition, shadow)
-        elif shadow.joining:
-            self._give_up(partition, shadow.source, shadow.ticket)
-            self._out.send(shadow.source, FillRefused(partition, shadow.version, shadow.ticket, DISK_FULL))
+            self._held(partition, staged)
+        elif staged.joining:
+            self._give_up(partition, staged.source, staged.ticket)
+            self._out.send(staged.source, FillRefused(partition, staged.version, staged.ticket, DISK_FULL))
         else:
             # Its primary waits for it, to take office: there may be room in a moment.
-            shadow.step(StagingStep.FULL)
+            staged.step(StagingStep.FULL)
             self._out.timer("refill", REFILL_NS)
 
     def _give_up(self, partition: int, source: MemberId, ticket: int) -> None:
         """A supply has ended while the row stays: what came of it goes. A copy that counts already stays."""
-        shadow = self.shadows.get(partition)
-        if shadow is None or shadow.source != source or shadow.ticket != ticket or shadow.durable:
+        staged = self.staging.get(partition)
+        if staged is None or staged.source != source or staged.ticket != ticket or staged.durable:
             return
-        del self.shadows[partition]
+        del self.staging[partition]
         self._services.give_up(partition)
-        if shadow.complete:
+        if staged.complete:
             self.forget_on_disk(partition)
-        shadow.step(StagingStep.DROPPED)
+        staged.step(StagingStep.DROPPED)
         self._copies.retry(partition)
 
-    def _held(self, partition: int, shadow: Shadow) -> None:
+    def _held(self, partition: int, staged: StagingReplica) -> None:
         """The copy counts, from now on."""
-        assert self.shadows.get(partition) is shadow
-        assert shadow.source == self._rows[partition].owner, (
+        assert self.staging.get(partition) is staged
+        assert staged.source == self._rows[partition].owner, (
             "a copy counts for the primary that its row names"
         )
-        shadow.step(StagingStep.WRITTEN)
-        last = Filled(partition, shadow.version, shadow.ticket, shadow.sequence)
-        if not shadow.joining:
+        staged.step(StagingStep.WRITTEN)
+        last = Filled(partition, staged.version, staged.ticket, staged.sequence)
+        if not staged.joining:
             # A replica of the row that is brought up to date: from now on this is its copy (sync/D-1).
-            self._copies.replace(partition, shadow.copy)
-            del self.shadows[partition]
-            shadow.step(StagingStep.TAKEN)
-        self._out.send(shadow.source, last)
+            self._copies.replace(partition, staged.copy)
+            del self.staging[partition]
+            staged.step(StagingStep.TAKEN)
+        self._out.send(staged.source, last)
         self._copies.retry(partition)
 
     def on_timer(self) -> None:
         """Try again to write down the copies for which there was no room."""
-        for partition, shadow in list(self.shadows.items()):
-            if shadow.phase is StagingPhase.NO_ROOM:
-                shadow.step(StagingStep.AGAIN)
+        for partition, staged in list(self.staging.items()):
+            if staged.phase is StagingPhase.NO_ROOM:
+                staged.step(StagingStep.AGAIN)
                 self._completed(partition)
 
-    def _answer(self, sender: MemberId, fill: Fill, shadow: Shadow) -> None:
+    def _answer(self, sender: MemberId, fill: Fill, staged: StagingReplica) -> None:
         """Say that the chunk is held, with the empty one what there is to begin with."""
-        demand = shadow.demand(compare=fill.compare) if fill.sequence == 0 else None
+        demand = staged.demand(compare=fill.compare) if fill.sequence == 0 else None
         self._out.send(sender, Filled(fill.partition, fill.version, fill.ticket, fill.sequence, demand))
 
-    def _begin(self, sender: MemberId, fill: Fill) -> Shadow:
+    def _begin(self, sender: MemberId, fill: Fill) -> StagingReplica:
         """Begin a new copy, in the place of one that is not wanted any more."""
         partition = fill.partition
         self._services.give_up(partition)
-        if partition in self.shadows:
-            self.shadows.pop(partition).step(StagingStep.DROPPED)
+        if partition in self.staging:
+            self.staging.pop(partition).step(StagingStep.DROPPED)
         if fill.joining:
             current = self._rows[partition].index_of(self._me)
             self._services.begin(MigrationEvent(partition, Endpoint.DESTINATION, current, fill.index))
         copy = PartitionCopy(partition, fill.epoch, self._copies.request_ids)
         self._copies.furnish(copy, fill.index)
-        shadow = self.shadows[partition] = Shadow(
+        staged = self.staging[partition] = StagingReplica(
             sender,
             fill,
             copy,
@@ -266,33 +267,33 @@ class Destination:
             self._copies.base(partition),
             self._tail_bytes,
         )
-        return shadow
+        return staged
 
     def _found(self, sender: MemberId, fill: Fill) -> ChunkFound:
         partition = fill.partition
-        row, stored, shadow = self._rows[partition], self._stored_row(partition), self.shadows.get(partition)
+        row, stored, staged = self._rows[partition], self._stored_row(partition), self.staging.get(partition)
         return ChunkFound(
             sender,
             fill,
             row,
             stored.version if stored is not None and stored.version > row.version else 0,
             self.why_no_room() if fill.joining else "",
-            shadow.ticket if shadow is not None and shadow.source == sender else 0,
+            staged.ticket if staged is not None and staged.source == sender else 0,
         )
 
     # -- rows
 
     def row_changed(self, partition: int, old: Row) -> PartitionCopy | None:
         """A committed row ends whatever was under way; answers the content that has come whole."""
-        shadow = self.shadows.pop(partition, None)
-        if shadow is None:
+        staged = self.staging.pop(partition, None)
+        if staged is None:
             return None
-        if shadow.durable and shadow.version >= old.version:
-            shadow.step(StagingStep.TAKEN)
-            return shadow.copy
-        if shadow.complete:
+        if staged.durable and staged.version >= old.version:
+            staged.step(StagingStep.TAKEN)
+            return staged.copy
+        if staged.complete:
             self.forget_on_disk(partition)
-        shadow.step(StagingStep.DROPPED)
+        staged.step(StagingStep.DROPPED)
         return None
 
     def forget_on_disk(self, partition: int) -> None:
@@ -325,9 +326,9 @@ class Destination:
                 self._early[partition] = rest
             else:
                 del self._early[partition]
-        for partition, shadow in list(self.shadows.items()):
-            if shadow.source in members and (shadow.joining or not shadow.complete):
-                self._give_up(partition, shadow.source, shadow.ticket)
+        for partition, staged in list(self.staging.items()):
+            if staged.source in members and (staged.joining or not staged.complete):
+                self._give_up(partition, staged.source, staged.ticket)
 
     @property
     def leftovers(self) -> dict[str, int]:
@@ -337,8 +338,9 @@ class Destination:
     def removed(self) -> None:
         """This member was removed from the cluster, though alive: what was half filled is worth nothing.
 
-        A complete shadow stays: the row that makes it this member's copy may have been stored by a majority already.
+        A complete staging replica stays: the row that makes it this member's copy may have been stored by a majority
+        already.
         """
-        for partition in [p for p, shadow in self.shadows.items() if not shadow.complete]:
-            self.shadows.pop(partition).step(StagingStep.DROPPED)
+        for partition in [p for p, staged in self.staging.items() if not staged.complete]:
+            self.staging.pop(partition).step(StagingStep.DROPPED)
         self._early.clear()

@@ -678,7 +678,7 @@ class Source:
         for sender, request in early:
             self.on_request(sender, request)
 
-    def took_office(self) -> None:
+    def became_primary(self) -> None:
         """This member serves a partition now: look again at what waited for that."""
         self._retry()
 

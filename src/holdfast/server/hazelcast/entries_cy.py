@@ -122,7 +122,7 @@ def serve_entries(
             # While some writes are refused reads go on here.
             if kind != GET and kind != CONTAINS_KEY:
                 return at
-            copy = lane.in_office[partition]
+            copy = lane.leading[partition]
             if copy is None:
                 return at
         key = data[key_at + DATA_AT : key_end]

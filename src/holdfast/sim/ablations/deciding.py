@@ -13,8 +13,8 @@ from holdfast.core.migration.settling import Settlement
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import Slots
 from holdfast.core.model.partition_table import Row
-from holdfast.core.placement.ledger import Ledger
 from holdfast.core.placement.planner import Clear, Plan, PlanStep, plan
+from holdfast.core.placement.table_replication import TableReplication
 from holdfast.sim.ablations.place import Place, always, nothing
 from holdfast.sim.replacing import Method
 
@@ -40,11 +40,11 @@ def _plans_carelessly(_: Method, partition: int, current: Slots, target: Slots) 
     return plan_carelessly(partition, current, target)
 
 
-def _names_nobody(_: Method, ledger: Ledger, rows: dict[int, Row]) -> set[MemberId]:
+def _names_nobody(_: Method, table_replication: TableReplication, rows: dict[int, Row]) -> set[MemberId]:
     return set()
 
 
-def _misses_nobody(_: Method, ledger: Ledger) -> list[MemberId]:
+def _misses_nobody(_: Method, table_replication: TableReplication) -> list[MemberId]:
     return []
 
 
@@ -61,9 +61,9 @@ def _loss_is_not_accepted(settlement: Settlement) -> bool:
 
 
 DECIDING: dict[str, tuple[Place, ...]] = {
-    "destination-first": (Place(Ledger, "_named", _names_nobody),),
-    "newest-table": (Place(Ledger, "_unreported", _misses_nobody),),
-    "table-majority": (Place(Ledger, "_may_commit", always),),
+    "destination-first": (Place(TableReplication, "_named", _names_nobody),),
+    "newest-table": (Place(TableReplication, "_unreported", _misses_nobody),),
+    "table-majority": (Place(TableReplication, "_may_commit", always),),
     "view-majority": (
         Place(Membership, "is_quorum", always, when=_majority_counts),
         Place(Membership, "_may_decide", always, when=_majority_counts),

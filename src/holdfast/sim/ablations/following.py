@@ -13,7 +13,7 @@ from holdfast.core.messages import Replicate, Section, Summed
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import Base
-from holdfast.core.replication.activation import Activation, OfficeStep
+from holdfast.core.replication.activation import Activation, LeadershipStep
 from holdfast.core.replication.copies import Copies
 from holdfast.core.store.replica import MapReplica
 from holdfast.core.sync import choice
@@ -48,8 +48,8 @@ def _applies_again(truth: Method, copies: Copies, section: Section, record: Reco
 
 def _takes_office_at_once(_: Method, activation: Activation, partition: int) -> None:
     activation.cancel(partition)
-    activation._step(partition, OfficeStep.NAMED)
-    activation._take_office(partition)
+    activation._step(partition, LeadershipStep.NAMED)
+    activation._become_primary(partition)
 
 
 def _promotes_itself(truth: Method, member: Member, name: str) -> None:
@@ -61,7 +61,7 @@ def _promotes_itself(truth: Method, member: Member, name: str) -> None:
         if row.owner in suspects and first and partition not in member.activation.active:
             member.activation.active.add(partition)
             member.lane.serving[partition] = member.copies.held[partition]
-            member.lane.in_office[partition] = member.copies.held[partition]
+            member.lane.leading[partition] = member.copies.held[partition]
 
 
 def _equal_without_terms(_: Method, copies: Copies, mine: Counters | None, counters: Counters) -> bool:

@@ -217,7 +217,7 @@ class Stage:
             and len(master.membership.members()) == len(members)
             and all(self.row_of(member) == self.form.start for member in members)
             and not any(member.unfinished() for member in members)
-            and master.ledger.settled
+            and master.table_replication.settled
             and master.migrations.planned
         )
 

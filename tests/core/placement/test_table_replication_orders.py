@@ -1,4 +1,6 @@
-"""Every order of the ledger's messages in a cluster of three whose master dies, or is removed, at any moment."""
+"""Every order of the table replication's messages in a cluster of three whose master dies, or is removed, at any
+moment.
+"""
 
 from __future__ import annotations
 
@@ -76,14 +78,14 @@ def go_on_without(links: Links, oldest: MemberId, other: MemberId, *, carried: b
     seats = [links.seats[oldest], links.seats[other]]
     rows: dict[int, Row] = {}
     for seat in seats if carried else ():
-        for partition, row in seat.ledger.known():
+        for partition, row in seat.table_replication.known():
             if row.version > rows.get(partition, Row()).version:
                 rows[partition] = row
     for seat in seats:
         seat.membership.carried = sorted(rows.items())
         seat.install(View(2, "id", [info(oldest), info(other)]))
     links.settle()
-    leader = seats[0].ledger
+    leader = seats[0].table_replication
     leader.propose({0: Row(leader.head[0].version + 1, (oldest, None, other))})
     links.settle()
 
@@ -101,18 +103,18 @@ def explore(rows: tuple[Row, Row], *, carried: bool) -> Found:
         def look() -> None:
             nonlocal early
             for row in rows:
-                knowing = {name for name, seat in seats.items() if (0, row) in seat.ledger.known()}
+                knowing = {name for name, seat in seats.items() if (0, row) in seat.table_replication.known()}
                 stored = {
                     name
                     for name, seat in seats.items()
-                    for _, one in seat.ledger.known()
+                    for _, one in seat.table_replication.known()
                     if one.version >= row.version
                 }
                 if knowing - set(row.replicas) and not stored.issuperset(filter(None, row.replicas)):
                     early = True
 
         for row in rows:
-            seats[A].ledger.propose({0: row})
+            seats[A].table_replication.propose({0: row})
         going_on = deliver_until(links, pick, look, seen)
         if going_on is None:
             return

@@ -43,7 +43,7 @@ from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.partition_table import Row, Table
 from holdfast.core.model.views import MemberInfo, View
-from holdfast.core.placement.event_log import Chronicle, Reporter
+from holdfast.core.placement.event_log import EventLog, Reporter
 
 CHECK_NS = 15 * SECOND
 
@@ -66,7 +66,7 @@ class Round:
         self.stored_by: set[MemberId] = set()
 
 
-class Ledger:
+class TableReplication:
     """The table of this member, and on the master the way by which it changes."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Ledger:
         self._decided = 0
         """Rounds of this view up to this one are committed; a commit may come before the offer it speaks of."""
         self._applied_round = 0
-        self.chronicle = Chronicle()
+        self.event_log = EventLog()
         self._unheard: dict[tuple[int, int], News] = {}
         """News that were offered and not applied yet."""
         self._certain: dict[tuple[int, int], News] = {}
@@ -148,7 +148,7 @@ class Ledger:
             return
         mine = self._membership.member(self._membership.me)
         if old is None and mine is not None:
-            self.chronicle.admitted(mine.life)
+            self.event_log.admitted(mine.life)
         for partition, row in self._membership.carried:
             if row.version > self._newest(partition).version:
                 self._stored[partition] = row
@@ -175,7 +175,7 @@ class Ledger:
             return
         if offer.view < view.number or sender != self._membership.master:
             return
-        if self._membership.agreement.sealed:
+        if self._membership.agreement.fenced:
             return
         self._offers[offer.round] = offer
         self._unheard.update({news.number: news for news in offer.news})
@@ -204,7 +204,7 @@ class Ledger:
     def _report(self, view: int) -> TableReport:
         """What this member knows."""
         offered = [news for _, news in sorted(self._unheard.items())]
-        return TableReport(view, self.known(), self._active(), self.chronicle.kept, offered)
+        return TableReport(view, self.known(), self._active(), self.event_log.kept, offered)
 
     def _newest(self, partition: int) -> Row:
         return self._stored.get(partition, self.table.rows[partition])
@@ -253,7 +253,7 @@ class Ledger:
             self.when_durable(lambda: self._kept(view.number, number))
         for one in news:
             self._unheard.pop(one.number, None)
-        self.chronicle.learn(number, news, whole=number == 1)
+        self.event_log.learn(number, news, whole=number == 1)
 
     def _kept(self, view: int, number: int) -> None:
         present = self._membership.view
@@ -348,7 +348,7 @@ class Ledger:
         self._start_round()
 
     def _start_round(self) -> None:
-        if self._round is not None or self._membership.agreement.sealed:
+        if self._round is not None or self._membership.agreement.fenced:
             return
         if not self._queued and not self.reporter.pending:
             return
@@ -372,13 +372,13 @@ class Ledger:
             if member in present
         }
 
-    def settle_news(self) -> None:
+    def settle_events(self) -> None:
         """As master, when the rows of the view are known: keep what is true of the news that nobody has told here."""
         newest = self.head.__getitem__
         offered = {n: news for n, news in self._unheard.items() if news.agrees_with(newest)}
         self._unheard = dict(sorted((offered | self._certain).items()))
         self._certain = {}
-        self.reporter.resume(self.chronicle, self._unheard.values())
+        self.reporter.resume(self.event_log, self._unheard.values())
 
     def _news(self) -> list[News]:
         """placement/L-7: what happened since the last round; with the first one of a view, what somebody may not have
@@ -387,7 +387,7 @@ class Ledger:
         fresh = self.reporter.take()
         if self._number > 1:
             return fresh
-        older = self._unheard | {news.number: news for news in self.chronicle.kept}
+        older = self._unheard | {news.number: news for news in self.event_log.kept}
         self._unheard = {}
         return [older[number] for number in sorted(older)] + fresh
 
@@ -428,7 +428,7 @@ class Ledger:
         others = [uuid for uuid in self._present() if uuid != self._membership.me]
         known = min((self._applied_by.get(uuid, 0) for uuid in others), default=self._applied_round)
         known = min(known, self._applied_round)
-        self.chronicle.known(known)
+        self.event_log.known(known)
         return self._durable_round, known
 
     def heard(self, sender: MemberId, view: int, applied: int, known: int) -> None:
@@ -438,13 +438,13 @@ class Ledger:
             return
         self._applied_by[sender] = max(applied, self._applied_by.get(sender, 0))
         if sender == self._membership.master:
-            self.chronicle.known(min(known, self._applied_round))
+            self.event_log.known(min(known, self._applied_round))
 
     def _advance(self) -> None:
         """placement/L-2."""
         current = self._round
         assert current is not None
-        if not current.named <= current.stored_by or self._membership.agreement.sealed:
+        if not current.named <= current.stored_by or self._membership.agreement.fenced:
             return
         if not current.everyone:
             current.everyone = True
