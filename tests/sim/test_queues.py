@@ -236,7 +236,7 @@ class Calling(Stage):
         self.calls: list[Call] = []
 
     def call(self, update: bytes, *, at_owner: bool = True) -> Call:
-        owner = next(p for p in self.cluster.living() if p.driver.member.lane.in_office[0] is not None)
+        owner = next(p for p in self.cluster.living() if p.driver.member.lane.leading[0] is not None)
         others = [process for process in self.cluster.living() if process is not owner]
         call = Call(0, update, self.world.now_ns)
 
@@ -278,7 +278,7 @@ def test_who_waits_at_a_member_that_dies_waits_at_the_next_primary() -> None:
     stage = Calling()
     take = stage.call(b"-25000", at_owner=False)
     stage.wait(1)
-    owner = next(p for p in stage.cluster.living() if p.driver.member.lane.in_office[0] is not None)
+    owner = next(p for p in stage.cluster.living() if p.driver.member.lane.leading[0] is not None)
     owner.crash()
     stage.wait(8)
     assert not take.ended_ns
