@@ -127,7 +127,7 @@ class Member:
         self.copies.cuts.lane = self.lane
         self.recovered = recovered
         if recovered is not None:
-            self.copies.stale.update(recovered.copies)
+            self.copies.revive(recovered.copies)
         self.destination = Destination(
             self.me,
             self.out,

@@ -50,7 +50,7 @@ def answer(out: Outbox, asker: Asker, outcome: Outcome) -> None:
 class Parked:
     """A request that is not answered yet."""
 
-    __slots__ = ("asker", "deadline_ns", "doubt", "request", "size", "why")
+    __slots__ = ("asker", "deadline_ns", "doubt", "request", "size", "until_ns", "why")
 
     def __init__(self, request: Request, asker: Asker, deadline_ns: int) -> None:
         self.request = request
@@ -60,6 +60,8 @@ class Parked:
         """Why it may have been applied already; empty: it has not been."""
         self.why = ""
         """Why the primary did not take it."""
+        self.until_ns = 0
+        """Until when it waits for a change of its partition; 0: it need not."""
         self.size = 0
         """Bytes that it counts for among those that wait; 0: it is not among them."""
 

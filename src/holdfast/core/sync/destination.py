@@ -259,7 +259,7 @@ class Destination:
             current = self._rows[partition].index_of(self._me)
             self._services.begin(MigrationEvent(partition, Endpoint.DESTINATION, current, fill.index))
         copy = PartitionCopy(partition, fill.epoch, self._copies.request_ids)
-        self._services.furnish(copy, fill.index)
+        self._copies.furnish(copy, fill.index)
         staged = self.staging[partition] = StagingReplica(
             sender,
             fill,
