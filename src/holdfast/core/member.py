@@ -55,6 +55,7 @@ from holdfast.core.machine import (
     SubscriptionEnded,
     TimerFired,
 )
+from holdfast.core.member_picture import Picture
 from holdfast.core.migration.master import Migrations
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.journal_entries import Began, Seen
@@ -75,7 +76,6 @@ from holdfast.core.services.hosting import Service
 from holdfast.core.sync.anti_entropy import Repair
 from holdfast.core.sync.destination import DISK_FULL, MEMORY_FULL, Destination
 from holdfast.core.sync.source import Source
-from holdfast.errors import InvariantBroken
 
 SWEEP_NS = 500 * MILLISECOND
 SWEEP_LIMIT = 100
@@ -220,6 +220,19 @@ class Member:
         self.table_replication.event_log.listen(lambda news: self.out.effects.append(Announce(news)))
         self._changed = False
         self._known_departing: set[MemberId] = set()
+        self.picture = Picture(
+            membership=self.membership,
+            table=self.table,
+            table_replication=self.table_replication,
+            migrations=self.migrations,
+            copies=self.copies,
+            lane=self.lane,
+            router=self.router,
+            source=self.source,
+            repair=self.repair,
+            safety=self.safety,
+        )
+        """What all this is now, for those who only look."""
 
     # -- the contract
 
@@ -227,8 +240,7 @@ class Member:
         """One step: the effects of one event."""
         self.out.now_ns = now_ns
         handle = EVENTS.get(type(event))
-        if handle is None:
-            raise InvariantBroken(f"{type(event).__name__} is no event of a member")
+        assert handle is not None, f"{type(event).__name__} is no event of a member"
         handle(self, event)
         return self._end_of_step()
 
@@ -371,8 +383,7 @@ class Member:
     def on_timer(self, name: TimerName) -> None:
         """Give what is due to the machine that it is for."""
         handle = TIMERS.get(name)
-        if handle is None:
-            raise InvariantBroken(f"{name} is no timer of a member")
+        assert handle is not None, f"{name} is no timer of a member"
         handle(self)
 
     def on_sweep(self) -> None:

@@ -167,7 +167,7 @@ class Driver:
 
     def _open(self, to: MemberId, life: int, address: Address) -> None:
         """Open a link, and take what has come on it already; what else came of this member is of no use any more."""
-        me = (self.member.me, self.member.membership.info.life)
+        me = (self.member.me, self.member.picture.info.life)
         link = self.links[to] = Link[Message](road_between(me, (to, life)))
         if to in self._unread:
             self._see_unread(to)
@@ -230,7 +230,7 @@ class Driver:
     def execute(self, request: Request, done: Done) -> None:
         """A session's request; `done` is called once."""
         if self.stopped:
-            done(HAS_LEFT if self.member.membership.has_left else STOPPED)
+            done(HAS_LEFT if self.member.picture.has_left else STOPPED)
         else:
             self._put(ClientRequest(self.callers.expect(done), request))
 

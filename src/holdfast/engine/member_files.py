@@ -73,10 +73,10 @@ def driver_with_files(
     journal.failed = failed
 
     def changed() -> None:
-        view = member.membership.view
-        if view is not None and (member.table.assigned or not view.recovering):
-            journal.admitted(view.cluster_id, behind=member.membership.info.behind)
-            if member.table.assigned and not member.copies.stale and not member.why_unsafe():
+        view = member.picture.view
+        if view is not None and (member.picture.assigned or not view.recovering):
+            journal.admitted(view.cluster_id, behind=member.picture.info.behind)
+            if member.picture.assigned and not member.picture.stale and not member.why_unsafe():
                 # What these files have lost the cluster has made up for.
                 journal.forgive()
 

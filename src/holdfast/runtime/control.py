@@ -57,26 +57,26 @@ class Control:
 
     async def change_state(self, state: ClusterState, timeout_s: float) -> None:
         """Put the whole cluster into this state; returns when every member has said that it is."""
-        membership = self._member.membership
+        picture = self._member.picture
         self._must_be_member()
         self._must_go_on()
         self._node.guard(lambda: self._driver.change_state(state))
 
         def reached() -> bool:
             self._must_go_on()
-            return membership.cluster_state is state and membership.known_by_all
+            return picture.cluster_state is state and picture.known_by_all
 
         def why() -> str:
-            if membership.cluster_state is state:
+            if picture.cluster_state is state:
                 return "not every member has said that it knows; " + (
-                    self._member.safety.why_silent() or "wait"
+                    self._member.picture.why_silent() or "wait"
                 )
-            return f"the cluster is {membership.cluster_state}" + self._whom_it_waits_for()
+            return f"the cluster is {picture.cluster_state}" + self._whom_it_waits_for()
 
         await self.until(reached, timeout_s, why)
 
     def _must_go_on(self) -> None:
-        if self._member.membership.ending:
+        if self._member.picture.ending:
             raise Refused("the cluster is being shut down: its state cannot be changed any more")
 
     async def accept_loss(self, timeout_s: float) -> None:
@@ -99,7 +99,7 @@ class Control:
 
     async def shut_down_cluster(self, timeout_s: float) -> None:
         """Make the cluster passive and let every member leave; returns when this one has."""
-        if not self._ended.is_set() and not self._member.membership.ending:
+        if not self._ended.is_set() and not self._member.picture.ending:
             self._must_be_member()
             self._node.guard(lambda: self._driver.change_state(ClusterState.PASSIVE, ending=True))
         await self._until_ended(timeout_s)
@@ -125,22 +125,22 @@ class Control:
                 "with a persistence.directory"
             )
         self._become(Intent.DATA)
-        membership = self._member.membership
+        picture = self._member.picture
 
         def why() -> str:
             return "it is still a lite member" + self._whom_it_waits_for()
 
-        await self.until(lambda: not membership.info.lite, timeout_s, why)
+        await self.until(lambda: not picture.info.lite, timeout_s, why)
 
     async def demote(self, timeout_s: float) -> None:
         """Make this member a lite one when its partitions are safe elsewhere; if that is too late it stays as it is."""
-        membership = self._member.membership
+        picture = self._member.picture
         self._must_not_leave()
-        if [info.uuid for info in membership.data_members()] == [self._member.me]:
+        if [info.uuid for info in picture.data_members()] == [self._member.me]:
             raise Refused("this is the last data member: without it nobody would hold the partitions")
         self._become(Intent.LITE)
         try:
-            await self.until(lambda: membership.info.lite, timeout_s, self._why_not_lite)
+            await self.until(lambda: picture.info.lite, timeout_s, self._why_not_lite)
         except BaseException:
             self._become(Intent.NONE)
             raise
@@ -169,8 +169,8 @@ class Control:
         self._node.guard(lambda: self._driver.become(wish))
 
     def _why_not_lite(self) -> str:
-        left = sum(1 for row in self._member.table.rows if self._member.me in row.replicas)
-        state = self._member.membership.cluster_state
+        left = sum(1 for row in self._member.picture.rows if self._member.me in row.replicas)
+        state = self._member.picture.cluster_state
         still = f"{left} partition replicas are still here" if left else "the others have not agreed yet"
         hint = f"; the cluster is {state}: set the state to active, so that they can move"
         return still + ("" if state.migrates else hint) + self._whom_it_waits_for()
@@ -195,18 +195,18 @@ class Control:
             self._node.check()
 
     def _whom_it_waits_for(self) -> str:
-        silent = self._member.safety.why_silent()
+        silent = self._member.picture.why_silent()
         return f"; {silent}" if silent else ""
 
     def _must_be_member(self) -> None:
         self._node.check()
-        state = self._member.membership.state
+        state = self._member.picture.state
         if state != "member":
             raise NotReady(f"this member is {state}; give the order to one that is in the cluster")
 
     def _must_not_leave(self) -> None:
         self._must_be_member()
-        if self._member.membership.leaving:
+        if self._member.picture.leaving:
             raise Refused("this member is leaving")
 
     # -- orders from outside

@@ -161,7 +161,7 @@ class Node(MemberGrid):
             self.driver.enter,
             self.driver.leave_lane,
             self.failed,
-            backlog=self.member.lane.backlog,
+            backlog=self.member.picture.backlog,
             request_ids=settings.replication.request_ids,
             client_acks=settings.replication.backup_acks == "client",
             strangers=self.strangers,
@@ -238,7 +238,7 @@ class Node(MemberGrid):
         if seeds and seeds <= self._network.denied_by and not self.joined:
             here = ", ".join(sorted(map(str, seeds)))
             return f"security.member_secret is not the one that the members at {here} have"
-        return self.member.membership.refusal
+        return self.member.picture.refusal
 
     @property
     def troubles(self) -> list[str]:
@@ -415,7 +415,7 @@ class Node(MemberGrid):
         return time.time_ns() // 1_000_000
 
     def why_refused(self, request: Request, size: int = 0) -> Outcome | None:
-        refused = self.member.router.refusals.why_not_now(request)
+        refused = self.member.picture.why_not_now(request)
         if (
             refused is None
             and size > self._measure_after
@@ -452,11 +452,11 @@ class Node(MemberGrid):
     def joined(self) -> bool:
         """Whether this member is in the cluster and knows the newest table."""
         member = self.member
-        return member.membership.admitted and member.table.assigned
+        return member.picture.admitted and member.picture.assigned
 
     @property
     def waits_for_others(self) -> bool:
         """Whether this member is in the cluster, and too few data members are for the first assignment."""
-        membership = self.member.membership
-        few = len(membership.data_members()) < self.settings.cluster.initial_members
-        return membership.admitted and not self.member.table.assigned and few
+        picture = self.member.picture
+        few = len(picture.data_members()) < self.settings.cluster.initial_members
+        return picture.admitted and not self.member.picture.assigned and few

@@ -84,7 +84,7 @@ class MemberGrid:
     @property
     def cluster_id(self) -> str:
         """The cluster's UUID; empty before this member is in one."""
-        view = self.member.membership.view
+        view = self.member.picture.view
         return view.cluster_id if view else ""
 
     @property
@@ -113,17 +113,17 @@ class MemberGrid:
         self.driver.callers.ask_changes(asked, done)
 
     def cluster(self) -> ClusterCard:
-        membership = self.member.membership
-        view = membership.view
+        picture = self.member.picture
+        view = picture.view
         cards = [
             MemberCard(
                 info.uuid, info.client_host, info.client_port, info.port, info.lite, {"name": info.name}
             )
-            for info in membership.members()
+            for info in picture.members()
         ]
         living = {card.uuid for card in cards}
         owners: dict[str, list[int]] = {}
-        for partition, row in enumerate(self.member.table.rows):
+        for partition, row in enumerate(self.member.picture.rows):
             if row.owner is None or row.owner not in living:
                 owners = {}
                 break
@@ -135,24 +135,24 @@ class MemberGrid:
         it only with others of the same connection.
         """
         version, number = self._owners_told
-        if self.member.table.version != version:
-            self._owners_told = (self.member.table.version, number + 1)
+        if self.member.picture.table_version != version:
+            self._owners_told = (self.member.picture.table_version, number + 1)
         return self._owners_told[1]
 
     def rows(self) -> list[list[str | None]]:
-        return [list(row.replicas) for row in self.member.table.rows]
+        return [list(row.replicas) for row in self.member.picture.rows]
 
     def row(self, partition: int) -> Row:
-        return self.member.table.rows[partition]
+        return self.member.picture.rows[partition]
 
     def table_version(self) -> int:
-        return self.member.table.version
+        return self.member.picture.table_version
 
     def table_stamp(self) -> int:
-        return self.member.table.stamp
+        return self.member.picture.table_stamp
 
     def unfinished(self, partition: int) -> bool:
-        return self.member.lane.unfinished(partition)
+        return self.member.picture.unfinished(partition)
 
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
         watcher = Sparing(changed, TELL_S, self.clients_loop)
@@ -188,7 +188,7 @@ class MemberGrid:
     def map_names(self) -> list[str]:
         names = {
             name
-            for copy in self.member.copies.held.values()
+            for copy in self.member.picture.held.values()
             for name, held in copy.maps.items()
             if held.state.entries
         }
@@ -196,7 +196,7 @@ class MemberGrid:
         return sorted(names | configured)
 
     def local_copy(self, partition: int) -> PartitionCopy | None:
-        return self.member.copies.held.get(partition)
+        return self.member.picture.held.get(partition)
 
     @property
     def changes(self) -> ChangeStreams:
@@ -204,7 +204,7 @@ class MemberGrid:
 
     @property
     def passive(self) -> bool:
-        return self.member.router.refusals.passive
+        return self.member.picture.passive
 
     @property
     def configured_maps(self) -> Container[str]:
@@ -212,20 +212,20 @@ class MemberGrid:
 
     @property
     def master(self) -> str:
-        return self.member.membership.master or ""
+        return self.member.picture.master or ""
 
     def owner(self, partition: int) -> str | None:
-        found = self.member.table.rows[partition].owner
-        return found if self.member.membership.member(found) is not None else None
+        found = self.member.picture.rows[partition].owner
+        return found if self.member.picture.is_member(found) else None
 
     # -- what an operator wants, and hears
 
     @property
     def last_news(self) -> Number:
-        return self.member.table_replication.event_log.told
+        return self.member.picture.last_news
 
     def news_since(self, number: Number) -> tuple[list[News], bool]:
-        return self.member.table_replication.event_log.since(number)
+        return self.member.picture.news_since(number)
 
     def on_news(self, heard: Callable[[News], None]) -> Callable[[], bool]:
         return self.driver.callers.on_news(heard)

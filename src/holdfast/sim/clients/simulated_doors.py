@@ -108,7 +108,7 @@ class ProcessGrid(MemberGrid):
         return self._process.wall_ms()
 
     def why_refused(self, request: Request, size: int = 0) -> Outcome | None:
-        return self.member.router.refusals.why_not_now(request)
+        return self.member.picture.why_not_now(request)
 
     def order(self, order: own.Order, done: Callable[[own.Fate, str], None]) -> None:
         done(own.Fate.REFUSED, "simulated members take no orders of clients")
@@ -191,7 +191,7 @@ class Doors:
             driver.enter,
             driver.leave_lane,
             _raise,
-            backlog=driver.member.lane.backlog,
+            backlog=driver.member.picture.backlog,
             request_ids=settings.replication.request_ids,
             client_acks=settings.replication.backup_acks == "client",
         )
