@@ -12,7 +12,7 @@ from typing import Protocol
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.operations import Done, EntryEvent, Outcome, Request
 from holdfast.core.model.partition_events import News, Number
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.change_streams import ChangeStreams
 from holdfast.core.replication.cuts import Cuts, Taken
 from holdfast.core.store.partition import PartitionCopy
@@ -79,10 +79,10 @@ class EntryLane(Protocol):
     def remove(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
         """Take an entry out and queue the record; answers the old value."""
 
-    def seal(self, done: Callable[[bool], None]) -> None:
+    def close_batch(self, done: Callable[[bool], None]) -> None:
         """End the batch begun by the writes since the last seal."""
 
-    def seal_for(self, done: Callable[[bool], None], client: bytes, correlations: list[int]) -> None:
+    def close_batch_for(self, done: Callable[[bool], None], client: bytes, correlations: list[int]) -> None:
         """The same for requests of a client that waits for the backups itself. If all of them can tell it, `done(True)`
         comes at once, while `acks` says how many it has to hear of.
         """
@@ -172,7 +172,7 @@ class Grid(Protocol):
         A row is empty before the first assignment; None stands for a replica that nobody holds.
         """
 
-    def row(self, partition: int) -> Row:
+    def row(self, partition: int) -> Assignment:
         """One row of it, with its version, and who is behind."""
 
     def table_version(self) -> int:

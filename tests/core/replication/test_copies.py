@@ -10,7 +10,7 @@ from holdfast.core.machine import Append, Outbox, Send
 from holdfast.core.messages import Ack, Enlist, Enlisted, Replicate, Replicated, Section
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.journal_entries import Wrote
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.copies import Copies
 from holdfast.core.store.map_state import FOLD_AT
@@ -24,9 +24,9 @@ ME, OWNER, OTHER = MemberId("me"), MemberId("owner"), MemberId("other")
 SETTINGS = Settings(partitions=PartitionSettings(count=1), maps={"deep": MapSettings(backups=2)})
 
 
-def backup(row: tuple[MemberId, ...] = (OWNER, ME)) -> tuple[Copies, Outbox, list[Row]]:
+def backup(row: tuple[MemberId, ...] = (OWNER, ME)) -> tuple[Copies, Outbox, list[Assignment]]:
     out = Outbox()
-    rows = [Row(5, row)]
+    rows = [Assignment(5, row)]
     copies = Copies(ME, SETTINGS, out, rows, Log(out, on=False))
     copies.held[0] = PartitionCopy(0, 0)
     return copies, out, rows
@@ -89,8 +89,8 @@ def test_a_newer_version_waits_for_its_row() -> None:
     copies, out, rows = backup()
     copies.on_replicate(OWNER, message(1, put(1, b"new"), version=6))
     assert acknowledged(out) == []
-    old, rows[0] = rows[0], Row(6, (OWNER, ME))
-    copies.row_changed(0, old, rows[0], None)
+    old, rows[0] = rows[0], Assignment(6, (OWNER, ME))
+    copies.assignment_changed(0, old, rows[0], None)
     copies.retry(0)
     assert (value_of(copies), acknowledged(out)) == (b"new", [1])
 
@@ -102,7 +102,7 @@ def test_what_comes_back_from_files_holds_only_the_maps_of_its_new_place() -> No
         copies.open(copies.held[0], name).apply(put(1, b"value", name=name), 0)
     copies.stale[0] = copies.held.pop(0)
     out.take()
-    held = copies.row_changed(0, Row(5, (OWNER, ME)), Row(9, (OWNER, OTHER, ME)), None)
+    held = copies.assignment_changed(0, Assignment(5, (OWNER, ME)), Assignment(9, (OWNER, OTHER, ME)), None)
     assert held is not None
     assert held.maps.keys() == {"deep"}
 
@@ -115,7 +115,7 @@ def enlisted(out: Outbox) -> list[tuple[MemberId, list[tuple[int, int, bool]]]]:
     return [(one.to, one.message.partitions) for one in effects if isinstance(one.message, Enlisted)]
 
 
-def with_one_record() -> tuple[Copies, Outbox, list[Row]]:
+def with_one_record() -> tuple[Copies, Outbox, list[Assignment]]:
     copies, out, rows = backup()
     copies.on_replicate(OWNER, Replicate([1], [Section(0, 5, [put(1, b"v")], 4)]))
     out.take()
@@ -162,7 +162,7 @@ def test_without_a_copy_it_holds_something_else_whatever_the_primary_holds() -> 
 
 def test_only_maps_of_its_index_are_compared() -> None:
     copies, out, rows = with_one_record()
-    rows[0] = Row(5, (OWNER, OTHER, ME))
+    rows[0] = Assignment(5, (OWNER, OTHER, ME))
     copies.open(copies.held[0], "deep").apply(put(1, b"v", name="deep"), 0)
     copies.on_enlist(OWNER, Enlist([(0, 5, [("deep", 1, 0)])]))
     assert enlisted(out) == [(OWNER, [(0, 5, True)])]
@@ -172,7 +172,7 @@ def test_an_enlistment_waits_for_the_row_that_it_speaks_of() -> None:
     copies, out, rows = with_one_record()
     copies.on_enlist(OWNER, Enlist([(0, 6, [("m", 1, 4)])]))
     assert (enlisted(out), copies.leftovers["early messages"]) == ([], 1)
-    rows[0] = Row(6, (OWNER, ME))
+    rows[0] = Assignment(6, (OWNER, ME))
     copies.retry(0)
     assert enlisted(out) == [(OWNER, [(0, 6, True)])]
     assert copies.leftovers["early messages"] == 0
@@ -190,7 +190,7 @@ def journalled() -> tuple[Copies, Outbox, Log]:
     maps = {"m": MapSettings(journal="sync"), "later": MapSettings(journal="lazy"), "never": MapSettings()}
     settings = Settings(partitions=PartitionSettings(count=1), maps=maps)
     log = Log(out, on=True)
-    copies = Copies(ME, settings, out, [Row(5, (OWNER, ME))], log)
+    copies = Copies(ME, settings, out, [Assignment(5, (OWNER, ME))], log)
     copies.held[0] = PartitionCopy(0, 0)
     return copies, out, log
 
@@ -250,7 +250,7 @@ def test_what_was_applied_before_is_not_written_again_but_is_waited_for() -> Non
 def collecting() -> tuple[Copies, Outbox, list[list[Ack]]]:
     out = Outbox()
     settings = Settings(partitions=PartitionSettings(count=2))
-    rows = [Row(5, (OWNER, ME)), Row(5, (OWNER, ME))]
+    rows = [Assignment(5, (OWNER, ME)), Assignment(5, (OWNER, ME))]
     copies = Copies(ME, settings, out, rows, Log(out, on=False))
     for partition in (0, 1):
         copies.held[partition] = PartitionCopy(partition, 0)
@@ -510,7 +510,7 @@ def test_maps_with_change_streams_remember_more_than_others() -> None:
     settings = Settings(
         partitions=PartitionSettings(count=1), maps=maps, replication=ReplicationSettings(tail_bytes=1000)
     )
-    copies = Copies(ME, settings, out, [Row(5, (OWNER, ME))], Log(out, on=False))
+    copies = Copies(ME, settings, out, [Assignment(5, (OWNER, ME))], Log(out, on=False))
     copies.held[0] = PartitionCopy(0, 0)
     for name in ("told", "m"):
         copies.on_replicate(OWNER, message(1, *(put(n, b"v" * 100, name=name) for n in range(1, 21))))

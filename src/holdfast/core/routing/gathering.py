@@ -24,7 +24,7 @@ from holdfast.core.model.operations import (
     bytes_of,
     too_long,
 )
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.primary_copy import SLICE_ENTRIES
 from holdfast.core.replication.protocol import Replication
 from holdfast.core.routing.backup_reads import Neighbours
@@ -88,7 +88,7 @@ class Gatherings:
         me: MemberId,
         settings: Settings,
         out: Outbox,
-        rows: list[Row],
+        rows: list[Assignment],
         replication: Replication,
         *,
         neighbours: Neighbours,
