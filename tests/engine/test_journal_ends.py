@@ -14,7 +14,7 @@ from holdfast.core.machine import ReadHistory
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.journal_entries import Dropped
 from holdfast.engine.journal import Journal
-from holdfast.engine.ports import Deed, DeedsDone, Put, Sync, Write
+from holdfast.engine.ports import Create, Deed, DeedsDone, Put, Sync, Write
 from holdfast.errors import JournalBroken
 from holdfast.wire.journal_blocks import SEAL_BYTES
 
@@ -210,9 +210,12 @@ def busy_on_both_lines() -> Life:
     return life
 
 
-def test_what_fails_at_two_places_is_told_once() -> None:
+@pytest.mark.parametrize("later", ["journal", "checkpoint"])
+def test_what_fails_at_two_places_is_told_once(later: str) -> None:
     life = busy_on_both_lines()
     life.disk.fails = lambda deed: True
+    life.disk.held = {later}
+    life.disk.until(lambda: bool(life.broken))
     life.disk.held.clear()
     life.settle()
     assert len(life.broken) == 1
@@ -234,6 +237,19 @@ def test_who_waits_for_a_journal_that_is_closed_before_it_is_ready_waits_for_eve
     life.journal.when_ready(lambda: told.append(1))
     life.journal.close()
     life.disk.dead = False
+    life.settle()
+    assert told == []
+
+
+def test_who_waits_for_a_journal_that_breaks_before_it_is_ready_waits_for_ever() -> None:
+    """The member would join a cluster, and hold copies that are written nowhere."""
+    life = Life(Platter())
+    told: list[int] = []
+    life.journal.when_ready(lambda: told.append(1))
+    life.disk.held.add("journal")
+    life.disk.fails = lambda deed: isinstance(deed, Create)
+    life.disk.until(lambda: bool(life.broken))
+    life.disk.held.clear()
     life.settle()
     assert told == []
 

@@ -614,7 +614,7 @@ class Journal:
             done()
 
     def _submit_again(self, deeds: list[Deed], done: Callable[[], None]) -> None:
-        if not self._broken and not self._closed:
+        if not self._closed:
             self._submit(deeds, done)
 
     def _watch(self, error: Exception | None) -> None:

@@ -20,7 +20,7 @@ from holdfast.core.model.journal_entries import (
 )
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
-from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.model.update_counter import GAPS_MAX, UpdateCounter
 from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.store.request_ids import mark_of
 
@@ -180,6 +180,7 @@ def test_lost_blocks_are_not_lost_twice() -> None:
     ("entries", "why"),
     [
         ([Checkpointed(0, 6, "file"), Checkpointed(1, 9, "other"), Checkpointed(7, 9, "")], ""),
+        ([Checkpointed(0, 6, "file"), Checkpointed(7, 9, "is gone")], ""),
         ([Checkpointed(0, 5, "file"), Checkpointed(1, 9, "other")], "blocks before 7"),
         ([Checkpointed(0, 6, "elsewhere"), Checkpointed(1, 9, "other")], "blocks before 7"),
         ([Checkpointed(0, 6, ""), Checkpointed(1, 9, "other")], "blocks before 7"),
@@ -323,12 +324,13 @@ def test_columns_of_a_checkpoint_give_each_entry_what_is_its_own() -> None:
     assert held.state.expiries[b"b"].deadline_ns() == (5000 + 700) * MILLISECOND
 
 
-@pytest.mark.parametrize(("ttls", "idles"), [([1000], []), ([], [1000])])
+@pytest.mark.parametrize(("ttls", "idles"), [([1000, 0], []), ([], [1000, 0])])
 def test_either_column_alone_will_do(ttls: list[int], idles: list[int]) -> None:
-    one = MapSnapshot("m", [(4, 0)], UpdateCounter(1).encode(), [b"a"], [b"1"], ttls, idles)
+    one = MapSnapshot("m", [(4, 0)], UpdateCounter(2).encode(), [b"a", b"b"], [b"1", b"2"], ttls, idles)
     recovery = Reading()
     recovery.base(Snapshot(0, 0, [one]), 0, "file")
-    assert recovery.found().copies[0].maps["m"].state.expiries.keys() == {b"a"}
+    expiries = recovery.found().copies[0].maps["m"].state.expiries
+    assert {key: expiry.deadline_ns() for key, expiry in expiries.items()} == {b"a": 1000 * MILLISECOND}
 
 
 def test_records_with_times_and_hashes_are_stored_with_them() -> None:
@@ -350,3 +352,63 @@ def test_records_with_times_and_hashes_are_stored_with_them() -> None:
     assert held.state.expiries[b"d"].deadline_ns() == 900 * MILLISECOND
     assert held.state.expiries[b"c"].accessed_ns == 0
     assert held.counter == 6
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 4])
+def test_an_entry_that_was_set_without_an_end_after_one_with_an_end_does_not_end(blocks: int) -> None:
+    """However its records lie in blocks: it would be gone after the restart, a while later."""
+    records = [put(1), put(2, b"a", ttl_ms=1000), put(3, b"a"), put(4, b"b")]
+    size = len(records) // blocks
+    reading = Reading()
+    reading.block(1, [Began(0, 0)])
+    for number in range(blocks):
+        reading.block(2 + number, [Wrote(0, 4, records[number * size : (number + 1) * size])])
+    held = reading.found().copies[0].maps["m"]
+    assert (held.state.expiries, sorted(held.state.entries), held.counter) == ({}, [b"a", b"b", b"k"], 4)
+
+
+def test_nothing_follows_a_hole_in_a_block_either() -> None:
+    reading = Reading()
+    reading.block(1, [Began(0, 0), Wrote(0, 4, [put(1, b"a")])])
+    reading.block(2, [Wrote(0, 4, [put(2, b"b"), put(4, b"after the hole"), put(3, b"late")])])
+    assert reading.keys() == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("before", [[], [put(7)]])
+def test_a_gap_of_a_checkpoint_that_is_filled_is_none_any_more(before: list[Record]) -> None:
+    counter = UpdateCounter(3)
+    counter.update(4)
+    one = MapSnapshot("m", [(4, 0)], counter.encode(), [], [])
+    reading = Reading()
+    reading.base(Snapshot(0, 0, [one]), 0, "file")
+    reading.block(1, [Wrote(0, 4, [*before, put(4)])])
+    updates = reading.found().copies[0].maps["m"].updates
+    assert (updates.lwm, updates.gaps()) == (5, [(5, 1)] if before else [])
+    assert updates.hwm == (7 if before else 5)
+
+
+def test_terms_are_compared_with_terms() -> None:
+    """What began at the number 4 is not of term 4."""
+    one = MapSnapshot("m", [(7, 4)], UpdateCounter(5).encode(), [], [])
+    reading = Reading()
+    reading.base(Snapshot(0, 0, [one]), 0, "file")
+    reading.block(1, [Wrote(0, 4, [put(6)])])
+    assert reading.found().uncertain == {0: "map 'm': update 6 of term 4 comes after term 7"}
+    assert reading.keys() == []
+
+
+def test_records_with_more_gaps_than_may_be_are_not_believed() -> None:
+    counter = UpdateCounter(1)
+    for number in range(GAPS_MAX):
+        counter.update(2 * number + 2)
+    one = MapSnapshot("m", [(4, 0)], counter.encode(), [], [])
+    reading = Reading()
+    reading.base(Snapshot(0, 0, [one]), 0, "file")
+    reading.block(1, [Wrote(0, 4, [put(3 * GAPS_MAX), put(2, b"late")])])
+    assert reading.found().uncertain == {0: f"map 'm': more than {GAPS_MAX} gaps after 1"}
+    assert reading.keys() == []
+
+
+def test_who_has_found_nothing_wrong_says_so() -> None:
+    found = Reading().found()
+    assert (found.whole, found.behind, found.damage, found.uncertain) == (True, False, [], {})

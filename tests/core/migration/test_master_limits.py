@@ -240,6 +240,21 @@ def test_a_plan_of_which_something_is_to_be_done_is_a_plan_even_if_the_table_has
     assert lead.requests() == [(A, 149, B, 6)]
 
 
+def test_while_something_runs_it_does_not_plan_anew_with_each_change_of_the_table() -> None:
+    """A plan goes through all partitions; it is made once more when what runs is done."""
+    lead = Lead(*[Assignment(5, (A, C))] * 150, chosen=settings(150))
+    lead.wanted = [(B, C)] + [(A, C)] * 149
+    lead.enter()
+    assert lead.requests() == [(A, 0, B, 5)]
+    plans = len(lead.asked)
+    lead.migrations.departures_known()
+    lead.table_replication.propose({149: Assignment(6, (A, C), 9)})
+    lead.settle()
+    assert len(lead.asked) == plans + 1
+    lead.ready(0)
+    assert len(lead.asked) == plans + 2
+
+
 def test_a_plan_dies_with_its_view() -> None:
     def change(lead: Lead) -> None:
         lead.wanted = None

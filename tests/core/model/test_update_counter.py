@@ -308,7 +308,7 @@ def test_ranges_that_are_none() -> None:
     with pytest.raises(ValueError, match="cannot be reserved"):
         counter.reserve(0)
     assert counter == UpdateCounter(3) != UpdateCounter(4)
-    assert counter != 3
+    assert (counter == 3, counter != 3) == (False, True)
     assert counter_module.VERSION == 1, "files hold it"
 
 
@@ -322,3 +322,18 @@ def test_a_range_that_is_known_in_part_is_an_error(start: int, count: int) -> No
     with pytest.raises(CounterBroken, match="known in part"):
         counter.update(start, count)
     assert (counter, counter.hwm) == (before, before.hwm)
+
+
+def test_a_counter_with_as_many_ranges_as_may_be_comes_back_from_its_bytes() -> None:
+    counter = UpdateCounter(3)
+    for number in range(GAPS_MAX):
+        counter.update(5 + 2 * number)
+    assert len(counter.ranges) == GAPS_MAX
+    assert UpdateCounter.decode(counter.encode()) == counter
+
+
+def test_it_says_what_it_holds() -> None:
+    counter = UpdateCounter(3)
+    counter.reserve(9)
+    counter.update(5, 2)
+    assert str(counter) == "UpdateCounter(lwm=3, hwm=12, ranges=[(5, 2)])"

@@ -28,6 +28,7 @@ def row_of(
 
 def test_the_one_that_holds_the_most_becomes_the_owner_and_the_others_keep_their_order() -> None:
     assert row_of(claim(A, 0, ("m", 8)), claim(B, 1, ("m", 9)), claim(C, 2, ("m", 9))) == (B, A, C)
+    assert row_of(claim(C, 0, ("m", 8)), claim(B, 1, ("m", 9)), claim(A, 2, ("m", 8))) == (B, C, A)
 
 
 def test_more_maps_count_before_higher_counters() -> None:
@@ -40,6 +41,8 @@ def test_a_copy_that_may_lack_something_is_not_believed() -> None:
     assert row_of(claim(A, 0, ("m", 90), whole=False), claim(B, 1, ("m", 8))) == (B, None, None)
     assert row_of(claim(A, 0, ("m", 90), whole=False)) is None
     assert row_of(claim(A, 0, ("m", 90), whole=False), uncertain=True) == (A, None, None)
+    damaged = claim(A, 0, ("m", 90), whole=False)
+    assert revived(OLD, [damaged], 3, version=GENERATION, holders=3) is None, "unless the operator says so"
 
 
 def test_a_whole_copy_goes_before_a_damaged_one_that_claims_more() -> None:
@@ -68,9 +71,14 @@ def test_two_halves_that_are_revived_apart_have_other_terms() -> None:
     assert abs(next_generation(7, "a") - next_generation(7, "b")) >= 1 << 16
 
 
+def test_a_thousand_that_are_revived_apart_all_have_other_terms() -> None:
+    assert len({next_generation(7, str(number)) for number in range(1000)}) == 1000
+
+
 def test_a_replica_that_never_held_every_map_does_not_become_the_owner() -> None:
     assert row_of(claim(C, 2, ("deep", 9)), holders=2) is None
     assert row_of(claim(C, 2, ("deep", 9)), claim(B, 1, ("deep", 8), ("m", 1)), holders=2) == (B, None, C)
+    assert row_of(claim(C, 2, ("deep", 9)), claim(B, 1), holders=2) == (B, None, C), "B held every map: none"
 
 
 @pytest.mark.rule("placement/E-2")
@@ -88,3 +96,4 @@ def test_who_never_went_away_stays_in_the_row() -> None:
     row = keeping(Assignment(9, (A, None, None)), [None, None, C], 3)
     assert row.replicas == (A, C, None)
     assert keeping(Assignment(9, (A, C)), [C], 2).replicas == (A, C)
+    assert keeping(Assignment(9, (A, C, None)), [None, C], 3).replicas == (A, C, None), "once"

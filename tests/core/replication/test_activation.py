@@ -11,7 +11,7 @@ from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import Enlist, Enlisted, Message
-from holdfast.core.model.ids import SECOND, MemberId
+from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.activation import Activation
@@ -114,6 +114,18 @@ def test_alone_it_serves_when_its_copy_is_durable() -> None:
     assert (office.sent(), office.served) == ([], [])
     office.durable()
     assert office.served == [0]
+
+
+def test_what_only_the_primary_before_saw_in_use_counts_as_used_when_another_one_takes_office() -> None:
+    """Reads are not replicated: an entry that was read all the time would end with the primary that saw it."""
+    office = Office(Assignment(5, (ME, None)))
+    held = office.copies.held[0].maps["m"]
+    held.apply(Record("m", 2, Change.SET, b"read often", b"value", max_idle_ms=1000), 0)
+    office.out.now_ns = 10_000 * MILLISECOND
+    office.begin()
+    office.durable()
+    assert not held.state.expired(b"read often", 10_999 * MILLISECOND, touch=False)
+    assert held.state.expired(b"read often", 11_000 * MILLISECOND, touch=False)
 
 
 def test_a_backup_that_is_behind_is_neither_asked_nor_waited_for() -> None:

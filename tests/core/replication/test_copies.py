@@ -7,15 +7,27 @@ import pytest
 from holdfast.config import MapSettings, PartitionSettings, ReplicationSettings, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Append, Outbox, Send
-from holdfast.core.messages import Ack, Enlist, Enlisted, Replicate, Replicated, Section
-from holdfast.core.model.ids import MemberId
+from holdfast.core.messages import (
+    Ack,
+    Enlist,
+    Enlisted,
+    Fill,
+    FillEntries,
+    FillPlan,
+    Replicate,
+    Replicated,
+    Section,
+)
+from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import Wrote
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
+from holdfast.core.model.sync_request import How
 from holdfast.core.replication.copies import Copies
+from holdfast.core.replication.staging import StagingReplica
 from holdfast.core.store.map_state import FOLD_AT
 from holdfast.core.store.partition import PartitionCopy
-from holdfast.core.store.replica import Replica
+from holdfast.core.store.replica import MapReplica, Replica
 from holdfast.core.store.request_ids import mark_of
 from holdfast.core.store.service_state import ServiceState
 from holdfast.sim.ablations.switching import ablated
@@ -517,3 +529,146 @@ def test_maps_with_change_streams_remember_more_than_others() -> None:
     assert copies.held[0].maps["told"].remembered_from == 0
     assert copies.held[0].maps["m"].remembered_from > 10
     assert copies.held[0].maps["m"].journal == "off"
+
+
+def test_without_a_journal_nothing_waits_for_a_disk() -> None:
+    """Whatever the settings of the map say: nobody would ever tell that it is written."""
+    out = Outbox()
+    settings = Settings(partitions=PartitionSettings(count=1), maps={"m": MapSettings(journal="sync")})
+    log = Log(out, on=False)
+    copies = Copies(ME, settings, out, [Assignment(5, (OWNER, ME))], log)
+    copies.held[0] = PartitionCopy(0, 0)
+    copies.on_replicate(OWNER, message(1, put(1, b"v")))
+    log.flush()
+    assert [type(effect) for effect in out.effects] == [Send]
+    assert acknowledged(out) == [1]
+    assert copies.held[0].maps["m"].journal == "off"
+
+
+def test_a_client_is_told_with_the_records_it_waits_for_though_others_came_too_early_before_them() -> None:
+    copies, _, told = collecting()
+    copies.on_replicate(OWNER, Replicate([3], [Section(1, 5, [put(3, b"v")])]))
+    copies.on_replicate(OWNER, both(2, put(1, b"v"), put(2, b"v"), Ack(b"c", [1], [0, 1])))
+    assert told == []
+    copies.on_replicate(OWNER, Replicate([1], [Section(1, 5, [put(1, b"v")])]))
+    assert told == [[Ack(b"c", [1], [1])]]
+
+
+def test_a_copy_of_which_the_row_says_nothing_takes_no_records() -> None:
+    """It was not asked for them: that it seems to hold what it leaves out would be believed."""
+    copies, out, _ = backup(row=(OWNER, OTHER))
+    copies.on_replicate(OWNER, message(1, put(1, b"v")))
+    assert (acknowledged(out), copies.held[0].maps) == ([], {})
+
+
+def test_a_gap_in_the_calls_of_a_service_is_one_at_every_index() -> None:
+    """A share may be kept where maps of few backups are not."""
+    copies, out, _ = backup(row=(OWNER, OTHER, ME))
+    share = Sum()
+    copies.held[0].services["m"] = Replica("m", ServiceState(share))
+    copies.on_replicate(OWNER, message(2, called(2)))
+    assert (acknowledged(out), share.sum) == ([], 0)
+    copies.on_replicate(OWNER, message(1, called(1)))
+    assert (acknowledged(out), share.sum) == ([1, 2], 2)
+
+
+def test_cuts_whose_lease_is_over_go() -> None:
+    copies, out, _ = backup()
+    pin = Record("m", 2, Change.PIN, b"c" * 16, b"", 1000)
+    copies.on_replicate(OWNER, message(1, put(1, b"v"), pin))
+    copies.sweep()
+    assert len(copies.cuts) == 1
+    out.now_ns += 2000 * MILLISECOND
+    copies.sweep()
+    assert len(copies.cuts) == 0
+
+
+# -- a copy that is being filled
+
+
+def filling(
+    copies: Copies, *, whole: bool = True, source: MemberId = OWNER, version: int = 5
+) -> tuple[StagingReplica, MapReplica]:
+    """The copy that is being filled: it holds the first update of map m."""
+    begin = Fill(0, version, 1, 0, False, 0, True, 1, [])
+    staged = copies.staging[0] = StagingReplica(source, begin, PartitionCopy(0, 0), copies.open)
+    content = [FillEntries("m", 1, [b"key"], [b"one"])]
+    plans = [FillPlan("m", How.FULL, 1)]
+    staged.pour(Fill(0, version, 1, 1, whole, 0, True, 1, content, plans=plans), 0)
+    assert staged.complete == whole
+    return staged, staged.copy.maps["m"]
+
+
+def test_a_whole_copy_that_waits_for_its_row_takes_records_in_their_order() -> None:
+    copies, out, _ = backup(row=(OWNER, OTHER))
+    del copies.held[0]
+    _, filled = filling(copies)
+    copies.on_replicate(OWNER, message(3, put(3, b"three")))
+    assert (acknowledged(out), filled.state.entries) == ([], {b"key": b"one"})
+    copies.on_replicate(OWNER, message(2, put(2, b"two")))
+    assert (acknowledged(out), filled.state.entries, filled.counter) == ([2, 3], {b"key": b"three"}, 3)
+
+
+def test_of_a_map_that_is_new_to_it_the_first_record_is_waited_for_whatever_its_backups() -> None:
+    """What is filled may become the owner, which holds every map."""
+    out = Outbox()
+    settings = Settings(partitions=PartitionSettings(count=1), maps={"alone": MapSettings(backups=0)})
+    copies = Copies(ME, settings, out, [Assignment(5, (OWNER, OTHER))], Log(out, on=False))
+    filling(copies)
+    copies.on_replicate(OWNER, message(2, put(2, b"two", name="alone")))
+    assert acknowledged(out) == []
+    copies.on_replicate(OWNER, message(1, put(1, b"one", name="alone")))
+    assert acknowledged(out) == [1, 2]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_a_whole_copy_takes_is_durable_before_it_is_acknowledged(*, whole: bool) -> None:
+    """A copy that is not whole yet is written as such when it is."""
+    copies, out, log = journalled()
+    copies._rows[0] = Assignment(5, (OWNER, OTHER))
+    del copies.held[0]
+    filling(copies, whole=whole)
+    record = put(2, b"two")
+    copies.on_replicate(OWNER, Replicate([1], [Section(0, 5, [record], 4)]))
+    log.flush()
+    effects = out.take()
+    appended = [effect.entries for effect in effects if isinstance(effect, Append)]
+    assert appended == ([[Wrote(0, 4, [record], 0)]] if whole else [])
+    assert any(isinstance(effect, Send) for effect in effects) != whole
+    log.on_durable(1)
+    assert acknowledged(out) == [1] * whole
+
+
+@pytest.mark.parametrize(("sender", "version", "source"), [(OTHER, 5, OWNER), (OWNER, 6, OWNER)])
+def test_it_takes_records_only_from_who_fills_it_and_at_the_version_of_that(
+    sender: MemberId, version: int, source: MemberId
+) -> None:
+    copies, out, rows = backup(row=(OWNER, OTHER))
+    del copies.held[0]
+    _, filled = filling(copies, source=source)
+    rows[0] = Assignment(version, (OWNER, OTHER))
+    copies.on_replicate(sender, message(1, put(2, b"two"), version=version))
+    assert (acknowledged(out), filled.counter) == ([], 1)
+
+
+def test_what_the_primary_of_its_row_writes_is_not_of_a_copy_that_another_one_fills() -> None:
+    copies, out, _ = backup()
+    _, filled = filling(copies, source=OTHER)
+    copies.on_replicate(OWNER, message(1, put(1, b"v"), put(2, b"w")))
+    assert (acknowledged(out), value_of(copies)) == ([1], b"w")
+    assert (filled.counter, filled.state.entries) == (1, {b"key": b"one"})
+
+
+def test_that_it_has_become_whole_is_told_once() -> None:
+    copies, _, _ = backup(row=(OWNER, OTHER))
+    del copies.held[0]
+    told: list[int] = []
+    copies.completed = told.append
+    staged, _ = filling(copies, whole=False)
+    copies.on_replicate(OWNER, message(1, put(2, b"two")))
+    assert told == []
+    last = Fill(0, 5, 1, 2, True, 0, True, 1, [FillEntries("m", 3, [], [])])
+    staged.pour(last, 0)
+    for counter in (3, 4, 5):
+        copies.on_replicate(OWNER, message(counter, put(counter, b"v")))
+    assert told == [0]

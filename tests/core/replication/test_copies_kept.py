@@ -13,7 +13,7 @@ from holdfast.core.model.journal_entries import Began, Dropped
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.copies import Copies
-from holdfast.core.services.hosting import Endpoint, MigrationEvent
+from holdfast.core.services.hosting import Endpoint, MigrationEvent, Share, part_name
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.errors import InvariantBroken
 
@@ -264,3 +264,49 @@ def test_deadlines_that_are_over_are_forgotten() -> None:
     kept.out.now_ns = 2 * MILLISECOND
     kept.copies.sweep()
     assert held.state.deadlines == []
+
+
+# -- services
+
+
+class Counting:
+    """A service that says nothing."""
+
+    name = "counting"
+    backups = 1
+
+    def open(self, partition: int) -> Share:
+        return Nothing()
+
+    def before(self, event: MigrationEvent) -> None:
+        """Nothing is to be prepared."""
+
+    commit = rollback = before
+
+
+class Nothing:
+    """A share of it."""
+
+    def apply(self, update: bytes) -> bytes:
+        return b""
+
+    ask = apply
+
+    def supply(self) -> list[bytes]:
+        return []
+
+    def receive(self, piece: bytes) -> None:
+        """There is nothing to take."""
+
+
+def test_a_copy_has_a_share_of_each_service_that_its_index_holds() -> None:
+    for row, shares in (
+        (Assignment(5, (OWNER, ME)), {part_name("counting")}),
+        (Assignment(5, (OWNER, OTHER, ME)), set()),
+    ):
+        out = Outbox()
+        settings = Settings(partitions=PartitionSettings(count=1))
+        copies = Copies(ME, settings, out, [row], Log(out, on=False), services=[Counting()])
+        copy = copies.assignment_changed(0, Assignment(), row, None)
+        assert copy is not None
+        assert copy.services.keys() == shares

@@ -110,6 +110,60 @@ def test_a_plain_store_takes_an_earlier_time_away() -> None:
     assert serving.expiry(b"k") is None
 
 
+def test_a_store_over_an_entry_with_time_left_ends_nothing() -> None:
+    serving = Serving()
+    serving.set(b"k", 5)
+    assert serving.set(b"k") == b"value"
+    assert [record.change for record in serving.records()] == [Change.SET, Change.SET]
+
+
+def test_there_is_nothing_in_a_map_that_was_never_written() -> None:
+    serving = Serving()
+    assert serving.lane.read(serving.copies[0], "never", b"k") is None
+    assert serving.copies[0].maps == {}
+
+
+def test_what_is_not_there_is_not_taken_out() -> None:
+    """Backups and listeners would be told that it was."""
+    serving = Serving()
+    serving.lane.listening["m"] = 1
+    held = serving.lane.open(serving.copies[0], "m")
+    assert serving.lane.take_out(serving.copies[0], held, b"k", EventKind.EVICTED) is None
+    assert (serving.records(), serving.heard, held.counter) == ([], [], 0)
+
+
+def test_records_without_a_change_stream_say_no_more_than_backups_need() -> None:
+    serving = Serving()
+    serving.out.epoch_ms = 77
+    serving.set(b"k")
+    serving.lane.remove(serving.copies[0], "m", b"k")
+    serving.lane.log(serving.copies[0], serving.copies[0].maps["m"], Change.CLEAR)
+    assert serving.records() == [
+        Record("m", 1, Change.SET, b"k", b"value", 0, 0, 0),
+        Record("m", 2, Change.REMOVE, b"k", b"", 0, 0, 0),
+        Record("m", 3, Change.CLEAR, b"", b"", 0, 0, 0),
+    ]
+
+
+def test_digests_of_a_key_that_is_stored_twice_are_those_of_what_it_holds() -> None:
+    """Else copies that are equal would seem to differ, and be filled anew."""
+    serving, other = Serving(), Serving()
+    held = serving.lane.open(serving.copies[0], "m")
+    held.state.digests()
+    for value in (b"one", b"two"):
+        serving.lane.set(serving.copies[0], "m", b"k", value, 0, 0, 0)
+    other.lane.set(other.copies[0], "m", b"k", b"two", 0, 0, 0)
+    assert held.state.digests() == other.copies[0].maps["m"].state.digests()
+
+
+@pytest.mark.parametrize(("reads", "confirms"), [("confirmed", True), ("primary", False)])
+def test_reads_are_confirmed_of_the_maps_that_say_so(reads: str, *, confirms: bool) -> None:
+    serving = Serving(m=MapSettings(backups=1, reads=reads))  # type: ignore[arg-type]
+    assert serving.lane.confirms_reads is confirms
+    assert serving.lane.confirmed("m") is confirms
+    assert not serving.lane.confirmed("other")
+
+
 def test_stores_keep_the_partition_hash_of_the_key_and_the_old_value() -> None:
     serving = Serving()
     assert serving.set(b"k", key_hash=9) is None
@@ -169,6 +223,8 @@ def test_listeners_hear_of_each_change_of_their_map_with_the_hash_of_the_key() -
     serving.out.now_ns = 5 * MILLISECOND
     serving.lane.read(serving.copies[0], "m", b"plain")
     held = serving.copies[0].maps["m"]
+    serving.set(b"hashed", key_hash=9)
+    serving.set(b"plain")
     serving.lane.emit(EventKind.CLEAR_ALL, held, None, None, None, count=3)
     assert serving.heard == [
         EntryEvent(EventKind.ADDED, "m", ME, b"k", b"value", None, 1, 9),
@@ -176,6 +232,8 @@ def test_listeners_hear_of_each_change_of_their_map_with_the_hash_of_the_key() -
         EntryEvent(EventKind.REMOVED, "m", ME, b"k", None, b"value", 1, 9),
         EntryEvent(EventKind.ADDED, "m", ME, b"plain", b"value", None, 1, 0),
         EntryEvent(EventKind.EXPIRED, "m", ME, b"plain", None, b"value", 1, 0),
+        EntryEvent(EventKind.ADDED, "m", ME, b"hashed", b"value", None, 1, 9),
+        EntryEvent(EventKind.ADDED, "m", ME, b"plain", b"value", None, 1, 0),
         EntryEvent(EventKind.CLEAR_ALL, "m", ME, None, None, None, 3, 0),
     ]
 
@@ -223,8 +281,8 @@ def test_a_mark_goes_with_the_last_record_of_its_request_if_it_has_any() -> None
     serving.set(b"c")
     serving.set(b"d")
     serving.lane.remember(serving.copies[0], b"two", 1, before)
-    marks = [bool(record.request) for record in serving.records()]
-    assert marks == [False, False, False, True]
+    marks = [(record.key, bool(record.request)) for record in serving.records()]
+    assert marks == [(b"a", False), (b"b", False), (b"c", False), (b"d", True)]
     assert serving.copies[0].requests.knows(b"nothing")
 
 

@@ -189,6 +189,13 @@ def test_it_is_full_with_its_last_byte_and_then_gives_up_an_eighth(*, together: 
         assert (tail.end - tail.start, tail.size) == (left, left * each)
 
 
+def test_it_gives_up_no_more_than_an_eighth() -> None:
+    each = RECORD_OVERHEAD + 1 + 39
+    tail = Tail(800 * each)
+    tail.add(1, records(1, 801, 39))
+    assert (tail.start, tail.end) == (101, 801)
+
+
 def test_nothing_is_left_of_records_that_do_not_fit_at_all() -> None:
     tail = Tail(0)
     tail.add(1, records(1, 3))
@@ -207,6 +214,33 @@ def test_what_is_given_up_takes_its_terms_along() -> None:
     assert told(tail, tail.start)[0] == (2, tail.start + 1)
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_however_long_it_is_kept_up_it_remembers_no_term_of_which_nothing_is_left(*, together: bool) -> None:
+    """Its limit counts records: what is remembered besides must not grow with all that ever happened."""
+    each = RECORD_OVERHEAD + 1 + 39
+    tail, counter = Tail(8 * each), 0
+    for term in range(1, 40):
+        for _ in range(1 + term % 3):
+            part = records(counter + 1, counter + 3, 39)
+            counter += 3
+            for some in [part] if together else [[one] for one in part]:
+                tail.add(term, some)
+                assert [kept for kept, _ in tail._terms] == sorted(
+                    {kept for kept, _ in told(tail, tail.start)}
+                )
+
+
+def test_what_is_put_before_it_in_parts_of_one_term_costs_one_term() -> None:
+    """Each part that a joining copy is told comes before what it has."""
+    tail = Tail(100_000)
+    tail.add(9, records(31, 31))
+    for last in range(30, 0, -10):
+        part = range(last - 9, last + 1)
+        tail.precede([(1 + counter // 4, *records(counter, counter)) for counter in part])
+    assert told(tail, 0) == [(1 + counter // 4, counter) for counter in range(1, 31)] + [(9, 31)]
+    assert [term for term, _ in tail._terms] == list(range(1, 10))
+
+
 def test_a_new_stretch_has_none_of_the_old_one() -> None:
     tail = Tail(10_000)
     tail.add(1, records(1, 5))
@@ -219,6 +253,17 @@ def test_a_new_stretch_has_none_of_the_old_one() -> None:
     assert (tail.start, tail.end, tail.size) == (0, 0, 0)
     tail.add(2, records(1, 1))
     assert told(tail, 0) == [(2, 1)]
+
+
+def test_what_a_new_primary_does_instead_is_told_under_its_own_term() -> None:
+    """Of what the primary before it did last, this copy knew more than the new one: that is void."""
+    tail = Tail(10_000)
+    tail.add(1, records(1, 5))
+    tail.add(2, records(6, 9))
+    tail.add(3, records(4, 4))
+    assert (tail.start, told(tail, 3)) == (3, [(3, 4)])
+    tail.add(3, records(4, 4))
+    assert (tail.start, tail.size, told(tail, 3)) == (3, RECORD_OVERHEAD + 11, [(3, 4)]), "once more"
 
 
 def preceded(limit: int, *earlier: tuple[int, int], terms: tuple[int, ...] = (5,)) -> Tail:
@@ -269,3 +314,12 @@ def test_some_of_them_are_told_up_to_the_first_that_is_too_much() -> None:
     assert [record.counter for _, record in tail.some(0, 3, 1000)] == [1]
     assert [record.counter for _, record in tail.some(1, 3, 1000)] == [2]
     assert [record.counter for _, record in tail.some(0, 2, 100_000)] == [1, 2]
+
+
+def test_what_is_too_much_ends_the_search_for_more() -> None:
+    tail = Tail(10_000_000)
+    for counter in range(1, 101):
+        tail.add(1, records(counter, counter, 5000))
+    seen = tail._records = Counted(tail._records)
+    assert len(tail.some(0, 100, 10_400)) == 2
+    assert seen.looked == 3

@@ -136,8 +136,7 @@ class Recovery:
             zeros = [0] * len(taken.keys)
             columns = zip(taken.keys, taken.ttls_ms or zeros, taken.max_idles_ms or zeros, strict=True)
             for key, ttl_ms, max_idle_ms in columns:
-                if ttl_ms or max_idle_ms:
-                    held.state.schedule(key, ttl_ms, max_idle_ms, self._at_ns)
+                held.state.schedule(key, ttl_ms, max_idle_ms, self._at_ns)
         if taken.key_hashes:
             pairs = zip(taken.keys, taken.key_hashes, strict=True)
             held.state.hashes = {key: word for key, word in pairs if word}
@@ -174,7 +173,6 @@ class Recovery:
         """Blocks from the next one on, up to `until` and without it, cannot be read."""
         self._whole = False
         self._end_copies(until, why)
-        self._next = max(self._next, until)
 
     def _end_copies(self, until: int, why: str) -> None:
         """journal/R-3: nothing can follow in the copies that need one of the lost blocks."""
@@ -194,7 +192,7 @@ class Recovery:
 
     def _restate(self, entry: Checkpointed) -> None:
         found = self._held.get(entry.partition)
-        if found is not None and entry.file and found.file == entry.file:
+        if found is not None and found.file == entry.file:
             found.lsn = max(found.lsn, entry.lsn)
 
     def _orphan(self, partition: int) -> None:
@@ -217,8 +215,6 @@ class Recovery:
                 self._held[entry.partition] = _Held(PartitionCopy(entry.partition, entry.epoch), lsn - 1)
         elif type(entry) is Dropped:
             self._dropped(lsn, entry)
-        elif type(entry) is Checkpointed:
-            self._restate(entry)
         elif type(entry) is Meta:
             self._cluster_id = entry.cluster_id or self._cluster_id
             self._stores = {**entry.stores, **self._stores}
@@ -250,7 +246,7 @@ class Recovery:
         for record in entry.records:
             if record.map != name:
                 name = record.map
-                held = found.copy.maps.get(name) or found.copy.open(name)
+                held = found.copy.open(name)
                 updates = held.updates
                 plain = bool(held.lineage) and held.lineage[-1][0] == term and updates.sequential
                 plain = plain and not held.state.expiries and name not in found.stopped
@@ -271,8 +267,7 @@ class Recovery:
                 why = self._take(held, record, term)
                 if why:
                     found.stopped[name] = why
-                plain = not why and updates.sequential and not held.state.expiries and held.lineage[-1:] != []
-                plain = plain and held.lineage[-1][0] == term
+                name = None  # Whether the next one is plain has to be looked at anew.
             if record.request:
                 found.copy.requests.note(record.request)
 
@@ -291,9 +286,10 @@ class Recovery:
             return f"map {held.name!r}: updates {updates.lwm + 1} to {counter - 1} are missing"
         held.enter(term)
         try:
-            held.apply(record, self._at_ns)
+            updates.update(counter - 1)
         except CounterBroken as error:
             return f"map {held.name!r}: {error}"
+        held.state.apply(record, self._at_ns)
         return ""
 
     # -- the end

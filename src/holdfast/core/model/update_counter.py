@@ -74,7 +74,7 @@ class UpdateCounter:
         if not self._insert(start, end):
             return False
         self.hwm = max(self.hwm, end)
-        if self._starts and self._starts[0] == self.lwm:
+        if self._starts[0] == self.lwm:
             self.lwm += self._counts[0]
             del self._starts[0], self._counts[0]
         return True

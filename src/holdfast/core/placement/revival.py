@@ -55,9 +55,7 @@ def revived(
     operator accepts copies, too, of which some part may be lost.
     """
     proven = [
-        claim
-        for claim in claims
-        if claim.kept.epoch == newest.epoch and (claim.kept.whole or uncertain) and claim.member is not None
+        claim for claim in claims if claim.kept.epoch == newest.epoch and (claim.kept.whole or uncertain)
     ]
     if not any(claim.slot < holders or uncertain for claim in proven):
         return None
