@@ -69,7 +69,7 @@ def filled(stage: Stage) -> tuple[Member, Member, MapReplica]:
 
 def equal(primary: Member, backup: Member) -> bool:
     mine, other = (member.copies.held[PARTITION].maps[MAP] for member in (primary, backup))
-    return (mine.entries, mine.updates, mine.proven_lineage()) == (
+    return (mine.state.entries, mine.updates, mine.proven_lineage()) == (
         other.state.entries,
         other.updates,
         other.proven_lineage(),
@@ -187,8 +187,8 @@ def test_what_is_written_while_a_replica_is_mended_is_not_lost() -> None:
     for round_ in range(400):
         if round_ in (50, 180, 300):
             copy = backup.copies.held[PARTITION].maps[MAP]
-            copy.store(wire_key(draw.choice(KEYS)), b"wrong", 0, 0, 0, 0)
-            copy.drop(wire_key(draw.choice(KEYS)))
+            copy.state.store(wire_key(draw.choice(KEYS)), b"wrong", 0, 0, 0, 0)
+            copy.state.drop(wire_key(draw.choice(KEYS)))
         key = draw.choice(KEYS)
         if draw.random() < 0.3:
             answers.append(stage.ask(process, Op.DELETE, key))

@@ -20,7 +20,7 @@ SEED = {
     "cut-kept": 1,
     "destination-acks": 1,
     "drain-waits": 4,
-    "durable-ack": 0,
+    "durable-ack": 1,
     "failed-version": 41,
     "fence": 6,
     "forget-last": 1,

@@ -47,8 +47,10 @@ from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.operations import Done, Outcome, Request, Status
 from holdfast.core.model.views import ClusterState, Intent
 from holdfast.engine.callers import Callers
+from holdfast.engine.entry_lane import EntryLane
 from holdfast.engine.link import ACKNOWLEDGE_NS, RESEND_NS, Link, road_between
 from holdfast.engine.ports import World, Writer
+from holdfast.engine.recording import LifeRecorder
 from holdfast.errors import InvariantBroken, ProtocolError
 from holdfast.wire.codec import decode, encode
 
@@ -81,11 +83,20 @@ class Driver:
         self._answer_bytes = member.settings.limits.answer_bytes
         self._unread: set[MemberId] = set()
         """Members that have not acknowledged more than that."""
+        self.lane: EntryLane = member.lane
+        """The data lane, for sessions."""
+        self.recorded: LifeRecorder | None = None
+        """Who writes this life down."""
         self.callers = Callers(self._put)
         """Who is told what the member answers."""
         self._turn_ends = False
         """Whether the end of this turn has been asked for."""
         self.stopped = False
+
+    def record(self, record: LifeRecorder) -> None:
+        """Write down this life from now on, before it has begun."""
+        self.recorded = record
+        self.lane = record.lane(self._lane, lambda: self._out.now_ns)
 
     # -- what the world tells
 
@@ -291,7 +302,12 @@ class Driver:
             self._busy = False
 
     def _step(self, event: Event) -> None:
-        effects = self.member.handle(event, self.world.now_ns())
+        now_ns = self.world.now_ns()
+        if self.recorded is not None:
+            self.recorded.step(event, now_ns)
+        effects = self.member.handle(event, now_ns)
+        if self.recorded is not None:
+            self.recorded.stepped(effects)
         if len(effects) > 1:
             effects = self._in_order(effects)
         for effect in effects:

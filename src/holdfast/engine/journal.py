@@ -21,7 +21,7 @@ from functools import partial
 import msgspec
 
 from holdfast.config.schema import PersistenceSettings
-from holdfast.core.journal.recovery import Recovered
+from holdfast.core.journal.recovery import Recovered, Recovery
 from holdfast.core.machine import (
     Append,
     Checkpoint,
@@ -40,7 +40,7 @@ from holdfast.engine.intake import Intake, WriteGroup
 from holdfast.engine.journal_history import Histories
 from holdfast.engine.ports import Create, Deed, Disk, DiskFull, Put, Remove, Rename, Sync, Write
 from holdfast.engine.preamble import Preamble
-from holdfast.engine.restore import IDENTITY, SPARE, Found, restore
+from holdfast.engine.restore import IDENTITY, SPARE, Found, Restoring, restore
 from holdfast.engine.room import RETRY_NS, Probe
 from holdfast.engine.segments import Segment, partitions_of
 from holdfast.errors import JournalBroken
@@ -153,16 +153,25 @@ class Journal:
         new_id: Callable[[], str],
         now_ns: int,
         wall_ms: int,
+        recovering: Callable[[int, int], Restoring] = Recovery,
     ) -> tuple[Journal, Recovered]:
         """Read what is there, and begin to write.
 
         name: of the member whose files these must be. uuid: of the one that opens them now. new_id: makes a UUID as
         text, for a new store.
         now_ns: the member's monotonic time; wall_ms: the same moment by its calendar, as its core will be told.
+        recovering: what makes copies of what is read.
         Raises ConfigError when these are not this member's files, JournalBroken when they cannot be believed.
         """
         found, recovered = restore(
-            disk, settings, name=name, uuid=uuid, new_id=new_id, now_ns=now_ns, wall_ms=wall_ms
+            disk,
+            settings,
+            name=name,
+            uuid=uuid,
+            new_id=new_id,
+            now_ns=now_ns,
+            wall_ms=wall_ms,
+            recovering=recovering,
         )
         return Journal(disk, settings, found), recovered
 

@@ -6,8 +6,9 @@ history: it is looked at when somebody asks for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
@@ -60,6 +61,23 @@ class IdentityFile(msgspec.Struct, frozen=True):
     """Of the life after it, as it was when that first began; without a token it has not yet."""
     behind: bool = False
     """Whether a cluster has found that they lack what they once held, and not made up for it."""
+
+
+class Restoring(Protocol):
+    """A `Recovery`, or whatever stands in its place."""
+
+    def base(self, snapshot: Snapshot, lsn: int, file: str) -> None:
+        """See `Recovery`, here and below."""
+
+    def missing(self, partition: int, lsn: int, why: str) -> None: ...
+
+    def void(self, partition: int, lsn: int) -> None: ...
+
+    def block(self, lsn: int, entries: Sequence[Entry]) -> None: ...
+
+    def lost(self, until: int, why: str) -> None: ...
+
+    def finish(self, recovered: Recovered) -> None: ...
 
 
 @dataclass(slots=True)
@@ -128,7 +146,7 @@ class _Opening:
     disk: Disk
     identity: IdentityFile
     recovered: Recovered
-    recovery: Recovery
+    recovery: Restoring
     checkpoints: Checkpoints
     segments: Segments = field(default_factory=Segments)
     void: list[str] = field(default_factory=list)
@@ -350,11 +368,12 @@ def restore(
     new_id: Callable[[], str],
     now_ns: int,
     wall_ms: int,
+    recovering: Callable[[int, int], Restoring] = Recovery,
 ) -> tuple[Found, Recovered]:
     """Read a directory. Raises ConfigError and JournalBroken as `Journal.open` says; changes nothing on the disk."""
     identity = identity_of(disk, name, new_id)
     recovered = Recovered(identity.store, identity.incarnation + 1, identity.cluster_id)
-    recovery = Recovery(now_ns, wall_ms)
+    recovery = recovering(now_ns, wall_ms)
     opening = _Opening(disk, identity, recovered, recovery, Checkpoints(settings.checkpoint_bytes))
     names = disk.names()
     journal = segments(names)

@@ -150,7 +150,7 @@ class Node(MemberGrid):
             await network.stop()
             raise
         self.member = self.driver.member
-        self.lane = self.member.lane
+        self.lane = self.driver.lane
         self.control = Control(self)
         network.failed = self.failed
         network.came = self.came
@@ -161,7 +161,7 @@ class Node(MemberGrid):
             self.driver.enter,
             self.driver.leave_lane,
             self.failed,
-            backlog=self.lane.backlog,
+            backlog=self.member.lane.backlog,
             request_ids=settings.replication.request_ids,
             client_acks=settings.replication.backup_acks == "client",
             strangers=self.strangers,

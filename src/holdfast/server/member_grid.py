@@ -13,10 +13,10 @@ from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.change_streams import ChangeStreams
 from holdfast.core.replication.cuts import Cuts, Taken
-from holdfast.core.replication.lane import Lane
 from holdfast.core.services.hosting import is_service
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.engine.driver import Driver
+from holdfast.engine.entry_lane import EntryLane
 from holdfast.server.door import Loop, Timer
 from holdfast.server.grid import ClusterCard, MemberCard
 
@@ -60,7 +60,7 @@ class MemberGrid:
     settings: Settings
     driver: Driver
     member: Member
-    lane: Lane
+    lane: EntryLane
 
     def __init__(self, settings: Settings, member_uuid: str) -> None:
         """Sessions may ask when there is a `driver`, with its `member` and `lane`."""

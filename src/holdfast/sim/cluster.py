@@ -422,8 +422,13 @@ def driver_of(
     """Make the member that lives in a process, of what its host's disk (`process.disk`) holds, with its journal there;
     and say how to be told when it may act. This is the one place of the simulator where files are opened.
     """
+    recorder = process.world.recorder
     if process.disk is None:
-        return Driver(Member(identity, settings, services), process), lambda told: told()
+        driver = Driver(Member(identity, settings, services), process)
+        if recorder is not None:
+            names = [service.name for service in services]
+            driver.record(recorder.begin(process.name, settings, identity, names, None))
+        return driver, lambda told: told()
     random = process.world.random
 
     def failed(error: JournalBroken) -> None:
@@ -439,6 +444,7 @@ def driver_of(
         name=process.host,
         new_id=lambda: f"store-{random.getrandbits(64):016x}",
         failed=failed,
+        recorder=recorder,
     )
     return driver, journal.when_ready
 

@@ -6,6 +6,8 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import msgspec
+
 from holdfast.check import convergence
 from holdfast.core.member import Member
 from holdfast.core.model.update_counter import UpdateCounter
@@ -16,6 +18,8 @@ KINDS = ("value", "entry lost", "entry added", "rot", "behind", "ahead")
 """What may be wrong with a copy: a value is another one; an entry is missing, or too many; memory has changed and
 nobody has noticed; the copy has missed the last updates, or counts some that there never were."""
 MISSED = 3
+HARM = "harm"
+"""What a record calls it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +57,19 @@ def spoil(living: Iterable[Process], known: list[Damage], draw: random.Random) -
         return None
     process, partition, held = draw.choice(found)
     damage = Damage(process, partition, held.name, draw.choice(KINDS))
-    _harm(held, damage.kind, draw)
+    seed = draw.getrandbits(32)
+    if process.driver.recorded is not None:
+        process.driver.recorded.outside(HARM, partition, held.name, damage.kind, seed)
+    _harm(held, damage.kind, random.Random(seed))
     known.append(damage)
     return damage
+
+
+def harm_again(member: Member, what: str, arguments: bytes) -> None:
+    """Do to a copy what was done to it when the run was recorded."""
+    assert what == HARM
+    partition, name, kind, seed = msgspec.msgpack.decode(arguments, type=tuple[int, str, str, int])
+    _harm(member.copies.held[partition].maps[name], kind, random.Random(seed))
 
 
 def _harm(held: MapReplica, kind: str, draw: random.Random) -> None:

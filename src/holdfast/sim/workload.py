@@ -395,7 +395,7 @@ class Client:
         data lane, the rest takes the general way; all that it causes leaves at the end of the turn.
         """
         driver = process.driver
-        lane = driver.member.lane
+        lane = driver.lane
         driver.enter()
         unsealed: list[tuple[Callable[[Outcome], None], Value]] = []
 

@@ -17,6 +17,7 @@ from holdfast.core.machine import Note
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.engine.driver import Driver
 from holdfast.engine.ports import Disk
+from holdfast.engine.recording import Recorder
 from holdfast.sim.clocks import Clocks
 from holdfast.sim.marks import Marks
 
@@ -65,6 +66,8 @@ class World:
         self.failures: list[str] = []
         self.overhearing: list[Overhear] = []
         """Told of every packet before it leaves: sender, receiver, bytes."""
+        self.recorder: Recorder | None = None
+        """Who writes the run down."""
         self.tap: Tap | None = None
         """For directed faults: told of every packet when it leaves."""
 

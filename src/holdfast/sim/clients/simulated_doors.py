@@ -91,7 +91,7 @@ class ProcessGrid(MemberGrid):
     def __init__(self, process: Process, loop: Turns, ears: Ears) -> None:
         self.driver = process.driver
         self.member = process.driver.member
-        self.lane = self.member.lane
+        self.lane = process.driver.lane
         super().__init__(self.member.settings, self.member.me)
         self._process = process
         self._loop = loop
