@@ -9,6 +9,7 @@ from holdfast.errors import ConfigError, HoldfastError, Refused, RequestError, U
 from holdfast.version import __version__
 
 if TYPE_CHECKING:
+    from holdfast.core.model.decisions import Wait
     from holdfast.core.model.partition_events import Kind, Loss, News
     from holdfast.core.model.views import ClusterState
     from holdfast.core.services.hosting import Endpoint, MigrationEvent, Service
@@ -32,6 +33,7 @@ __all__ = [
     "ServiceHandle",
     "Share",
     "Unknown",
+    "Wait",
     "__version__",
 ]
 
@@ -47,6 +49,7 @@ _HOMES = {
     "Service": "holdfast.core.services.hosting",
     "ServiceHandle": "holdfast.runtime.embedded",
     "Share": "holdfast.core.store.service_state",
+    "Wait": "holdfast.core.model.decisions",
 }
 
 

@@ -14,7 +14,7 @@ from tests.sim.stage import Stage
 from holdfast.config import Settings
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
-from holdfast.core.routing import clearing
+from holdfast.core.replication import clearing
 from holdfast.server import change_questions as changes
 from holdfast.sim.ablations.switching import ablated
 from holdfast.sim.calls import wire_key

@@ -17,11 +17,12 @@ from holdfast.core.messages import Fill, Replicate, Section
 from holdfast.core.migration import returns as returns_module
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.migration_step import MigrationKind, ReplicaList
+from holdfast.core.model.object_names import part_name
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.replication.copies import Copies
-from holdfast.core.services.hosting import Endpoint, MigrationEvent, part_name, with_services
+from holdfast.core.services.hosting import Endpoint, MigrationEvent, with_services
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.sync.destination import StagingReplica
 from holdfast.sim import tally

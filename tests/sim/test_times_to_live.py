@@ -36,7 +36,7 @@ def expiries(process: Process, key: str) -> list[Expiry]:
     raw = wire_key(key)
     copies = process.driver.member.copies.held.values()
     held = [copy.maps[MAP] for copy in copies if MAP in copy.maps]
-    return [one.expiries[raw] for one in held if raw in one.entries]
+    return [one.state.expiries[raw] for one in held if raw in one.state.entries]
 
 
 def blackout(stage: Stage, away_s: float) -> None:

@@ -241,7 +241,7 @@ def test_metadata_that_do_not_fit_are_refused() -> None:
     assert read_checkpoint(name, data)[1] == example(8)
     header: CheckpointHeader = read_header(data)
     wrong: list[tuple[str, dict[str, object]]] = [
-        ("version 2", {"version": 2}),
+        ("version 3", {"version": 3}),
         ("16 entries where the metadata say 8", {"maps": header.maps[:1]}),
         (
             "entries where",

@@ -104,10 +104,9 @@ def replay(*, record: Path, member: str | None, partition: int | None) -> None:
 
 def _services(names: Sequence[str], settings: Settings) -> Sequence[Service]:
     """The services of the simulator, by their names."""
-    from holdfast.core.services.hosting import part_name
     from holdfast.engine.recording import RecordBroken
     from holdfast.sim.tally import NAME, Tally
 
     if set(names) - {NAME}:
         raise RecordBroken(f"it has services that this command does not know: {', '.join(names)}")
-    return [Tally(settings.map(part_name(name)).backups) for name in names]
+    return [Tally(settings.services[name].backups) for name in names]

@@ -25,8 +25,8 @@ from holdfast.client.differences import Differences, find_differences, value_of
 from holdfast.client.replica_questions import CANNOT_ASK, EntryCopy
 from holdfast.client.routing import error_of_outcome
 from holdfast.client.verification import Finding, Report
+from holdfast.core.model.object_names import is_service
 from holdfast.core.model.operations import Op, Request
-from holdfast.core.services.hosting import is_service
 from holdfast.errors import HoldfastError
 from holdfast.wire import own
 

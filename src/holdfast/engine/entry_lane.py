@@ -15,9 +15,10 @@ class EntryLane(Protocol):
     (then take the slow way, `Grid.execute`, which forwards, waits or refuses). With the copy in hand, read
     `copy.maps[name].state.entries` directly (mind `expiries`), or write through `set` / `remove`.
 
-    A write must not be acknowledged before `close_batch` says so: collect the answers of one read buffer, and after the last
-    message of the buffer call `close_batch(done)` once if any write was made; `done(True)` comes when every sync backup holds
-    the whole batch (at once when there are none), `done(False)` when that can never be known (answer: unknown).
+    A write must not be acknowledged before `close_batch` says so: collect the answers of one read buffer, and after the
+    last message of the buffer call `close_batch(done)` once if any write was made; `done(True)` comes when every sync
+    backup holds the whole batch (at once when there are none), `done(False)` when that can never be known (answer:
+    unknown).
     """
 
     serving: list[PartitionCopy | None]
@@ -53,8 +54,8 @@ class EntryLane(Protocol):
         """
 
     def rest_on(self, copy: PartitionCopy, name: str) -> None:
-        """An answer of this batch has changed nothing in this map, and rests on what is there: `close_batch` waits for that,
-        too. `remove` says so by itself when it finds nothing.
+        """An answer of this batch has changed nothing in this map, and rests on what is there: `close_batch` waits for
+        that, too. `remove` says so by itself when it finds nothing.
         """
 
     confirms_reads: bool

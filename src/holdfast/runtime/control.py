@@ -112,10 +112,16 @@ class Control:
     async def promote(self, timeout_s: float) -> None:
         """Let this lite member own partitions."""
         self._must_not_leave()
-        journalled = [name for name, chosen in self._node.settings.maps.items() if chosen.journal != "off"]
+        settings = self._node.settings
+        journalled = [
+            f"maps.{name}.journal" for name, chosen in settings.maps.items() if chosen.journal != "off"
+        ]
+        journalled += [
+            f"service {name}: journal" for name, one in settings.services.items() if one.journal != "off"
+        ]
         if journalled and self._driver.journal is None:
             raise Refused(
-                f"maps.{journalled[0]}.journal is set, and this member has opened no files: start it as a data member, "
+                f"{journalled[0]} is set, and this member has opened no files: start it as a data member, "
                 "with a persistence.directory"
             )
         self._become(Intent.DATA)

@@ -13,7 +13,6 @@ from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.change_streams import ChangeStreams
 from holdfast.core.replication.cuts import Cuts, Taken
-from holdfast.core.services.hosting import is_service
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.engine.driver import Driver
 from holdfast.engine.entry_lane import EntryLane
@@ -193,7 +192,7 @@ class MemberGrid:
             for name, held in copy.maps.items()
             if held.state.entries
         }
-        configured = {name for name in self.settings.maps if name != "default" and not is_service(name)}
+        configured = {name for name in self.settings.maps if name != "default"}
         return sorted(names | configured)
 
     def local_copy(self, partition: int) -> PartitionCopy | None:

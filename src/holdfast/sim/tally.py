@@ -8,8 +8,9 @@ from functools import partial
 
 from holdfast.core.member import Member
 from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.object_names import part_name
 from holdfast.core.model.operations import Op, Outcome, Request, Status
-from holdfast.core.services.hosting import MigrationEvent, part_name
+from holdfast.core.services.hosting import MigrationEvent
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.world import Process, World
 

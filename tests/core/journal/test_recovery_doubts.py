@@ -255,7 +255,7 @@ def test_whose_files_members_had_is_known_from_views_and_else_from_the_first_ent
 # -- records
 
 
-def test_calls_of_services_are_left_out_and_requests_are_known() -> None:
+def test_updates_of_services_are_kept_and_requests_are_known() -> None:
     reading = Reading()
     first, second, third = (mark_of(name, None) for name in (b"1", b"2", b"3"))
     reading.base(snapshot(requests=b""), 0, "file")
@@ -266,7 +266,7 @@ def test_calls_of_services_are_left_out_and_requests_are_known() -> None:
                 0,
                 4,
                 [
-                    Record("m", 9, Change.CALL, b"", b"update", request=first),
+                    Record("__service:s", 1, Change.CALL, b"", b"update", request=first),
                     put(2, request=second),
                     put(7, request=third),
                 ],
@@ -276,6 +276,9 @@ def test_calls_of_services_are_left_out_and_requests_are_known() -> None:
     copy = reading.found().copies[0]
     assert [copy.requests.knows(name) for name in (b"1", b"2", b"3")] == [True, True, True]
     assert copy.maps["m"].counter == 2
+    assert "__service:s" not in copy.maps
+    assert copy.services["__service:s"].counter == 1
+    assert list(copy.services["__service:s"].state.share.supply()) == [b"update"]
     kept = snapshot(1, requests=copy.requests.encode())
     reading.base(kept, 0, "file")
     assert reading.found().copies[1].requests.knows(b"2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.config import MapSettings, PartitionSettings, ReplicationSettings, Settings
+from holdfast.config import MapSettings, PartitionSettings, ReplicationSettings, ServiceSettings, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Append, Outbox, Send
 from holdfast.core.messages import (
@@ -20,6 +20,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import Wrote
+from holdfast.core.model.object_names import part_name
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import How
@@ -200,7 +201,8 @@ def test_a_stranger_and_an_earlier_primary_are_not_answered() -> None:
 def journalled() -> tuple[Copies, Outbox, Log]:
     out = Outbox()
     maps = {"m": MapSettings(journal="sync"), "later": MapSettings(journal="lazy"), "never": MapSettings()}
-    settings = Settings(partitions=PartitionSettings(count=1), maps=maps)
+    services = {"kept": ServiceSettings(journal="sync"), "loose": ServiceSettings()}
+    settings = Settings(partitions=PartitionSettings(count=1), maps=maps, services=services)
     log = Log(out, on=True)
     copies = Copies(ME, settings, out, [Assignment(5, (OWNER, ME))], log)
     copies.held[0] = PartitionCopy(0, 0)
@@ -444,13 +446,17 @@ def test_calls_of_a_service_that_is_not_here_are_left_out() -> None:
     assert value_of(copies) == b"v"
 
 
-def test_calls_are_never_written_down() -> None:
+@pytest.mark.parametrize(("name", "written"), [("kept", True), ("loose", False)])
+def test_calls_are_written_down_when_their_service_says_so(name: str, written: bool) -> None:
     copies, out, log = journalled()
-    copies.held[0].services["m"] = Replica("m", ServiceState(Sum()))
-    copies.on_replicate(OWNER, message(1, called(1)))
+    called_so = part_name(name)
+    copies.held[0].services[called_so] = Replica(called_so, ServiceState(Sum()))
+    copies.on_replicate(OWNER, message(1, Record(called_so, 1, Change.CALL, b"", b"x")))
     log.flush()
-    effects = out.take()
-    assert [type(effect) for effect in effects] == [Send]
+    kinds = [type(effect) for effect in out.take()]
+    assert kinds == ([Append] if written else [Send])
+    log.on_durable(1)
+    assert [type(effect) for effect in out.take()] == ([Send] if written else [])
 
 
 def test_what_comes_twice_says_nothing_of_cuts() -> None:

@@ -12,6 +12,7 @@ from holdfast.core.messages import Replicate, Replicated
 from holdfast.core.model.decisions import Update
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.journal_entries import Began
+from holdfast.core.model.object_names import part_name
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change
 from holdfast.core.replication.lane import Lane
@@ -651,7 +652,8 @@ def test_changes_that_are_told_are_remembered_though_there_are_no_backups() -> N
 def test_only_a_member_with_a_journal_writes_down_and_of_services_nothing(*, journal: bool) -> None:
     office = Office(journal=journal, default=MapSettings(backups=1, journal="sync", changes_bytes=100_000))
     office.set(0)
-    share = office.copies[0].services["service"] = Replica("service", ServiceState(Silent()))
+    name = part_name("service")
+    share = office.copies[0].services[name] = Replica(name, ServiceState(Silent()))
     office.lane.retarget(office.copies[0])
     held = office.copies[0].maps["m"]
     assert (held.journal, held.changes) == ("sync" if journal else "off", 100_000)

@@ -14,13 +14,13 @@ from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import Answer, Forward, Replicate, Replicated
 from holdfast.core.model.ids import SECOND, MemberId
+from holdfast.core.model.object_names import part_name
 from holdfast.core.model.operations import Op, Outcome, Request, Status, Value
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.primary_copy import SLICE_ENTRIES, PrimaryCopy
 from holdfast.core.routing.gathering import LATE_NS, RETRY_NS
 from holdfast.core.routing.router import Router
-from holdfast.core.services.hosting import part_name
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import Replica
 from holdfast.core.store.service_state import ServiceState

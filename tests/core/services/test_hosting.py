@@ -8,15 +8,9 @@ import pytest
 
 from holdfast.config import Settings
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.object_names import is_service, part_name
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.services.hosting import (
-    Endpoint,
-    MigrationEvent,
-    Services,
-    is_service,
-    part_name,
-    with_services,
-)
+from holdfast.core.services.hosting import Endpoint, MigrationEvent, Services, with_services
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.errors import ConfigError, InvariantBroken
 
@@ -221,7 +215,7 @@ def test_two_migrations_of_one_partition_at_a_time_are_a_fault() -> None:
 
 def test_a_service_is_a_setting_that_all_members_share() -> None:
     settings = with_services(Settings(), [Counts(), Counts("other.one", 3)])
-    assert [settings.map(part_name(name)).backups for name in ("counts", "other.one")] == [1, 3]
+    assert [settings.object(part_name(name)).backups for name in ("counts", "other.one")] == [1, 3]
     assert is_service(part_name("counts"))
     assert not is_service("counts")
     for wrong, why in (

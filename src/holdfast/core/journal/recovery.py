@@ -33,12 +33,14 @@ from holdfast.core.model.journal_entries import (
     TableAssignments,
     Wrote,
 )
+from holdfast.core.model.object_names import is_service
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.model.views import FilesProof, View
 from holdfast.core.store.partition import PartitionCopy
-from holdfast.core.store.replica import MapReplica, map_replica
+from holdfast.core.store.replica import AnyReplica, MapReplica, ServiceReplica, map_replica, service_replica
+from holdfast.core.store.service_state import WrittenShare
 from holdfast.errors import CounterBroken
 
 
@@ -118,7 +120,10 @@ class Recovery:
         self._at_ns = self._moment(snapshot.wall_ms)
         copy = PartitionCopy(snapshot.partition, snapshot.epoch)
         for taken in snapshot.maps:
-            copy.maps[taken.name] = self._map(taken)
+            if is_service(taken.name):
+                copy.services[taken.name] = _service(taken)
+            else:
+                copy.maps[taken.name] = self._map(taken)
         copy.requests.merge(snapshot.requests)
         self._held[snapshot.partition] = _Held(copy, lsn, file)
 
@@ -234,6 +239,7 @@ class Recovery:
             self._held.pop(entry.partition, None)
         elif found is not None and not found.ended:
             found.copy.maps.pop(entry.map, None)
+            found.copy.services.pop(entry.map, None)
             found.stopped.pop(entry.map, None)
 
     # -- records
@@ -244,6 +250,9 @@ class Recovery:
         self._at_ns = self._moment(entry.wall_ms)
         name: str | None = None
         for record in entry.records:
+            if record.change is Change.CALL:
+                self._called(found, record, term)
+                continue
             if record.map != name:
                 name = record.map
                 held = found.copy.open(name)
@@ -263,7 +272,7 @@ class Recovery:
                         self._at_ns,
                     )
                     plain = not held.state.expiries
-            elif name not in found.stopped and record.change is not Change.CALL:
+            elif name not in found.stopped:
                 why = self._take(held, record, term)
                 if why:
                     found.stopped[name] = why
@@ -271,7 +280,18 @@ class Recovery:
             if record.request:
                 found.copy.requests.note(record.request)
 
-    def _take(self, held: MapReplica, record: Record, term: int) -> str:
+    def _called(self, found: _Held, record: Record, term: int) -> None:
+        """An update of a service: it is kept until somebody opens the share."""
+        name, services = record.map, found.copy.services
+        held = services.get(name) or services.setdefault(name, service_replica(name, WrittenShare()))
+        if name not in found.stopped:
+            why = self._take(held, record, term)
+            if why:
+                found.stopped[name] = why
+        if record.request:
+            found.copy.requests.note(record.request)
+
+    def _take(self, held: AnyReplica, record: Record, term: int) -> str:
         """Apply a record if it may follow; else say what is wrong."""
         updates, counter = held.updates, record.counter
         if updates.holds(counter):
@@ -314,6 +334,16 @@ class Recovery:
         ):
             if partition not in self._held:
                 recovered.uncertain[partition] = why
+
+
+def _service(taken: MapSnapshot) -> ServiceReplica:
+    share = WrittenShare()
+    for piece in taken.values:
+        share.receive(piece)
+    held = service_replica(taken.name, share)
+    held.updates = UpdateCounter.decode(taken.counter)
+    held.lineage = [(term, start) for term, start in taken.lineage]
+    return held
 
 
 def _term_of(lineage: list[tuple[int, int]], counter: int) -> int:

@@ -185,7 +185,7 @@ class Copies:
 
     def mode(self, record: Record) -> JournalMode:
         """Whether a record is written down."""
-        return "off" if record.change is Change.CALL else self._settings.map(record.map).journal
+        return self._settings.object(record.map).journal
 
     def _gap(self, copy: PartitionCopy, section: Section) -> bool:
         """Whether a record of the section comes before one that this copy has not seen."""
@@ -251,9 +251,9 @@ class Copies:
         self._furnish(held)
         return held
 
-    def _furnish(self, held: MapReplica) -> None:
-        """What the settings say of the map."""
-        chosen = self._settings.map(held.name)
+    def _furnish(self, held: AnyReplica) -> None:
+        """What the settings say of the map or service."""
+        chosen = self._settings.object(held.name)
         held.journal = chosen.journal if self._log.on else "off"
         held.changes = chosen.changes_bytes
 
@@ -294,7 +294,7 @@ class Copies:
 
     def wanted(self, name: str, index: int) -> bool:
         """Whether a replica with this index holds data of the map."""
-        chosen = self._settings.map(name)
+        chosen = self._settings.object(name)
         return 0 <= index <= chosen.backups + chosen.async_backups
 
     # -- rows
@@ -320,8 +320,20 @@ class Copies:
         if copy is None or copy.epoch < new.epoch:
             copy = self.held[partition] = PartitionCopy(partition, new.epoch, self.request_ids)
             self._log.note(Began(partition, new.epoch))
-        self.services.furnish(copy, index)
+        self.furnish(copy, index)
         return copy
+
+    def furnish(self, copy: PartitionCopy, index: int) -> None:
+        """Give a copy at this index the shares of services that it should hold and does not, as they are kept here."""
+        self.services.furnish(copy, index)
+        for held in copy.services.values():
+            self._furnish(held)
+
+    def revive(self, copies: dict[int, PartitionCopy]) -> None:
+        """These were found in this member's files: to begin with."""
+        for copy in copies.values():
+            self.services.revive(copy)
+        self.stale.update(copies)
 
     def _take_back(self, partition: int, row: Assignment) -> PartitionCopy | None:
         """The row gives this member what it has brought back: the master knows what that is (migration/X-1,
@@ -333,7 +345,9 @@ class Copies:
         self.held[partition] = copy
         # Its files may be of a time at which its index was a hotter one.
         self._keep_maps_of(partition, row.index_of(self._me))
-        for held in copy.maps.values():
+        for name in [name for name in copy.services if not self.wanted(name, row.index_of(self._me))]:
+            del copy.services[name]
+        for held in copy:
             self._furnish(held)
         return copy
 
@@ -385,6 +399,10 @@ class Copies:
             for name in [name for name in copy.maps if not self.wanted(name, index)]:
                 del copy.maps[name]
                 self._log.note(Dropped(partition, name))
+            for name in copy.services:
+                if not self.wanted(name, index):
+                    # Its service is told first, and lets it go (services/W-4).
+                    self._log.note(Dropped(partition, name))
 
     # -- from time to time
 

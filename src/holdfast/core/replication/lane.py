@@ -147,7 +147,7 @@ class Lane:
 
     def confirmed(self, name: str) -> bool:
         """Whether reads of this map are confirmed: to be asked only if those of some map are (`confirms_reads`)."""
-        return self._settings.map(name).reads == "confirmed"
+        return self._settings.object(name).reads == "confirmed"
 
     def take_out(self, copy: PartitionCopy, held: MapReplica, key: bytes, kind: EventKind) -> bytes | None:
         """Remove an entry for the reason `kind`."""

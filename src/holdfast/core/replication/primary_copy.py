@@ -23,6 +23,7 @@ from holdfast.config import Settings
 from holdfast.core.machine import Outbox
 from holdfast.core.model.decisions import Decision, Wait
 from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.object_names import target
 from holdfast.core.model.operations import (
     READS,
     EntryEvent,
@@ -37,7 +38,6 @@ from holdfast.core.model.operations import (
 from holdfast.core.replication.clearing import Clearings
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.protocol import Decided, ShareDone
-from holdfast.core.services.hosting import target
 from holdfast.core.services.map_operations import decide, decide_whole, merge
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import AnyReplica
@@ -132,7 +132,8 @@ class PrimaryCopy:
         if request.id:
             lane.remember(copy, request.id, value, before)
         lane.close_batch(lambda known: done(self._told(known, value, position)))
-        self.changed(partition)
+        if request.op is Op.CALL:
+            self.changed(partition)
 
     def _answer_read(self, copy: PartitionCopy, request: Request, done: Decided) -> None:
         lane = self._lane

@@ -9,7 +9,6 @@ from __future__ import annotations
 from holdfast.config import Settings
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.store.map_state import MapState
 from holdfast.core.store.replica import AnyReplica
 
 
@@ -31,11 +30,11 @@ class Targets:
 
     def aim(self, partition: int, held: AnyReplica) -> None:
         """Find the members that records of this map and partition go to."""
-        chosen = self._settings.map(held.name)
+        chosen = self._settings.object(held.name)
         targets, sync = self.followers(partition, held.name)
         held.targets, held.sync = targets, sync
-        held.journal = chosen.journal if self._journal and isinstance(held.state, MapState) else "off"
-        held.changes = chosen.changes_bytes if isinstance(held.state, MapState) else 0
+        held.journal = chosen.journal if self._journal else "off"
+        held.changes = chosen.changes_bytes
         # A backup that is missing now may come back, and is told then what it has missed.
         missed = bool(self._tail_bytes) and chosen.copies > 1 and self.rows[partition].version > 1
         held.recorded = bool(targets or held.changes) or held.journal != "off" or missed
@@ -44,7 +43,7 @@ class Targets:
 
     def followers(self, partition: int, name: str) -> tuple[tuple[str, ...], frozenset[str]]:
         """Who gets the records of a map in a partition that is served here, and who of them has to have them first."""
-        chosen = self._settings.map(name)
+        chosen = self._settings.object(name)
         replicas = self.rows[partition].holding
         backups = replicas[1 : 1 + chosen.backups + chosen.async_backups]
         targets = [member for member in backups if member is not None]

@@ -9,6 +9,7 @@ from holdfast.core.machine import Outbox
 from holdfast.core.messages import Answer
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import Done, Outcome, Request, Status
+from holdfast.core.model.timers import TimerName
 
 REQUEST_BYTES = 500
 """What a request takes here besides its keys and values, at about."""
@@ -49,7 +50,7 @@ def answer(out: Outbox, asker: Asker, outcome: Outcome) -> None:
 class Parked:
     """A request that is not answered yet."""
 
-    __slots__ = ("asker", "deadline_ns", "doubt", "request", "size", "why")
+    __slots__ = ("asker", "deadline_ns", "doubt", "request", "size", "until_ns", "why")
 
     def __init__(self, request: Request, asker: Asker, deadline_ns: int) -> None:
         self.request = request
@@ -59,6 +60,8 @@ class Parked:
         """Why it may have been applied already; empty: it has not been."""
         self.why = ""
         """Why the primary did not take it."""
+        self.until_ns = 0
+        """Until when it waits for a change of its partition; 0: it need not."""
         self.size = 0
         """Bytes that it counts for among those that wait; 0: it is not among them."""
 
@@ -109,7 +112,7 @@ class Waiting:
         """Look at what waits after this time at the latest."""
         if not self._timer_ns or after_ns < self._timer_ns:
             self._timer_ns = after_ns
-            self._out.timer("route", after_ns)
+            self._out.timer(TimerName.ROUTE, after_ns)
 
     def looked(self) -> None:
         """It is looked at now: there is no timer any more."""

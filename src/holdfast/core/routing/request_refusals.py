@@ -9,11 +9,11 @@ from __future__ import annotations
 from holdfast.config import Settings
 from holdfast.config.schema import INTERNAL
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.object_names import target
 from holdfast.core.model.operations import GROWING, READS, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import MemberInfo, Room
 from holdfast.core.replication.protocol import Replication
-from holdfast.core.services.hosting import target
 
 PASSIVE = Outcome(Status.PASSIVE, None, "the cluster is passive: entries can be read, but not changed")
 NO_DATA_MEMBER = Outcome(
@@ -66,7 +66,7 @@ class Refusals:
             return NO_DATA_MEMBER
         if self.passive and changes(request):
             return PASSIVE
-        if self.full and request.op not in READS and self._settings.map(request.map).journal != "off":
+        if self.full and request.op not in READS and self._settings.object(target(request)).journal != "off":
             for partition in request.partitions:
                 full = self.full.keys() & set(filter(None, self._rows[partition].holding))
                 if full:
@@ -90,7 +90,7 @@ class Refusals:
         short = self.short
         if request.map.startswith(INTERNAL) or request.op is Op.CALL:
             short = {uuid: room for uuid, room in short.items() if room is Room.NONE}
-        copies = self._settings.map(target(request)).copies
+        copies = self._settings.object(target(request)).copies
         for partition in request.partitions:
             holders = set(filter(None, self._rows[partition].holding[:copies]))
             joining = self._replication.joining(partition)

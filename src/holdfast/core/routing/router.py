@@ -15,12 +15,18 @@
   and what was asked first must not be done after that was answered. An id does not help: of what changed nothing none
   is kept.
 
+- routing/R-11: What has to wait for a change of its partition (a take from an empty queue) waits at its primary, among
+  what is bounded by routing/R-6. It is tried again after each change, in the order in which it came, and answered when
+  it has waited as long as it may: at most half the call timeout, for who has forwarded it waits no longer than that
+  timeout. It has changed nothing: when the partition goes to another member it goes there, too.
+
 The others are told in `backup_reads` (routing/R-5), `request_refusals` (routing/R-7) and `replication.primary_copy`
 (replication/A-1).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Protocol
@@ -42,6 +48,8 @@ from holdfast.core.routing.request_refusals import CROWDED, Refusals, changes
 from holdfast.core.services.map_operations import FROM_BACKUPS
 from holdfast.core.store.partition import PartitionCopy
 
+WAIT_SHARE = 2
+"""What waits for a change may do so for this part of the call timeout."""
 UNREAD = Outcome(Status.NOT_READY, None, "the member that asks has too many answers on their way to it")
 
 
@@ -98,6 +106,11 @@ class Router:
         """Who has too many answers on their way (routing/R-8)."""
         self._parked: dict[int, list[Parked]] = {}
         self._sent: dict[int, tuple[MemberId, Parked]] = {}
+        self._delayed: dict[int, list[Parked]] = {}
+        """What waits for a change of its partition, in the order in which it came (routing/R-11)."""
+        self._due: deque[int] = deque()
+        """Partitions that have changed, the first of which is just looked at."""
+        replication.changed = self.changed
 
     # -- requests of sessions
 
@@ -135,7 +148,7 @@ class Router:
             if self._replication.refusing and changes(request):
                 self._answer(parked, CROWDED)
             else:
-                self._submit(parked)
+                self._submit(parked, late=bool(parked.until_ns) and parked.until_ns <= self._out.now_ns)
             return
         if not isinstance(parked.asker, Peer) and request.op in FROM_BACKUPS:
             outcome = self.backup_reads.answer(request)
@@ -165,7 +178,26 @@ class Router:
         self._replication.submit(parked.request, decided, late=late)
 
     def _wait_for_change(self, parked: Parked, wait: Wait) -> None:
-        self._answer(parked, Outcome(Status.OK, wait.answer))
+        """routing/R-11: it is submitted again when its partition has changed, or has waited long enough."""
+        if not self._keep(parked):
+            return
+        most_ns = min(wait.ms * MILLISECOND, self._timeout_ns // WAIT_SHARE)
+        if not parked.until_ns:
+            parked.until_ns = self._out.now_ns + most_ns
+        self._delayed.setdefault(parked.request.partitions[0], []).append(parked)
+        self._waiting.look_in(max(1, parked.until_ns - self._out.now_ns))
+
+    def changed(self, partition: int) -> None:
+        """The partition has changed: what waits for that is submitted again, in the order in which it came."""
+        if partition not in self._delayed:
+            return
+        self._due.append(partition)
+        if len(self._due) > 1:
+            return  # From within: it is its turn when this one's is over.
+        while self._due:
+            for parked in self._delayed.pop(self._due[0], []):
+                self._dispatch(parked)
+            self._due.popleft()
 
     def new_id(self) -> bytes:
         """An id for a request, which nobody else gives to another one."""
@@ -264,6 +296,7 @@ class Router:
         """What should be empty when nothing is under way, by name."""
         return {
             "parked requests": sum(len(parked) for parked in self._parked.values()) + self.gatherings.parked,
+            "requests that wait for a change": sum(len(parked) for parked in self._delayed.values()),
             "forwarded requests": len(self._sent) + self.gatherings.asked,
             "clearings": self._replication.running,
         }
@@ -284,31 +317,33 @@ class Router:
 
     def served(self, partition: int) -> None:
         """This member serves the partition now, or its row changed: look again at what waits for it."""
-        for parked in self._parked.pop(partition, []):
+        for parked in [*self._parked.pop(partition, []), *self._delayed.pop(partition, [])]:
             self._dispatch(parked)
 
     def restrict(self) -> None:
         """What must not be taken now is refused now, also what waits for its partition."""
-        for partition, waiting in list(self._parked.items()):
-            for parked in list(waiting):
-                refused = self.refusals.why_refused(parked.request)
-                if refused is not None:
-                    waiting.remove(parked)
-                    self._answer(parked, refused)
-            if not waiting:
-                del self._parked[partition]
+        for waits in (self._parked, self._delayed):
+            for partition, waiting in list(waits.items()):
+                for parked in list(waiting):
+                    refused = self.refusals.why_refused(parked.request)
+                    if refused is not None:
+                        waiting.remove(parked)
+                        self._answer(parked, refused)
+                if not waiting:
+                    del waits[partition]
 
     def askers_gone(self, gone: set[MemberId]) -> None:
         """routing/R-10. To be told before anything is served in the new view."""
-        for partition, waiting in list(self._parked.items()):
-            stay = [parked for parked in waiting if not parked.comes_from(gone)]
-            for parked in waiting:
-                if parked.comes_from(gone):
-                    self._count_out(parked)
-            if stay:
-                self._parked[partition] = stay
-            else:
-                del self._parked[partition]
+        for waits in (self._parked, self._delayed):
+            for partition, waiting in list(waits.items()):
+                stay = [parked for parked in waiting if not parked.comes_from(gone)]
+                for parked in waiting:
+                    if parked.comes_from(gone):
+                        self._count_out(parked)
+                if stay:
+                    waits[partition] = stay
+                else:
+                    del waits[partition]
         self.gatherings.askers_gone(gone)
 
     def members_gone(self, gone: set[MemberId]) -> None:
@@ -328,6 +363,7 @@ class Router:
         """Try again what could not be sent, and refuse what has waited too long."""
         self._waiting.looked()
         now_ns = self._out.now_ns
+        self._look_at_delayed(now_ns)
         self.gatherings.try_again()
         for partition, parked in list(self._parked.items()):
             ended = [one for one in parked if one.deadline_ns <= now_ns]
@@ -346,6 +382,19 @@ class Router:
             self._waiting.look_in(RETRY_NS)
         elif self._sent or self.gatherings.asked:
             self._waiting.look_in(LATE_NS)
+
+    def _look_at_delayed(self, now_ns: int) -> None:
+        """What has waited for a change long enough is submitted for the last time."""
+        for partition, waiting in list(self._delayed.items()):
+            late = [parked for parked in waiting if parked.until_ns <= now_ns]
+            if late:
+                self._delayed[partition] = [parked for parked in waiting if parked.until_ns > now_ns]
+                for parked in late:
+                    self._dispatch(parked)
+        self._delayed = {partition: waiting for partition, waiting in self._delayed.items() if waiting}
+        soonest = min((one.until_ns for waiting in self._delayed.values() for one in waiting), default=0)
+        if soonest:
+            self._waiting.look_in(max(1, soonest - now_ns))
 
     def _give_up_sent(self, now_ns: int) -> None:
         """What was sent and has waited too long for its answer (routing/R-3)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import mmh3
 
@@ -39,6 +39,55 @@ class Share(Protocol):
         """Take the next piece; the share was new before the first."""
 
 
+@runtime_checkable
+class DecidingShare(Protocol):
+    """A share that also looks before it is changed: so it can answer without a change, or let a caller wait for one."""
+
+    def decide(self, update: bytes) -> tuple[bytes, bytes | None] | Wait:
+        """What comes of this update: what its caller is answered, and the update that `apply` is given in its place,
+        here and on the backups; None: nothing changes. Or that it has to wait.
+
+        Called on the primary, and changes nothing. Who waits is asked for again after each change of this partition's
+        services, in the order in which they came, and once when it has waited long enough.
+        """
+
+
+class WrittenShare:
+    """What was written down of a share, by a member that is not here yet to open one: its pieces, and what came after.
+
+    It answers nothing, and becomes the share of a service with `open_with`.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._updates: list[bytes] = []
+
+    def apply(self, update: bytes) -> bytes:
+        """One more update."""
+        self._updates.append(update)
+        return b""
+
+    def ask(self, question: bytes) -> bytes:
+        """Nobody asks it."""
+        return b""
+
+    def supply(self) -> Iterable[bytes]:
+        """The pieces; there are no updates after them in what is compared."""
+        return [*self._pieces, *self._updates]
+
+    def receive(self, piece: bytes) -> None:
+        """One more piece."""
+        self._pieces.append(piece)
+
+    def open_with(self, share: Share) -> Share:
+        """Make this share, which is new, hold it."""
+        for piece in self._pieces:
+            share.receive(piece)
+        for update in self._updates:
+            share.apply(update)
+        return share
+
+
 class ServiceState:
     """A service's share of one partition, as the state of a replica."""
 
@@ -51,7 +100,13 @@ class ServiceState:
         """What comes of a question, or of an update."""
         if request.op is Op.ASK:
             return Decision(self.share.ask(request.value))
-        return Decision(updates=[Update(Change.CALL, b"", request.value)], applied_answers=True)
+        if not isinstance(self.share, DecidingShare):
+            return Decision(updates=[Update(Change.CALL, b"", request.value)], applied_answers=True)
+        found = self.share.decide(request.value)
+        if isinstance(found, Wait):
+            return found
+        answer, update = found
+        return Decision(answer, () if update is None else [Update(Change.CALL, b"", update)])
 
     def apply(self, record: Record, now_ns: int) -> bytes | None:
         """Do as a primary's record says; answers what the share does."""

@@ -24,7 +24,7 @@ from holdfast.client.holdings import check_names, names_on
 from holdfast.client.replica_questions import CANNOT_ASK, PAGE_BYTES, PAGE_ROWS, ask_digests
 from holdfast.client.routing import parse_addresses
 from holdfast.client.verification import AT_A_TIME
-from holdfast.core.services.hosting import is_service
+from holdfast.core.model.object_names import is_service
 from holdfast.core.store.digest import RANGES
 from holdfast.errors import ConfigError, NotReady
 from holdfast.spark.files.stores import StoreState, checkpoint_bytes, read_store
