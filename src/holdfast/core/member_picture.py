@@ -11,7 +11,7 @@ from holdfast.core.migration.master import Migrations
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import Outcome, Request
 from holdfast.core.model.partition_events import News, Number
-from holdfast.core.model.partition_table import Row, Table
+from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.core.model.views import ClusterState, Intent, MemberInfo, Room, View
 from holdfast.core.placement.table_replication import TableReplication
 from holdfast.core.replication.copies import Copies
@@ -160,7 +160,7 @@ class Picture:
     # -- the table
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[Assignment]:
         """The rows that are applied here."""
         return self._table.rows
 
