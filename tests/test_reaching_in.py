@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections import Counter
 from pathlib import Path
 
@@ -26,6 +27,7 @@ ALLOWED = {
 """What else may be read, and why."""
 
 
+@functools.cache
 def machines() -> set[str]:
     """What a member consists of: the attributes that it sets, but for those that are free."""
     tree = ast.parse(Path(member.__file__).read_text(encoding="utf-8"))
