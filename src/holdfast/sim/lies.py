@@ -198,7 +198,7 @@ def _promotion_forgets(liar: Liar) -> None:
 
     liar.lose_for_good()
     liar.replace(Copies, "row_changed", row_changed)
-    liar.replace(Activation, "_take_office", take_office)
+    liar.replace(Activation, "_become_primary", take_office)
 
 
 def _chunk_loses(liar: Liar) -> None:
