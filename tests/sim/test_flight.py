@@ -29,7 +29,7 @@ class Watched:
         """(Source, ticket of the supply) -> bytes of the chunk that is sent and not acknowledged."""
         self.largest_chunk = 0
         self.most_of_one = self.most_at_once = self.most_at_one_end = self.most_owners = 0
-        send, received = Driver._send, Member._received
+        send, received = Driver._send, Member.on_received
 
         def watch_send(driver: Driver, to: MemberId, message: object) -> None:
             if isinstance(message, Fill):
@@ -48,7 +48,7 @@ class Watched:
             received(member, sender, message)
 
         monkeypatch.setattr(Driver, "_send", watch_send)
-        monkeypatch.setattr(Member, "_received", watch_received)
+        monkeypatch.setattr(Member, "on_received", watch_received)
         partitions = {"count": 24, "chunk_bytes": CHUNK, "parallel_migrations": 8} | bounds
         self.stage = Stage(2, spare=1, settings=settings(partitions=partitions))
         answers = [

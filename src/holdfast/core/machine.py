@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId, PartitionId
+from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import Room
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class SetTimer:
     replaces the first.
     """
 
-    name: str
+    name: TimerName
     after_ns: int
     jitter_ns: int = 0
 
@@ -202,7 +203,7 @@ class Heard:
 class TimerFired:
     """The timer `name` is due."""
 
-    name: str
+    name: TimerName
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,7 +472,7 @@ class Outbox:
         """Lay down a message that may be lost."""
         self.effects.append(Datagram(address, message))
 
-    def timer(self, name: str, after_ns: int, jitter_ns: int = 0) -> None:
+    def timer(self, name: TimerName, after_ns: int, jitter_ns: int = 0) -> None:
         """Ask to be woken."""
         self.effects.append(SetTimer(name, after_ns, jitter_ns))
 

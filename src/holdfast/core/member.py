@@ -7,8 +7,8 @@ The machines know each other only through what this module hands them. Reading o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import assert_never
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from holdfast.config import Settings
 from holdfast.core import messages as m
@@ -60,7 +60,8 @@ from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.journal_entries import Began, Seen
 from holdfast.core.model.operations import Outcome, Status
 from holdfast.core.model.partition_table import Row, Table
-from holdfast.core.model.views import Room, View
+from holdfast.core.model.timers import TimerName
+from holdfast.core.model.views import Intent, Room, View
 from holdfast.core.placement.table_replication import TableReplication
 from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.change_streams import ChangeStreams
@@ -74,6 +75,7 @@ from holdfast.core.services.hosting import Service
 from holdfast.core.sync.anti_entropy import Repair
 from holdfast.core.sync.destination import DISK_FULL, MEMORY_FULL, Destination
 from holdfast.core.sync.source import Source
+from holdfast.errors import InvariantBroken
 
 SWEEP_NS = 500 * MILLISECOND
 SWEEP_LIMIT = 100
@@ -224,103 +226,79 @@ class Member:
     def handle(self, event: Event, now_ns: int) -> list[Effect]:
         """One step: the effects of one event."""
         self.out.now_ns = now_ns
-        match event:
-            case Received(sender, message):
-                self._received(sender, message)
-            case Heard(address, message):
-                self._heard(address, message)
-            case TimerFired(name):
-                self._timer(name)
-            case PeerSilent(member):
-                self.membership.detector.silent(member)
-                self.membership.consider()
-            case LeaveRequested():
-                self.membership.leave()
-                self._intents_changed()
-            case Become(wish):
-                self.membership.become(wish)
-                self._intents_changed()
-            case ChangeState(state, ending):
-                self.membership.order(state, ending=ending)
-            case DeadDeclared(members):
-                self.membership.declare_dead(set(members))
-            case LossAccepted():
-                if self.membership.view is not None and self.membership.master is not None:
-                    self.out.send(self.membership.master, m.AcceptLoss(self.membership.view.number))
-            case MemoryRoom(room):
-                self._room_changed(room)
-            case (
-                ClientRequest()
-                | RefillRequested()
-                | CutRequested()
-                | CutLeased()
-                | ChangesAsked()
-                | ListenerAdded()
-                | CollectorAdded()
-                | SubscriptionEnded()
-            ):
-                self._asked(event)
-            case Durable() | CheckpointDone() | CheckpointWanted() | HistoryRead() | DiskRoom():
-                self._disk(event)
-            case _:
-                self._world(event)
+        handle = EVENTS.get(type(event))
+        if handle is None:
+            raise InvariantBroken(f"{type(event).__name__} is no event of a member")
+        handle(self, event)
         return self._end_of_step()
 
-    def _world(self, event: Started | ClockSet | LaneUsed | SeedAbsent | AnswersUnread) -> None:
-        match event:
-            case Started():
-                self.membership.start()
-                self.out.timer("sweep", SWEEP_NS)
-                self.repair.start()
-            case ClockSet(epoch_ms):
-                self.out.epoch_ms = epoch_ms
-            case LaneUsed():
-                pass
-            case SeedAbsent(address):
-                self.membership.seed_absent(address)
-            case AnswersUnread(member, too_many):
-                self.router.unread(member, too_many=too_many)
-            case _:
-                assert_never(event)
+    # -- events, by kind
 
-    def _asked(
-        self,
-        event: ClientRequest
-        | RefillRequested
-        | CutRequested
-        | CutLeased
-        | ChangesAsked
-        | ListenerAdded
-        | CollectorAdded
-        | SubscriptionEnded,
-    ) -> None:
-        """What sessions and operators want."""
+    def on_start(self) -> None:
+        """The member comes to life: it looks for the cluster."""
+        self.membership.start()
+        self.out.timer(TimerName.SWEEP, SWEEP_NS)
+        self.repair.start()
+
+    def on_clock(self, epoch_ms: int) -> None:
+        """What the wall clock showed when time began."""
+        self.out.epoch_ms = epoch_ms
+
+    def on_silent(self, member: MemberId) -> None:
+        """Nobody listens where a member was."""
+        self.membership.detector.silent(member)
+        self.membership.consider()
+
+    def on_leave(self) -> None:
+        """The operator wants this member to leave."""
+        self.membership.leave()
+        self._intents_changed()
+
+    def on_become(self, intent: Intent) -> None:
+        """The operator wants this member to be a lite one, or not."""
+        self.membership.become(intent)
+        self._intents_changed()
+
+    def on_loss_accepted(self) -> None:
+        """Who makes the table is told."""
+        if self.membership.view is not None and self.membership.master is not None:
+            self.out.send(self.membership.master, m.AcceptLoss(self.membership.view.number))
+
+    def on_durable(self, event: Durable) -> None:
+        """The journal has got on."""
+        self.log.on_durable(event.number)
+        self.membership.durable(event.reached)
+
+    def on_history(self, event: HistoryRead) -> None:
+        """The journal was read: for a replica, or for a change stream."""
+        (self.source if event.ticket > 0 else self.changes).on_history(event)
+
+    def on_disk_room(self, *, full: bool) -> None:
+        """The disk is full, or has room again."""
+        self.membership.note_full(full=full)
+        self._restrict()
+
+    def on_request(self, event: ClientRequest) -> None:
+        """A session of this member wants something done."""
         reply = Reply(self.out, event.token)
-        match event:
-            case ClientRequest(_, request):
-                if self.membership.has_left:
-                    reply(HAS_LEFT)
-                else:
-                    self.router.execute(request, reply)
-            case RefillRequested(_, partition, member):
-                self.source.refill(partition, member, reply)
-            case CutRequested(_, cut, maps, partitions, lease_ms, passive):
-                self.copies.cuts.take(cut, maps, partitions, lease_ms, reply, passive=passive)
-            case CutLeased(_, cut, lease_ms):
-                reply(self.copies.cuts.hold(cut, lease_ms))
-            case ChangesAsked(_, asked):
-                self.changes.ask(asked, reply)
-            case ListenerAdded(token, name, key, local_only):
-                self.listeners.add(token, name, key, local_only=local_only)
-            case CollectorAdded(token, client):
-                self.collectors.add(token, client)
-            case SubscriptionEnded(token):
-                self.listeners.remove(token)
-                self.collectors.remove(token)
-            case _:
-                assert_never(event)
+        if self.membership.has_left:
+            reply(HAS_LEFT)
+        else:
+            self.router.execute(event.request, reply)
 
-    def _room_changed(self, room: Room) -> None:
+    def on_cut(self, event: CutRequested) -> None:
+        """A client wants a cut."""
+        reply = Reply(self.out, event.token)
+        cuts = self.copies.cuts
+        cuts.take(event.cut, event.maps, event.partitions, event.lease_ms, reply, passive=event.passive)
+
+    def on_unsubscribe(self, event: SubscriptionEnded) -> None:
+        """A listener or collector has gone."""
+        self.listeners.remove(event.token)
+        self.collectors.remove(event.token)
+
+    def on_memory_room(self, room: Room) -> None:
+        """There is more or less room in memory."""
         before = self.membership.intents.short.get(self.me, Room.PLENTY)
         if room is before:
             return
@@ -339,23 +317,6 @@ class Member:
         self._restrict()
         self.migrations.control()
 
-    def _disk(self, event: Durable | CheckpointDone | CheckpointWanted | HistoryRead | DiskRoom) -> None:
-        match event:
-            case Durable(number, reached):
-                self.log.on_durable(number)
-                self.membership.durable(reached)
-            case CheckpointDone(ticket, well):
-                self.log.on_checkpoint(ticket, well=well)
-            case CheckpointWanted(partitions):
-                self._write_out(partitions)
-            case HistoryRead():
-                (self.source if event.ticket > 0 else self.changes).on_history(event)
-            case DiskRoom(full):
-                self.membership.note_full(full=full)
-                self._restrict()
-            case _:
-                assert_never(event)
-
     def _end_of_step(self) -> list[Effect]:
         self.repair.look()
         self.lane.flush()
@@ -367,146 +328,63 @@ class Member:
             self.out.effects.append(ClusterChanged())
         return self.out.take()
 
-    # -- events, by kind
+    # -- messages and timers
 
-    def _received(self, sender: MemberId, message: m.Message) -> None:
+    def on_received(self, sender: MemberId, message: m.Message) -> None:
         """Give a message that came over a link to the machine that it is for."""
-        match message:
-            case m.Replicate():
-                self.copies.on_replicate(sender, message)
-            case m.Replicated():
-                if message.unkept:
-                    self.copies.cuts.not_kept(sender, message.unkept)
-                self.lane.on_replicated(sender, message)
-            case m.Forward():
-                self.router.on_forward(sender, message)
-            case m.Answer():
-                self.router.on_answer(sender, message)
-            case m.Fill():
-                self.destination.on_fill(sender, message)
-            case m.FillEnded():
-                self.destination.on_fill_ended(sender, message)
-            case m.Filled():
-                self.source.on_filled(sender, message)
-            case m.FillRefused():
-                self.source.on_fill_refused(sender, message)
-            case m.Summary():
-                self.repair.on_summary(sender, message)
-            case m.RepairWanted():
-                self.repair.on_wanted(sender, message)
-            case m.Enlist():
-                self.copies.on_enlist(sender, message)
-            case m.Enlisted():
-                self.activation.on_enlisted(sender, message)
-            case m.MigrationRequest():
-                self.source.on_request(sender, message)
-            case m.MigrationReady():
-                self.migrations.on_ready(sender, message)
-            case m.MigrationRefused():
-                self.migrations.on_refused(sender, message)
-            case m.Subscribe():
-                self.listeners.on_subscribe(sender, message)
-            case m.Events():
-                self.listeners.on_events(message)
-            case m.Collecting():
-                self.collectors.on_collecting(sender, message)
-            case _:
-                self._control(sender, message)
-
-    def _control(self, sender: MemberId, message: m.Message) -> None:
-        agreement = self.membership.agreement
-        match message:
-            case m.TableOffer():
-                self.table_replication.on_offer(sender, message)
-            case m.TableStored():
-                self.table_replication.on_stored(sender, message)
-            case m.TableCommit():
-                self.table_replication.on_commit(sender, message)
-            case m.TableFetch():
-                self.table_replication.on_fetch(sender, message)
-            case m.TableReport():
-                self.table_replication.on_report(sender, message)
-            case m.TableCheck():
-                self.table_replication.on_check(sender, message)
-            case m.TableDiffers():
-                self.table_replication.on_differs(sender, message)
-            case m.StateWanted():
-                self.membership.on_state_wanted(sender, message)
-            case m.Holdings():
-                self.migrations.returned(sender, message)
-            case m.AcceptLoss():
-                self.migrations.accept_loss()
-            case m.DeclareDead():
-                self.membership.on_declare_dead(message)
-            case m.Prepare():
-                agreement.on_prepare(sender, message)
-            case m.Promise():
-                agreement.on_promise(sender, message)
-            case m.Accept():
-                agreement.on_accept(sender, message)
-            case m.Accepted():
-                agreement.on_accepted(sender, message)
-            case m.Declined():
-                agreement.on_declined(sender, message)
-            case _:
-                # Discovery travels without a link; over one it is a peer's mistake, and has no effect.
-                self.out.note("message out of place", level="warning", message=type(message).__name__)
-
-    def _heard(self, address: Address, message: m.Message) -> None:
-        match message:
-            case m.Heartbeat():
-                self.membership.on_heartbeat(address, message)
-                sender = self.membership.member(message.uuid)
-                if sender is not None and sender.life == message.life:
-                    self.table_replication.heard(sender.uuid, message.view, message.applied, message.known)
-                if self.router.refusals.full.keys() != self.membership.intents.full:
-                    self._restrict()
-                if self.router.refusals.short != self.membership.intents.short:
-                    self._short_changed()
-                self._intents_changed()
-            case m.JoinRequest():
-                self.membership.on_join_request(address, message)
-            case m.JoinAnswer():
-                self.membership.on_join_answer(address, message)
-            case m.ViewDecided():
-                self.membership.on_view(message)
-            case _:
-                self.out.note("message out of place", level="warning", message=type(message).__name__)
-
-    def _timer(self, name: str) -> None:
-        if name == "route":
-            self.router.on_timer()
-        elif name == "gather":
-            self.router.gatherings.take_turns()
-        elif name == "clear":
-            self.replication.on_timer()
-        elif name == "backups":
-            self.lane.on_timer()
-        elif name in ("plan", "delay"):
-            self.migrations.on_timer(name)
-        elif name == "draining":
-            self.source.on_draining()
-        elif name == "refill":
-            self.destination.on_timer()
-        elif name == "planning":
-            self.migrations.go_on_planning()
-        elif name == "part-look":
-            self.membership.consider()
-        elif name == "table":
-            self.table_replication.on_timer()
-        elif name == "repair":
-            self.repair.on_timer()
-        elif name == "sweep":
-            self._sweep()
-            self.copies.sweep()
-            self.changes.sweep()
-            if self.copies.stale and self.table.assigned and not self.safety.why_cluster_unsafe():
-                self.copies.drop_stale()
-            self.out.timer("sweep", SWEEP_NS)
+        handle = MESSAGES.get(type(message))
+        if handle is None:
+            # Discovery travels without a link; over one it is a peer's mistake, and has no effect.
+            self._out_of_place(message)
         else:
-            self.membership.on_timer(name)
+            handle(self, sender, message)
 
-    def _write_out(self, partitions: tuple[int, ...]) -> None:
+    def on_datagram(self, address: Address, message: m.Message) -> None:
+        """Give a message that came without a link to the machine that it is for."""
+        handle = DATAGRAMS.get(type(message))
+        if handle is None:
+            self._out_of_place(message)
+        else:
+            handle(self, address, message)
+
+    def _out_of_place(self, message: m.Message) -> None:
+        self.out.note("message out of place", level="warning", message=type(message).__name__)
+
+    def on_replicated(self, sender: MemberId, message: m.Replicated) -> None:
+        """A backup has acknowledged, and said what of a cut it does not keep."""
+        if message.unkept:
+            self.copies.cuts.not_kept(sender, message.unkept)
+        self.lane.on_replicated(sender, message)
+
+    def on_heartbeat(self, address: Address, message: m.Heartbeat) -> None:
+        """A member says that it is there, and what it knows."""
+        self.membership.on_heartbeat(address, message)
+        sender = self.membership.member(message.uuid)
+        if sender is not None and sender.life == message.life:
+            self.table_replication.heard(sender.uuid, message.view, message.applied, message.known)
+        if self.router.refusals.full.keys() != self.membership.intents.full:
+            self._restrict()
+        if self.router.refusals.short != self.membership.intents.short:
+            self._short_changed()
+        self._intents_changed()
+
+    def on_timer(self, name: TimerName) -> None:
+        """Give what is due to the machine that it is for."""
+        handle = TIMERS.get(name)
+        if handle is None:
+            raise InvariantBroken(f"{name} is no timer of a member")
+        handle(self)
+
+    def on_sweep(self) -> None:
+        """Remove what is over."""
+        self._sweep()
+        self.copies.sweep()
+        self.changes.sweep()
+        if self.copies.stale and self.table.assigned and not self.safety.why_cluster_unsafe():
+            self.copies.drop_stale()
+        self.out.timer(TimerName.SWEEP, SWEEP_NS)
+
+    def write_out(self, partitions: tuple[int, ...]) -> None:
         """Write these partitions out, so that older parts of the journal are not needed any more."""
         for partition in partitions:
             staged = self.copies.staging.get(partition)
@@ -753,3 +631,106 @@ class Member:
         if not self.membership.admitted:
             return ""
         return self.safety.why_silent() or self.migrations.why_kept(self.me)
+
+
+MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
+    m.Replicate: lambda member, sender, message: member.copies.on_replicate(sender, message),
+    m.Replicated: lambda member, sender, message: member.on_replicated(sender, message),
+    m.Forward: lambda member, sender, message: member.router.on_forward(sender, message),
+    m.Answer: lambda member, sender, message: member.router.on_answer(sender, message),
+    m.Fill: lambda member, sender, message: member.destination.on_fill(sender, message),
+    m.FillEnded: lambda member, sender, message: member.destination.on_fill_ended(sender, message),
+    m.Filled: lambda member, sender, message: member.source.on_filled(sender, message),
+    m.FillRefused: lambda member, sender, message: member.source.on_fill_refused(sender, message),
+    m.Summary: lambda member, sender, message: member.repair.on_summary(sender, message),
+    m.RepairWanted: lambda member, sender, message: member.repair.on_wanted(sender, message),
+    m.Enlist: lambda member, sender, message: member.copies.on_enlist(sender, message),
+    m.Enlisted: lambda member, sender, message: member.activation.on_enlisted(sender, message),
+    m.MigrationRequest: lambda member, sender, message: member.source.on_request(sender, message),
+    m.MigrationReady: lambda member, sender, message: member.migrations.on_ready(sender, message),
+    m.MigrationRefused: lambda member, sender, message: member.migrations.on_refused(sender, message),
+    m.Subscribe: lambda member, sender, message: member.listeners.on_subscribe(sender, message),
+    m.Events: lambda member, _, message: member.listeners.on_events(message),
+    m.Collecting: lambda member, sender, message: member.collectors.on_collecting(sender, message),
+    m.TableOffer: lambda member, sender, message: member.table_replication.on_offer(sender, message),
+    m.TableStored: lambda member, sender, message: member.table_replication.on_stored(sender, message),
+    m.TableCommit: lambda member, sender, message: member.table_replication.on_commit(sender, message),
+    m.TableFetch: lambda member, sender, message: member.table_replication.on_fetch(sender, message),
+    m.TableReport: lambda member, sender, message: member.table_replication.on_report(sender, message),
+    m.TableCheck: lambda member, sender, message: member.table_replication.on_check(sender, message),
+    m.TableDiffers: lambda member, sender, message: member.table_replication.on_differs(sender, message),
+    m.StateWanted: lambda member, sender, message: member.membership.on_state_wanted(sender, message),
+    m.Holdings: lambda member, sender, message: member.migrations.returned(sender, message),
+    m.AcceptLoss: lambda member, _, __: member.migrations.accept_loss(),
+    m.DeclareDead: lambda member, _, message: member.membership.on_declare_dead(message),
+    m.Prepare: lambda member, sender, message: member.membership.agreement.on_prepare(sender, message),
+    m.Promise: lambda member, sender, message: member.membership.agreement.on_promise(sender, message),
+    m.Accept: lambda member, sender, message: member.membership.agreement.on_accept(sender, message),
+    m.Accepted: lambda member, sender, message: member.membership.agreement.on_accepted(sender, message),
+    m.Declined: lambda member, sender, message: member.membership.agreement.on_declined(sender, message),
+}
+"""What comes over a link: whose it is."""
+DATAGRAMS: dict[type[m.Message], Callable[[Member, Address, Any], object]] = {
+    m.Heartbeat: lambda member, address, message: member.on_heartbeat(address, message),
+    m.JoinRequest: lambda member, address, message: member.membership.on_join_request(address, message),
+    m.JoinAnswer: lambda member, address, message: member.membership.on_join_answer(address, message),
+    m.ViewDecided: lambda member, _, message: member.membership.on_view(message),
+}
+"""What comes without one."""
+TIMERS: dict[TimerName, Callable[[Member], object]] = {
+    TimerName.JOIN: lambda member: member.membership.on_timer(TimerName.JOIN),
+    TimerName.HEARTBEAT: lambda member: member.membership.on_timer(TimerName.HEARTBEAT),
+    TimerName.PART: lambda member: member.membership.on_timer(TimerName.PART),
+    TimerName.PROPOSE: lambda member: member.membership.on_timer(TimerName.PROPOSE),
+    TimerName.PART_LOOK: lambda member: member.membership.consider(),
+    TimerName.TABLE: lambda member: member.table_replication.on_timer(),
+    TimerName.PLAN: lambda member: member.migrations.on_timer(TimerName.PLAN),
+    TimerName.PLANNING: lambda member: member.migrations.go_on_planning(),
+    TimerName.DELAY: lambda member: member.migrations.on_timer(TimerName.DELAY),
+    TimerName.DRAINING: lambda member: member.source.on_draining(),
+    TimerName.REFILL: lambda member: member.destination.on_timer(),
+    TimerName.REPAIR: lambda member: member.repair.on_timer(),
+    TimerName.BACKUPS: lambda member: member.lane.on_timer(),
+    TimerName.ROUTE: lambda member: member.router.on_timer(),
+    TimerName.GATHER: lambda member: member.router.gatherings.take_turns(),
+    TimerName.CLEAR: lambda member: member.replication.on_timer(),
+    TimerName.SWEEP: lambda member: member.on_sweep(),
+}
+"""What is due."""
+EVENTS: dict[type[Event], Callable[[Member, Any], object]] = {
+    Received: lambda member, event: member.on_received(event.sender, event.message),
+    Heard: lambda member, event: member.on_datagram(event.address, event.message),
+    TimerFired: lambda member, event: member.on_timer(event.name),
+    ClientRequest: lambda member, event: member.on_request(event),
+    LaneUsed: lambda member, event: None,
+    Durable: lambda member, event: member.on_durable(event),
+    CheckpointDone: lambda member, event: member.log.on_checkpoint(event.ticket, well=event.well),
+    CheckpointWanted: lambda member, event: member.write_out(event.partitions),
+    HistoryRead: lambda member, event: member.on_history(event),
+    DiskRoom: lambda member, event: member.on_disk_room(full=event.full),
+    MemoryRoom: lambda member, event: member.on_memory_room(event.room),
+    Started: lambda member, event: member.on_start(),
+    ClockSet: lambda member, event: member.on_clock(event.epoch_ms),
+    PeerSilent: lambda member, event: member.on_silent(event.member),
+    SeedAbsent: lambda member, event: member.membership.seed_absent(event.address),
+    AnswersUnread: lambda member, event: member.router.unread(event.member, too_many=event.too_many),
+    RefillRequested: lambda member, event: member.source.refill(
+        event.partition, event.member, Reply(member.out, event.token)
+    ),
+    CutRequested: lambda member, event: member.on_cut(event),
+    CutLeased: lambda member, event: member.out.complete(
+        event.token, member.copies.cuts.hold(event.cut, event.lease_ms)
+    ),
+    ChangesAsked: lambda member, event: member.changes.ask(event.asked, Reply(member.out, event.token)),
+    ListenerAdded: lambda member, event: member.listeners.add(
+        event.token, event.map, event.key, local_only=event.local_only
+    ),
+    CollectorAdded: lambda member, event: member.collectors.add(event.token, event.client),
+    SubscriptionEnded: lambda member, event: member.on_unsubscribe(event),
+    LeaveRequested: lambda member, event: member.on_leave(),
+    Become: lambda member, event: member.on_become(event.wish),
+    ChangeState: lambda member, event: member.membership.order(event.state, ending=event.ending),
+    DeadDeclared: lambda member, event: member.membership.declare_dead(set(event.members)),
+    LossAccepted: lambda member, event: member.on_loss_accepted(),
+}
+"""What happens to a member: whose it is."""

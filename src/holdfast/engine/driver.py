@@ -45,6 +45,7 @@ from holdfast.core.member import HAS_LEFT, Member
 from holdfast.core.messages import Message
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.operations import Done, Outcome, Request, Status
+from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import ClusterState, Intent
 from holdfast.engine.callers import Callers
 from holdfast.engine.entry_lane import EntryLane
@@ -271,7 +272,7 @@ class Driver:
             if name == LINKS:
                 self._links_due()
             else:
-                self._inbox.append(TimerFired(name))
+                self._inbox.append(TimerFired(TimerName(name)))
         self._run()
         self._wake()
 

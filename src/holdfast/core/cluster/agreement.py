@@ -25,6 +25,7 @@ from holdfast.core.messages import Accept, Accepted, Ballot, Declined, Prepare, 
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.lifecycle import Lifecycle
 from holdfast.core.model.partition_table import Row
+from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import View
 
 RETRY_NS = 400 * MILLISECOND
@@ -168,7 +169,7 @@ class Agreement:
         self._acceptances = set()
         self._value = None
         self._carried = {}
-        self._out.timer("propose", RETRY_NS, RETRY_NS)
+        self._out.timer(TimerName.PROPOSE, RETRY_NS, RETRY_NS)
         self._to_all(Prepare(view.number, self._ballot))
 
     def retry(self) -> None:

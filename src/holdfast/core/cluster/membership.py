@@ -35,6 +35,7 @@ from holdfast.core.messages import DeclareDead, Heartbeat, JoinAnswer, JoinReque
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.lifecycle import Lifecycle
 from holdfast.core.model.partition_table import Row
+from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import ClusterState, Intent, MemberInfo, Room, View
 
 JOIN_INTERVAL_NS = 500 * MILLISECOND
@@ -263,8 +264,8 @@ class Membership:
 
     def start(self) -> None:
         """Begin to look for the cluster."""
-        self._out.timer("join", 1 * MILLISECOND)
-        self._out.timer("heartbeat", self._timing.heartbeat_ns)
+        self._out.timer(TimerName.JOIN, 1 * MILLISECOND)
+        self._out.timer(TimerName.HEARTBEAT, self._timing.heartbeat_ns)
 
     def leave(self) -> None:
         """The operator wants this member to leave."""
@@ -335,7 +336,7 @@ class Membership:
         if name == "join":
             self._seek()
         elif name == "heartbeat":
-            self._out.timer("heartbeat", self._timing.heartbeat_ns)
+            self._out.timer(TimerName.HEARTBEAT, self._timing.heartbeat_ns)
             self._candidates.forget(self._out.now_ns)
             if self.view is not None:
                 self._beat()
@@ -355,7 +356,7 @@ class Membership:
             admitted = [] if self.identity.cluster_id else [self.info]
             self.install(self._formation.first_view(self._files.stores(None, admitted)))
             return
-        self._out.timer("join", JOIN_INTERVAL_NS, JOIN_INTERVAL_NS // 4)
+        self._out.timer(TimerName.JOIN, JOIN_INTERVAL_NS, JOIN_INTERVAL_NS // 4)
         targets = [seed for seed in self.identity.seeds if seed != own]
         if self._last_view is not None:
             known = [
@@ -689,7 +690,7 @@ class Membership:
             self._out.note("left the view", view=view.number)
             self._view_changed(old, view)
             if not view.members:
-                self._out.timer("part", LAST_WORDS_NS)
+                self._out.timer(TimerName.PART, LAST_WORDS_NS)
         else:
             self._go_into_exile(old, view)
 
@@ -759,7 +760,7 @@ class Membership:
         self._out.note(
             "removed from the cluster though alive; asking to return", level="warning", view=view.number
         )
-        self._out.timer("join", JOIN_INTERVAL_NS, JOIN_INTERVAL_NS)
+        self._out.timer(TimerName.JOIN, JOIN_INTERVAL_NS, JOIN_INTERVAL_NS)
         self._view_changed(old, None)
 
     def _depart(self) -> None:

@@ -27,6 +27,7 @@ from holdfast.core.migration.settling import Settlement
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.partition_table import Row
+from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import View
 from holdfast.core.placement.dryrun import Layout
 from holdfast.core.placement.table_replication import TableReplication
@@ -172,7 +173,7 @@ class Migrations:
             self._resume_ns = 0
         elif crashed and delay_ns:
             self._resume_ns = self._out.now_ns + delay_ns
-            self._out.timer("delay", delay_ns)
+            self._out.timer(TimerName.DELAY, delay_ns)
 
     # -- the next thing to do
 
@@ -217,7 +218,7 @@ class Migrations:
                 self._planning = None
                 self.control()
                 return
-        self._out.timer("planning", 0)
+        self._out.timer(TimerName.PLANNING, 0)
 
     def _line_up(self, partition: int) -> None:
         self.planning.planned.line_up(partition, self.table_replication.head[partition].owner)
@@ -262,7 +263,7 @@ class Migrations:
         if not self._paused:
             self._paused = True
             pause_ns = FULL_PAUSE_NS if self._membership.intents.full else PAUSE_NS
-            self._out.timer("plan", pause_ns, pause_ns // 2)
+            self._out.timer(TimerName.PLAN, pause_ns, pause_ns // 2)
 
     def on_timer(self, name: str) -> None:
         """The pause after a failure ("plan"), or the delay after a crash ("delay"), is over."""
@@ -374,5 +375,5 @@ class Migrations:
         now_ns = self._out.now_ns
         if member not in self._free_since:
             self._free_since[member] = now_ns
-            self._out.timer("part-look", PARTING_NS)
+            self._out.timer(TimerName.PART_LOOK, PARTING_NS)
         return now_ns - self._free_since[member] >= PARTING_NS

@@ -25,6 +25,7 @@ from holdfast.core.messages import Holdings, RetainedCopy
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.migration_step import Slots
 from holdfast.core.model.partition_table import Row
+from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.placement.layout import Arranging, Candidate, arranging
 from holdfast.core.placement.preference import kept_first, preferring
@@ -115,7 +116,7 @@ class Returns:
             left_ns = self._since_ns + self._patience_ns - self._out.now_ns
             if left_ns <= 0:
                 return ""
-            self._out.timer("plan", left_ns)
+            self._out.timer(TimerName.PLAN, left_ns)
         names = ", ".join(info.name for info in missing)
         return (
             f"for members that were in the cluster last and may hold acknowledged writes: {names}. Start them, or "

@@ -42,6 +42,7 @@ from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.partition_table import Row, Table
+from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.placement.event_log import EventLog, Reporter
 
@@ -320,7 +321,7 @@ class TableReplication:
 
     def _begin(self, active: list[tuple[Migration, int]], staying: set[MemberId]) -> None:
         self.ready = True
-        self._out.timer("table", CHECK_NS)
+        self._out.timer(TimerName.TABLE, CHECK_NS)
         self._gathered(active, staying)
         self._queued = {p: row for p, row in enumerate(self.head) if row.version}
         if self._queued or self.reporter.pending:
@@ -494,7 +495,7 @@ class TableReplication:
         view = self._membership.view
         if not self.ready or view is None:
             return
-        self._out.timer("table", CHECK_NS)
+        self._out.timer(TimerName.TABLE, CHECK_NS)
         if self.settled and self._applied_round == self._number:
             for uuid in self._present():
                 if uuid != self._membership.me:

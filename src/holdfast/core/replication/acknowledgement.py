@@ -28,6 +28,7 @@ from holdfast.core.machine import Outbox
 from holdfast.core.messages import Ack, Replicate, Replicated, Section
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.records import Record
+from holdfast.core.model.timers import TimerName
 from holdfast.core.replication.ack_batch import NOBODY, Batch, Completion, Written, by_map, when_all_done
 from holdfast.core.replication.backlog import RECORD_BYTES, Backlog
 from holdfast.core.replication.collectors import Collectors
@@ -278,7 +279,7 @@ class Batches:
                 self.look(batch)
         if self._waiting and not self._timer:
             self._timer = True
-            self._out.timer("backups", self._look_ns)
+            self._out.timer(TimerName.BACKUPS, self._look_ns)
 
     def on_timer(self) -> None:
         """Tell the callers of whom a backup has not acknowledged in time (replication/P-5)."""
@@ -292,7 +293,7 @@ class Batches:
             self.backlog.refuse()
         if self._waiting:
             self._timer = True
-            self._out.timer("backups", self._look_ns)
+            self._out.timer(TimerName.BACKUPS, self._look_ns)
 
     def _overdue(self, batch: Batch) -> None:
         for member, partitions in batch.courtesy.items():

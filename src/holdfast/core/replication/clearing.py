@@ -20,6 +20,7 @@ from holdfast.core.model.decisions import Update
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import Outcome, Request, Status
 from holdfast.core.model.records import Change
+from holdfast.core.model.timers import TimerName
 from holdfast.core.replication.backlog import RECORD_BYTES
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.protocol import ShareDone
@@ -90,7 +91,7 @@ class Clearings:
 
     def _wake(self, after_ns: int) -> None:
         self._timer = True
-        self._out.timer("clear", after_ns)
+        self._out.timer(TimerName.CLEAR, after_ns)
 
     def _go_on(self) -> None:
         """Make one slice: of the clearing whose turn it is."""

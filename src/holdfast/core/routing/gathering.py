@@ -25,6 +25,7 @@ from holdfast.core.model.operations import (
     too_long,
 )
 from holdfast.core.model.partition_table import Row
+from holdfast.core.model.timers import TimerName
 from holdfast.core.replication.primary_copy import SLICE_ENTRIES
 from holdfast.core.replication.protocol import Replication
 from holdfast.core.routing.backup_reads import Neighbours
@@ -136,7 +137,7 @@ class Gatherings:
             self._works.append(work)
         else:
             if not self._spent:
-                self._out.timer("gather", PAUSE_NS)
+                self._out.timer(TimerName.GATHER, PAUSE_NS)
             self._spent += 1
             self._work(work)
 
@@ -148,7 +149,7 @@ class Gatherings:
             self._spent += 1
             self._work(works.popleft())
         if self._spent:
-            self._out.timer("gather", PAUSE_NS)
+            self._out.timer(TimerName.GATHER, PAUSE_NS)
 
     def _work(self, work: Slice) -> None:
         if isinstance(work, Gathering):
@@ -264,7 +265,7 @@ class Gatherings:
                 if not gathering.queued:
                     gathering.queued = True
                     self._works.append(gathering)
-                    self._out.timer("gather", PAUSE_NS)
+                    self._out.timer(TimerName.GATHER, PAUSE_NS)
             else:
                 if gathering not in self._again:
                     self._again.append(gathering)

@@ -9,6 +9,7 @@ from holdfast.core.machine import Outbox
 from holdfast.core.messages import Answer
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import Done, Outcome, Request, Status
+from holdfast.core.model.timers import TimerName
 
 REQUEST_BYTES = 500
 """What a request takes here besides its keys and values, at about."""
@@ -111,7 +112,7 @@ class Waiting:
         """Look at what waits after this time at the latest."""
         if not self._timer_ns or after_ns < self._timer_ns:
             self._timer_ns = after_ns
-            self._out.timer("route", after_ns)
+            self._out.timer(TimerName.ROUTE, after_ns)
 
     def looked(self) -> None:
         """It is looked at now: there is no timer any more."""

@@ -27,6 +27,7 @@ from holdfast.core.messages import RepairWanted, Summary, Summed
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import Dropped
 from holdfast.core.model.partition_table import Row
+from holdfast.core.model.timers import TimerName
 from holdfast.core.replication.copies import Copies
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import AnyReplica
@@ -88,11 +89,11 @@ class Repair:
     def start(self) -> None:
         """Begin, if replicas are to be compared at all."""
         if self._step_ns:
-            self._out.timer("repair", self._step_ns)
+            self._out.timer(TimerName.REPAIR, self._step_ns)
 
     def on_timer(self) -> None:
         """The next step of the round."""
-        self._out.timer("repair", self._step_ns)
+        self._out.timer(TimerName.REPAIR, self._step_ns)
         count, at = len(self._rows), self._tick % TICKS
         self._tick += 1
         if self._may_repair():

@@ -31,6 +31,7 @@ from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.journal_entries import Began, Dropped, Snapshot
 from holdfast.core.model.lifecycle import Case, Cases, Handling
 from holdfast.core.model.partition_table import Row
+from holdfast.core.model.timers import TimerName
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.staging import StagingPhase, StagingReplica, StagingStep
 from holdfast.core.services.hosting import Endpoint, MigrationEvent
@@ -206,7 +207,7 @@ class Destination:
         else:
             # Its primary waits for it, to take office: there may be room in a moment.
             staged.step(StagingStep.FULL)
-            self._out.timer("refill", REFILL_NS)
+            self._out.timer(TimerName.REFILL, REFILL_NS)
 
     def _give_up(self, partition: int, source: MemberId, ticket: int) -> None:
         """A supply has ended while the row stays: what came of it goes. A copy that counts already stays."""

@@ -49,6 +49,7 @@ from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.partition_table import Row
 from holdfast.core.model.records import Record
 from holdfast.core.model.sync_request import Base, Demand, How
+from holdfast.core.model.timers import TimerName
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.services.hosting import Endpoint, MigrationEvent
@@ -566,7 +567,7 @@ class Source:
             self._pause(supply.partition)
             if self._lane.unfinished(supply.partition):
                 supply.step(SupplyStep.PAUSED)
-                self._out.timer("draining", DRAIN_NS)
+                self._out.timer(TimerName.DRAINING, DRAIN_NS)
                 return
         self._finish(supply)
 
@@ -584,7 +585,7 @@ class Source:
             if now_ns - self._lane.waits_since(supply.partition) > DRAIN_NS:
                 self._break_off(supply)
         if self._draining():
-            self._out.timer("draining", DRAIN_NS)
+            self._out.timer(TimerName.DRAINING, DRAIN_NS)
 
     def _draining(self) -> list[Supply]:
         return [supply for supply in self._running.values() if supply.phase is SupplyPhase.DRAINING]

@@ -89,7 +89,7 @@ FOLLOWING: dict[str, tuple[Place, ...]] = {
     "record-order": (Place(Copies, "_gap", never), Place(Copies, "_pass_over", _applies_again)),
     "activate": (Place(Activation, "begin", _takes_office_at_once),),
     "promotion-by-table": (
-        Place(Member, "_timer", _promotes_itself, when=lambda member, name: name == "heartbeat"),
+        Place(Member, "on_timer", _promotes_itself, when=lambda member, name: name == "heartbeat"),
     ),
     "term": (
         Place(Copies, "_equal", _equal_without_terms),
