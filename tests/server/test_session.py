@@ -414,7 +414,7 @@ def test_digests_tell_what_each_copy_holds(member: MemoryMember, wire: Wire) -> 
     assert (ours.counter, ours.entries) == (5, 5)
     held = member.world.members[1].held[mine].maps["m"]
     held.state.entries[keys_of(mine, 1)[0]] = b"else"
-    assert backup.ask(own.AskDigests, [mine]).held[0].maps[0].state.digest != ours.digest
+    assert backup.ask(own.AskDigests, [mine]).held[0].maps[0].digest != ours.digest
 
 
 def test_digests_of_one_map_and_of_what_is_held_only(member: MemoryMember, wire: Wire) -> None:
@@ -435,7 +435,7 @@ def test_ranges_add_up_to_the_digest_and_can_be_read_alone(member: MemoryMember,
     put(wire, mine, keys)
     (held,) = wire.ask(own.AskDigests, [mine]).held
     ranges = wire.ask(own.AskRanges, mine, "m")
-    assert whole(ranges.digests) == held.maps[0].state.digest
+    assert whole(ranges.digests) == held.maps[0].digest
     assert (ranges.counter, ranges.version) == (40, held.version)
     wanted = range_of(keys[0])
     page = wire.ask(own.Scan, "m", mine, any_copy=True, ranges=[wanted])
