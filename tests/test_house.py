@@ -86,7 +86,7 @@ BREACHES = {
     "core/model/ids.py": ("import holdfast.core.messages", "Inside core"),
     "core/messages.py": ("import holdfast.core.store.partition", "Inside core"),
     "core/store/tail.py": ("import holdfast.core.replication.lane", "Inside core"),
-    "core/cluster/detector.py": ("import holdfast.core.placement.ledger", "Inside core"),
+    "core/cluster/detector.py": ("import holdfast.core.placement.table_replication", "Inside core"),
     "core/journal/log.py": ("import holdfast.core.cluster.membership", "Inside core"),
     "core/replication/ack_batch.py": ("import holdfast.core.sync.source", "Inside core"),
     "core/sync/content.py": ("import holdfast.core.migration.master", "Inside core"),
@@ -363,6 +363,64 @@ def test_every_rule_is_named_by_a_test() -> None:
 def test_rules_of_tests_are_found() -> None:
     text = '@pytest.mark.rule("a/B-1", "a/B-2")\n@pytest.mark.slow\ndef test_it(): ...'
     assert marked(ast.parse(text)) == ["a/B-1", "a/B-2"]
+
+
+# -- one word for one thing
+
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+
+
+def words(name: str) -> set[str]:
+    """The words that a name is made of, each in the singular as well."""
+    found = {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
+    return found | {word.removesuffix("s") for word in found} | {word.removesuffix("es") for word in found}
+
+
+def given_up(page: str) -> set[str]:
+    """The words of the last table of the glossary."""
+    table = page.partition("## Words that were given up")[2]
+    return {line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")} - {"given up"}
+
+
+def public_names(path: Path, tree: ast.Module) -> list[str]:
+    """The module's own name, and those of its classes and functions, also in classes."""
+    defined = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    found = [node.name for node in ast.walk(tree) if isinstance(node, defined)]
+    return [path.stem, *(name for name in found if not name.startswith("_"))]
+
+
+def test_each_word_of_the_glossary_has_one_meaning() -> None:
+    lines = [line for line in GLOSSARY.partition("## Words that")[0].splitlines() if line.startswith("| ")]
+    terms = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    found = [term for term, *_ in terms if term != "term"]
+    assert len(found) > 50
+    assert {term for term in found if found.count(term) > 1} == set()
+    assert [term for term, meaning, *_ in terms if not meaning] == []
+    assert {len(cells) for cells in terms} == {4}
+
+
+def test_words_that_were_given_up_do_not_come_back() -> None:
+    gone = given_up(GLOSSARY)
+    assert {"ledger", "shadow", "whisper"} <= gone
+    back = {
+        f"{named(path)}: {name}"
+        for path, tree in trees([path for path in MODULES if (PACKAGE / "core") in path.parents])
+        for name in public_names(path, tree)
+        if words(name) & gone
+    }
+    assert back == set()
+
+
+def test_a_word_that_comes_back_is_found() -> None:
+    tree = ast.parse(
+        "class NewLedger:\n    def takes_rows(self): ...\ndef _office(): ...\ndef borrowed(): ..."
+    )
+    names = public_names(Path("shadows.py"), tree)
+    assert [name for name in names if words(name) & {"ledger", "row", "office", "shadow"}] == [
+        "shadows",
+        "NewLedger",
+        "takes_rows",
+    ]
 
 
 # -- nothing executable on any wire or in any file

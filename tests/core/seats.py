@@ -21,7 +21,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.migration_step import Migration
-from holdfast.core.model.partition_table import Row, Table
+from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.placement.table_replication import TableReplication
 
@@ -51,7 +51,7 @@ class Seat:
     ) -> None:
         self.name = name
         self.out = Outbox()
-        self.applied: list[tuple[int, Row, Row]] = []
+        self.applied: list[tuple[int, Assignment, Assignment]] = []
         """Partition, the row before, and the row."""
         self.committed: list[list[int]] = []
         self.gathered: list[tuple[list[tuple[Migration, int]], set[MemberId]]] = []
@@ -93,7 +93,7 @@ class Seat:
     def _rounds(self) -> tuple[int, int]:
         return self.table_replication.rounds()
 
-    def _known(self) -> list[tuple[int, Row]]:
+    def _known(self) -> list[tuple[int, Assignment]]:
         return self.table_replication.known()
 
     def _view_changed(self, old: View | None, new: View | None) -> None:

@@ -28,7 +28,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.migration.running import RUNNING, MigrationPhase, Running
 from holdfast.core.model.lifecycle import Lifecycle
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.sync_request import Base, Demand
 from holdfast.core.model.views import ClusterState
 from holdfast.core.replication.activation import LEADERSHIP, LeadershipPhase
@@ -136,8 +136,8 @@ class Supplying:
         self.side.source.on_fill_refused(one.to, FillRefused(0, one.version, one.ticket + ticket, "no"))
 
     def newer_row(self) -> None:
-        self.side.rows[0] = Row(8, (ME, None))
-        self.side.source.row_changed(0)
+        self.side.rows[0] = Assignment(8, (ME, None))
+        self.side.source.assignment_changed(0)
 
     def room(self) -> None:
         self.side.source.flight = 0
@@ -210,8 +210,8 @@ class Receiving:
                 self.side.log.on_checkpoint(effect.ticket, well=well)
 
     def newer_row(self, *replicas: Any) -> None:
-        old, self.side.rows[0] = self.side.rows[0], Row(7, replicas)
-        self.side.destination.row_changed(0, old)
+        old, self.side.rows[0] = self.side.rows[0], Assignment(7, replicas)
+        self.side.destination.assignment_changed(0, old)
 
     def off(self, ticket: int) -> None:
         self.side.destination.on_fill_ended(receiving.OWNER, FillEnded(0, 5, ticket, "no"))
@@ -251,7 +251,7 @@ class Leading:
     """A master, A, with one migration so far, from B to D, with C as backup."""
 
     def __init__(self, phase: MigrationPhase) -> None:
-        lead = self.lead = Lead(Row(5, (B, C)))
+        lead = self.lead = Lead(Assignment(5, (B, C)))
         lead.wanted = [(D, C)]
         lead.enter((A, B, C, D))
         self.running: Running = lead.migrations.running[0]

@@ -50,7 +50,7 @@ class Pair:
         assert copy is not None
         self.driver.enter()
         self.lane.set(copy, "m", name.encode(), b"value", 0, 0, 0)
-        self.lane.seal(lambda known: self.told.append((name, known)))
+        self.lane.close_batch(lambda known: self.told.append((name, known)))
         self.driver.leave_lane()
 
     def later(self, seconds: int = 1) -> None:

@@ -22,8 +22,8 @@ from holdfast.core.machine import (
     ReadHistory,
 )
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
-from holdfast.core.model.journal_entries import Began, Dropped, Seen, TableRows, Wrote
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.journal_entries import Began, Dropped, Seen, TableAssignments, Wrote
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.views import View
 from holdfast.core.store.partition import PartitionCopy
@@ -115,7 +115,7 @@ def test_old_segments_go_and_a_restart_needs_none_of_them() -> None:
     platter = Platter()
     life = Life(platter).settle()
     view = View(4, "c", [])
-    life.append(Seen(view), TableRows([(0, Row(5, (MemberId("x"),)))]))
+    life.append(Seen(view), TableAssignments([(0, Assignment(5, (MemberId("x"),)))]))
     for partition in range(4):
         life.begin(partition)
     for index in range(2000):

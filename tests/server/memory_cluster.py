@@ -19,7 +19,7 @@ from holdfast.core.machine import Outbox
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import WHOLE, Done, Op, Outcome, Request, Status
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.change_streams import ChangeStreams
 from holdfast.core.replication.cuts import Cuts
@@ -76,12 +76,12 @@ class MemoryLane(OneLane):
     def batches_of(self, partition: int) -> tuple[()]:
         return ()
 
-    def seal(self, done: Callable[[bool], None]) -> None:
+    def close_batch(self, done: Callable[[bool], None]) -> None:
         self.grid.world.seals += 1
         if self.grid.world.seals in self.grid.world.unknown_seals:
             done(False)
             return
-        super().seal(done)
+        super().close_batch(done)
         self.grid.world.after_seal(self.grid)
 
 
@@ -138,9 +138,9 @@ class MemoryMember(OneMemberGrid):
     def rows(self) -> list[list[str | None]]:
         return self.world.rows
 
-    def row(self, partition: int) -> Row:
+    def row(self, partition: int) -> Assignment:
         replicas = tuple(None if uuid is None else MemberId(uuid) for uuid in self.rows()[partition])
-        return Row(self.row_versions.get(partition, 1), replicas, 0, tuple(self.behind))
+        return Assignment(self.row_versions.get(partition, 1), replicas, 0, tuple(self.behind))
 
     def table_version(self) -> int:
         return self.world.version

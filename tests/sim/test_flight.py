@@ -13,7 +13,7 @@ from holdfast.core.migration.master import Migrations
 from holdfast.core.migration.planning import Way
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import Op
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.engine.driver import Driver
 
 CHUNK = 1024
@@ -129,7 +129,7 @@ def test_what_restores_a_copy_is_started_before_what_only_balances(monkeypatch: 
     started: list[bool] = []
     start = Migrations._start_one
 
-    def watch_start(migrations: Migrations, partition: int, row: Row, way: Way) -> bool:
+    def watch_start(migrations: Migrations, partition: int, row: Assignment, way: Way) -> bool:
         started.append(way.balances)
         assert all(other.balances for other in migrations.planning.planned.waiting) or not way.balances
         return start(migrations, partition, row, way)

@@ -90,7 +90,7 @@ def test_what_the_world_has_damaged_is_damaged_again() -> None:
         for copy in driver.lane.serving:
             if copy is not None:
                 driver.lane.set(copy, "m", b"%d" % number, b"value", 0, 0, 0)
-        driver.lane.seal(lambda known: None)
+        driver.lane.close_batch(lambda known: None)
         driver.leave_lane()
         world.run_until(world.now_ns + SECOND // 50)
     assert spoil(cluster.living(), [], random.Random(1)) is not None

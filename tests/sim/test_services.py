@@ -16,9 +16,9 @@ from holdfast.core.machine import Outbox
 from holdfast.core.messages import Fill, Replicate, Section
 from holdfast.core.migration import returns as returns_module
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
-from holdfast.core.model.migration_step import MigrationKind, Slots
+from holdfast.core.model.migration_step import MigrationKind, ReplicaList
 from holdfast.core.model.object_names import part_name
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.replication.copies import Copies
@@ -76,7 +76,7 @@ class Play(Stage):
         self, form: Form, backups: int, monkeypatch: pytest.MonkeyPatch, *, map_backups: int = 3
     ) -> None:
         base = settings(map_backups, partitions={"chunk_bytes": 64})
-        self.wished: Slots = ()
+        self.wished: ReplicaList = ()
         monkeypatch.setattr(returns_module, "arranging", self.arranging)
         super().__init__(5, settings=base, rest=False, services=lambda: [Tally(backups)])
         self.form = form
@@ -95,15 +95,15 @@ class Play(Stage):
             tally_of(process.driver.member).heard.clear()
 
     def arranging(
-        self, current: Sequence[Slots], candidates: Sequence[Candidate], replicas: int
-    ) -> Generator[None, None, list[Slots]]:
+        self, current: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int
+    ) -> Generator[None, None, list[ReplicaList]]:
         """As the master asks for it: in pieces, of which this is one."""
         yield
         return self.arranged(current, candidates, replicas)
 
     def arranged(
-        self, current: Sequence[Slots], candidates: Sequence[Candidate], replicas: int
-    ) -> list[Slots]:
+        self, current: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int
+    ) -> list[ReplicaList]:
         """The rows of the layout, but for the one that is wished for, as soon as all who are in it are there."""
         rows = arrange(current, candidates, replicas)
         here = {candidate.uuid for candidate in candidates}
@@ -322,12 +322,12 @@ def test_a_destination_removed_though_alive_hears_anew_that_it_was_committed_aft
     play = Play(form, 0, monkeypatch, map_backups=0)
     destination, master = play.by_letter["D"], play.master.driver.member
 
-    def row_changed() -> None:
+    def assignment_changed() -> None:
         # The master has applied the row, and has not said so yet.
         if play.row(play.master) == "D":
             play.isolate(destination)
 
-    unwatch = play.master.driver.callers.watch(row_changed)
+    unwatch = play.master.driver.callers.watch(assignment_changed)
     play.wish("D")
     play.wait(10)
     unwatch()
@@ -375,7 +375,7 @@ def test_a_member_with_other_services_is_not_admitted(
 def test_a_backup_takes_updates_in_their_order_and_each_once() -> None:
     me, owner = MemberId("me"), MemberId("owner")
     services = [Tally(1)]
-    rows = [Row(5, (owner, me))]
+    rows = [Assignment(5, (owner, me))]
     copies = Copies(
         me, with_services(settings(), services), Outbox(), rows, Log(Outbox(), on=False), services
     )

@@ -21,7 +21,7 @@ from holdfast.core import messages as m
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.cuts import Taken
 from holdfast.engine.link import HEADER
 from holdfast.observe.stories import QUIET, in_words, row_in_words
@@ -59,7 +59,7 @@ class Story:
         self.world.tap = self._leaves
         self.cluster: Cluster
         self._lines: list[str] = []
-        self._rows: dict[tuple[str, int], Row] = {}
+        self._rows: dict[tuple[str, int], Assignment] = {}
         self._views: dict[str, int] = {}
         self._seen: set[tuple[str, Address, int, int]] = set()
         self._awaited: tuple[str, str, str] | None = None
@@ -232,7 +232,7 @@ class Story:
             members = ", ".join(info.name.partition("#")[0] for info in view.members)
             self.tell(f"{process.host} is in view {view.number}: {members}")
         for partition, row in enumerate(member.table.rows):
-            before = self._rows.get((process.name, partition), Row())
+            before = self._rows.get((process.name, partition), Assignment())
             if row.version != before.version:
                 self._rows[process.name, partition] = row
                 self.tell(f"{process.host} applies p{partition} {row_in_words(row, self._names)}")

@@ -59,7 +59,7 @@ from holdfast.core.migration.master import Migrations
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.journal_entries import Began, Seen
 from holdfast.core.model.operations import Outcome, Status
-from holdfast.core.model.partition_table import Row, Table
+from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import Intent, Room, View
 from holdfast.core.placement.table_replication import TableReplication
@@ -134,7 +134,7 @@ class Member:
             rows,
             self.copies,
             self.log,
-            stored_row=self.stored_row,
+            stored_assignment=self.stored_assignment,
             tail_bytes=settings.replication.tail_bytes,
         )
         self.replication = PrimaryCopy(settings, self.out, self.lane)
@@ -166,7 +166,7 @@ class Member:
             self.copies,
             self.lane,
             is_active=lambda partition: partition in self.activation.active,
-            stored_row=self.stored_row,
+            stored_assignment=self.stored_assignment,
             pause=self._pause,
             resume=self._serve,
             filled=self.activation.holds,
@@ -189,7 +189,7 @@ class Member:
             self.table,
             self.membership,
             self.out,
-            applied=self._row_changed,
+            applied=self._assignment_changed,
             committed=self.migrations.committed,
             gathered=self.migrations.gathered,
             became_current=self._became_current,
@@ -405,11 +405,11 @@ class Member:
     def _rounds(self) -> tuple[int, int]:
         return self.table_replication.rounds()
 
-    def stored_row(self, partition: int) -> Row | None:
+    def stored_assignment(self, partition: int) -> Assignment | None:
         """The row that is stored here and waits to be committed, if there is one."""
-        return self.table_replication.stored_row(partition)
+        return self.table_replication.stored_assignment(partition)
 
-    def _known_rows(self) -> list[tuple[int, Row]]:
+    def _known_rows(self) -> list[tuple[int, Assignment]]:
         return self.table_replication.known()
 
     def _fill(self, partition: int, member: MemberId) -> None:
@@ -560,16 +560,16 @@ class Member:
                 held.enter(copy.term)
         self.activation.begin(partition)
 
-    def _row_changed(self, partition: int, old: Row, new: Row) -> None:
+    def _assignment_changed(self, partition: int, old: Assignment, new: Assignment) -> None:
         self._changed = True
         self.safety.changed()
-        self.log.row(partition, new)
-        arrived = self.destination.row_changed(partition, old)
-        copy = self.copies.row_changed(partition, old, new, arrived)
+        self.log.assigned(partition, new)
+        arrived = self.destination.assignment_changed(partition, old)
+        copy = self.copies.assignment_changed(partition, old, new, arrived)
         if arrived is not None and copy is not arrived:
             self.destination.forget_on_disk(partition)
-        self.source.row_changed(partition)
-        self.repair.row_changed(partition)
+        self.source.assignment_changed(partition)
+        self.repair.assignment_changed(partition)
         if new.owner != self.me:
             if copy is not None:
                 copy.term = 0

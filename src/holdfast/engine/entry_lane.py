@@ -15,9 +15,10 @@ class EntryLane(Protocol):
     (then take the slow way, `Grid.execute`, which forwards, waits or refuses). With the copy in hand, read
     `copy.maps[name].state.entries` directly (mind `expiries`), or write through `set` / `remove`.
 
-    A write must not be acknowledged before `seal` says so: collect the answers of one read buffer, and after the last
-    message of the buffer call `seal(done)` once if any write was made; `done(True)` comes when every sync backup holds
-    the whole batch (at once when there are none), `done(False)` when that can never be known (answer: unknown).
+    A write must not be acknowledged before `close_batch` says so: collect the answers of one read buffer, and after the
+    last message of the buffer call `close_batch(done)` once if any write was made; `done(True)` comes when every sync
+    backup holds the whole batch (at once when there are none), `done(False)` when that can never be known (answer:
+    unknown).
     """
 
     serving: list[PartitionCopy | None]
@@ -44,17 +45,17 @@ class EntryLane(Protocol):
     def remove(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
         """Take an entry out and queue the record; answers the old value."""
 
-    def seal(self, done: Callable[[bool], None]) -> None:
-        """End the batch begun by the writes since the last seal."""
+    def close_batch(self, done: Callable[[bool], None]) -> None:
+        """End the batch begun by the writes since the last one."""
 
-    def seal_for(self, done: Callable[[bool], None], client: bytes, correlations: list[int]) -> None:
+    def close_batch_for(self, done: Callable[[bool], None], client: bytes, correlations: list[int]) -> None:
         """The same for requests of a client that waits for the backups itself. If all of them can tell it, `done(True)`
         comes at once, while `acks` says how many it has to hear of.
         """
 
     def rest_on(self, copy: PartitionCopy, name: str) -> None:
-        """An answer of this batch has changed nothing in this map, and rests on what is there: `seal` waits for that,
-        too. `remove` says so by itself when it finds nothing.
+        """An answer of this batch has changed nothing in this map, and rests on what is there: `close_batch` waits for
+        that, too. `remove` says so by itself when it finds nothing.
         """
 
     confirms_reads: bool
@@ -65,7 +66,7 @@ class EntryLane(Protocol):
 
     @property
     def acks(self) -> int:
-        """While `done(True)` is called by `seal_for`: how many backups tell the client."""
+        """While `done(True)` is called by `close_batch_for`: how many backups tell the client."""
 
     @property
     def unknown_because(self) -> str:

@@ -489,14 +489,16 @@ class RecordedLane:
         self._record.called(self._now_ns(), "rest_on", copy, name)
         self._lane.rest_on(copy, name)
 
-    def seal(self, done: Callable[[bool], None]) -> None:
+    def close_batch(self, done: Callable[[bool], None]) -> None:
         self._seals += 1
         seal = self._seals
-        self._record.called(self._now_ns(), "seal", None, seal)
-        self._lane.seal(lambda known: self._record.told(seal, done, known=known))
+        self._record.called(self._now_ns(), "close_batch", None, seal)
+        self._lane.close_batch(lambda known: self._record.told(seal, done, known=known))
 
-    def seal_for(self, done: Callable[[bool], None], client: bytes, correlations: list[int]) -> None:
+    def close_batch_for(self, done: Callable[[bool], None], client: bytes, correlations: list[int]) -> None:
         self._seals += 1
         seal = self._seals
-        self._record.called(self._now_ns(), "seal_for", None, seal, client, correlations)
-        self._lane.seal_for(lambda known: self._record.told(seal, done, known=known), client, correlations)
+        self._record.called(self._now_ns(), "close_batch_for", None, seal, client, correlations)
+        self._lane.close_batch_for(
+            lambda known: self._record.told(seal, done, known=known), client, correlations
+        )

@@ -30,8 +30,8 @@ _ARGUMENTS: dict[str, msgspec.msgpack.Decoder[tuple[object, ...]]] = {
     "set": msgspec.msgpack.Decoder(tuple[str, bytes, bytes, int, int, int]),
     "remove": msgspec.msgpack.Decoder(tuple[str, bytes]),
     "rest_on": msgspec.msgpack.Decoder(tuple[str]),
-    "seal": msgspec.msgpack.Decoder(tuple[int]),
-    "seal_for": msgspec.msgpack.Decoder(tuple[int, bytes, list[int]]),
+    "close_batch": msgspec.msgpack.Decoder(tuple[int]),
+    "close_batch_for": msgspec.msgpack.Decoder(tuple[int, bytes, list[int]]),
 }
 
 
@@ -165,7 +165,7 @@ class Replay:
             arguments = _ARGUMENTS[piece.call].decode(piece.arguments)
         except msgspec.MsgspecError as error:
             raise RecordBroken(f"{self._at} cannot be read: {error}") from error
-        if piece.call in ("seal", "seal_for"):
+        if piece.call in ("close_batch", "close_batch_for"):
             seal, *more = arguments
             getattr(lane, piece.call)(lambda known: self._told(piece.life, seal, known), *more)
         else:

@@ -16,7 +16,7 @@ from holdfast.config.schema import PersistenceSettings
 from holdfast.core.journal.recovery import Recovered, Recovery
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.journal_entries import Checkpointed, Entry, Snapshot
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import FilesProof, View
 from holdfast.engine.checkpoints import KEPT, Checkpoints, PartitionFiles
 from holdfast.engine.ports import Disk, DiskFailed
@@ -97,7 +97,7 @@ class Found:
     """Files that are to be removed first."""
     segments: Segments
     checkpoints: Checkpoints
-    rows: dict[int, Row]
+    rows: dict[int, Assignment]
     view: View | None
     stores: dict[MemberId, str]
     journal_bytes: int

@@ -32,7 +32,7 @@ from holdfast.core.machine import (
     Stop,
 )
 from holdfast.core.model.operations import Outcome
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Record
 from holdfast.core.model.views import View
 
@@ -55,7 +55,7 @@ QUIET = (
 """Messages that are not told: there are many, and what comes of them is."""
 
 
-def row_in_words(row: Row, names: Mapping[str, str]) -> str:
+def row_in_words(row: Assignment, names: Mapping[str, str]) -> str:
     """A row: its version, who holds the partition, and who is behind."""
     replicas = [names.get(one or "", "-") for one in row.replicas]
     while replicas and replicas[-1] == "-":
@@ -161,7 +161,7 @@ class Narrator:
         self._names = names
         self._partition = partition
         self._view = -1
-        self._rows: dict[int, Row] = {}
+        self._rows: dict[int, Assignment] = {}
         self._asked: dict[int, str] = {}
         """What is not answered yet, by token."""
 
@@ -208,7 +208,7 @@ class Narrator:
                     lines.append(f"ends: {why}")
         return lines
 
-    def state(self, view: View | None, rows: Sequence[Row]) -> list[str]:
+    def state(self, view: View | None, rows: Sequence[Assignment]) -> list[str]:
         """How its view and its rows have changed."""
         lines: list[str] = []
         number = view.number if view is not None else -1
@@ -220,7 +220,7 @@ class Narrator:
         told = range(len(rows)) if self._partition is None else [self._partition]
         for partition in told:
             row = rows[partition]
-            if row.version != self._rows.get(partition, Row()).version:
+            if row.version != self._rows.get(partition, Assignment()).version:
                 self._rows[partition] = row
                 lines.append(f"applies p{partition} {row_in_words(row, self._names)}")
         return lines

@@ -12,7 +12,7 @@ from typing import Protocol
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.operations import Done, EntryEvent, Outcome, Request
 from holdfast.core.model.partition_events import News, Number
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.change_streams import ChangeStreams
 from holdfast.core.replication.cuts import Cuts, Taken
 from holdfast.core.store.partition import PartitionCopy
@@ -109,7 +109,7 @@ class Grid(Protocol):
         A row is empty before the first assignment; None stands for a replica that nobody holds.
         """
 
-    def row(self, partition: int) -> Row:
+    def row(self, partition: int) -> Assignment:
         """One row of it, with its version, and who is behind."""
 
     def table_version(self) -> int:

@@ -10,7 +10,7 @@ from holdfast.core.member import Member
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.operations import Done, EntryEvent, Request
 from holdfast.core.model.partition_events import News, Number
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.change_streams import ChangeStreams
 from holdfast.core.replication.cuts import Cuts, Taken
 from holdfast.core.store.partition import PartitionCopy
@@ -142,7 +142,7 @@ class MemberGrid:
     def rows(self) -> list[list[str | None]]:
         return [list(row.replicas) for row in self.member.table.rows]
 
-    def row(self, partition: int) -> Row:
+    def row(self, partition: int) -> Assignment:
         return self.member.table.rows[partition]
 
     def table_version(self) -> int:

@@ -375,7 +375,7 @@ class Cluster:
             offered = [
                 row
                 for member in everyone
-                if (row := member.table_replication.stored_row(partition)) is not None
+                if (row := member.table_replication.stored_assignment(partition)) is not None
             ]
             newest = max(row.version for row in applied)
             for row in [*applied, *offered]:

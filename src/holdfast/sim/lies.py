@@ -24,7 +24,7 @@ from holdfast.core.messages import Forward
 from holdfast.core.model.changes_since import ChangesSince
 from holdfast.core.model.decisions import Decision
 from holdfast.core.model.operations import READS, WHOLE, EntryEvent, Op, Request
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Record
 from holdfast.core.replication import change_streams, primary_copy
 from holdfast.core.replication.activation import Activation
@@ -175,8 +175,8 @@ class Liar(Replaced):
 def _promotion_forgets(liar: Liar) -> None:
     orphaned: set[tuple[str, int]] = set()
 
-    def row_changed(original: Method) -> Method:
-        def changed(copies: Copies, partition: int, old: Row, new: Row, arrived: Any) -> Any:
+    def assignment_changed(original: Method) -> Method:
+        def changed(copies: Copies, partition: int, old: Assignment, new: Assignment, arrived: Any) -> Any:
             me = copies._me
             if new.owner == me and me in old.replicas[1:] and old.owner not in new.replicas:
                 orphaned.add((me, partition))
@@ -197,8 +197,8 @@ def _promotion_forgets(liar: Liar) -> None:
         return takes
 
     liar.lose_for_good()
-    liar.replace(Copies, "row_changed", row_changed)
-    liar.replace(Activation, "_take_office", take_office)
+    liar.replace(Copies, "assignment_changed", assignment_changed)
+    liar.replace(Activation, "_become_primary", take_office)
 
 
 def _chunk_loses(liar: Liar) -> None:

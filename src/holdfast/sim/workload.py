@@ -407,7 +407,7 @@ class Client:
                 for done, value in answers:
                     done(Outcome(Status.OK, value) if known else Outcome(Status.UNKNOWN))
 
-            lane.seal(settle)
+            lane.close_batch(settle)
 
         for request, done in requests:
             copy = lane.serving[request.partitions[0]]

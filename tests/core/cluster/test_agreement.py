@@ -12,7 +12,7 @@ from holdfast.core.cluster.agreement import RETRY_NS, ZERO, Agreement, is_quorum
 from holdfast.core.machine import Outbox, Send, SetTimer
 from holdfast.core.messages import Accept, Accepted, Ballot, Declined, Prepare, Promise
 from holdfast.core.model.ids import MILLISECOND, MemberId
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import MemberInfo, View
 
 A, B, C, D = (MemberId(name) for name in "abcd")
@@ -274,8 +274,8 @@ class Desk:
     ) -> None:
         self.out = Outbox()
         self.wanted: View | None = WANTED[me]
-        self.decided: list[tuple[View, list[tuple[int, Row]]]] = []
-        self.rows: list[tuple[int, Row]] = []
+        self.decided: list[tuple[View, list[tuple[int, Assignment]]]] = []
+        self.rows: list[tuple[int, Assignment]] = []
         self.may_propose = True
         self.asked: list[MemberId] = []
         self.agreement = Agreement(
@@ -347,7 +347,7 @@ def test_answers_of_an_earlier_proposal_are_forgotten_by_the_next() -> None:
     assert desk.sent() == [], "two of five: what B said to the first proposal is nothing now"
     desk.agreement.on_promise(D, Promise(NUMBER, (2, A), None, None))
     assert [message for _, message in desk.sent()] == [Accept(NUMBER, (2, A), WANTED[A])] * 4
-    desk.agreement.on_accepted(B, Accepted(NUMBER, (2, A), [(1, Row(5, (B,)))]))
+    desk.agreement.on_accepted(B, Accepted(NUMBER, (2, A), [(1, Assignment(5, (B,)))]))
     desk.agreement.propose()
     for sender in (C, D):
         desk.agreement.on_promise(sender, Promise(NUMBER, (3, A), None, None))
@@ -408,18 +408,22 @@ def test_a_view_of_nobody_waits_for_nobody_and_one_that_nobody_wants_is_not_prop
 def test_the_newest_row_of_those_who_accepted_goes_with_the_view() -> None:
     """cluster/A-2."""
     desk = Desk()
-    desk.rows = [(3, Row(1, (A,))), (1, Row(4, (A,)))]
+    desk.rows = [(3, Assignment(1, (A,))), (1, Assignment(4, (A,)))]
     desk.agreement.propose()
     desk.agreement.on_promise(B, Promise(NUMBER, (1, A), None, None))
-    same = Row(4, (B,))
-    desk.agreement.on_accepted(B, Accepted(NUMBER, (1, A), [(3, Row(2, (B,))), (1, same), (2, Row(1, (B,)))]))
-    assert desk.decided == [(WANTED[A], [(1, Row(4, (A,))), (2, Row(1, (B,))), (3, Row(2, (B,)))])]
+    same = Assignment(4, (B,))
+    desk.agreement.on_accepted(
+        B, Accepted(NUMBER, (1, A), [(3, Assignment(2, (B,))), (1, same), (2, Assignment(1, (B,)))])
+    )
+    assert desk.decided == [
+        (WANTED[A], [(1, Assignment(4, (A,))), (2, Assignment(1, (B,))), (3, Assignment(2, (B,)))])
+    ]
     desk = Desk()
-    desk.rows = [(3, Row(2, (A,)))]
+    desk.rows = [(3, Assignment(2, (A,)))]
     desk.agreement.propose()
     desk.agreement.on_promise(B, Promise(NUMBER, (1, A), None, None))
-    desk.agreement.on_accepted(B, Accepted(NUMBER, (1, A), [(3, Row(1, (B,)))]))
-    assert desk.decided == [(WANTED[A], [(3, Row(2, (A,)))])]
+    desk.agreement.on_accepted(B, Accepted(NUMBER, (1, A), [(3, Assignment(1, (B,)))]))
+    assert desk.decided == [(WANTED[A], [(3, Assignment(2, (A,)))])]
 
 
 def test_an_acceptor_promises_higher_ballots_only() -> None:
@@ -455,7 +459,7 @@ def test_an_acceptor_consents_only_if_it_is_the_proposers_turn() -> None:
 
 def test_an_accept_below_the_promise_is_refused_and_one_at_it_is_taken() -> None:
     desk = Desk(C)
-    desk.rows = [(1, Row(2, (C,)))]
+    desk.rows = [(1, Assignment(2, (C,)))]
     desk.agreement.on_prepare(B, Prepare(NUMBER, (2, B)))
     desk.out.take()
     desk.agreement.on_accept(A, Accept(NUMBER, (1, A), WANTED[A]))
@@ -552,7 +556,7 @@ def test_a_new_view_begins_with_an_empty_memory() -> None:
     desk.agreement.propose()
     for sender in (B, C):
         desk.agreement.on_promise(sender, Promise(NUMBER, (1, A), None, None))
-    desk.agreement.on_accepted(B, Accepted(NUMBER, (1, A), [(1, Row(1, (B,)))]))
+    desk.agreement.on_accepted(B, Accepted(NUMBER, (1, A), [(1, Assignment(1, (B,)))]))
     changed = [name for name in REMEMBERED if getattr(desk.agreement, name) != fresh[name]]
     assert changed == list(REMEMBERED)
     now = view(A, B, C, D, number=8)

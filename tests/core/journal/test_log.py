@@ -18,8 +18,8 @@ from holdfast.core.messages import (
     Section,
 )
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.journal_entries import Began, Dropped, TableRows, Wrote
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.journal_entries import Began, Dropped, TableAssignments, Wrote
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import How
 from holdfast.core.replication.copies import Copies
@@ -47,7 +47,7 @@ class Side:
     def __init__(self, row: tuple[MemberId, ...]) -> None:
         self.out = Outbox()
         self.log = Log(self.out, on=True)
-        self.rows = [Row(5, row)]
+        self.rows = [Assignment(5, row)]
         self.lane = Lane(ME, SETTINGS, self.out, self.log)
         self.lane.attach(self.rows)
         self.copies = Copies(ME, SETTINGS, self.out, self.rows, self.log)
@@ -59,14 +59,14 @@ class Side:
             self.rows,
             self.copies,
             self.log,
-            stored_row=lambda partition: None,
+            stored_assignment=lambda partition: None,
         )
         self.told: list[bool] = []
 
     def write(self, name: str) -> list[Effect]:
         self.lane.retarget(self.copy)
         self.lane.set(self.copy, name, b"key", b"value", 0, 0, 0)
-        self.lane.seal(self.told.append)
+        self.lane.close_batch(self.told.append)
         return self.end()
 
     def end(self) -> list[Effect]:
@@ -145,7 +145,7 @@ def test_what_the_disk_has_is_not_waited_for_again_when_the_row_changes() -> Non
     side = Side((ME, BEN))
     (append,) = appends(side.write("sync"))
     side.log.on_durable(append.number)
-    side.rows[0] = Row(6, (ME, MemberId("cal")))
+    side.rows[0] = Assignment(6, (ME, MemberId("cal")))
     side.lane.retarget(side.copy)
     assert side.told == []
     side.lane.on_replicated(MemberId("cal"), Replicated([1], [0]))
@@ -155,7 +155,7 @@ def test_what_the_disk_has_is_not_waited_for_again_when_the_row_changes() -> Non
 def test_a_change_of_the_row_does_not_make_up_for_the_disk() -> None:
     side = Side((ME, BEN))
     (append,) = appends(side.write("sync"))
-    side.rows[0] = Row(6, (ME, None))
+    side.rows[0] = Assignment(6, (ME, None))
     side.lane.retarget(side.copy)
     assert side.told == []
     side.log.on_durable(append.number)
@@ -201,15 +201,19 @@ def test_a_lazy_record_is_acknowledged_at_once() -> None:
 def test_rows_of_one_step_are_one_entry_before_what_comes_after_them() -> None:
     out = Outbox()
     log = Log(out, on=True)
-    log.row(0, Row(1, (ME,)))
-    log.row(1, Row(1, (ME,)))
+    log.assigned(0, Assignment(1, (ME,)))
+    log.assigned(1, Assignment(1, (ME,)))
     log.note(Dropped(3))
-    log.row(2, Row(1, (ME,)))
+    log.assigned(2, Assignment(1, (ME,)))
     log.flush()
     (append,) = appends(out.take())
-    assert [type(entry).__name__ for entry in append.entries] == ["TableRows", "Dropped", "TableRows"]
+    assert [type(entry).__name__ for entry in append.entries] == [
+        "TableAssignments",
+        "Dropped",
+        "TableAssignments",
+    ]
     first = append.entries[0]
-    assert isinstance(first, TableRows)
+    assert isinstance(first, TableAssignments)
     assert [partition for partition, _ in first.rows] == [0, 1]
 
 

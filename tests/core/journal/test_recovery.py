@@ -17,10 +17,10 @@ from holdfast.core.model.journal_entries import (
     Meta,
     Seen,
     Snapshot,
-    TableRows,
+    TableAssignments,
     Wrote,
 )
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.model.views import View
@@ -218,11 +218,11 @@ def test_what_is_dropped_is_not_held() -> None:
 
 
 def test_the_newest_rows_and_view_count() -> None:
-    rows = [Row(version, (MemberId("a"),)) for version in range(4)]
+    rows = [Assignment(version, (MemberId("a"),)) for version in range(4)]
     views = [View(number, "c", []) for number in range(3)]
     found = recovered(
-        (1, [TableRows([(0, rows[1]), (1, rows[1])]), Seen(views[1])]),
-        (2, [TableRows([(0, rows[3])]), Seen(views[2])]),
+        (1, [TableAssignments([(0, rows[1]), (1, rows[1])]), Seen(views[1])]),
+        (2, [TableAssignments([(0, rows[3])]), Seen(views[2])]),
     )
     assert found.rows == {0: rows[3], 1: rows[1]}
     assert found.view == views[2]

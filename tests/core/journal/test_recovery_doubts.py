@@ -15,10 +15,10 @@ from holdfast.core.model.journal_entries import (
     Meta,
     Seen,
     Snapshot,
-    TableRows,
+    TableAssignments,
     Wrote,
 )
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import GAPS_MAX, UpdateCounter
 from holdfast.core.model.views import MemberInfo, View
@@ -222,10 +222,10 @@ def test_a_checkpoint_is_never_older_than_it_was() -> None:
 
 
 def test_the_newest_row_and_the_newest_view_count_whatever_their_order() -> None:
-    a, b = Row(5, (MemberId("a"),)), Row(5, (MemberId("a"),), 1)
+    a, b = Assignment(5, (MemberId("a"),)), Assignment(5, (MemberId("a"),), 1)
     reading = Reading()
-    reading.block(1, [TableRows([(0, a), (1, a)]), Seen(View(7, "id", []))])
-    reading.block(2, [TableRows([(0, Row(4)), (1, b)]), Seen(View(6, "id", []))])
+    reading.block(1, [TableAssignments([(0, a), (1, a)]), Seen(View(7, "id", []))])
+    reading.block(2, [TableAssignments([(0, Assignment(4)), (1, b)]), Seen(View(6, "id", []))])
     found = reading.found()
     assert found.rows == {0: a, 1: b}
     assert found.view == View(7, "id", [])

@@ -23,9 +23,9 @@ from holdfast.core.messages import (
 )
 from holdfast.core.migration.master import Migrations
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.migration_step import Slots
+from holdfast.core.model.migration_step import ReplicaList
 from holdfast.core.model.partition_events import Kind, News
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import Intent, View
 from holdfast.core.placement.layout import Candidate
 from holdfast.core.placement.table_replication import TableReplication
@@ -49,12 +49,12 @@ def settings(
 class Lead(Seat):
     """A member with the machine of the master; the other members store whatever is offered."""
 
-    def __init__(self, *rows: Row, chosen: Settings | None = None, arranged: bool = False) -> None:
+    def __init__(self, *rows: Assignment, chosen: Settings | None = None, arranged: bool = False) -> None:
         """`rows`: the table that it has applied before."""
         self.arranged = arranged
         """Whether the layout is the real one."""
         self.settings = chosen or settings(max(1, len(rows)))
-        self.wanted: list[Slots] | None = None
+        self.wanted: list[ReplicaList] | None = None
         """The layout; None: what is there."""
         self.asked: list[Sequence[Candidate]] = []
         self.log: list[tuple[MemberId, Message]] = []
@@ -93,7 +93,9 @@ class Lead(Seat):
         self.migrations.table_replication = table_replication
         return table_replication
 
-    def layout(self, current: Sequence[Slots], candidates: Sequence[Candidate], replicas: int) -> list[Slots]:
+    def layout(
+        self, current: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int
+    ) -> list[ReplicaList]:
         self.asked.append(candidates)
         return list(current) if self.wanted is None else self.wanted[: len(current)]
 

@@ -6,11 +6,11 @@ import pytest
 
 from holdfast.core.messages import RetainedCopy
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.placement.revival import GENERATION, Claim, keeping, next_generation, revived
 
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
-OLD = Row(7, (MemberId("x"), MemberId("y"), MemberId("z")))
+OLD = Assignment(7, (MemberId("x"), MemberId("y"), MemberId("z")))
 
 
 def claim(
@@ -88,12 +88,12 @@ def test_a_replica_that_does_not_hold_every_map_stays_behind_the_slots_of_those_
     assert row_of(claim(B, 1, ("m", 8)), claim(C, 2, ("m", 8)), holders=2) == (B, None, C)
     assert row_of(claim(A, 0, ("m", 8)), claim(B, 1, ("m", 9)), claim(C, 2), holders=2) == (B, A, C)
     assert row_of(claim(C, 2, ("m", 8)), holders=2, uncertain=True) == (C, None, None)
-    assert keeping(Row(9, (A, None, None)), [None, None, C], 2).replicas == (A, None, C)
-    assert keeping(Row(9, (A, None, None)), [None, B, C], 2).replicas == (A, B, C)
+    assert keeping(Assignment(9, (A, None, None)), [None, None, C], 2).replicas == (A, None, C)
+    assert keeping(Assignment(9, (A, None, None)), [None, B, C], 2).replicas == (A, B, C)
 
 
 def test_who_never_went_away_stays_in_the_row() -> None:
-    row = keeping(Row(9, (A, None, None)), [None, None, C], 3)
+    row = keeping(Assignment(9, (A, None, None)), [None, None, C], 3)
     assert row.replicas == (A, C, None)
-    assert keeping(Row(9, (A, C)), [C], 2).replicas == (A, C)
-    assert keeping(Row(9, (A, C, None)), [None, C], 3).replicas == (A, C, None), "once"
+    assert keeping(Assignment(9, (A, C)), [C], 2).replicas == (A, C)
+    assert keeping(Assignment(9, (A, C, None)), [None, C], 3).replicas == (A, C, None), "once"

@@ -36,7 +36,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.partition_events import Kind, Loss
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import Intent, View
 from holdfast.errors import InvariantBroken
 from holdfast.sim.ablations.switching import ablated
@@ -48,10 +48,10 @@ def test_an_offered_row_is_stored_and_known_but_is_not_the_table_yet() -> None:
     seat = follower()
     seat.hear(A, offer(1, [(1, row(3))]))
     assert seat.sent() == [(A, TableStored(1, 1))]
-    assert seat.table_replication.stored_row(1) == row(3)
-    assert seat.table_replication.stored_row(0) is None
+    assert seat.table_replication.stored_assignment(1) == row(3)
+    assert seat.table_replication.stored_assignment(0) is None
     assert seat.table_replication.known() == [(1, row(3))]
-    assert seat.table.rows == [Row(), Row()]
+    assert seat.table.rows == [Assignment(), Assignment()]
     assert seat.applied == []
 
 
@@ -80,21 +80,21 @@ def test_an_offer_is_not_stored(offered: Callable[[Seat], None]) -> None:
     assert sum(seat.table_replication.leftovers.values()) == 0
 
 
-@pytest.mark.parametrize("later", [row(2), row(3, B, C), Row()])
-def test_only_a_newer_row_takes_the_place_of_a_stored_one(later: Row) -> None:
+@pytest.mark.parametrize("later", [row(2), row(3, B, C), Assignment()])
+def test_only_a_newer_row_takes_the_place_of_a_stored_one(later: Assignment) -> None:
     seat = follower()
     seat.hear(A, offer(1, [(0, row(3))]))
     seat.hear(A, offer(2, [(0, later)], committed=0))
-    assert seat.table_replication.stored_row(0) == row(3)
+    assert seat.table_replication.stored_assignment(0) == row(3)
     seat.hear(A, offer(3, [(0, row(4))], committed=0))
-    assert seat.table_replication.stored_row(0) == row(4)
+    assert seat.table_replication.stored_assignment(0) == row(4)
 
 
 def test_a_row_that_is_the_table_already_is_not_stored_above_it() -> None:
     seat = follower()
     seat.table.rows[0] = row(3)
     seat.hear(A, offer(1, [(0, row(3))]))
-    assert seat.table_replication.stored_row(0) is None
+    assert seat.table_replication.stored_assignment(0) is None
     assert seat.table_replication.known() == [(0, row(3))]
 
 
@@ -107,7 +107,7 @@ def test_the_offer_fetch_and_commit_of_a_view_that_is_to_come_wait_for_it() -> N
     assert seat.table_replication.leftovers["early rounds"] == 3
     seat.install(view_of(2, A, B))
     assert seat.sent() == [(A, TableStored(2, 1)), (A, report(((0, row(3)),), view=2))]
-    assert seat.applied == [(0, Row(), row(3))]
+    assert seat.applied == [(0, Assignment(), row(3))]
     assert sum(seat.table_replication.leftovers.values()) == 0
 
 
@@ -130,7 +130,7 @@ def test_a_committed_round_is_applied_and_told() -> None:
     seat = follower()
     seat.hear(A, offer(1, [(0, row(3)), (1, row(2))]))
     seat.hear(A, TableCommit(1, 1))
-    assert seat.applied == [(0, Row(), row(3)), (1, Row(), row(2))]
+    assert seat.applied == [(0, Assignment(), row(3)), (1, Assignment(), row(2))]
     assert seat.table.rows == [row(3), row(2)]
     assert sum(seat.table_replication.leftovers.values()) == 0
 
@@ -139,8 +139,8 @@ def test_the_next_offer_says_that_the_round_before_is_committed() -> None:
     seat = follower()
     seat.hear(A, offer(1, [(0, row(3))]))
     seat.hear(A, offer(2, [(0, row(4))]))
-    assert seat.applied == [(0, Row(), row(3))]
-    assert seat.table_replication.stored_row(0) == row(4), "what is newer stays stored"
+    assert seat.applied == [(0, Assignment(), row(3))]
+    assert seat.table_replication.stored_assignment(0) == row(4), "what is newer stays stored"
 
 
 def test_rounds_are_applied_one_after_the_other_however_their_commits_arrive() -> None:
@@ -177,7 +177,7 @@ def test_a_commit_of_somebody_else_or_of_another_view_commits_nothing(
     seat.hear(A, offer(1, [(0, row(3))]))
     seat.hear(sender, commit)
     assert seat.applied == []
-    assert seat.table_replication.stored_row(0) == row(3)
+    assert seat.table_replication.stored_assignment(0) == row(3)
 
 
 def test_an_older_row_in_a_round_changes_nothing_and_is_not_told() -> None:
@@ -185,7 +185,7 @@ def test_an_older_row_in_a_round_changes_nothing_and_is_not_told() -> None:
     seat.table.rows[0] = row(5)
     seat.hear(A, offer(1, [(0, row(3)), (1, row(2))]))
     seat.hear(A, TableCommit(1, 1))
-    assert seat.applied == [(1, Row(), row(2))]
+    assert seat.applied == [(1, Assignment(), row(2))]
     assert seat.table.rows[0] == row(5)
 
 
@@ -196,7 +196,7 @@ def test_a_stored_row_that_is_newer_than_the_committed_one_stays() -> None:
     seat.hear(A, offer(1, [(0, row(3))], view=2))
     seat.hear(A, TableCommit(2, 1))
     assert seat.table.rows[0] == row(3)
-    assert seat.table_replication.stored_row(0) == row(4)
+    assert seat.table_replication.stored_assignment(0) == row(4)
 
 
 def test_two_histories_of_one_version_stop_the_member() -> None:
@@ -287,13 +287,15 @@ def test_who_stays_hears_the_rest_of_what_began_before() -> None:
 @pytest.mark.parametrize(
     ("carried", "known"), [(row(4), row(4)), (row(3, B, C), row(3)), (row(2), row(3)), (row(1), row(3))]
 )
-def test_rows_that_the_decided_view_carries_are_stored_when_they_are_newer(carried: Row, known: Row) -> None:
+def test_rows_that_the_decided_view_carries_are_stored_when_they_are_newer(
+    carried: Assignment, known: Assignment
+) -> None:
     seat = follower()
     seat.hear(A, offer(1, [(0, row(3))]))
     seat.membership.carried = [(0, carried)]
     seat.install(view_of(2, C, B))
     assert seat.table_replication.known() == [(0, known)]
-    assert seat.table.rows[0] == Row()
+    assert seat.table.rows[0] == Assignment()
 
 
 # -- what a new master asks, and what it is told (placement/L-3)
@@ -360,7 +362,7 @@ def test_a_new_master_finds_the_newest_row_wherever_it_is(where: tuple[int, int,
     for applied in (True, False):
         seat = Seat(A)
         if applied:
-            seat.table.rows[0] = row(mine) if mine else Row()
+            seat.table.rows[0] = row(mine) if mine else Assignment()
         elif mine:
             seat.membership.carried = [(0, row(mine))]
         seat.install(VIEW)
@@ -378,7 +380,7 @@ def test_what_a_master_offered_in_vain_is_forgotten_when_it_leads_again() -> Non
     seat.install(view_of(2, B, A, C))
     seat.install(view_of(3, A, C))
     seat.hear(C, report(view=3))
-    assert seat.table_replication.head[0] == Row(), "neither C nor this member had stored it"
+    assert seat.table_replication.head[0] == Assignment(), "neither C nor this member had stored it"
 
 
 def test_with_an_empty_table_a_new_master_tells_what_has_happened() -> None:
@@ -404,7 +406,7 @@ def test_the_table_of_a_new_master_begins_with_what_it_has_applied_itself() -> N
     seat.install(VIEW)
     seat.hear(B, report(((1, row(2, B, C)),)))
     seat.hear(C, report())
-    assert seat.table_replication.head == [Row(), row(2)]
+    assert seat.table_replication.head == [Assignment(), row(2)]
 
 
 def test_a_master_that_was_one_before_asks_nobody_and_knows_who_has_stayed() -> None:
@@ -431,7 +433,7 @@ def test_what_one_master_has_asked_for_is_void_when_another_one_leads() -> None:
 def test_the_newest_row_that_may_be_committed_is_what_was_inherited_until_newer_ones_are() -> None:
     seat = leader(rows=((0, row(5)),))
     assert seat.table_replication.base(0) == row(5)
-    assert seat.table_replication.base(1) == Row()
+    assert seat.table_replication.base(1) == Assignment()
     stored(seat, 1, B, C)
     seat.table_replication.propose({0: row(6)})
     assert seat.table_replication.base(0) == row(5), "its own offer may be taken back"
@@ -441,7 +443,7 @@ def test_the_newest_row_that_may_be_committed_is_what_was_inherited_until_newer_
 
 def test_an_equal_row_of_its_own_table_is_what_may_be_committed() -> None:
     seat = leader(rows=((0, row(5)),))
-    seat.table.rows[0] = Row(5, (A, B), behind=(B,))
+    seat.table.rows[0] = Assignment(5, (A, B), behind=(B,))
     assert seat.table_replication.base(0) is seat.table.rows[0]
 
 
@@ -453,7 +455,7 @@ def test_those_whom_a_row_names_store_it_first_then_all_others() -> None:
     seat = leader(B, C, D, E)
     seat.table_replication.propose({0: row(1, D, C)})
     assert offers(seat) == [(C, offer(1, [(0, row(1, D, C))])), (D, offer(1, [(0, row(1, D, C))]))]
-    assert seat.table_replication.stored_row(0) is None, "nor has the master itself stored it"
+    assert seat.table_replication.stored_assignment(0) is None, "nor has the master itself stored it"
     stored(seat, 1, C)
     assert offers(seat) == []
     stored(seat, 1, D)
@@ -475,13 +477,13 @@ def test_a_round_is_committed_when_a_majority_has_stored_it() -> None:
     seat = leader(B, C, D, E)
     seat.table_replication.propose({0: row(1, A)})
     assert seat.sent() == [(one, offer(1, [(0, row(1, A))])) for one in (B, C, D, E)]
-    assert seat.table_replication.stored_row(0) == row(1, A)
+    assert seat.table_replication.stored_assignment(0) == row(1, A)
     stored(seat, 1, B, B)
-    assert (seat.sent(), seat.table.rows[0], seat.committed) == ([], Row(), [[]])
+    assert (seat.sent(), seat.table.rows[0], seat.committed) == ([], Assignment(), [[]])
     assert seat.table_replication.leftovers["rows to offer"] == 1
     stored(seat, 1, E)
     assert seat.sent() == [(one, TableCommit(1, 1)) for one in (B, C, D, E)]
-    assert seat.applied == [(0, Row(), row(1, A))]
+    assert seat.applied == [(0, Assignment(), row(1, A))]
     assert seat.committed == [[], [0]]
     assert sum(seat.table_replication.leftovers.values()) == 0
 
@@ -537,13 +539,13 @@ def test_a_row_that_names_nobody_who_is_here_is_offered_to_all() -> None:
 def test_the_master_stores_its_own_offer_unless_it_knows_a_newer_row() -> None:
     seat = leader(B, C)
     seat.table_replication.publish({0: row(3, A)})
-    assert seat.table_replication.stored_row(0) == row(3, A)
-    assert seat.table_replication.head[0] == Row(), "what is published is in the head already"
+    assert seat.table_replication.stored_assignment(0) == row(3, A)
+    assert seat.table_replication.head[0] == Assignment(), "what is published is in the head already"
     other = leader(B, C)
     other.membership.carried = [(0, row(3, A, C))]
     other.install(view_of(2, A, B, C))
     other.table_replication.publish({0: row(3, A)})
-    assert other.table_replication.stored_row(0) == row(3, A, C)
+    assert other.table_replication.stored_assignment(0) == row(3, A, C)
 
 
 def sealed(seat: Seat) -> None:
@@ -556,7 +558,7 @@ def test_a_master_that_has_agreed_to_a_next_view_offers_and_commits_nothing_more
     seat.table_replication.propose({0: row(1, A)})
     sealed(seat)
     stored(seat, 1, B, C)
-    assert (seat.sent(), seat.table.rows[0]) == ([], Row())
+    assert (seat.sent(), seat.table.rows[0]) == ([], Assignment())
     assert not seat.table_replication.settled, "though all others have it"
     late = leader(B, C)
     sealed(late)
@@ -570,7 +572,7 @@ def test_words_of_another_view_or_an_earlier_round_do_not_count_for_a_round() ->
     seat.table_replication.propose({0: row(1, A)})
     stored(seat, 1, B, view=0)
     stored(seat, 0, B)
-    assert seat.table.rows[0] == Row()
+    assert seat.table.rows[0] == Assignment()
     stored(seat, 1, C)
     seat.table_replication.propose({0: row(2, A)})
     stored(seat, 1, B)
@@ -699,8 +701,8 @@ def test_who_is_in_no_view_has_applied_nothing_and_hears_nothing() -> None:
         False,
         False,
     )
-    assert seat.table_replication.head == [Row(), Row()]
-    assert seat.table_replication.base(1) == Row()
+    assert seat.table_replication.head == [Assignment(), Assignment()]
+    assert seat.table_replication.base(1) == Assignment()
     assert seat.table_replication.kept_by_all
     assert sum(seat.table_replication.leftovers.values()) == 0
 

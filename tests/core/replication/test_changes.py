@@ -11,7 +11,7 @@ from holdfast.core.machine import Append, HistoryRead, Outbox, ReadHistory, Send
 from holdfast.core.messages import Replicate, Replicated
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import EventKind
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.change_streams import (
     AHEAD_NS,
@@ -44,7 +44,7 @@ class Primary:
         log = Log(self.out, on=journal)
         self.log = log
         self.lane = Lane(ME, settings, self.out, log)
-        rows = [Row(TERM, (ME, BEN, CAL))]
+        rows = [Assignment(TERM, (ME, BEN, CAL))]
         self.lane.attach(rows)
         copies = self.copies = Copies(ME, settings, self.out, rows, log)
         self.copy = copies.held[0] = PartitionCopy(0, 0)
@@ -92,12 +92,12 @@ def test_an_update_is_told_when_its_sync_backup_holds_it_and_async_ones_are_not_
     assert primary.changes.heads(NAME, [0]) == ({0: Reach(0, 0, 0, [])}, [])
     primary.write("a")
     assert primary.head() == 0, "of the open buffer"
-    primary.lane.seal(lambda known: None)
+    primary.lane.close_batch(lambda known: None)
     assert primary.head() == 0, "not sent"
     first = primary.sent()
     assert primary.head() == 0, "sent"
     primary.write("b")
-    primary.lane.seal(lambda known: None)
+    primary.lane.close_batch(lambda known: None)
     second = primary.sent()
     primary.acknowledge(CAL, first[CAL])
     assert primary.head() == 0
@@ -116,7 +116,7 @@ def test_an_older_batch_may_hold_a_newer_update() -> None:
         # The third buffer joins the batch of the first one: they wait for the same members.
         for name in names:
             primary.write("k", name=name)
-        primary.lane.seal(lambda known: None)
+        primary.lane.close_batch(lambda known: None)
     primary.sent()
     updates = [
         [record.counter for held, record in batch.records[0] if held.name == NAME]
@@ -131,7 +131,7 @@ def test_a_slow_async_backup_that_writers_wait_for_out_of_courtesy_is_not_waited
     primary.lane.backlog.slow.add(CAL)
     told: list[bool] = []
     primary.write("a")
-    primary.lane.seal(told.append)
+    primary.lane.close_batch(told.append)
     primary.acknowledge(BEN, primary.sent()[BEN])
     assert told == []
     assert primary.head() == 1
@@ -141,7 +141,7 @@ def test_a_slow_async_backup_that_writers_wait_for_out_of_courtesy_is_not_waited
 def test_what_is_on_no_disk_yet_is_not_told() -> None:
     primary = Primary(journal=True)
     primary.write("a")
-    primary.lane.seal(lambda known: None)
+    primary.lane.close_batch(lambda known: None)
     sent = primary.sent()
     primary.acknowledge(BEN, sent[BEN])
     assert primary.head() == 0
@@ -158,7 +158,7 @@ def test_a_partition_that_is_not_served_here_has_no_head() -> None:
 def written(primary: Primary, *keys: str) -> None:
     for key in keys:
         primary.write(key, f"v{key}")
-    primary.lane.seal(lambda known: None)
+    primary.lane.close_batch(lambda known: None)
     primary.acknowledge(BEN, primary.sent()[BEN])
 
 
@@ -213,7 +213,7 @@ def test_without_the_term_of_the_last_only_the_primary_tells_and_only_what_is_sa
     primary = Primary()
     written(primary, "a", "b")
     primary.write("c")
-    primary.lane.seal(lambda known: None)
+    primary.lane.close_batch(lambda known: None)
     primary.sent()
     assert counters(primary.ask(0, 3, upto_term=0)) == [1, 2]
     primary.lane.leading[0] = None
@@ -224,12 +224,12 @@ def test_without_the_term_of_the_last_only_the_primary_tells_and_only_what_is_sa
 def test_a_primary_tells_what_is_safe_only_also_when_more_is_named() -> None:
     primary = Primary()
     primary.write("a")
-    primary.lane.seal(lambda known: None)
+    primary.lane.close_batch(lambda known: None)
     first = primary.sent()
     assert primary.ask(0, 1) == ChangesSince(0), "no reason: it may come yet"
     primary.acknowledge(BEN, first[BEN])
     primary.write("b")
-    primary.lane.seal(lambda known: None)
+    primary.lane.close_batch(lambda known: None)
     primary.sent()
     told = primary.ask(0, 2)
     assert (counters(told), told.upto) == ([1], 1)

@@ -21,7 +21,7 @@ from holdfast.core.messages import (
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import Wrote
 from holdfast.core.model.object_names import part_name
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import How
 from holdfast.core.replication.copies import Copies
@@ -37,9 +37,9 @@ ME, OWNER, OTHER = MemberId("me"), MemberId("owner"), MemberId("other")
 SETTINGS = Settings(partitions=PartitionSettings(count=1), maps={"deep": MapSettings(backups=2)})
 
 
-def backup(row: tuple[MemberId, ...] = (OWNER, ME)) -> tuple[Copies, Outbox, list[Row]]:
+def backup(row: tuple[MemberId, ...] = (OWNER, ME)) -> tuple[Copies, Outbox, list[Assignment]]:
     out = Outbox()
-    rows = [Row(5, row)]
+    rows = [Assignment(5, row)]
     copies = Copies(ME, SETTINGS, out, rows, Log(out, on=False))
     copies.held[0] = PartitionCopy(0, 0)
     return copies, out, rows
@@ -102,8 +102,8 @@ def test_a_newer_version_waits_for_its_row() -> None:
     copies, out, rows = backup()
     copies.on_replicate(OWNER, message(1, put(1, b"new"), version=6))
     assert acknowledged(out) == []
-    old, rows[0] = rows[0], Row(6, (OWNER, ME))
-    copies.row_changed(0, old, rows[0], None)
+    old, rows[0] = rows[0], Assignment(6, (OWNER, ME))
+    copies.assignment_changed(0, old, rows[0], None)
     copies.retry(0)
     assert (value_of(copies), acknowledged(out)) == (b"new", [1])
 
@@ -115,7 +115,7 @@ def test_what_comes_back_from_files_holds_only_the_maps_of_its_new_place() -> No
         copies.open(copies.held[0], name).apply(put(1, b"value", name=name), 0)
     copies.stale[0] = copies.held.pop(0)
     out.take()
-    held = copies.row_changed(0, Row(5, (OWNER, ME)), Row(9, (OWNER, OTHER, ME)), None)
+    held = copies.assignment_changed(0, Assignment(5, (OWNER, ME)), Assignment(9, (OWNER, OTHER, ME)), None)
     assert held is not None
     assert held.maps.keys() == {"deep"}
 
@@ -128,7 +128,7 @@ def enlisted(out: Outbox) -> list[tuple[MemberId, list[tuple[int, int, bool]]]]:
     return [(one.to, one.message.partitions) for one in effects if isinstance(one.message, Enlisted)]
 
 
-def with_one_record() -> tuple[Copies, Outbox, list[Row]]:
+def with_one_record() -> tuple[Copies, Outbox, list[Assignment]]:
     copies, out, rows = backup()
     copies.on_replicate(OWNER, Replicate([1], [Section(0, 5, [put(1, b"v")], 4)]))
     out.take()
@@ -175,7 +175,7 @@ def test_without_a_copy_it_holds_something_else_whatever_the_primary_holds() -> 
 
 def test_only_maps_of_its_index_are_compared() -> None:
     copies, out, rows = with_one_record()
-    rows[0] = Row(5, (OWNER, OTHER, ME))
+    rows[0] = Assignment(5, (OWNER, OTHER, ME))
     copies.open(copies.held[0], "deep").apply(put(1, b"v", name="deep"), 0)
     copies.on_enlist(OWNER, Enlist([(0, 5, [("deep", 1, 0)])]))
     assert enlisted(out) == [(OWNER, [(0, 5, True)])]
@@ -185,7 +185,7 @@ def test_an_enlistment_waits_for_the_row_that_it_speaks_of() -> None:
     copies, out, rows = with_one_record()
     copies.on_enlist(OWNER, Enlist([(0, 6, [("m", 1, 4)])]))
     assert (enlisted(out), copies.leftovers["early messages"]) == ([], 1)
-    rows[0] = Row(6, (OWNER, ME))
+    rows[0] = Assignment(6, (OWNER, ME))
     copies.retry(0)
     assert enlisted(out) == [(OWNER, [(0, 6, True)])]
     assert copies.leftovers["early messages"] == 0
@@ -204,7 +204,7 @@ def journalled() -> tuple[Copies, Outbox, Log]:
     services = {"kept": ServiceSettings(journal="sync"), "loose": ServiceSettings()}
     settings = Settings(partitions=PartitionSettings(count=1), maps=maps, services=services)
     log = Log(out, on=True)
-    copies = Copies(ME, settings, out, [Row(5, (OWNER, ME))], log)
+    copies = Copies(ME, settings, out, [Assignment(5, (OWNER, ME))], log)
     copies.held[0] = PartitionCopy(0, 0)
     return copies, out, log
 
@@ -264,7 +264,7 @@ def test_what_was_applied_before_is_not_written_again_but_is_waited_for() -> Non
 def collecting() -> tuple[Copies, Outbox, list[list[Ack]]]:
     out = Outbox()
     settings = Settings(partitions=PartitionSettings(count=2))
-    rows = [Row(5, (OWNER, ME)), Row(5, (OWNER, ME))]
+    rows = [Assignment(5, (OWNER, ME)), Assignment(5, (OWNER, ME))]
     copies = Copies(ME, settings, out, rows, Log(out, on=False))
     for partition in (0, 1):
         copies.held[partition] = PartitionCopy(partition, 0)
@@ -528,7 +528,7 @@ def test_maps_with_change_streams_remember_more_than_others() -> None:
     settings = Settings(
         partitions=PartitionSettings(count=1), maps=maps, replication=ReplicationSettings(tail_bytes=1000)
     )
-    copies = Copies(ME, settings, out, [Row(5, (OWNER, ME))], Log(out, on=False))
+    copies = Copies(ME, settings, out, [Assignment(5, (OWNER, ME))], Log(out, on=False))
     copies.held[0] = PartitionCopy(0, 0)
     for name in ("told", "m"):
         copies.on_replicate(OWNER, message(1, *(put(n, b"v" * 100, name=name) for n in range(1, 21))))
@@ -542,7 +542,7 @@ def test_without_a_journal_nothing_waits_for_a_disk() -> None:
     out = Outbox()
     settings = Settings(partitions=PartitionSettings(count=1), maps={"m": MapSettings(journal="sync")})
     log = Log(out, on=False)
-    copies = Copies(ME, settings, out, [Row(5, (OWNER, ME))], log)
+    copies = Copies(ME, settings, out, [Assignment(5, (OWNER, ME))], log)
     copies.held[0] = PartitionCopy(0, 0)
     copies.on_replicate(OWNER, message(1, put(1, b"v")))
     log.flush()
@@ -597,12 +597,12 @@ def filling(
 ) -> tuple[StagingReplica, MapReplica]:
     """The copy that is being filled: it holds the first update of map m."""
     begin = Fill(0, version, 1, 0, False, 0, True, 1, [])
-    shadow = copies.staging[0] = StagingReplica(source, begin, PartitionCopy(0, 0), copies.open)
+    staged = copies.staging[0] = StagingReplica(source, begin, PartitionCopy(0, 0), copies.open)
     content = [FillEntries("m", 1, [b"key"], [b"one"])]
     plans = [FillPlan("m", How.FULL, 1)]
-    shadow.pour(Fill(0, version, 1, 1, whole, 0, True, 1, content, plans=plans), 0)
-    assert shadow.complete == whole
-    return shadow, shadow.copy.maps["m"]
+    staged.pour(Fill(0, version, 1, 1, whole, 0, True, 1, content, plans=plans), 0)
+    assert staged.complete == whole
+    return staged, staged.copy.maps["m"]
 
 
 def test_a_whole_copy_that_waits_for_its_row_takes_records_in_their_order() -> None:
@@ -619,7 +619,7 @@ def test_of_a_map_that_is_new_to_it_the_first_record_is_waited_for_whatever_its_
     """What is filled may become the owner, which holds every map."""
     out = Outbox()
     settings = Settings(partitions=PartitionSettings(count=1), maps={"alone": MapSettings(backups=0)})
-    copies = Copies(ME, settings, out, [Row(5, (OWNER, OTHER))], Log(out, on=False))
+    copies = Copies(ME, settings, out, [Assignment(5, (OWNER, OTHER))], Log(out, on=False))
     filling(copies)
     copies.on_replicate(OWNER, message(2, put(2, b"two", name="alone")))
     assert acknowledged(out) == []
@@ -631,7 +631,7 @@ def test_of_a_map_that_is_new_to_it_the_first_record_is_waited_for_whatever_its_
 def test_what_a_whole_copy_takes_is_durable_before_it_is_acknowledged(*, whole: bool) -> None:
     """A copy that is not whole yet is written as such when it is."""
     copies, out, log = journalled()
-    copies._rows[0] = Row(5, (OWNER, OTHER))
+    copies._rows[0] = Assignment(5, (OWNER, OTHER))
     del copies.held[0]
     filling(copies, whole=whole)
     record = put(2, b"two")
@@ -652,7 +652,7 @@ def test_it_takes_records_only_from_who_fills_it_and_at_the_version_of_that(
     copies, out, rows = backup(row=(OWNER, OTHER))
     del copies.held[0]
     _, filled = filling(copies, source=source)
-    rows[0] = Row(version, (OWNER, OTHER))
+    rows[0] = Assignment(version, (OWNER, OTHER))
     copies.on_replicate(sender, message(1, put(2, b"two"), version=version))
     assert (acknowledged(out), filled.counter) == ([], 1)
 
@@ -670,11 +670,11 @@ def test_that_it_has_become_whole_is_told_once() -> None:
     del copies.held[0]
     told: list[int] = []
     copies.completed = told.append
-    shadow, _ = filling(copies, whole=False)
+    staged, _ = filling(copies, whole=False)
     copies.on_replicate(OWNER, message(1, put(2, b"two")))
     assert told == []
     last = Fill(0, 5, 1, 2, True, 0, True, 1, [FillEntries("m", 3, [], [])])
-    shadow.pour(last, 0)
+    staged.pour(last, 0)
     for counter in (3, 4, 5):
         copies.on_replicate(OWNER, message(counter, put(counter, b"v")))
     assert told == [0]

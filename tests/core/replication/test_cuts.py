@@ -13,7 +13,7 @@ from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import Replicate, Replicated, Section
 from holdfast.core.model.ids import MILLISECOND, MemberId
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.replication.copies import Copies
@@ -119,7 +119,7 @@ class Primary:
     def __init__(self, maps: tuple[str, ...] = ("m",)) -> None:
         self.out = Outbox()
         log = Log(self.out, on=False)
-        self.rows = [Row(1, (ME, BEN, CAL)), Row(1, (BEN, ME))]
+        self.rows = [Assignment(1, (ME, BEN, CAL)), Assignment(1, (BEN, ME))]
         self.lane = Lane(ME, SETTINGS, self.out, log)
         self.lane.attach(self.rows)
         copies = Copies(ME, SETTINGS, self.out, self.rows, log)
@@ -136,7 +136,7 @@ class Primary:
 
     def write(self, key: bytes, value: bytes, name: str = "m", ttl_ms: int = 0) -> None:
         self.lane.set(self.copy, name, key, value, ttl_ms, 0, 0)
-        self.lane.seal(lambda known: None)
+        self.lane.close_batch(lambda known: None)
 
     def take(self, *maps: str, cut: bytes = CUT, passive: bool = False) -> None:
         self.cuts.take(cut, maps or ("m",), [0], LEASE_MS, self.answers.append, passive=passive)
@@ -155,7 +155,7 @@ class Primary:
         return found
 
     def row(self, *replicas: MemberId) -> None:
-        self.rows[0] = Row(self.rows[0].version + 1, replicas)
+        self.rows[0] = Assignment(self.rows[0].version + 1, replicas)
         self.lane.retarget(self.copy)
 
 
@@ -294,7 +294,7 @@ def test_while_nothing_may_be_written_only_this_member_keeps_it() -> None:
 
 def backup() -> tuple[Copies, Cuts, Outbox]:
     out = Outbox()
-    rows = [Row(1, (BEN, ME)), Row(1, (BEN, ME))]
+    rows = [Assignment(1, (BEN, ME)), Assignment(1, (BEN, ME))]
     copies = Copies(ME, SETTINGS, out, rows, Log(out, on=False))
     copies.held[0] = PartitionCopy(0, 0)
     return copies, copies.cuts, out
@@ -505,13 +505,13 @@ def test_one_map_that_another_primary_has_cut_anew_makes_all_anew() -> None:
 def two_partitions() -> Primary:
     """Partition 1 is served here, too."""
     primary = Primary()
-    primary.rows[1] = Row(1, (ME, BEN))
+    primary.rows[1] = Assignment(1, (ME, BEN))
     copy = PartitionCopy(1, 0)
     copy.term = 1
     primary.lane.serving[1] = primary.lane.leading[1] = copy
     primary.lane.retarget(copy)
     primary.lane.set(copy, "m", b"b", b"1", 0, 0, 0)
-    primary.lane.seal(lambda known: None)
+    primary.lane.close_batch(lambda known: None)
     primary.acknowledge(BEN)
     return primary
 

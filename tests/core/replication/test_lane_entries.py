@@ -12,7 +12,7 @@ from holdfast.core.model.decisions import Update
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import Began
 from holdfast.core.model.operations import DEFAULT_TTL, EntryEvent, EventKind
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.backlog import RECORD_BYTES
 from holdfast.core.replication.lane import Lane
@@ -36,7 +36,7 @@ class Serving:
         )
         self.log = Log(self.out, on=journal)
         self.lane = Lane(ME, settings, self.out, self.log)
-        self.rows = [Row(1, (ME, BEN)), Row(1, (ME, CAL))]
+        self.rows = [Assignment(1, (ME, BEN)), Assignment(1, (ME, CAL))]
         self.copies = [PartitionCopy(partition, 0) for partition in (0, 1)]
         self.lane.attach(self.rows)
         self.lane.serving = list(self.copies)
@@ -56,8 +56,8 @@ class Serving:
     ) -> bytes | None:
         return self.lane.set(self.copies[partition], name, key, b"value", ttl_ms, max_idle_ms, key_hash)
 
-    def seal(self) -> None:
-        self.lane.seal(self.told.append)
+    def close_batch(self) -> None:
+        self.lane.close_batch(self.told.append)
 
     def sent(self) -> dict[MemberId, Replicate]:
         self.lane.flush()
@@ -69,7 +69,7 @@ class Serving:
         }
 
     def records(self) -> list[Record]:
-        self.seal()
+        self.close_batch()
         return [
             record for one in self.sent().values() for section in one.sections for record in section.records
         ]
@@ -292,7 +292,7 @@ def test_a_mark_goes_with_the_last_record_of_its_request_if_it_has_any() -> None
 def test_what_is_written_down_is_waited_for_as_the_map_says(journal: str, *, urgent: bool | None) -> None:
     serving = Serving(journal=True, m=MapSettings(backups=0, journal=journal))  # type: ignore[arg-type]
     serving.set(b"k")
-    serving.seal()
+    serving.close_batch()
     serving.lane.flush()
     serving.log.flush()
     appended = [one for one in serving.out.take() if isinstance(one, Append)]
@@ -312,13 +312,13 @@ def test_a_synchronous_map_beside_another_keeps_a_collecting_client_waiting() ->
     serving.lane.batches.collectors = Everybody()  # type: ignore[assignment]
     serving.set(b"k", name="off")
     serving.set(b"k")
-    serving.lane.seal_for(serving.told.append, b"client", [1])
+    serving.lane.close_batch_for(serving.told.append, b"client", [1])
     assert serving.told == []
     other = Serving()
     assert other.lane.batches.collectors is None
     other.lane.batches.collectors = Everybody()  # type: ignore[assignment]
     other.set(b"k", name="off")
-    other.lane.seal_for(other.told.append, b"client", [1])
+    other.lane.close_batch_for(other.told.append, b"client", [1])
     assert other.told == [True]
     assert other.lane.acks == 0
 
@@ -341,7 +341,7 @@ def test_who_waits_for_the_end_of_a_partition_is_told_when_nothing_is_under_way(
     drained: list[int] = []
     serving.lane.batches.drained = drained.append
     serving.set(b"k")
-    serving.seal()
+    serving.close_batch()
     assert serving.lane.leftovers["batches"] == 2
     (message,) = serving.sent().values()
     serving.lane.on_replicated(BEN, Replicated(message.batches, [0]))
@@ -388,7 +388,7 @@ def test_without_these_rules_an_answer_that_changed_nothing_waits_for_nobody(wit
     with ablated(without):
         serving.lane.remove(serving.copies[0], "m", b"absent")
         assert serving.lane.leftovers["records of an open buffer"] == 0
-        serving.seal()
+        serving.close_batch()
     assert serving.told == [True]
 
 
@@ -400,7 +400,7 @@ def test_an_answer_that_rests_on_what_is_not_durable_yet_waits_for_the_disk() ->
         serving.log.note(Began(0, 0))
         serving.log.flush()
         serving.lane.remove(serving.copies[0], "m", b"absent")
-        serving.seal()
+        serving.close_batch()
         for to, message in serving.sent().items():
             serving.lane.on_replicated(to, Replicated(message.batches, [0]))
         assert serving.told == []
@@ -413,7 +413,7 @@ def test_answers_of_several_partitions_are_counted_each() -> None:
     serving = Serving()
     for partition in (0, 1):
         serving.lane.remove(serving.copies[partition], "m", b"absent")
-    serving.seal()
+    serving.close_batch()
     assert serving.lane.backlog.bytes == 2 * RECORD_BYTES
     for to, message in serving.sent().items():
         assert serving.told == []
@@ -428,7 +428,7 @@ def test_it_is_looked_eight_times_within_the_patience_and_by_one_timer() -> None
     serving = Serving()
     for key in (b"a", b"b"):
         serving.set(key)
-        serving.seal()
+        serving.close_batch()
         serving.lane.flush()
     patience_ms = Settings().replication.backup_timeout_ms
     timers = [one for one in serving.out.take() if isinstance(one, SetTimer)]
@@ -459,7 +459,7 @@ def test_a_request_that_nobody_waits_for_is_answered_at_once() -> None:
     serving = Serving()
     serving.set(b"k")
     serving.lane.remember(serving.copies[0], b"known", 1, 0)
-    serving.seal()
+    serving.close_batch()
     serving.lane.when_held(0, b"unknown", serving.told.append)
     assert serving.told == [True]
     serving.lane.when_held(0, b"known", serving.told.append)
@@ -475,7 +475,7 @@ def test_one_urgent_map_makes_the_whole_turn_urgent() -> None:
     )
     serving.set(b"k", name="a")
     serving.set(b"k", name="b")
-    serving.seal()
+    serving.close_batch()
     serving.lane.flush()
     serving.log.flush()
     assert [one.urgent for one in serving.out.take() if isinstance(one, Append)] == [True]
@@ -487,9 +487,9 @@ def test_one_urgent_map_makes_the_whole_turn_urgent() -> None:
 def test_who_waits_for_a_backup_that_is_gone_waits_no_more() -> None:
     serving = Serving()
     serving.set(b"k")
-    serving.seal()
+    serving.close_batch()
     serving.sent()
-    serving.rows[0] = Row(2, (ME, None))
+    serving.rows[0] = Assignment(2, (ME, None))
     serving.lane.retarget(serving.copies[0])
     assert serving.told == [True]
     assert sum(serving.lane.leftovers.values()) == 0
@@ -502,7 +502,7 @@ def test_a_partition_that_is_given_up_has_nothing_under_way() -> None:
     serving.lane.abandon(0)
     assert drained == []
     serving.set(b"k")
-    serving.seal()
+    serving.close_batch()
     serving.sent()
     serving.lane.abandon(0)
     assert (drained, serving.told) == ([0], [False])

@@ -17,7 +17,7 @@ from holdfast.core.machine import Outbox
 from holdfast.core.model.decisions import Decision
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import READS, EntryEvent, Op, Outcome, Request, Status, Value
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Record
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.primary_copy import PrimaryCopy
@@ -109,7 +109,7 @@ class Desk:
     def __init__(self, kind: str) -> None:
         self.out = Outbox()
         settings = Settings(partitions=PartitionSettings(count=1))
-        rows = [Row(1, (ME,))]
+        rows = [Assignment(1, (ME,))]
         around = Around()
         self.replication: Replication
         if kind == "primary copy":

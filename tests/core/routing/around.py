@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 
 
 class Around:
@@ -14,7 +14,7 @@ class Around:
         """Who is not in the view."""
         self.hearing = True
         """Whether this member is in the cluster, and hears of the others."""
-        self.stored: Row | None = None
+        self.stored: Assignment | None = None
         """The row that is stored here and not committed."""
 
     def is_member(self, member: MemberId) -> bool:
@@ -23,5 +23,5 @@ class Around:
     def hears(self, member: MemberId) -> bool:
         return self.hearing
 
-    def stored_row(self, partition: int) -> Row | None:
+    def stored_assignment(self, partition: int) -> Assignment | None:
         return self.stored

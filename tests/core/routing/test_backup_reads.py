@@ -11,7 +11,7 @@ from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import Answer, Forward
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status, Value
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.primary_copy import PrimaryCopy
@@ -31,7 +31,7 @@ class Backup:
             partitions=PartitionSettings(count=1),
             maps={"m": MapSettings(backups=1, async_backups=1, read_backups=True), "strict": MapSettings()},
         )
-        self.rows = [Row(3, (OWNER, ME))]
+        self.rows = [Assignment(3, (OWNER, ME))]
         self.lane = Lane(ME, settings, self.out, Log(self.out, on=False))
         self.lane.attach(self.rows)
         self.copy = PartitionCopy(0, 0)
@@ -100,13 +100,13 @@ def test_it_asks_for_maps_that_do_not_want_it(backup: Backup) -> None:
 @pytest.mark.parametrize(
     "row",
     [
-        Row(4, (OWNER, OTHER)),
-        Row(4, (OWNER, ME), behind=(ME,)),
-        Row(4, (OWNER, OTHER, OTHER, ME)),
+        Assignment(4, (OWNER, OTHER)),
+        Assignment(4, (OWNER, ME), behind=(ME,)),
+        Assignment(4, (OWNER, OTHER, OTHER, ME)),
     ],
     ids=["not named", "behind", "colder than the map's backups"],
 )
-def test_only_a_copy_that_is_in_sync_is_read(backup: Backup, row: Row) -> None:
+def test_only_a_copy_that_is_in_sync_is_read(backup: Backup, row: Assignment) -> None:
     backup.rows[0] = row
     assert backup.asks()
 
@@ -143,11 +143,11 @@ def test_what_ends_when_it_is_not_used_is_read_at_the_primary(backup: Backup) ->
 @pytest.mark.parametrize("op", [Op.PUT, Op.DELETE, Op.GET_ALL])
 def test_after_an_answer_of_the_primary_an_older_backup_is_not_read(backup: Backup, op: Op) -> None:
     """Also after the answer to a write: who has written sees it."""
-    backup.rows[0] = Row(3, (OWNER, OTHER))
+    backup.rows[0] = Assignment(3, (OWNER, OTHER))
     sent = backup.ask(op, items=[b"k"])
     assert isinstance(sent, Forward)
     backup.answered(sent, (1, 2))
-    backup.rows[0] = Row(4, (OWNER, ME))
+    backup.rows[0] = Assignment(4, (OWNER, ME))
     assert backup.asks()
     backup.record(b"k", b"2")
     assert backup.ask() == b"2"
@@ -199,18 +199,18 @@ def test_what_its_sessions_saw_as_primary_counts(backup: Backup) -> None:
 
 def test_a_read_that_another_member_sent_here_is_not_answered_from_a_backup(backup: Backup) -> None:
     """What that member has seen is not known here."""
-    backup.rows[0] = Row(4, (ME, OTHER))
+    backup.rows[0] = Assignment(4, (ME, OTHER))
     read = Request(Op.GET, "m", [0], b"k")
     backup.router.on_forward(OTHER, Forward(7, read))
     assert backup.out.take() != [], "it waits until this member has taken office"
-    backup.rows[0] = Row(5, (OWNER, ME))
+    backup.rows[0] = Assignment(5, (OWNER, ME))
     backup.router.served(0)
     (message,) = [effect.message for effect in backup.out.take() if isinstance(effect, Send)]
     assert isinstance(message, Forward)
 
 
 def test_the_primary_says_where_the_map_stands_if_that_is_of_interest(backup: Backup) -> None:
-    backup.rows[0] = Row(4, (ME,))
+    backup.rows[0] = Assignment(4, (ME,))
     backup.copy.term = 4
     backup.lane.leading[0] = backup.copy
     backup.lane.retarget(backup.copy)

@@ -99,7 +99,7 @@ def test_a_write_of_the_same_buffer_is_waited_for() -> None:
     desk = ClearedDesk()
     told: list[bool] = []
     desk.lane.set(desk.copy, "other", b"k", b"v", 0, 0, 0)
-    desk.lane.seal(told.append)
+    desk.lane.close_batch(told.append)
     desk.ask(CLEAR)
     desk.sent()
     assert told == []

@@ -16,7 +16,7 @@ from holdfast.core.messages import Answer, Forward, Replicate, Replicated
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.object_names import part_name
 from holdfast.core.model.operations import Op, Outcome, Request, Status, Value
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.primary_copy import SLICE_ENTRIES, PrimaryCopy
 from holdfast.core.routing.gathering import LATE_NS, RETRY_NS
@@ -49,7 +49,7 @@ class Desk:
             replication=msgspec.structs.replace(ReplicationSettings(), **replication),
             limits=limits or LimitSettings(),
         )
-        self.rows = [Row(1, (OLD,))]
+        self.rows = [Assignment(1, (OLD,))]
         self.lane = Lane(ME, settings, self.out, Log(self.out, on=False))
         self.lane.attach(self.rows)
         self.around = Around()
@@ -82,13 +82,13 @@ class Desk:
         self.router.members_gone({member})
 
     def moved(self, *replicas: MemberId) -> None:
-        self.rows[0] = Row(self.rows[0].version + 1, replicas)
+        self.rows[0] = Assignment(self.rows[0].version + 1, replicas)
         self.router.served(0)
 
     def serve(self) -> PartitionCopy:
         copy = PartitionCopy(0, 0)
         copy.term = 1
-        self.rows[0] = Row(self.rows[0].version + 1, (ME, BEN))
+        self.rows[0] = Assignment(self.rows[0].version + 1, (ME, BEN))
         self.lane.leading[0] = copy
         self.lane.retarget(copy)
         return copy
@@ -378,7 +378,7 @@ def test_what_was_asked_in_an_earlier_life_is_not_done_in_a_later_one() -> None:
     changed, and of that no id is kept: so the first one, if it still waited here, would be done after the answer.
     """
     desk = Desk()
-    desk.rows[0] = Row(2, (ME, BEN))
+    desk.rows[0] = Assignment(2, (ME, BEN))
     add = Request(Op.PUT_IF_ABSENT, "m", [0], b"k", b"mine", id=b"one")
     desk.router.on_forward(ASKER, Forward(1, add))
     desk.router.on_forward(BEN, Forward(2, Request(Op.SET, "m", [0], b"k", b"of ben", id=b"two")))

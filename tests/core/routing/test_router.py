@@ -13,7 +13,7 @@ from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import Answer, Forward
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import Room
 from holdfast.core.replication import primary_copy
 from holdfast.core.replication.lane import Lane
@@ -32,7 +32,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.out = Outbox()
-        self.rows = [Row(1, (OLD,))]
+        self.rows = [Assignment(1, (OLD,))]
         self.around = Around()
         self.lane = lane = Lane(ME, Settings(), self.out, Log(self.out, on=False))
         lane.attach(self.rows)
@@ -52,7 +52,7 @@ class Desk:
         return [(effect.to, effect.message) for effect in self.out.take() if isinstance(effect, Send)]
 
     def moved(self, owner: MemberId) -> None:
-        self.rows[0] = Row(self.rows[0].version + 1, (owner,))
+        self.rows[0] = Assignment(self.rows[0].version + 1, (owner,))
         self.router.served(0)
 
     def tick(self) -> None:
@@ -62,7 +62,7 @@ class Desk:
 
 def test_a_member_that_is_about_to_be_the_primary_keeps_what_others_send_it() -> None:
     desk = Desk()
-    desk.around.stored = Row(2, (ME,))
+    desk.around.stored = Assignment(2, (ME,))
     desk.router.on_forward(ASKER, Forward(7, READ))
     assert desk.sent() == []
     desk.moved(ME)
@@ -116,11 +116,11 @@ def test_a_request_that_nobody_takes_is_refused_in_time() -> None:
 
 def serving() -> Desk:
     desk = Desk()
-    desk.rows[0] = Row(1, (ME,))
+    desk.rows[0] = Assignment(1, (ME,))
     copy = PartitionCopy(0, 0)
     desk.lane.serving[0] = desk.lane.leading[0] = copy
     desk.lane.set(copy, "m", b"k", b"v", 0, 0, 0)
-    desk.lane.seal(lambda known: None)
+    desk.lane.close_batch(lambda known: None)
     return desk
 
 
@@ -207,7 +207,7 @@ def test_operations_on_whole_maps_take_turns(monkeypatch: pytest.MonkeyPatch) ->
     copy = desk.lane.serving[0] = desk.lane.leading[0] = PartitionCopy(0, 0)
     for number in range(30):
         desk.lane.set(copy, "m", b"k%d" % number, b"v", 0, 0, 0)
-    desk.lane.seal(lambda known: None)
+    desk.lane.close_batch(lambda known: None)
     for _ in range(100):
         desk.router.execute(Request(Op.KEYS, "m", [0]), desk.told.append)
     steps = [len(desk.told)]
@@ -223,7 +223,7 @@ def test_operations_on_whole_maps_take_turns(monkeypatch: pytest.MonkeyPatch) ->
 def test_what_is_gathered_for_long_answers_is_bounded_for_all_together() -> None:
     desk = Desk()
     desk.router.gatherings._answer_bytes = 1000
-    desk.rows[0] = Row(1, (OLD,))
+    desk.rows[0] = Assignment(1, (OLD,))
     for _ in range(4):
         desk.router.execute(Request(Op.VALUES, "m", [0]), desk.told.append)
     tickets = [message.ticket for _, message in desk.sent() if isinstance(message, Forward)]
@@ -246,7 +246,7 @@ def test_where_the_memory_of_a_holder_is_short_nothing_grows_and_reads_and_remov
     short: MemberId,
 ) -> None:
     desk = Desk()
-    desk.rows[0] = Row(2, (ME, OLD))
+    desk.rows[0] = Assignment(2, (ME, OLD))
     desk.router.refusals.short = {short: Room.LITTLE}
     write, remove = Request(Op.PUT, "m", [0], b"k", b"1"), Request(Op.REMOVE, "m", [0], b"k")
     of_ours = Request(Op.PUT, "__ours", [0], b"k", b"1")

@@ -9,7 +9,7 @@ import pytest
 from holdfast.config import Settings
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.object_names import is_service, part_name
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.services.hosting import Endpoint, MigrationEvent, Services, with_services
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.errors import ConfigError, InvariantBroken
@@ -65,7 +65,7 @@ class Host:
         self.service, self.maps = Counts(), Counts("maps")
         self.held: dict[int, PartitionCopy] = {}
         self.services = Services(ME, self.held, self.maps, [self.service])
-        self.row = Row(5, row)
+        self.row = Assignment(5, row)
         index = self.row.index_of(ME)
         if index >= 0:
             self.held[0] = self.copy(index)
@@ -81,8 +81,8 @@ class Host:
     def becomes(
         self, *replicas: MemberId | None, arrived: PartitionCopy | None = None, epoch: int = 0
     ) -> None:
-        old, self.row = self.row, Row(self.row.version + 1, replicas, epoch)
-        self.services.row_changed(0, old, self.row, arrived)
+        old, self.row = self.row, Assignment(self.row.version + 1, replicas, epoch)
+        self.services.assignment_changed(0, old, self.row, arrived)
 
     def told(self) -> list[tuple[str, Endpoint, int, int]]:
         assert self.service.told == self.maps.told, "the maps hear what every service does"
@@ -189,7 +189,7 @@ def test_who_is_removed_though_alive_rolls_back_and_hears_anew_what_became_of_it
 @pytest.mark.rule("services/W-5")
 def test_nobody_is_told_of_a_beginning() -> None:
     host = Host()
-    host.row = Row()
+    host.row = Assignment()
     host.becomes(ME, B)
     assert host.told() == []
     host.held[0] = host.copy(0)

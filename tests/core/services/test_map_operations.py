@@ -13,7 +13,7 @@ from holdfast.core.machine import Outbox
 from holdfast.core.model.decisions import Decision
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import EntryEvent, Op, Request
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.primary_copy import PrimaryCopy
 from holdfast.core.services.map_operations import decide, decide_whole
@@ -36,7 +36,7 @@ class Serving:
             partitions=PartitionSettings(count=1), maps={"default": MapSettings(), "m": chosen}
         )
         self.lane = Lane(ME, settings, self.out, Log(self.out, on=False))
-        self.lane.attach([Row(1, (ME, BEN))])
+        self.lane.attach([Assignment(1, (ME, BEN))])
         self.copy = PartitionCopy(0, 0)
         self.copy.term = 1
         self.lane.leading[0] = self.lane.serving[0] = self.copy

@@ -13,7 +13,7 @@ from holdfast.core.messages import (
     Section,
 )
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import How
 from holdfast.core.replication.copies import Copies
@@ -34,8 +34,8 @@ class Side:
     def __init__(self, *row: MemberId, holds: bool = False, journal: bool = False) -> None:
         self.out = Outbox()
         self.log = Log(self.out, on=journal)
-        self.rows = [Row(5, row)]
-        self.stored: Row | None = None
+        self.rows = [Assignment(5, row)]
+        self.stored: Assignment | None = None
         self.copies = Copies(ME, JOURNALLED if journal else SETTINGS, self.out, self.rows, self.log)
         self.destination = Destination(
             ME,
@@ -43,7 +43,7 @@ class Side:
             self.rows,
             self.copies,
             self.log,
-            stored_row=lambda partition: self.stored,
+            stored_assignment=lambda partition: self.stored,
         )
         if holds:
             self.copies.held[0] = PartitionCopy(0, 0)

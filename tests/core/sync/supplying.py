@@ -12,7 +12,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import Migration
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.sync_request import Demand
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
@@ -60,8 +60,8 @@ class Side:
         self.settings = whole
         self.out = Outbox()
         self.log = Log(self.out, on=journal)
-        self.rows = [Row(5, row or (ME, None))]
-        self.stored: Row | None = None
+        self.rows = [Assignment(5, row or (ME, None))]
+        self.stored: Assignment | None = None
         self.active = True
         self.copies = Copies(ME, whole, self.out, self.rows, self.log)
         self.copies.held[0] = PartitionCopy(0, 0)
@@ -76,7 +76,7 @@ class Side:
             self.copies,
             self.lane,
             is_active=lambda partition: self.active,
-            stored_row=lambda partition: self.stored,
+            stored_assignment=lambda partition: self.stored,
             pause=self.pause,
             resume=self.resume,
             filled=lambda partition, member: None,
@@ -102,7 +102,7 @@ class Side:
         copy = self.lane.serving[0]
         assert copy is not None
         self.lane.set(copy, "m", key, value, 0, 0, 0)
-        self.lane.seal(lambda known: None)
+        self.lane.close_batch(lambda known: None)
         self.lane.flush()
 
     def hold(self, fill: Fill, sender: MemberId = NEW, demand: Demand | None = None) -> None:

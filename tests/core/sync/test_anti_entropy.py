@@ -9,7 +9,7 @@ from holdfast.core.journal.log import Log
 from holdfast.core.machine import Note, Send, SetTimer
 from holdfast.core.messages import Fill, Filled, FillRefused, RepairWanted, Summary, Summed
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.sync.anti_entropy import CHECK_EVERY, TICKS, Repair, summed
@@ -90,7 +90,7 @@ def test_a_primary_says_to_each_backup_what_it_should_hold() -> None:
 
 
 def another_is_primary(pair: Pair) -> None:
-    pair.rows[0] = Row(5, (OTHER, ME))
+    pair.rows[0] = Assignment(5, (OTHER, ME))
 
 
 def it_is_taking_office(pair: Pair) -> None:
@@ -172,7 +172,7 @@ def test_what_waits_goes_with_its_row_its_backup_or_this_members_stay() -> None:
         assert pair.repair.leftovers["repairs"] == 1
         match end:
             case "row":
-                pair.repair.row_changed(0)
+                pair.repair.assignment_changed(0)
             case "member":
                 pair.repair.members_changed({OTHER})
             case _:
@@ -294,7 +294,7 @@ def test_nothing_is_compared_where_that_is_not_wanted() -> None:
 def test_copies_are_counted_one_after_the_other() -> None:
     pair = Pair()
     pair.copies.held[1] = PartitionCopy(1, 0)
-    pair.rows.append(Row(5, (ME, OTHER)))
+    pair.rows.append(Assignment(5, (ME, OTHER)))
     looked: list[int] = []
     pair.repair.check = looked.append  # type: ignore[method-assign]
     for _ in range(4 * CHECK_EVERY):

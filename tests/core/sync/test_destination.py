@@ -19,7 +19,7 @@ from holdfast.core.messages import (
     Section,
 )
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import Demand
 from holdfast.sim.ablations.switching import ablated
@@ -163,13 +163,13 @@ def complete(side: Side) -> None:
 
 def deciding(side: Side) -> None:
     complete(side)
-    side.stored = Row(6, (ME,))
+    side.stored = Assignment(6, (ME,))
 
 
 def decided(side: Side) -> None:
     complete(side)
-    old, side.rows[0] = side.rows[0], Row(7, (OTHER,))
-    side.destination.row_changed(0, old)
+    old, side.rows[0] = side.rows[0], Assignment(7, (OTHER,))
+    side.destination.assignment_changed(0, old)
 
 
 STATES = [nothing, filling, complete, deciding, decided]
@@ -225,8 +225,8 @@ def test_every_chunk_is_taken_kept_or_refused_by_name(state: Callable[[Side], No
 def test_what_waited_for_its_row_is_taken_with_it() -> None:
     side = Side(OTHER)
     side.tell(chunk(0, version=6))
-    old, side.rows[0] = side.rows[0], Row(6, (OWNER,))
-    side.destination.row_changed(0, old)
+    old, side.rows[0] = side.rows[0], Assignment(6, (OWNER,))
+    side.destination.assignment_changed(0, old)
     side.destination.retry(0)
     assert side.answers() == [Filled(0, 6, 1, 0, Demand(0, []))]
 
@@ -263,8 +263,8 @@ def test_chunks_that_wait_for_their_row_are_called_off_too() -> None:
     side.tell(chunk(0, version=6, ticket=2))
     side.tell(chunk(0, version=6, ticket=3))
     side.destination.on_fill_ended(OWNER, off(version=6))
-    old, side.rows[0] = side.rows[0], Row(6, (OWNER,))
-    side.destination.row_changed(0, old)
+    old, side.rows[0] = side.rows[0], Assignment(6, (OWNER,))
+    side.destination.assignment_changed(0, old)
     side.destination.retry(0)
     assert side.answers() == [Filled(0, 6, 3, 0, Demand(0, []))]
     assert side.destination.leftovers == {"early chunks": 0}
@@ -275,7 +275,7 @@ def test_a_chunk_that_is_refused_ends_what_came_of_its_supply() -> None:
     """The decision on another row is outstanding: its primary hears the refusal, and sends nothing more of this."""
     side = Side(OWNER, OTHER)
     filling(side)
-    side.stored = Row(6, (OWNER, OTHER))
+    side.stored = Assignment(6, (OWNER, OTHER))
     side.tell(chunk(2, 1, (b"other", b"x"), ticket=2))
     assert isinstance(side.answers()[-1], FillRefused)
     assert set(side.copies.leftovers.values()) == {0}

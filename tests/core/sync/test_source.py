@@ -31,7 +31,7 @@ from holdfast.core.messages import (
     MigrationRequest,
 )
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import Base, Demand, How
 from holdfast.core.sync.source import DRAIN_NS
@@ -68,11 +68,11 @@ def copying(side: Side) -> None:
 
 
 def deciding(side: Side) -> None:
-    side.stored = Row(6, (NEW, None))
+    side.stored = Assignment(6, (NEW, None))
 
 
 def not_the_primary(side: Side) -> None:
-    side.rows[0] = Row(5, (OTHER, ME))
+    side.rows[0] = Assignment(5, (OTHER, ME))
 
 
 STATES = [idle, taking_office, copying, deciding, not_the_primary]
@@ -170,8 +170,8 @@ def test_what_is_said_of_a_supply_that_has_ended_has_no_effect() -> None:
     side.source.on_filled(NEW, Filled(0, 5, fill.ticket - 1, fill.sequence))
     side.source.on_filled(OTHER, Filled(0, 5, fill.ticket, fill.sequence))
     assert side.sent() == []
-    side.rows[0] = Row(8, (ME, None))
-    side.source.row_changed(0)
+    side.rows[0] = Assignment(8, (ME, None))
+    side.source.assignment_changed(0)
     side.hold(fill)
     side.source.on_fill_refused(NEW, FillRefused(0, 5, fill.ticket, "late"))
     assert side.sent() == []
@@ -294,8 +294,8 @@ def test_an_answer_of_the_journal_that_nobody_waits_for_has_no_effect() -> None:
     side = Side(ME, OTHER, journal=True, tail_bytes=0)
     written(side, 5)
     read = asked(side, has(2))
-    side.rows[0] = Row(8, (ME, OTHER))
-    side.source.row_changed(0)
+    side.rows[0] = Assignment(8, (ME, OTHER))
+    side.source.assignment_changed(0)
     side.out.take()
     side.source.on_history(HistoryRead(read.ticket, [(TERM, record(n)) for n in (3, 4, 5)]))
     assert side.out.take() == []

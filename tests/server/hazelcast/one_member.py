@@ -24,7 +24,7 @@ from holdfast.core.model.operations import (
     Value,
 )
 from holdfast.core.model.partition_events import News, Number
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change
 from holdfast.core.replication.cuts import Cuts, Taken
 from holdfast.core.store.partition import PartitionCopy
@@ -99,7 +99,7 @@ class OneLane:
     def confirmed(self, name: str) -> bool:
         return self.confirms_reads
 
-    def seal(self, done: Callable[[bool], None]) -> None:
+    def close_batch(self, done: Callable[[bool], None]) -> None:
         if self.grid.verdict is None:
             self.seals.append(done)
         else:
@@ -136,7 +136,7 @@ class OneMemberGrid:
         self.cuts = Cuts(
             MemberId(ME),
             Settings(),
-            row=lambda partition: Row(1, (MemberId(ME),)),
+            row=lambda partition: Assignment(1, (MemberId(ME),)),
             now_ns=lambda: self.now,
         )
         self.cuts.lane = self.lane  # type: ignore[assignment]  # as much of one as it needs

@@ -168,8 +168,10 @@ def test_the_master_dies_when_only_the_destination_knows_of_the_commit() -> None
     )
     move.join()
     scene.until(lambda: bool(struck))
-    assert scene.member(DESTINATION).table_replication.stored_row(move.moved) is not None
-    assert all(scene.member(host).table_replication.stored_row(move.moved) is None for host in (NEXT, SOURCE))
+    assert scene.member(DESTINATION).table_replication.stored_assignment(move.moved) is not None
+    assert all(
+        scene.member(host).table_replication.stored_assignment(move.moved) is None for host in (NEXT, SOURCE)
+    )
     history = move.history(SOURCE)
     move.each_owns_one()
     version = move.before[move.moved].version

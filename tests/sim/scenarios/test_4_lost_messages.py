@@ -146,7 +146,7 @@ class Commit:
         scene.fill(20)
         self.requests = scene.seen(MigrationRequest)
         (self.destination,) = scene.start(3)
-        stored = scene.member(3).table_replication.stored_row
+        stored = scene.member(3).table_replication.stored_assignment
 
         def commits(packet: Packet) -> bool:
             """The answer to the offer of a row that names it, and whatever else it answers after that."""
@@ -301,7 +301,7 @@ def test_a_table_that_another_than_the_master_offers_is_not_stored(three: Scene)
     row = member.table.rows[0]
     offer = TableOffer(view.number, 99, 99, [(0, row.changed((stranger.driver.member.me, None, None)))])
     assert not any(isinstance(p.message, TableStored) for p in told(three, receiver, stranger, offer))
-    assert member.table_replication.stored_row(0) is None
+    assert member.table_replication.stored_assignment(0) is None
     assert member.table.rows[0] == row
     assert told(three, receiver, stranger, TableCommit(view.number, 99)) is not None
     assert member.table.rows[0] == row

@@ -24,7 +24,7 @@ from holdfast.core.machine import Outbox
 from holdfast.core.messages import Accept, Accepted, Ballot, Declined, Prepare, Promise
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.lifecycle import Lifecycle
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import View
 
@@ -108,8 +108,8 @@ class Agreement:
         out: Outbox,
         *,
         choose: Callable[[], View | None],
-        decided: Callable[[View, list[tuple[int, Row]]], None],
-        known_rows: Callable[[], list[tuple[int, Row]]],
+        decided: Callable[[View, list[tuple[int, Assignment]]], None],
+        known_rows: Callable[[], list[tuple[int, Assignment]]],
         may_propose: Callable[[MemberId], bool],
         may_decide: Callable[[View, set[MemberId]], bool],
     ) -> None:
@@ -132,7 +132,7 @@ class Agreement:
         self._promises: dict[MemberId, Promise] = {}
         self._acceptances: set[MemberId] = set()
         self._value: View | None = None
-        self._carried: dict[int, Row] = {}
+        self._carried: dict[int, Assignment] = {}
 
     def install(self, view: View | None) -> None:
         """A new view holds: forget the agreement that led to it."""

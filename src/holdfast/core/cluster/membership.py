@@ -34,7 +34,7 @@ from holdfast.core.machine import CloseLink, OpenLink, Outbox, Stop
 from holdfast.core.messages import DeclareDead, Heartbeat, JoinAnswer, JoinRequest, StateWanted, ViewDecided
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.lifecycle import Lifecycle
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import ClusterState, Intent, MemberInfo, Room, View
 
@@ -107,7 +107,7 @@ class Membership:
         may_demote: Callable[[MemberId], bool],
         safe: Callable[[], bool],
         rounds: Callable[[], tuple[int, int]],
-        known_rows: Callable[[], list[tuple[int, Row]]],
+        known_rows: Callable[[], list[tuple[int, Assignment]]],
     ) -> None:
         self.me = identity.info.uuid
         self.info = identity.info
@@ -138,7 +138,7 @@ class Membership:
         """As master: the highest number that a view of an earlier time is known to have had."""
         self.assigned: Callable[[], bool] = lambda: True
         """Whether the partitions have owners; set by the member."""
-        self.carried: list[tuple[int, Row]] = []
+        self.carried: list[tuple[int, Assignment]] = []
         """Rows that members left out of the present view knew (cluster/A-2)."""
         self._reached: dict[MemberId, int] = {}
         self._evicted_at_ns: int | None = None
@@ -631,7 +631,7 @@ class Membership:
         if not self.agreement.proposing and self._wanted() is not None:
             self.agreement.propose()
 
-    def _on_decided(self, view: View, rows: list[tuple[int, Row]]) -> None:
+    def _on_decided(self, view: View, rows: list[tuple[int, Assignment]]) -> None:
         old = self.view
         assert old is not None
         self.carried = rows

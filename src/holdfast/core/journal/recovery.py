@@ -30,11 +30,11 @@ from holdfast.core.model.journal_entries import (
     Meta,
     Seen,
     Snapshot,
-    TableRows,
+    TableAssignments,
     Wrote,
 )
 from holdfast.core.model.object_names import is_service
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.model.views import FilesProof, View
@@ -60,7 +60,7 @@ class Recovered:
     view: View | None = None
     stores: dict[MemberId, str] = field(default_factory=dict)
     """Which files the members had that the views and rows name."""
-    rows: dict[int, Row] = field(default_factory=dict)
+    rows: dict[int, Assignment] = field(default_factory=dict)
     """The newest row of each partition that was applied here, as far as the journal knows."""
     copies: dict[int, PartitionCopy] = field(default_factory=dict)
     """With the journalled maps alone; how a map is journalled is for the member to set."""
@@ -105,7 +105,7 @@ class Recovery:
         """Partitions of which a newer checkpoint cannot be had: of which blocks it was, and why."""
         self._fresh: dict[int, int] = {}
         """The last block that says that a partition begins anew, or is held no more."""
-        self._rows: dict[int, Row] = {}
+        self._rows: dict[int, Assignment] = {}
         self._view: View | None = None
         self._stores: dict[MemberId, str] = {}
         self._cluster_id = ""
@@ -204,7 +204,7 @@ class Recovery:
         self._baseless.setdefault(partition, "what it held before its records in the journal is missing")
 
     def _other(self, lsn: int, entry: Entry) -> None:
-        if type(entry) is TableRows:
+        if type(entry) is TableAssignments:
             for partition, row in entry.rows:
                 before = self._rows.get(partition)
                 if before is None or before.version <= row.version:

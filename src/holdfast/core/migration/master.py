@@ -26,7 +26,7 @@ from holdfast.core.migration.running import MigrationPhase, MigrationStep, Runni
 from holdfast.core.migration.settling import Settlement
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.migration_step import Migration
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import View
 from holdfast.core.placement.dryrun import Layout
@@ -241,7 +241,7 @@ class Migrations:
         for partition in offered:
             self._line_up(partition)
 
-    def _start_one(self, partition: int, row: Row, way: Way) -> bool:
+    def _start_one(self, partition: int, row: Assignment, way: Way) -> bool:
         """Request the next migration of a partition; answers whether the plan still fits."""
         _, owner, destination = way
         migration = self.planning.planned.take(partition)
@@ -292,7 +292,7 @@ class Migrations:
         running.step(MigrationStep.READY)
         migration = running.migration
         replicas = migration.apply_to(head.replicas)
-        row = Row(head.version + migration.increment, replicas, head.epoch)  # type: ignore[arg-type]
+        row = Assignment(head.version + migration.increment, replicas, head.epoch)  # type: ignore[arg-type]
         self.settlement.ended(migration, row.version, well=True, began_ns=running.began_ns)
         self.table_replication.propose({message.partition: row})
 

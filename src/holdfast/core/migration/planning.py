@@ -18,8 +18,8 @@ from holdfast.core.migration.returns import Returns
 from holdfast.core.migration.running import RunningMigrations
 from holdfast.core.migration.settling import Settlement
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.migration_step import Migration, Slots
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.migration_step import Migration, ReplicaList
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import Room
 from holdfast.core.placement.dryrun import Layout
 from holdfast.core.placement.layout import Candidate, arrange
@@ -143,7 +143,7 @@ class Planning:
             targets = self.layout(current, candidates, self._replicas)
         else:
             targets = yield from self._returns.arranging(here, current, candidates, self._replicas)
-        cleared: dict[int, Row] = {}
+        cleared: dict[int, Assignment] = {}
         for number, (partition, now, target) in enumerate(zip(here, current, targets, strict=True)):
             if number % PLANNED_AT_ONCE == 0:
                 yield
@@ -169,7 +169,9 @@ class Planning:
         # What they have kept decides where partitions go; it is on its way.
         return bool(self._returns.unheard)
 
-    def _plan_one(self, partition: int, now: Slots, target: Slots, cleared: dict[int, Row]) -> None:
+    def _plan_one(
+        self, partition: int, now: ReplicaList, target: ReplicaList, cleared: dict[int, Assignment]
+    ) -> None:
         """The way of one partition: migrations, or what the table alone can do."""
         if now == target:
             return
@@ -215,5 +217,5 @@ class Planning:
     def _first_assignment(self, candidates: list[Candidate]) -> None:
         empty: list[tuple[str | None, ...]] = [(None,) * self._replicas] * len(self.table_replication.head)
         rows = (self.layout or arrange)(empty, candidates, self._replicas)
-        self.table_replication.propose({p: Row().changed(tuple(row)) for p, row in enumerate(rows)})  # type: ignore[arg-type]
+        self.table_replication.propose({p: Assignment().changed(tuple(row)) for p, row in enumerate(rows)})  # type: ignore[arg-type]
         self._out.note("partitions assigned", count=len(rows), members=len(candidates))

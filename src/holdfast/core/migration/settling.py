@@ -19,7 +19,7 @@ from holdfast.core.migration.running import MigrationPhase, MigrationStep, Runni
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import NONE, Migration
 from holdfast.core.model.partition_events import Loss
-from holdfast.core.model.partition_table import Row, survivors
+from holdfast.core.model.partition_table import Assignment, survivors
 from holdfast.core.placement.event_log import tell_losses
 from holdfast.core.placement.table_replication import TableReplication
 
@@ -120,7 +120,9 @@ class Settlement:
         """migration/M-4."""
         row = self.table_replication.head[migration.partition]
         higher = row.version + migration.increment + 1
-        self.table_replication.head[migration.partition] = Row(higher, row.replicas, row.epoch, row.behind)
+        self.table_replication.head[migration.partition] = Assignment(
+            higher, row.replicas, row.epoch, row.behind
+        )
 
     def _mark_behind(self, present: set[MemberId]) -> None:
         """migration/M-6: a primary that is here goes on without its missing backups, and they do not hold everything
@@ -130,7 +132,7 @@ class Settlement:
         for partition, row in enumerate(head):
             gone = [m for m in row.holding[1:] if m is not None and m not in present]
             if gone and row.owner in present:
-                head[partition] = Row(row.version + 1, row.replicas, row.epoch, (*row.behind, *gone))
+                head[partition] = Assignment(row.version + 1, row.replicas, row.epoch, (*row.behind, *gone))
 
     # -- repair
 
@@ -186,7 +188,7 @@ class Settlement:
                 reporter.ended(promotion, version, well=True)
             reporter.finished()
 
-    def _all_gone(self, partition: int, row: Row, present: set[MemberId], *, told: bool) -> list[Loss]:
+    def _all_gone(self, partition: int, row: Assignment, present: set[MemberId], *, told: bool) -> list[Loss]:
         """No copy that holds every map is left: the partition waits, or begins anew. Answers what is to be told."""
         data = self._data_members(present)
         width = len(row.replicas)
@@ -196,13 +198,13 @@ class Settlement:
         self._begin_anew(partition, row, present, epoch=row.epoch + 1)
         return [Loss(partition, width - 1, True, self._settings.maps_within(width), begun_anew=True)]
 
-    def _begin_anew(self, partition: int, row: Row, present: set[MemberId], *, epoch: int = 0) -> None:
+    def _begin_anew(self, partition: int, row: Assignment, present: set[MemberId], *, epoch: int = 0) -> None:
         """Give the partition to one of those who are here, empty."""
         data = self._data_members(present)
         if data:
             width = len(row.replicas)
             raised = row.changed((data[partition % len(data)], *(None,) * (width - 1)), extra=width)
-            self.table_replication.head[partition] = Row(raised.version, raised.replicas, epoch)
+            self.table_replication.head[partition] = Assignment(raised.version, raised.replicas, epoch)
 
     def revive(self) -> None:
         """migration/X-2: partitions go on whose members are back with their copies."""
@@ -229,6 +231,6 @@ class Settlement:
         return [info.uuid for info in self._membership.data_members() if info.uuid in present]
 
 
-def _taken_back(offered: Row, base: Row) -> Row:
+def _taken_back(offered: Assignment, base: Assignment) -> Assignment:
     """The row of before, above the one that was offered (placement/L-6)."""
-    return Row(offered.version + 1, base.replicas, base.epoch, base.behind)
+    return Assignment(offered.version + 1, base.replicas, base.epoch, base.behind)

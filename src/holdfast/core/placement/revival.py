@@ -22,7 +22,7 @@ import mmh3
 
 from holdfast.core.messages import RetainedCopy
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 
 GENERATION = 1 << 40
 """The table of a cluster that was stopped as a whole goes on beyond the next multiple of this."""
@@ -41,14 +41,14 @@ class Claim(NamedTuple):
 
 
 def revived(
-    newest: Row,
+    newest: Assignment,
     claims: Sequence[Claim],
     width: int,
     *,
     version: int,
     holders: int,
     uncertain: bool = False,
-) -> Row | None:
+) -> Assignment | None:
     """The row with the claimants in it, `width` slots wide; None when nobody can prove that he holds the partition.
 
     `holders`: how many replicas of a row, from the owner on, hold every map that has a backup at all. `uncertain`: the
@@ -65,16 +65,16 @@ def revived(
     replicas: list[MemberId | None] = [owner.member, *(None,) * (width - 1)]
     for claim in others:
         _place(replicas, claim.member, claim.slot, holders)
-    return Row(version, tuple(replicas), newest.epoch)
+    return Assignment(version, tuple(replicas), newest.epoch)
 
 
-def keeping(row: Row, living: Sequence[MemberId | None], holders: int) -> Row:
+def keeping(row: Assignment, living: Sequence[MemberId | None], holders: int) -> Assignment:
     """The revived row with those in it, too, who were in the row before, at these slots, and never went away."""
     replicas = list(row.replicas)
     for slot, member in enumerate(living):
         if member is not None and member not in replicas:
             _place(replicas, member, slot, holders)
-    return Row(row.version, tuple(replicas), row.epoch, row.behind)
+    return Assignment(row.version, tuple(replicas), row.epoch, row.behind)
 
 
 def _place(replicas: list[MemberId | None], member: MemberId, slot: int, holders: int) -> None:

@@ -41,7 +41,7 @@ from holdfast.core.messages import (
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.partition_events import News
-from holdfast.core.model.partition_table import Row, Table
+from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.placement.event_log import EventLog, Reporter
@@ -56,7 +56,9 @@ class Round:
 
     __slots__ = ("everyone", "named", "news", "number", "rows", "stored_by")
 
-    def __init__(self, number: int, rows: dict[int, Row], news: list[News], named: set[MemberId]) -> None:
+    def __init__(
+        self, number: int, rows: dict[int, Assignment], news: list[News], named: set[MemberId]
+    ) -> None:
         self.number = number
         self.rows = rows
         self.news = news
@@ -76,7 +78,7 @@ class TableReplication:
         membership: Membership,
         out: Outbox,
         *,
-        applied: Callable[[int, Row, Row], None],
+        applied: Callable[[int, Assignment, Assignment], None],
         committed: Callable[[list[int]], None],
         gathered: Callable[[list[tuple[Migration, int]], set[MemberId]], None],
         became_current: Callable[[], None],
@@ -90,7 +92,7 @@ class TableReplication:
         self._gathered = gathered
         self._became_current = became_current
         self._active = active
-        self._stored: dict[int, Row] = {}
+        self._stored: dict[int, Assignment] = {}
         """Newest row known for each partition, above the table, not known to be committed."""
         self._offers: dict[int, TableOffer] = {}
         self._decided = 0
@@ -108,11 +110,11 @@ class TableReplication:
         # as master
         self.ready = False
         """Whether this member is master and knows the newest table (H2)."""
-        self.head: list[Row] = list(table.rows)
+        self.head: list[Assignment] = list(table.rows)
         """As master: the table with every change that is offered or waits to be."""
-        self._inherited: list[Row] = list(table.rows)
+        self._inherited: list[Assignment] = list(table.rows)
         """As master: the newest rows that an earlier master has left behind."""
-        self._queued: dict[int, Row] = {}
+        self._queued: dict[int, Assignment] = {}
         self._round: Round | None = None
         self._number = 0
         self._confirmed: dict[MemberId, int] = {}
@@ -207,21 +209,21 @@ class TableReplication:
         offered = [news for _, news in sorted(self._unheard.items())]
         return TableReport(view, self.known(), self._active(), self.event_log.kept, offered)
 
-    def _newest(self, partition: int) -> Row:
+    def _newest(self, partition: int) -> Assignment:
         return self._stored.get(partition, self.table.rows[partition])
 
-    def stored_row(self, partition: int) -> Row | None:
+    def stored_assignment(self, partition: int) -> Assignment | None:
         """The row above the table that this member has stored for a partition, if any."""
         return self._stored.get(partition)
 
-    def base(self, partition: int) -> Row:
+    def base(self, partition: int) -> Assignment:
         """As master: the newest row that may be committed. It is this member's own, or one that an earlier master has
         left behind, for nobody can know whether that one still committed it.
         """
         applied, inherited = self.table.rows[partition], self._inherited[partition]
         return inherited if inherited.version > applied.version else applied
 
-    def known(self) -> list[tuple[int, Row]]:
+    def known(self) -> list[tuple[int, Assignment]]:
         """The newest row of each assigned partition, stored or applied."""
         return [(p, self._newest(p)) for p in range(len(self.table.rows)) if self._newest(p).version]
 
@@ -238,7 +240,7 @@ class TableReplication:
             self.current = True
             self._became_current()
 
-    def _apply(self, number: int, rows: Iterable[tuple[int, Row]], news: list[News]) -> None:
+    def _apply(self, number: int, rows: Iterable[tuple[int, Assignment]], news: list[News]) -> None:
         assert number == self._applied_round + 1, "rounds are applied one after the other"
         self._applied_round = number
         for partition, row in rows:
@@ -334,7 +336,7 @@ class TableReplication:
         """As master: tell the news, also when no row changes."""
         self._start_round()
 
-    def propose(self, rows: dict[int, Row]) -> None:
+    def propose(self, rows: dict[int, Assignment]) -> None:
         """As master: make these the rows of the table."""
         assert self.ready
         for partition, row in rows.items():
@@ -343,7 +345,7 @@ class TableReplication:
         self._queued.update(rows)
         self._start_round()
 
-    def publish(self, rows: dict[int, Row]) -> None:
+    def publish(self, rows: dict[int, Assignment]) -> None:
         """As master: these rows, which are in the head already, are to be offered, and the news be told."""
         self._queued.update(rows)
         self._start_round()
@@ -361,7 +363,7 @@ class TableReplication:
         self._offer(self._round, [uuid for uuid in self._present() if uuid in self._round.named])
         self._advance()
 
-    def _named(self, rows: dict[int, Row]) -> set[MemberId]:
+    def _named(self, rows: dict[int, Assignment]) -> set[MemberId]:
         """placement/L-2: who has to store these rows before anybody else is asked to."""
         present = {info.uuid for info in self._membership.members()}
         committed = self.table.rows

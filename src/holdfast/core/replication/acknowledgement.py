@@ -5,7 +5,7 @@ wait for the same members make one batch; its callers hear when every sync backu
 migration of those partitions, holds it.
 
 - replication/P-1: A batch is done when, for each of its partitions, every member that the *present* row wants has said
-  that it holds it (`row_changes`).
+  that it holds it (`assignment_changes`).
 - replication/P-4: What a map with journal = "sync" has written is durable here, too, before it is acknowledged.
 - replication/P-5: What is not acknowledged after `replication.backup_timeout_ms` is unknown, and said to be, with the
   reason. The batch stays until all hold it, so that copies become equal.
@@ -59,7 +59,7 @@ class Batches:
         """Partition -> the youngest open batch of such answers."""
         self._turn_began = 0
         """The number of the last batch of the turn before."""
-        self.sealed: list[Written] = []
+        self.unsent: list[Written] = []
         """Of the buffers since the last flush, in the order of the writes."""
         self._joinable: dict[tuple[str, ...], Batch] = {}
         """Batches that a buffer sealed before the next flush may still join, by the members they go to."""
@@ -86,11 +86,11 @@ class Batches:
 
     # -- a buffer ends
 
-    def seal(self, records: list[Written], resting: Resting, done: Completion) -> None:
+    def close_batch(self, records: list[Written], resting: Resting, done: Completion) -> None:
         """A read buffer has ended, with these records or answers that rest on something: `done` is called when every
         sync backup holds the records, and has confirmed what the other answers rest on.
         """
-        self.sealed += records
+        self.unsent += records
         rests = self._rest(resting) if resting else None
         if not records:
             if rests is None:
@@ -202,7 +202,7 @@ class Batches:
             rests.need.clear()
             self._finish(rests)
 
-    def seal_for(
+    def close_batch_for(
         self,
         records: list[Written],
         resting: Resting,
@@ -220,9 +220,9 @@ class Batches:
         durable = any(held.journal == "sync" for _, held, _ in records)
         collectors = self.collectors
         if collectors is None or not backups or durable or resting or not collectors.reached(client, backups):
-            self.seal(records, resting, done)
+            self.close_batch(records, resting, done)
             return
-        self.seal(records, resting, lambda known: None)
+        self.close_batch(records, resting, lambda known: None)
         for member, partitions in backups.items():
             self._acks.setdefault(member, []).append(Ack(client, correlations, sorted(partitions)))
         self.acks = len(backups)
@@ -238,7 +238,7 @@ class Batches:
 
     def flush(self) -> None:
         """Send the records of the sealed buffers, one message to each member that wants any."""
-        records, self.sealed = self.sealed, []
+        records, self.unsent = self.unsent, []
         rows, terms = self._targets.rows, self._targets.terms
         numbers, self.unsent_batches = self.unsent_batches, []
         self._rests, self._turn_began = None, self._number
@@ -464,6 +464,6 @@ class Batches:
     def leftovers(self) -> dict[str, int]:
         """What should be empty when nothing is under way, by name."""
         return {
-            "records not sent": len(self.sealed) + len(self.unsent_batches) + len(self._joinable),
+            "records not sent": len(self.unsent) + len(self.unsent_batches) + len(self._joinable),
             "batches": len(self._waiting) + len(self._of_partition) + len(self._rested),
         }

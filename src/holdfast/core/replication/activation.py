@@ -19,7 +19,7 @@ from holdfast.core.machine import Outbox
 from holdfast.core.messages import Enlist, Enlisted
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.lifecycle import Lifecycle
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.copies import Copies
 
 
@@ -62,7 +62,7 @@ class Activation:
         self,
         me: MemberId,
         out: Outbox,
-        rows: list[Row],
+        rows: list[Assignment],
         copies: Copies,
         *,
         fill: Callable[[int, MemberId], None],

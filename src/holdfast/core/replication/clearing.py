@@ -108,7 +108,7 @@ class Clearings:
         if clearing.left:
             self._running.append(clearing)
         clearing.waits += 1
-        self._lane.seal(lambda known: self._held(clearing, known))
+        self._lane.close_batch(lambda known: self._held(clearing, known))
         if self._running and not self._timer:
             self._wake(PAUSE_NS)
 

@@ -22,7 +22,7 @@ from holdfast.core.machine import Outbox
 from holdfast.core.messages import Ack, Enlist, Enlisted, Replicate, Replicated, Section
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.journal_entries import Began, Dropped
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, JournalMode, Record
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.services.hosting import Endpoint, MigrationEvent, Service, Services
@@ -45,7 +45,7 @@ class Copies:
         me: MemberId,
         settings: Settings,
         out: Outbox,
-        rows: list[Row],
+        rows: list[Assignment],
         log: Log,
         services: Sequence[Service] = (),
     ) -> None:
@@ -299,14 +299,14 @@ class Copies:
 
     # -- rows
 
-    def row_changed(
-        self, partition: int, old: Row, new: Row, arrived: PartitionCopy | None
+    def assignment_changed(
+        self, partition: int, old: Assignment, new: Assignment, arrived: PartitionCopy | None
     ) -> PartitionCopy | None:
         """A committed row: keep, take what has arrived, begin anew, or forget. Answers the copy held from now on."""
         if self._me in old.behind:
             # It was missing while the table was frozen, and has kept what it held.
             self._in_exile.add(partition)
-        self.services.row_changed(partition, old, new, arrived)
+        self.services.assignment_changed(partition, old, new, arrived)
         index = new.index_of(self._me)
         if index < 0:
             self._let_go(partition, new)
@@ -335,7 +335,7 @@ class Copies:
             self.services.revive(copy)
         self.stale.update(copies)
 
-    def _take_back(self, partition: int, row: Row) -> PartitionCopy | None:
+    def _take_back(self, partition: int, row: Assignment) -> PartitionCopy | None:
         """The row gives this member what it has brought back: the master knows what that is (migration/X-1,
         migration/X-2).
         """
@@ -351,7 +351,7 @@ class Copies:
             self._furnish(held)
         return copy
 
-    def _let_go(self, partition: int, new: Row) -> None:
+    def _let_go(self, partition: int, new: Assignment) -> None:
         copy = self.held.pop(partition, None)
         if copy is not None:
             self._log.note(Dropped(partition))

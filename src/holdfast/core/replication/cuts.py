@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.config import Settings
 from holdfast.core.model.ids import MILLISECOND, MemberId
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.store.map_state import Expiry, MapState
 from holdfast.core.store.partition import PartitionCopy
@@ -203,7 +203,7 @@ class Cuts:
         me: MemberId,
         settings: Settings,
         *,
-        row: Callable[[int], Row],
+        row: Callable[[int], Assignment],
         now_ns: Callable[[], int],
     ) -> None:
         """`row`: the row of a partition as this member knows it; `now_ns`: the time of the present step."""
@@ -292,7 +292,7 @@ class Cuts:
 
     def _when_kept(self, told: Callable[[bool], None]) -> None:
         """Call this when all sync backups keep what was pinned just now, or when nobody can say so."""
-        self.lane.seal(told)
+        self.lane.close_batch(told)
 
     def _begin(self, cut: bytes, names: Sequence[str], lease_ms: int) -> _Kept:
         kept = self._open(cut, lease_ms)

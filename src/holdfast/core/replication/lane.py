@@ -2,7 +2,7 @@
 
 Sessions write through `set` and `remove`, entry by entry, with no event and no future, and end a read buffer
 with `seal`. What then waits for whom is the affair of `acknowledgement`, who gets the records that of `targets`, and
-what a change of the row does to both that of `row_changes`.
+what a change of the row does to both that of `assignment_changes`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from holdfast.core.machine import Outbox
 from holdfast.core.model.decisions import Update
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import DEFAULT_TTL, EntryEvent, EventKind, Value
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.ack_batch import Completion, Written
 from holdfast.core.replication.acknowledgement import Batches
-from holdfast.core.replication.row_changes import retarget
+from holdfast.core.replication.assignment_changes import retarget
 from holdfast.core.replication.targets import Targets
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import AnyReplica, MapReplica
@@ -64,7 +64,7 @@ class Lane:
         self.batches_of = self.batches.batches_of
         self.waits_since = self.batches.waits_since
 
-    def attach(self, rows: list[Row]) -> None:
+    def attach(self, rows: list[Assignment]) -> None:
         """Use these rows (the member's table) to know the backups of a partition."""
         self.targets.rows = rows
 
@@ -263,7 +263,7 @@ class Lane:
             for held in copy.maps.values():
                 if held.state.deadlines:
                     self.expire(copy, held, limit)
-        self.seal(lambda known: None)
+        self.close_batch(lambda known: None)
 
     def expire(self, copy: PartitionCopy, held: MapReplica, limit: int) -> None:
         """Remove up to `limit` entries of a map whose time is over."""
@@ -272,7 +272,7 @@ class Lane:
 
     # -- batches: what leaves this lane, and what is known of it (`acknowledgement`)
 
-    def seal(self, done: Completion) -> None:
+    def close_batch(self, done: Completion) -> None:
         """End a read buffer: `done` is called when every sync backup holds what was written since the last seal, and
         has confirmed what the other answers rest on.
         """
@@ -283,9 +283,9 @@ class Lane:
         self._open = []
         if resting:
             self._resting = {}
-        self.batches.seal(records, resting, done)
+        self.batches.close_batch(records, resting, done)
 
-    def seal_for(self, done: Completion, client: bytes, correlations: list[int]) -> None:
+    def close_batch_for(self, done: Completion, client: bytes, correlations: list[int]) -> None:
         """The same for requests of a client that collects acknowledgements itself. If all backups can tell it, `done`
         is called at once, while `acks` says how many will.
         """
@@ -294,7 +294,7 @@ class Lane:
             done(True)
             return
         self._open, self._resting = [], {}
-        self.batches.seal_for(records, resting, done, client, correlations)
+        self.batches.close_batch_for(records, resting, done, client, correlations)
 
     @property
     def acks(self) -> int:
@@ -307,7 +307,7 @@ class Lane:
         return self.batches.unknown_because
 
     def retarget(self, copy: PartitionCopy) -> None:
-        """The row or the destination changed while this member is primary (`row_changes`)."""
+        """The row or the destination changed while this member is primary (`assignment_changes`)."""
         retarget(copy, self.targets, self.batches, self._out)
 
     def abandon(self, partition: int) -> None:
@@ -317,7 +317,7 @@ class Lane:
     @property
     def unsent(self) -> Iterable[Written]:
         """What has been written since the last flush."""
-        return chain(self.batches.sealed, self._open)
+        return chain(self.batches.unsent, self._open)
 
     @property
     def waiting(self) -> int:

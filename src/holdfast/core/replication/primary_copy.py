@@ -127,11 +127,11 @@ class PrimaryCopy:
         if not decision.updates:
             self._rest_on(copy, request)
             answer = Outcome(Status.OK, value, position=position)
-            lane.seal(lambda known: done(answer if known else self._unconfirmed()))
+            lane.close_batch(lambda known: done(answer if known else self._unconfirmed()))
             return
         if request.id:
             lane.remember(copy, request.id, value, before)
-        lane.seal(lambda known: done(self._told(known, value, position)))
+        lane.close_batch(lambda known: done(self._told(known, value, position)))
         if request.op is Op.CALL:
             self.changed(partition)
 
@@ -150,10 +150,10 @@ class PrimaryCopy:
                 answer = msgspec.structs.replace(answer, position=position)
         if answer.status is Status.OK and lane.confirms_reads and lane.confirmed(target(request)):
             self._rest_on(copy, request)
-            lane.seal(lambda known: done(answer if known else self._unconfirmed()))
+            lane.close_batch(lambda known: done(answer if known else self._unconfirmed()))
         else:
             done(answer)
-            lane.seal(lambda known: None)
+            lane.close_batch(lambda known: None)
 
     def _decide(self, copy: PartitionCopy, request: Request) -> Decision | Wait:
         """What comes of a request, by the state as it is."""
@@ -226,14 +226,14 @@ class PrimaryCopy:
             found = Outcome(Status.TOO_LARGE, None, too_long(self._answer_bytes))
             left = []
 
-        def sealed(known: bool) -> None:
+        def closed(known: bool) -> None:
             if reads:
                 outcome = found if known else self._unconfirmed()
             else:
                 outcome = self._told(known, found.value)
             done(outcome, left, missed)
 
-        lane.seal(sealed)
+        lane.close_batch(closed)
         return effort
 
     def _slice(self, request: Request) -> tuple[Value, list[int], int]:

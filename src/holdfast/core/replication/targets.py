@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from holdfast.config import Settings
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.store.replica import AnyReplica
 
 
@@ -20,7 +20,7 @@ class Targets:
         self._settings = settings
         self._journal = journal
         self._tail_bytes = settings.replication.tail_bytes
-        self.rows: list[Row] = []
+        self.rows: list[Assignment] = []
         """The member's table."""
         self.terms = [0] * settings.partitions.count
         """Of each partition that is served here: the version of the row with which this member took office."""

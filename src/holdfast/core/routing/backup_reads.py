@@ -13,7 +13,7 @@ from holdfast.config import Settings
 from holdfast.core.machine import Outbox
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import Outcome, Request, Status
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.primary_copy import attempt, position_of
 from holdfast.core.services.map_operations import can_read, read_backup
 from holdfast.core.store.partition import PartitionCopy
@@ -55,7 +55,7 @@ class BackupReads:
         me: MemberId,
         settings: Settings,
         out: Outbox,
-        rows: list[Row],
+        rows: list[Assignment],
         held: Mapping[int, PartitionCopy],
         neighbours: Neighbours,
     ) -> None:

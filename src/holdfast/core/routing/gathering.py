@@ -24,7 +24,7 @@ from holdfast.core.model.operations import (
     bytes_of,
     too_long,
 )
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timers import TimerName
 from holdfast.core.replication.primary_copy import SLICE_ENTRIES
 from holdfast.core.replication.protocol import Replication
@@ -89,7 +89,7 @@ class Gatherings:
         me: MemberId,
         settings: Settings,
         out: Outbox,
-        rows: list[Row],
+        rows: list[Assignment],
         replication: Replication,
         *,
         neighbours: Neighbours,

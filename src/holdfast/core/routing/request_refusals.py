@@ -11,7 +11,7 @@ from holdfast.config.schema import INTERNAL
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.object_names import target
 from holdfast.core.model.operations import GROWING, READS, Op, Outcome, Request, Status
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import MemberInfo, Room
 from holdfast.core.replication.protocol import Replication
 
@@ -34,7 +34,7 @@ NO_MEMORY = (
 class Refusals:
     """What this member refuses, as the cluster is now."""
 
-    def __init__(self, settings: Settings, rows: list[Row], replication: Replication) -> None:
+    def __init__(self, settings: Settings, rows: list[Assignment], replication: Replication) -> None:
         self._settings = settings
         self._rows = rows
         self._replication = replication

@@ -39,7 +39,7 @@ from holdfast.core.messages import Answer, Forward
 from holdfast.core.model.decisions import Wait
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.operations import READS, WHOLE, Op, Outcome, Request, Status
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.protocol import Replication
 from holdfast.core.routing.backup_reads import BackupReads, Neighbours
 from holdfast.core.routing.gathering import LATE_NS, RETRY_NS, Gatherings, timed_out
@@ -56,7 +56,7 @@ UNREAD = Outcome(Status.NOT_READY, None, "the member that asks has too many answ
 class Offers(Protocol):
     """What the router asks of the table's replication."""
 
-    def stored_row(self, partition: int) -> Row | None:
+    def stored_assignment(self, partition: int) -> Assignment | None:
         """The row that is stored here and waits to be committed, if there is one."""
 
 
@@ -68,7 +68,7 @@ class Router:
         me: MemberId,
         settings: Settings,
         out: Outbox,
-        rows: list[Row],
+        rows: list[Assignment],
         replication: Replication,
         *,
         held: Mapping[int, PartitionCopy],
@@ -268,7 +268,7 @@ class Router:
 
     def _coming(self, partition: int) -> bool:
         """Whether a row that makes this member the primary is stored here and waits to be committed."""
-        stored = self._offers.stored_row(partition)
+        stored = self._offers.stored_assignment(partition)
         return stored is not None and stored.owner == self._me
 
     def on_answer(self, sender: MemberId, message: Answer) -> None:

@@ -34,7 +34,7 @@ from holdfast.config import BACKUPS_MAX, ServiceSettings, Settings
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import NONE
 from holdfast.core.model.object_names import part_name
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import service_replica
 from holdfast.core.store.service_state import Share, WrittenShare
@@ -183,7 +183,9 @@ class Services:
         for partition in sorted(self.pending):
             self.give_up(partition)
 
-    def row_changed(self, partition: int, old: Row, new: Row, arrived: PartitionCopy | None) -> None:
+    def assignment_changed(
+        self, partition: int, old: Assignment, new: Assignment, arrived: PartitionCopy | None
+    ) -> None:
         """A committed row: end what was under way, and tell what else it changes (services/W-1, services/W-2).
 
         `arrived` is content that has come whole; it takes the place of what is held when the row says so.

@@ -26,7 +26,7 @@ from holdfast.core.machine import Outbox
 from holdfast.core.messages import RepairWanted, Summary, Summed
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import Dropped
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timers import TimerName
 from holdfast.core.replication.copies import Copies
 from holdfast.core.store.partition import PartitionCopy
@@ -48,7 +48,7 @@ class Repair:
         me: MemberId,
         settings: Settings,
         out: Outbox,
-        rows: list[Row],
+        rows: list[Assignment],
         copies: Copies,
         source: Source,
         log: Log,
@@ -146,7 +146,7 @@ class Repair:
     def on_summary(self, sender: MemberId, message: Summary) -> None:
         """Compare, as soon as this copy stands where the summary does (sync/R-1)."""
         partition = message.partition
-        row = self._rows[partition] if 0 <= partition < len(self._rows) else Row()
+        row = self._rows[partition] if 0 <= partition < len(self._rows) else Assignment()
         copy = self._copies.held.get(partition)
         known = row.version == message.version and row.owner == sender and self._me in row.holding[1:]
         if not known or copy is None or partition in self._copies.staging:
@@ -278,7 +278,7 @@ class Repair:
 
     # -- rows and members change
 
-    def row_changed(self, partition: int) -> None:
+    def assignment_changed(self, partition: int) -> None:
         """What was said, or wanted, at an older version is void."""
         self._watch(partition, [])
         self._further.pop(partition, None)

@@ -30,7 +30,7 @@ from holdfast.core.messages import Fill, Filled, FillEnded, FillRefused
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.journal_entries import Began, Dropped, Snapshot
 from holdfast.core.model.lifecycle import Case, Cases, Handling
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timers import TimerName
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.staging import StagingPhase, StagingReplica, StagingStep
@@ -52,7 +52,7 @@ class ChunkFound:
 
     sender: MemberId
     fill: Fill
-    row: Row
+    row: Assignment
     outstanding: int
     """The version of a row that is stored and not committed; 0: none that is newer."""
     no_room: str
@@ -112,11 +112,11 @@ class Destination:
         self,
         me: MemberId,
         out: Outbox,
-        rows: list[Row],
+        rows: list[Assignment],
         copies: Copies,
         log: Log,
         *,
-        stored_row: Callable[[int], Row | None],
+        stored_assignment: Callable[[int], Assignment | None],
         tail_bytes: int = 0,
     ) -> None:
         self._tail_bytes = tail_bytes
@@ -126,7 +126,7 @@ class Destination:
         self._rows = rows
         self._copies = copies
         self._services = copies.services
-        self._stored_row = stored_row
+        self._stored_row = stored_assignment
         self.staging = copies.staging
         self._early: dict[int, list[tuple[MemberId, Fill]]] = {}
         self.why_no_room: Callable[[], str] = lambda: ""
@@ -284,7 +284,7 @@ class Destination:
 
     # -- rows
 
-    def row_changed(self, partition: int, old: Row) -> PartitionCopy | None:
+    def assignment_changed(self, partition: int, old: Assignment) -> PartitionCopy | None:
         """A committed row ends whatever was under way; answers the content that has come whole."""
         staged = self.staging.pop(partition, None)
         if staged is None:

@@ -46,7 +46,7 @@ from holdfast.core.messages import (
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.lifecycle import Case, Cases, Handling
 from holdfast.core.model.migration_step import Migration
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Record
 from holdfast.core.model.sync_request import Base, Demand, How
 from holdfast.core.model.timers import TimerName
@@ -82,7 +82,7 @@ class RequestFound:
     master: MemberId | None
     view: int
     """The number of this member's view."""
-    row: Row
+    row: Assignment
     outstanding: int
     """The version of a row that is stored and not committed; 0: none that is newer."""
     serves: bool
@@ -144,7 +144,7 @@ class RepairFound:
     member: MemberId
     partition: int
     me: MemberId
-    row: Row
+    row: Assignment
     outstanding: int
     serves: bool
     moves: bool
@@ -195,12 +195,12 @@ class Source:
         me: MemberId,
         settings: Settings,
         out: Outbox,
-        rows: list[Row],
+        rows: list[Assignment],
         copies: Copies,
         lane: Lane,
         *,
         is_active: Callable[[int], bool],
-        stored_row: Callable[[int], Row | None],
+        stored_assignment: Callable[[int], Assignment | None],
         pause: Callable[[int], None],
         resume: Callable[[int], None],
         filled: Callable[[int, MemberId], None],
@@ -215,7 +215,7 @@ class Source:
         self._copies = copies
         self._lane = lane
         self._is_active = is_active
-        self._stored_row = stored_row
+        self._stored_row = stored_assignment
         self._pause = pause
         self._resume = resume
         self._filled = filled
@@ -662,7 +662,7 @@ class Source:
         assert self.flight >= 0, "no more lands than was sent"
         self._send_ready()
 
-    def row_changed(self, partition: int) -> None:
+    def assignment_changed(self, partition: int) -> None:
         """A committed row ends every supply of an older version, whatever became of it."""
         version = self._rows[partition].version
         for key, supply in list(self._running.items()):

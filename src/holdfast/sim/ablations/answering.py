@@ -22,7 +22,7 @@ from holdfast.sim.replacing import Method
 
 def _acknowledges_at_once(_: Method, primary: Lane, done: Completion) -> None:
     """The records go out with the next flush, as they do; nobody waits for them."""
-    primary.batches.sealed += primary._open
+    primary.batches.unsent += primary._open
     primary._open = []
     done(True)
 
@@ -32,7 +32,7 @@ def _tells_at_once(_: Method, copies: Copies, tell: Callable[[], None]) -> None:
 
 
 def _says_that_all_keep_it(_: Method, cuts: Cuts, told: Callable[[bool], None]) -> None:
-    cuts.lane.seal(lambda known: None)
+    cuts.lane.close_batch(lambda known: None)
     told(True)
 
 
@@ -48,7 +48,7 @@ def _something_waits(primary: Lane, *_: Any) -> bool:
 
 ANSWERING: dict[str, tuple[Place, ...]] = {
     "all-ack": (
-        Place(Lane, "seal", _acknowledges_at_once, when=_something_waits),
+        Place(Lane, "close_batch", _acknowledges_at_once, when=_something_waits),
         Place(Lane, "rest_on", nothing),
     ),
     "confirmed-answers": (Place(Lane, "rest_on", nothing),),

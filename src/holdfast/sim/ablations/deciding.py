@@ -11,15 +11,15 @@ from holdfast.core.migration import planning, settling
 from holdfast.core.migration.master import Migrations
 from holdfast.core.migration.settling import Settlement
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.migration_step import Slots
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.migration_step import ReplicaList
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.placement.planner import Clear, Plan, PlanStep, plan
 from holdfast.core.placement.table_replication import TableReplication
 from holdfast.sim.ablations.place import Place, always, nothing
 from holdfast.sim.replacing import Method
 
 
-def plan_carelessly(partition: int, current: Slots, target: Slots) -> Plan:
+def plan_carelessly(partition: int, current: ReplicaList, target: ReplicaList) -> Plan:
     """A plan that breaks the promise: backups that the target does not want where they are lose their replicas first,
     and their successors are copied afterwards, by the next plan.
     """
@@ -36,11 +36,13 @@ def plan_carelessly(partition: int, current: Slots, target: Slots) -> Plan:
     return Plan(partition, current, wanted, gone, [], [])
 
 
-def _plans_carelessly(_: Method, partition: int, current: Slots, target: Slots) -> Plan:
+def _plans_carelessly(_: Method, partition: int, current: ReplicaList, target: ReplicaList) -> Plan:
     return plan_carelessly(partition, current, target)
 
 
-def _names_nobody(_: Method, table_replication: TableReplication, rows: dict[int, Row]) -> set[MemberId]:
+def _names_nobody(
+    _: Method, table_replication: TableReplication, rows: dict[int, Assignment]
+) -> set[MemberId]:
     return set()
 
 
@@ -48,7 +50,7 @@ def _misses_nobody(_: Method, table_replication: TableReplication) -> list[Membe
     return []
 
 
-def _goes_back(_: Method, offered: Row, base: Row) -> Row:
+def _goes_back(_: Method, offered: Assignment, base: Assignment) -> Assignment:
     return base
 
 
