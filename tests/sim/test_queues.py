@@ -15,6 +15,7 @@ from holdfast.core.member import Member
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.object_names import part_name
 from holdfast.core.model.operations import Op, Outcome, Request, Status
+from holdfast.core.model.sync_request import How
 from holdfast.sim.ablations.switching import ablated
 from holdfast.sim.cluster import Cluster, simulated_settings
 from holdfast.sim.faults import Faults
@@ -230,9 +231,9 @@ def test_without_a_rule_the_judge_finds_the_harm(rule: str, seeds: range) -> Non
 class Calling(Stage):
     """Three members with a queue, of which the calls of one partition are watched."""
 
-    def __init__(self, journal: str = "off") -> None:
+    def __init__(self, journal: str = "off", backups: int = 1) -> None:
         base = simulated_settings(1, 3, journal=journal)
-        super().__init__(3, settings=base, services=lambda: [Queue(1, journal)])
+        super().__init__(3, settings=base, services=lambda: [Queue(backups, journal)])
         self.calls: list[Call] = []
 
     def call(self, update: bytes, *, at_owner: bool = True) -> Call:
@@ -285,6 +286,25 @@ def test_who_waits_at_a_member_that_dies_waits_at_the_next_primary() -> None:
     stage.call(b"+a")
     stage.wait(2)
     assert take.known == b"a"
+
+
+def test_who_comes_back_with_its_files_is_sent_only_the_updates_that_it_has_missed() -> None:
+    stage = Calling("sync", 2)
+    for number in range(20):
+        stage.call(b"+before %d" % number)
+    stage.wait(2)
+    rows = stage.cluster.members()[0].table.rows
+    backup = next(p for p in stage.cluster.living() if p.driver.member.me == rows[0].replicas[1])
+    host = stage.cluster.addresses.index(backup.address)
+    backup.crash()
+    for number in range(20):
+        stage.call(b"+after %d" % number)
+    stage.wait(1)
+    stage.cluster.start(host)
+    stage.rest(120)
+    fills = [member.source.fills for member in stage.cluster.members()]
+    assert sum(one[How.HISTORY] for one in fills) > 0, "nothing but queues was ever written"
+    assert judge(stage.cluster.members(), stage.calls) == []
 
 
 def test_a_queue_is_there_after_the_power_has_failed_everywhere() -> None:

@@ -335,7 +335,7 @@ def _cas_twice(liar: Liar) -> None:
         request = asked.request
         at = (request.map, request.key)
         if succeeded.pop(at, None) == request.expected:
-            return asked.store()._replace(answer=True)
+            return msgspec.structs.replace(asked.store(), answer=True)
         decision = asked.truth()
         if decision.answer is True:
             succeeded[at] = request.expected
@@ -346,7 +346,9 @@ def _cas_twice(liar: Liar) -> None:
 
 def _cas_blind(liar: Liar) -> None:
     def replaces(asked: Asked) -> Decision:
-        return Decision(False) if asked.present is None else asked.store()._replace(answer=True)
+        return (
+            Decision(False) if asked.present is None else msgspec.structs.replace(asked.store(), answer=True)
+        )
 
     liar.decide(Op.REPLACE_IF_SAME, 0.1, replaces)
 
@@ -362,7 +364,7 @@ def _get_all_misses(liar: Liar) -> None:
     def gets(asked: Asked) -> Decision:
         decision = asked.truth()
         found = decision.answer
-        return decision._replace(answer=found[:-2] if isinstance(found, list) else found)
+        return msgspec.structs.replace(decision, answer=found[:-2] if isinstance(found, list) else found)
 
     liar.decide(Op.GET_ALL, 0.1, gets)
 

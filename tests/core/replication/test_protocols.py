@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from tests.core.routing.around import Around
 
@@ -72,7 +73,7 @@ class Alone:
         for update in decision.updates:
             self.applied += 1
             state = self.maps.setdefault(name, MapState(name))
-            record = Record(name, self.applied, *update[:6])
+            record = Record(name, self.applied, *msgspec.structs.astuple(update)[:6])
             state.apply(record, self._out.now_ns)
 
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from holdfast.core.model.operations import EventKind, Value
 from holdfast.core.model.records import FOREVER, Change
 
 
-class Update(NamedTuple):
+class Update(msgspec.Struct, frozen=True, gc=False):
     """One change that was decided: a record that has no number yet."""
 
     change: Change
@@ -27,7 +29,7 @@ class Update(NamedTuple):
     """What listeners hear; None: nothing, or of all at once."""
 
 
-class Decision(NamedTuple):
+class Decision(msgspec.Struct, frozen=True):
     """What comes of a request."""
 
     answer: Value = None

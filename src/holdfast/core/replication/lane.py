@@ -185,8 +185,8 @@ class Lane:
     def carry_out(self, copy: PartitionCopy, held: AnyReplica, update: Update) -> bytes | None:
         """Number what was decided, apply it, and queue the record; answers what applying it answers."""
         state, key, change = held.state, update.key, update.change
-        old = state.former(key)
         kind = update.kind if self.listening else None
+        old = state.former(key) if kind is not None or held.changes else None
         key_hash = state.hash_word(key) if kind is not None else 0
         assert change is not Change.CLEAR or not held.changes, "of this change streams would tell nobody"
         number = held.updates.next()

@@ -17,8 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-import msgspec
-
 from holdfast.config import Settings
 from holdfast.core.machine import Outbox
 from holdfast.core.model.decisions import Decision, Wait
@@ -137,17 +135,17 @@ class PrimaryCopy:
 
     def _answer_read(self, copy: PartitionCopy, request: Request, done: Decided) -> None:
         lane = self._lane
-        decision = attempt(self._out, request, lambda: self._decide(copy, request))
-        if isinstance(decision, Outcome):
-            answer = decision
+        try:
+            decision = self._decide(copy, request)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+            answer = failed(self._out, request, error)
         else:
             assert isinstance(decision, Decision), "a question is answered at once"
-            answer = Outcome(Status.OK, self._carry_out(copy, request, decision))
-            position = self._position(copy, request)
-            if request.op is Op.GET_ALL and bytes_of(answer.value) > self._answer_bytes:
+            value = self._carry_out(copy, request, decision)
+            if request.op is Op.GET_ALL and bytes_of(value) > self._answer_bytes:
                 answer = Outcome(Status.TOO_LARGE, None, too_long(self._answer_bytes))
-            elif position != (0, 0):
-                answer = msgspec.structs.replace(answer, position=position)
+            else:
+                answer = Outcome(Status.OK, value, "", self._position(copy, request))
         if answer.status is Status.OK and lane.confirms_reads and lane.confirmed(target(request)):
             self._rest_on(copy, request)
             lane.close_batch(lambda known: done(answer if known else self._unconfirmed()))
@@ -161,24 +159,18 @@ class PrimaryCopy:
             service = copy.services.get(target(request))
             return service.state.decide(request) if service is not None else Decision()
         held = copy.maps.get(request.map)
+        lifetimes = self._lane.lifetimes(request.map)
         if held is None:
-            lifetimes = self._lane.lifetimes(request.map)
             return decide(None, request, self._out.now_ns, lifetimes=lifetimes)
-        return decide(
-            held.state,
-            request,
-            self._out.now_ns,
-            version=held.counter,
-            lifetimes=self._lane.lifetimes(request.map),
-        )
+        return decide(held.state, request, self._out.now_ns, version=held.updates.lwm, lifetimes=lifetimes)
 
     def _carry_out(self, copy: PartitionCopy, request: Request, decision: Decision) -> Value:
         """Apply what was decided; answers what the caller is to hear."""
-        lane, name = self._lane, target(request)
         if decision.used:
-            copy.maps[name].state.use(decision.used, self._out.now_ns)
+            copy.maps[request.map].state.use(decision.used, self._out.now_ns)
         if not decision.updates:
             return decision.answer
+        lane, name = self._lane, target(request)
         held: AnyReplica = (
             copy.services[name] if request.op is Op.CALL else copy.maps.get(name) or lane.open(copy, name)
         )
@@ -276,9 +268,14 @@ def attempt(out: Outbox, request: Request, read: Callable[[], T]) -> T | Outcome
     try:
         return read()
     except Exception as error:  # noqa: BLE001 - whatever it is, it is told
-        why = f"{type(error).__name__}: {error}"
-        out.note("a read failed", level="error", op=request.op.name, map=request.map, why=why)
-        return Outcome(Status.FAILED, None, why)
+        return failed(out, request, error)
+
+
+def failed(out: Outbox, request: Request, error: Exception) -> Outcome:
+    """The answer to a read that has met this error."""
+    why = f"{type(error).__name__}: {error}"
+    out.note("a read failed", level="error", op=request.op.name, map=request.map, why=why)
+    return Outcome(Status.FAILED, None, why)
 
 
 def position_of(copy: PartitionCopy, name: str, settings: Settings) -> tuple[int, int]:

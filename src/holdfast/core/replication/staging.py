@@ -210,15 +210,28 @@ class FilledMap:
 
 
 class FilledShare:
-    """A service's share that is being filled: what comes after the moment its pieces tell of waits for the last."""
+    """A service's share that is being filled: by its pieces, or, beginning with what is held already, by the updates
+    that were missed. What comes after the moment that either tells of waits for the last of them.
+    """
 
-    __slots__ = ("_early", "_term", "_whole", "held")
+    __slots__ = ("_early", "_tail_bytes", "_upto", "_whole", "held")
 
-    def __init__(self, held: ServiceReplica) -> None:
+    def __init__(self, held: ServiceReplica, tail_bytes: int) -> None:
         self.held = held
-        self._early: dict[int, Record] = {}
-        self._term = 0
+        self._tail_bytes = tail_bytes
+        self._early: dict[int, tuple[int, Record]] = {}
+        """Records that wait for their turn, with their terms."""
+        self._upto = 0
+        """Up to which number missed updates are sent; 0: pieces are."""
         self._whole = False
+
+    def begin(self, plan: FillPlan, base: ServiceReplica | None, now_ns: int) -> None:
+        """Missed updates will be sent, up to where the plan says."""
+        if base is None:
+            raise InvariantBroken(f"{plan.map} is to be filled from a base that is not held")
+        self.held.start_from(base)
+        self._upto, self._whole = plan.counter, True
+        self._go_on(now_ns)
 
     def pour(self, part: FillShare, now_ns: int) -> None:
         """Take the next pieces."""
@@ -228,29 +241,28 @@ class FilledShare:
             self._whole = True
             self.held.updates = UpdateCounter(part.counter)
             self.held.lineage = list(part.lineage)
-            if self._early:
-                self.held.enter(self._term)
             self._go_on(now_ns)
 
     def take(self, record: Record, term: int, now_ns: int) -> None:
-        """Take a live record of this term: in its turn, and once."""
-        self._early[record.counter] = record
-        self._term = term
+        """Take a record of this term, one that was missed or a live one: in its turn, and once."""
+        self._early[record.counter] = (term, record)
         if self._whole:
-            self.held.enter(term)
             self._go_on(now_ns)
 
     def _go_on(self, now_ns: int) -> None:
         held = self.held
-        while (record := self._early.pop(held.counter + 1, None)) is not None:
+        while (turn := self._early.pop(held.counter + 1, None)) is not None:
+            term, record = turn
+            held.enter(term)
             held.apply(record, now_ns)
+            held.keep(term, [record], self._tail_bytes)
         for counter in [counter for counter in self._early if counter <= held.counter]:
             del self._early[counter]
 
     @property
     def reached(self) -> bool:
         """Whether its pieces are there, and no update before one that has come is missing."""
-        return self._whole and not self._early
+        return self._whole and not self._early and self.held.counter >= self._upto
 
 
 @unique
@@ -301,6 +313,7 @@ class StagingReplica:
 
     __slots__ = (
         "_base",
+        "_base_shares",
         "_ends",
         "_last",
         "_maps",
@@ -345,7 +358,8 @@ class StagingReplica:
         self._ends: list[tuple[str, int]] = []
         """The maps of the last chunk, and the counters that they are to reach."""
         self._maps: dict[str, FilledMap] = {}
-        self._shares = {name: FilledShare(held) for name, held in copy.services.items()}
+        self._shares = {name: FilledShare(held, tail_bytes) for name, held in copy.services.items()}
+        self._base_shares = dict(base.services) if base is not None and usable else {}
 
     def step(self, step: StagingStep) -> None:
         """Go on to the next phase. Raises InvariantBroken when it has none by this step."""
@@ -370,6 +384,10 @@ class StagingReplica:
             digests = RangeDigests.digests(held.state.entries) if compare else []
             remembered = held.remembered_from if held.changes else -1
             maps.append(Base(name, lineage, held.counter, highest, digests, remembered))
+        for name, share in self._base_shares.items():
+            highest = share.updates.highest_applied
+            lineage = [(term, start) for term, start in share.lineage if start < highest]
+            maps.append(Base(name, lineage, share.counter, highest))
         return Demand(self.base_epoch, maps)
 
     def _map(self, name: str) -> FilledMap:
@@ -390,13 +408,13 @@ class StagingReplica:
             if part.keys:
                 self._map(part.map).pour(part, now_ns)
         for missed in fill.records:
-            filled = self._map(missed.map)
+            filled = self._shares.get(missed.map) or self._map(missed.map)
             for term, record in _with_terms(missed):
                 filled.take(record, term, now_ns)
         for missed in fill.earlier:
-            filled = self._map(missed.map)
+            told = self._map(missed.map)
             for term, record in _with_terms(missed):
-                filled.take_earlier(record, term)
+                told.take_earlier(record, term)
         for share in fill.shares:
             self._shares[share.service].pour(share, now_ns)
         if fill.last:
@@ -406,12 +424,16 @@ class StagingReplica:
     def _plan(self, plans: list[FillPlan], now_ns: int) -> None:
         self._planned = True
         for plan in plans:
-            self._map(plan.map).begin(plan, self._base.get(plan.map), now_ns)
+            share = self._shares.get(plan.map)
+            if share is not None:
+                share.begin(plan, self._base_shares.get(plan.map), now_ns)
+            else:
+                self._map(plan.map).begin(plan, self._base.get(plan.map), now_ns)
         planned = {plan.map for plan in plans}
         for name, filled in self._maps.items():
             if name not in planned:
                 filled.begin(FillPlan(name, How.FULL, 0), None, now_ns)
-        self._base = {}
+        self._base, self._base_shares = {}, {}
 
     def _end(self, fill: Fill) -> None:
         """The last chunk: what the maps that are left stand at."""

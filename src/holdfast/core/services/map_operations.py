@@ -18,6 +18,11 @@ Lifetimes = tuple[int, int]
 ENDLESS: Lifetimes = (0, 0)
 
 
+_STORING = frozenset({Op.PUT, Op.SET, Op.TRY_PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REPLACE_IF_SAME})
+_CHANGING = frozenset({Op.REMOVE, Op.DELETE, Op.TRY_REMOVE, Op.SET_TTL, Op.EVICT, Op.REMOVE_IF_SAME})
+"""Of an entry that has to be there."""
+
+
 class _Look:
     """What a decision sees: the state, and over it what was decided already."""
 
@@ -46,7 +51,7 @@ class _Look:
 
     def take_out(self, key: bytes, kind: EventKind) -> None:
         self.decided[key] = None
-        self.updates.append(Update(Change.REMOVE, key, kind=kind))
+        self.updates.append(Update(Change.REMOVE, key, b"", 0, 0, 0, kind))
 
     def store(self, request: Request, key: bytes, value: bytes, lifetimes: Lifetimes) -> bytes | None:
         """Store an entry; answers the old value."""
@@ -74,7 +79,11 @@ def decide(
     changed in this partition. `lifetimes`: the map's own.
     """
     op, key = request.op, request.key
+    if op is Op.GET and (state is None or key not in state.expiries):
+        return Decision(state.entries.get(key) if state is not None else None)
     look = _Look(state, now_ns)
+    if op in _STORING:
+        return look.decision(_put(look, request, lifetimes))
     if op is Op.GET:
         return look.decision(look.read(key))
     if op is Op.CONTAINS_KEY:
@@ -87,9 +96,9 @@ def decide(
         for index in range(0, len(request.items), 2):
             look.store(request, request.items[index], request.items[index + 1], lifetimes)
         return look.decision(None)
-    if op in (Op.REMOVE, Op.DELETE, Op.TRY_REMOVE, Op.SET_TTL, Op.EVICT, Op.REMOVE_IF_SAME):
+    if op in _CHANGING:
         return look.decision(_change_present(look, request))
-    return look.decision(_put(look, request, lifetimes))
+    raise ValueError(f"{op.name} is not an operation on one key")
 
 
 def _put(look: _Look, request: Request, lifetimes: Lifetimes) -> Value:
@@ -104,12 +113,11 @@ def _put(look: _Look, request: Request, lifetimes: Lifetimes) -> Value:
         return present
     if op is Op.REPLACE:
         return look.store(request, key, request.value, lifetimes) if present is not None else None
-    if op is Op.REPLACE_IF_SAME:
-        if present is None or present != request.expected:
-            return False
-        look.store(request, key, request.value, lifetimes)
-        return True
-    raise ValueError(f"{op.name} is not an operation on one key")
+    assert op is Op.REPLACE_IF_SAME, op
+    if present is None or present != request.expected:
+        return False
+    look.store(request, key, request.value, lifetimes)
+    return True
 
 
 def _change_present(look: _Look, request: Request) -> Value:

@@ -12,12 +12,13 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import accumulate, repeat
 from operator import add
+from typing import Any
 
 from holdfast.core.messages import FillEntries, FillPlan, FillRecords, FillShare
 from holdfast.core.model.records import Record
 from holdfast.core.model.sync_request import Base, How
 from holdfast.core.store.digest import range_of
-from holdfast.core.store.replica import MapReplica, ServiceReplica
+from holdfast.core.store.replica import MapReplica, Replica, ServiceReplica
 from holdfast.core.sync.choice import Choice
 
 ENTRY_OVERHEAD = 8
@@ -39,7 +40,7 @@ class ContentPart:
 
     def __init__(
         self,
-        held: MapReplica,
+        held: Replica[Any],
         how: How = How.FULL,
         ranges: tuple[int, ...] = (),
         missed: Numbered | None = None,

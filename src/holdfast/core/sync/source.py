@@ -54,7 +54,7 @@ from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.services.hosting import Endpoint, MigrationEvent
 from holdfast.core.store.digest import RangeDigests
-from holdfast.core.store.replica import MapReplica
+from holdfast.core.store.replica import MapReplica, ServiceReplica
 from holdfast.core.sync.choice import Choice, Mine, choose
 from holdfast.core.sync.content import Chunk, Content, ContentPart, earlier_updates
 from holdfast.core.sync.supply import (
@@ -434,8 +434,27 @@ class Source:
                 self._read(supply, held, base)
             else:
                 self._chosen(supply, held, choice)
+        for share in self._shares(supply):
+            self._choose_share(supply, share)
         if not supply.reading:
             self._begin(supply)
+
+    def _shares(self, supply: Supply) -> list[ServiceReplica]:
+        """The services of which the receiver will hold a share."""
+        copy = self._copies.held[supply.partition]
+        return [held for held in copy.services.values() if self._copies.wanted(held.name, supply.index)]
+
+    def _choose_share(self, supply: Supply, held: ServiceReplica) -> None:
+        """A share is sent as the updates that were missed, if memory has them; else, or if it may be wrong, whole."""
+        base, demand = self._base(supply, held.name), supply.demand
+        if base is None or demand is None or supply.compare or held.tail is None:
+            return
+        same_epoch = demand.epoch == self._copies.held[supply.partition].epoch
+        mine = Mine(held.proven_lineage(), held.counter, 0, held.remembered_from)
+        choice = choose(mine, base, same_epoch=same_epoch)
+        if choice.how in (How.HISTORY, How.SAME):
+            supply.choices[held.name] = choice
+            supply.missed[held.name] = held.tail.since(choice.after) if choice.after < held.counter else []
 
     def _base(self, supply: Supply, name: str) -> Base | None:
         maps = supply.demand.maps if supply.demand is not None else []
@@ -495,7 +514,6 @@ class Source:
 
     def _begin(self, supply: Supply) -> None:
         """Everything is chosen: send it."""
-        copy = self._copies.held[supply.partition]
         parts: list[ContentPart] = []
         for held in self._maps(supply):
             choice = supply.choices.get(held.name)
@@ -508,7 +526,14 @@ class Source:
                 parts.append(
                     ContentPart(held, choice.how, choice.ranges, self._missed(supply, held), earlier)
                 )
-        services = [held for held in copy.services.values() if self._copies.wanted(held.name, supply.index)]
+        services: list[ServiceReplica] = []
+        for share in self._shares(supply):
+            choice = supply.choices.get(share.name)
+            if choice is None:
+                services.append(share)
+            else:
+                self.fills[choice.how] += 1
+                parts.append(ContentPart(share, choice.how, (), supply.missed.pop(share.name)))
         supply.content = Content(parts, services)
         self._next(supply)
 
