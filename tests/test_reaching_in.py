@@ -19,7 +19,7 @@ INSIDE = {
 """Folders that may, and why."""
 ALLOWED = {
     ("engine/driver.py", "lane"): "the data lane, and whether it has something that is to leave",
-    ("runtime/node.py", "lane"): "the backlog that the client door reads",
+    ("engine/replaying.py", "lane"): "calls of the data lane that are lived again",
     ("runtime/embedded.py", "router"): "an id for a request of the in-process API",
     ("server/member_grid.py", "copies"): "pins of cuts, for sessions that read them",
     ("server/member_grid.py", "changes"): "heads of change streams, for sessions",
