@@ -355,7 +355,9 @@ class TableReplication:
             return
         if not self._queued and not self.reporter.pending:
             return
-        assert self.ready, "only a master that knows the newest table offers"
+        if not self.ready:
+            # What was just committed has let this member leave: the next master tells what is left to tell.
+            return
         self._number += 1
         rows, self._queued = self._queued, {}
         news = self._news()
