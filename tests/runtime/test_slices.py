@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from tests.runtime.test_member import cluster, run
 
+from holdfast.core.replication import primary_copy
 from holdfast.core.routing import gathering
 from holdfast.errors import TooLarge
 
 
 def test_a_whole_map_is_gone_through_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering, "SLICE_ENTRIES", 20)
+    for module in (gathering, primary_copy):
+        monkeypatch.setattr(module, "SLICE_ENTRIES", 20)
     entries = {number: f"v{number}" for number in range(500)}
 
     async def story() -> None:
