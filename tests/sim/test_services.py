@@ -11,6 +11,7 @@ import pytest
 from tests.sim.stage import Stage, settings
 
 from holdfast.check import convergence
+from holdfast.config import ReplicationSettings
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import Fill, Replicate, Section
@@ -73,9 +74,15 @@ class Play(Stage):
     """A master that holds nothing of the partition, and A to D, which hold it as the story wants."""
 
     def __init__(
-        self, form: Form, backups: int, monkeypatch: pytest.MonkeyPatch, *, map_backups: int = 3
+        self,
+        form: Form,
+        backups: int,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        map_backups: int = 3,
+        tail_bytes: int = ReplicationSettings().tail_bytes,
     ) -> None:
-        base = settings(map_backups, partitions={"chunk_bytes": 64})
+        base = settings(map_backups, partitions={"chunk_bytes": 64}, replication={"tail_bytes": tail_bytes})
         self.wished: ReplicaList = ()
         monkeypatch.setattr(returns_module, "arranging", self.arranging)
         super().__init__(5, settings=base, rest=False, services=lambda: [Tally(backups)])
