@@ -73,4 +73,4 @@ def test_a_removed_entry_does_not_come_back_with_a_write_that_is_sent_again() ->
     stage.wait(0.5)
     staged = destination.driver.member.copies.staging[moving]
     assert staged.complete
-    assert key_in(moving) not in staged.copy.open(MAP).entries
+    assert key_in(moving) not in staged.copy.open(MAP).state.entries
