@@ -72,6 +72,7 @@ def test_a_run_without_files_too() -> None:
     assert replay(iter(pieces(recorded(3)))).steps > 1000
 
 
+@pytest.mark.slow
 def test_to_record_changes_nothing_of_the_run() -> None:
     assert simulate(3, journal="mixed").trace_hash == simulate(3, journal="mixed", record=len).trace_hash
 
@@ -194,6 +195,7 @@ def test_a_step_that_makes_no_sense_ends_with_a_message(record: bytes, change: d
         replay(changed(found, at, **change))
 
 
+@pytest.mark.slow
 def test_the_hash_depends_on_no_order_of_sets(record: bytes, tmp_path: Path) -> None:
     path = tmp_path / "run"
     path.write_bytes(record)

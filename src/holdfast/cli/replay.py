@@ -39,9 +39,9 @@ class _Told:
         member = happened.member
         if happened.event is None:
             self._names[member.me] = happened.name
-            if self._partition is not None and self._partition >= len(member.picture.rows):
+            if self._partition is not None and self._partition >= len(member.picture.assignments):
                 raise ConfigError(
-                    f"--partition {self._partition} is not allowed: there are {len(member.picture.rows)}"
+                    f"--partition {self._partition} is not allowed: there are {len(member.picture.assignments)}"
                 )
         if self._member not in (None, happened.name, happened.name.partition("#")[0], member.me):
             return
@@ -58,7 +58,7 @@ class _Told:
         else:
             narrator = self._narrators[happened.life]
             lines = narrator.event(happened.event) + narrator.effects(happened.effects)
-            lines += narrator.state(member.picture.view, member.picture.rows)
+            lines += narrator.state(member.picture.view, member.picture.assignments)
         for line in lines:
             click.echo(f"{happened.at_ns / SECOND:10.4f} {happened.name} {line}")
 

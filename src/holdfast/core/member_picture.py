@@ -160,7 +160,7 @@ class Picture:
     # -- the table
 
     @property
-    def rows(self) -> list[Assignment]:
+    def assignments(self) -> list[Assignment]:
         """The rows that are applied here."""
         return self._table.rows
 

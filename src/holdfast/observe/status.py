@@ -36,7 +36,7 @@ def status_of(
     None when nobody measures.
     """
     picture = member.picture
-    rows = member.picture.rows
+    rows = member.picture.assignments
     primaries = Counter(row.owner for row in rows if row.owner)
     backups = Counter(uuid for row in rows for uuid in row.replicas[1:] if uuid)
     why_unsafe = member.why_unsafe()

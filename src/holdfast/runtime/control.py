@@ -169,7 +169,7 @@ class Control:
         self._node.guard(lambda: self._driver.become(wish))
 
     def _why_not_lite(self) -> str:
-        left = sum(1 for row in self._member.picture.rows if self._member.me in row.replicas)
+        left = sum(1 for row in self._member.picture.assignments if self._member.me in row.replicas)
         state = self._member.picture.cluster_state
         still = f"{left} partition replicas are still here" if left else "the others have not agreed yet"
         hint = f"; the cluster is {state}: set the state to active, so that they can move"

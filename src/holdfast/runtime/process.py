@@ -183,7 +183,7 @@ async def _tell_leaving(node: Node) -> None:
 
 def _progress(node: Node) -> str:
     picture = node.member.picture
-    left = sum(1 for row in node.member.picture.rows if node.member.me in row.replicas)
+    left = sum(1 for row in node.member.picture.assignments if node.member.me in row.replicas)
     why = "" if picture.cluster_state.migrates else node.member.why_kept()
     if why:
         return f"{why}, or stop it at once with a second signal"

@@ -123,7 +123,7 @@ class MemberGrid:
         ]
         living = {card.uuid for card in cards}
         owners: dict[str, list[int]] = {}
-        for partition, row in enumerate(self.member.picture.rows):
+        for partition, row in enumerate(self.member.picture.assignments):
             if row.owner is None or row.owner not in living:
                 owners = {}
                 break
@@ -140,10 +140,10 @@ class MemberGrid:
         return self._owners_told[1]
 
     def rows(self) -> list[list[str | None]]:
-        return [list(row.replicas) for row in self.member.picture.rows]
+        return [list(row.replicas) for row in self.member.picture.assignments]
 
     def row(self, partition: int) -> Assignment:
-        return self.member.picture.rows[partition]
+        return self.member.picture.assignments[partition]
 
     def table_version(self) -> int:
         return self.member.picture.table_version
@@ -215,7 +215,7 @@ class MemberGrid:
         return self.member.picture.master or ""
 
     def owner(self, partition: int) -> str | None:
-        found = self.member.picture.rows[partition].owner
+        found = self.member.picture.assignments[partition].owner
         return found if self.member.picture.is_member(found) else None
 
     # -- what an operator wants, and hears
