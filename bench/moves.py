@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from holdfast.core.model.migration_step import Slots
+from holdfast.core.model.migration_step import ReplicaList
 from holdfast.core.placement.layout import Candidate, arrange, minimum_moves, moves
 from holdfast.core.placement.planner import plan
 
@@ -12,7 +12,7 @@ PARTITIONS = 271
 LARGEST = 10
 
 
-def step(rows: list[Slots], first: int, last: int, backups: int) -> tuple[list[Slots], int, int]:
+def step(rows: list[ReplicaList], first: int, last: int, backups: int) -> tuple[list[ReplicaList], int, int]:
     """Move to the members first..last: the rows after, the copies made and the least possible."""
     candidates = [Candidate(f"m{number:02d}") for number in range(first, last + 1)]
     target = arrange(rows, candidates, backups + 1)

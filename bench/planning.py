@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.core.model.migration_step import Slots
+from holdfast.core.model.migration_step import ReplicaList
 from holdfast.core.placement.dryrun import forecast
 from holdfast.core.placement.layout import Candidate, arrange
 
@@ -23,7 +23,7 @@ SIZES = [(271, 7, 20), (1_000, 3, 100), (10_000, 3, 100), (100_000, 3, 100), (10
 COMMAND = [sys.executable, "-c", "from holdfast.cli.main import main; main()", "plan"]
 
 
-def planned(rows: list[Slots], present: list[str], slots: int) -> tuple[float, int]:
+def planned(rows: list[ReplicaList], present: list[str], slots: int) -> tuple[float, int]:
     """Seconds for target and plans of all partitions, and how many migrations that are."""
     began = time.process_time()
     outlooks = forecast(rows, set(present), [Candidate(name) for name in present], slots)
@@ -31,7 +31,7 @@ def planned(rows: list[Slots], present: list[str], slots: int) -> tuple[float, i
     return time.process_time() - began, migrations
 
 
-def command(rows: list[Slots], present: list[str], slots: int) -> float:
+def command(rows: list[ReplicaList], present: list[str], slots: int) -> float:
     """Seconds for the whole command: start, JSON in, every partition with all its states out."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rows.json"

@@ -28,14 +28,18 @@ def pytest_configure() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--rewrite`: the stories in tests/stories tell what happens now."""
+    """`--rewrite`: the stories in tests/stories tell what happens now. `--rule`: a rule of a module's docstring."""
     parser.addoption("--rewrite", action="store_true", help="let tests/stories tell what happens now")
+    parser.addoption("--rule", help="only tests of this rule: placement/L-2")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where several processes share the tests (`make test`): those of one file stay together, for they share what they
     start; and those that share the Spark session.
     """
     for item in items:
         shares_spark = "spark" in getattr(item, "fixturenames", ())
         item.add_marker(pytest.mark.xdist_group("spark" if shares_spark else str(item.path)))
+    wanted = config.getoption("--rule")
+    if wanted:
+        items[:] = [one for one in items if any(wanted in mark.args for mark in one.iter_markers("rule"))]

@@ -86,7 +86,7 @@ BREACHES = {
     "core/model/ids.py": ("import holdfast.core.messages", "Inside core"),
     "core/messages.py": ("import holdfast.core.store.partition", "Inside core"),
     "core/store/tail.py": ("import holdfast.core.replication.lane", "Inside core"),
-    "core/cluster/detector.py": ("import holdfast.core.placement.ledger", "Inside core"),
+    "core/cluster/detector.py": ("import holdfast.core.placement.table_replication", "Inside core"),
     "core/journal/log.py": ("import holdfast.core.cluster.membership", "Inside core"),
     "core/replication/ack_batch.py": ("import holdfast.core.sync.source", "Inside core"),
     "core/sync/content.py": ("import holdfast.core.migration.master", "Inside core"),
@@ -169,6 +169,83 @@ def test_modules_are_short_enough_to_read() -> None:
     assert {name: length for name, length in lengths.items() if length > MODULE_LINES} == {}
 
 
+COMPLEXITY = {"core": 23, "": 26}
+"""Ways through a function, at most (McCabe): what branches, one more for each. By layer; else that of all."""
+HOT = {"serve_entries": 60}
+"""One loop over the frames of a read buffer: calls that it does not make are what it is fast by."""
+MODULE_COMPLEXITY = 290
+MODULE_IMPORTS = 30
+"""Modules of ours that one module names; only the member, which puts all machines together, is near it."""
+BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.IfExp, ast.ExceptHandler, ast.comprehension)
+
+
+def complexity(function: ast.AST) -> int:
+    """The ways through a function, without those through functions inside it."""
+    count, todo = 1, list(ast.iter_child_nodes(function))
+    while todo:
+        node = todo.pop()
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                continue
+            case ast.BoolOp(values=values):
+                count += len(values) - 1
+            case ast.comprehension(ifs=ifs):
+                count += 1 + len(ifs)
+            case ast.match_case():
+                count += 1
+            case _ if isinstance(node, BRANCHES):
+                count += 1
+        todo += ast.iter_child_nodes(node)
+    return count
+
+
+def functions(tree: ast.Module) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def test_no_function_has_too_many_ways_through_it() -> None:
+    found = {}
+    for path, tree in trees(MODULES):
+        most = COMPLEXITY.get(path.relative_to(PACKAGE).parts[0], COMPLEXITY[""])
+        for one in functions(tree):
+            if (ways := complexity(one)) > HOT.get(one.name, most):
+                found[f"{named(path)}: {one.name}"] = ways
+    assert found == {}
+
+
+def test_no_module_is_too_complex_or_knows_too_many_others() -> None:
+    found = {}
+    for path, tree in trees(MODULES):
+        ways = sum(complexity(one) for one in functions(tree))
+        known = {
+            node.module
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("holdfast")
+        }
+        if ways > MODULE_COMPLEXITY or len(known) > MODULE_IMPORTS:
+            found[named(path)] = (ways, len(known))
+    assert found == {}
+
+
+def test_complexity_is_counted() -> None:
+    text = """
+def f(a, b):
+    if a and b or a:
+        return [x for x in b if x if not x]
+    match a:
+        case 1: pass
+        case _: pass
+    while a:
+        try:
+            g = lambda: 1 if a else 2
+        except ValueError:
+            def inner():
+                if a: pass
+"""
+    (outer, inner) = functions(ast.parse(text))
+    assert (complexity(outer), complexity(inner)) == (12, 2)
+
+
 def test_no_module_has_a_name_that_says_nothing() -> None:
     vague = [
         named(path) for path in MODULES + TESTS if VAGUE_NAMES & {path.stem, *path.relative_to(ROOT).parts}
@@ -215,6 +292,135 @@ def test_no_class_has_the_name_of_another() -> None:
 def test_every_module_says_what_it_is() -> None:
     silent = [named(path) for path, tree in trees(MODULES) if tree.body and not ast.get_docstring(tree)]
     assert silent == []
+
+
+# -- rules: each has one name in the whole tree, and a test that fails without it
+
+RULE = re.compile(r"(?<![\w./-])(?:([a-z]+)/)?([A-Z]-\d+)\b")
+"""`placement/L-2`: the folder, then as the docstring of its module counts. Without a folder it is no name."""
+
+
+def rules_of(path: Path) -> str:
+    """The folder by which the rules of a module are named."""
+    parts = path.relative_to(PACKAGE).parts
+    return parts[1] if parts[0] == "core" and len(parts) > 2 else parts[0]
+
+
+def listed(paths: list[Path]) -> list[tuple[str, str]]:
+    """Every rule that a module's docstring lists: its name, and the folder that it should have."""
+    return [
+        (name, rules_of(path))
+        for path, tree in trees(paths)
+        for name in re.findall(r"^- ([a-z]*/?[A-Z]-\d+): ", ast.get_docstring(tree) or "", re.MULTILINE)
+    ]
+
+
+def marked(tree: ast.Module) -> list[str]:
+    """The rules that tests of this module are marked with."""
+    return [
+        ast.literal_eval(argument)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.rule"
+        for argument in node.args
+    ]
+
+
+def test_every_rule_has_a_name_of_its_own() -> None:
+    found = listed(MODULES)
+    assert len(found) > 140
+    assert [name for name, folder in found if name.partition("/")[0] != folder] == []
+    names = [name for name, _ in found]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+def test_rules_are_cited_by_their_names() -> None:
+    known = {name for name, _ in listed(MODULES)}
+    strange: dict[str, list[str]] = {}
+    for path in [*MODULES, *TESTS, *PAGES]:
+        if path == Path(__file__):
+            continue
+        cited = {
+            f"{folder}/{rule}" if folder else rule
+            for folder, rule in RULE.findall(path.read_text(encoding="utf-8"))
+        }
+        if unknown := sorted(cited - known):
+            strange[named(path)] = unknown
+    assert strange == {}
+
+
+def test_a_rule_that_nobody_can_look_up_is_found() -> None:
+    text = "as placement/L-2 says, and R-1; UTF-8, SHA-256 and x/y/Z-1 are none"
+    assert RULE.findall(text) == [("placement", "L-2"), ("", "R-1")]
+
+
+def test_every_rule_is_named_by_a_test() -> None:
+    known = {name for name, _ in listed(MODULES)}
+    tested = {name for _, tree in trees(TESTS) for name in marked(tree)}
+    assert tested - known == set(), "tests of rules that there are not"
+    assert known - tested == set(), "rules without a test"
+
+
+def test_rules_of_tests_are_found() -> None:
+    text = '@pytest.mark.rule("a/B-1", "a/B-2")\n@pytest.mark.slow\ndef test_it(): ...'
+    assert marked(ast.parse(text)) == ["a/B-1", "a/B-2"]
+
+
+# -- one word for one thing
+
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+
+
+def words(name: str) -> set[str]:
+    """The words that a name is made of, each in the singular as well."""
+    found = {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
+    return found | {word.removesuffix("s") for word in found} | {word.removesuffix("es") for word in found}
+
+
+def given_up(page: str) -> set[str]:
+    """The words of the last table of the glossary."""
+    table = page.partition("## Words that were given up")[2]
+    return {line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")} - {"given up"}
+
+
+def public_names(path: Path, tree: ast.Module) -> list[str]:
+    """The module's own name, and those of its classes and functions, also in classes."""
+    defined = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    found = [node.name for node in ast.walk(tree) if isinstance(node, defined)]
+    return [path.stem, *(name for name in found if not name.startswith("_"))]
+
+
+def test_each_word_of_the_glossary_has_one_meaning() -> None:
+    lines = [line for line in GLOSSARY.partition("## Words that")[0].splitlines() if line.startswith("| ")]
+    terms = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    found = [term for term, *_ in terms if term != "term"]
+    assert len(found) > 50
+    assert {term for term in found if found.count(term) > 1} == set()
+    assert [term for term, meaning, *_ in terms if not meaning] == []
+    assert {len(cells) for cells in terms} == {4}
+
+
+def test_words_that_were_given_up_do_not_come_back() -> None:
+    gone = given_up(GLOSSARY)
+    assert {"ledger", "shadow", "whisper"} <= gone
+    back = {
+        f"{named(path)}: {name}"
+        for path, tree in trees([path for path in MODULES if (PACKAGE / "core") in path.parents])
+        for name in public_names(path, tree)
+        if words(name) & gone
+    }
+    assert back == set()
+
+
+def test_a_word_that_comes_back_is_found() -> None:
+    tree = ast.parse(
+        "class NewLedger:\n    def takes_rows(self): ...\ndef _office(): ...\ndef borrowed(): ..."
+    )
+    names = public_names(Path("shadows.py"), tree)
+    assert [name for name in names if words(name) & {"ledger", "row", "office", "shadow"}] == [
+        "shadows",
+        "NewLedger",
+        "takes_rows",
+    ]
 
 
 # -- nothing executable on any wire or in any file

@@ -9,10 +9,11 @@ from holdfast.errors import ConfigError, HoldfastError, Refused, RequestError, U
 from holdfast.version import __version__
 
 if TYPE_CHECKING:
+    from holdfast.core.model.decisions import Wait
     from holdfast.core.model.partition_events import Kind, Loss, News
     from holdfast.core.model.views import ClusterState
     from holdfast.core.services.hosting import Endpoint, MigrationEvent, Service
-    from holdfast.core.store.partition import Share
+    from holdfast.core.store.service_state import Share
     from holdfast.runtime.embedded import Map, Member, ServiceHandle
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "ServiceHandle",
     "Share",
     "Unknown",
+    "Wait",
     "__version__",
 ]
 
@@ -46,7 +48,8 @@ _HOMES = {
     "News": "holdfast.core.model.partition_events",
     "Service": "holdfast.core.services.hosting",
     "ServiceHandle": "holdfast.runtime.embedded",
-    "Share": "holdfast.core.store.partition",
+    "Share": "holdfast.core.store.service_state",
+    "Wait": "holdfast.core.model.decisions",
 }
 
 

@@ -12,10 +12,10 @@ from holdfast.core.member import Member
 from holdfast.core.messages import Enlist
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Request
-from holdfast.core.routing.router import Parked
+from holdfast.core.routing.pending import Parked
 from holdfast.core.services.hosting import Endpoint, MigrationEvent
 from holdfast.core.store.partition import PartitionCopy
-from holdfast.core.sync.destination import Shadow
+from holdfast.core.sync.destination import StagingReplica
 from holdfast.sim.cluster import simulated_settings
 from holdfast.sim.workload import MAP
 
@@ -39,7 +39,7 @@ def pair(stage: Stage) -> tuple[Member, Member, int]:
 def test_a_backup_that_lacks_a_write_is_found_as_soon_as_the_write_is_acknowledged(stage: Stage) -> None:
     owner, backup, partition = pair(stage)
     assert convergence.unequal(owner, [backup], partition) == []
-    backup.copies.held[partition].maps[MAP].entries.clear()
+    backup.copies.held[partition].maps[MAP].state.entries.clear()
     assert convergence.unequal(owner, [backup], partition) == [
         f"partition {partition}: entries of {MAP} differ at index 1"
     ]
@@ -49,7 +49,7 @@ def test_a_backup_that_lacks_a_write_is_found_as_soon_as_the_write_is_acknowledg
 
 def test_copies_are_compared_only_when_nothing_is_on_its_way(stage: Stage) -> None:
     owner, backup, partition = pair(stage)
-    backup.copies.held[partition].maps[MAP].entries.clear()
+    backup.copies.held[partition].maps[MAP].state.entries.clear()
     stage.cut(stage.owner_of("k"), stage.backups_of("k")[0])
     stage.ask(stage.owner_of("k"), Op.SET, "k", "on its way")
     assert convergence.unequal(owner, [backup], partition) == []
@@ -76,8 +76,8 @@ def stay_in_office(member: Member) -> None:
 
 
 def keep_a_shadow(member: Member) -> None:
-    shadow = Shadow.__new__(Shadow)
-    member.copies.shadows[0] = shadow
+    staged = StagingReplica.__new__(StagingReplica)
+    member.copies.staging[0] = staged
 
 
 def keep_an_early_message(member: Member) -> None:
@@ -93,7 +93,7 @@ def keep_a_beginning(member: Member) -> None:
 
 
 def keep_a_row(member: Member) -> None:
-    member.ledger._stored[0] = member.table.rows[0]
+    member.table_replication._stored[0] = member.table.rows[0]
 
 
 def keep_a_request(member: Member) -> None:
@@ -101,7 +101,7 @@ def keep_a_request(member: Member) -> None:
 
 
 def keep_a_batch(member: Member) -> None:
-    member.lane._begin(("nobody",))
+    member.lane.batches._begin(("nobody",))
 
 
 def keep_a_destination(member: Member) -> None:
@@ -122,7 +122,7 @@ def keep_a_subscriber(member: Member) -> None:
 
 
 def keep_a_migration(member: Member) -> None:
-    member.migrations._load[member.me] = 1
+    member.migrations.under_way.load[member.me] = 1
 
 
 def keep_a_call(member: Member) -> None:
@@ -130,25 +130,25 @@ def keep_a_call(member: Member) -> None:
 
 
 def keep_a_note(member: Member) -> None:
-    member.membership.wishes.safe.add(MemberId(member.me + "x"))
+    member.membership.intents.safe.add(MemberId(member.me + "x"))
 
 
 def keep_an_expiry(member: Member) -> None:
-    own(member).open(MAP).schedule(b"gone", 60_000, 0, member.out.now_ns)
+    own(member).open(MAP).state.schedule(b"gone", 60_000, 0, member.out.now_ns)
 
 
 def keep_a_deadline(member: Member) -> None:
-    own(member).open(MAP).deadlines.append((member.out.now_ns - 11 * SECOND, b"gone"))
+    own(member).open(MAP).state.deadlines.append((member.out.now_ns - 11 * SECOND, b"gone"))
 
 
 def keep_a_hash(member: Member) -> None:
-    own(member).open(MAP).hashes[b"gone"] = 1
+    own(member).open(MAP).state.hashes[b"gone"] = 1
 
 
 KEPT = [
     (keep_a_copy, "keeps a copy that is not its own"),
     (stay_in_office, "in office, and not the owner"),
-    (keep_a_shadow, "1 left: shadows"),
+    (keep_a_shadow, "1 left: staging replicas"),
     (keep_an_early_message, "1 left: early messages"),
     (keep_an_early_chunk, "1 left: early chunks"),
     (keep_a_beginning, "1 left: migrations whose end services have not heard of"),

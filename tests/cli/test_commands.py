@@ -217,7 +217,7 @@ def test_seeds_are_a_count_or_a_range() -> None:
             parse_seeds(wrong)
 
 
-def fake(seed: int, terms: Terms, *, story: object = None) -> Verdict:
+def fake(seed: int, terms: Terms, *, story: object = None, record: object = None) -> Verdict:
     """Fails on seed 3 always, and on seed 2 when a rule is off, unless that is 'fence'."""
     without = terms.without
     if callable(story):

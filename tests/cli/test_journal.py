@@ -20,10 +20,10 @@ from holdfast.core.model.journal_entries import (
     Meta,
     Seen,
     Snapshot,
-    TableRows,
+    TableAssignments,
     Wrote,
 )
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.model.views import View
@@ -48,7 +48,9 @@ def member_directory(directory: Path) -> Written:
     second = Snapshot(3, 0, [MapSnapshot("orders", [(2, 0)], counter, keys[:2], keys[:2])])
     written = Written()
     written.begin()
-    written.block(Meta(STORE, 1, "c1"), TableRows([(17, Row(4, ("a", None)))]), Seen(View(1, "c1", [])))
+    written.block(
+        Meta(STORE, 1, "c1"), TableAssignments([(17, Assignment(4, ("a", None)))]), Seen(View(1, "c1", []))
+    )
     written.block(Began(17, 0), wrote(17, "customers", (1, "Ada", 1), (2, "Bob", "x" * 100)))
     for snapshot, lsn in ((first, 2), (second, 2)):
         name, data = encode_checkpoint(snapshot, lsn, STORE)

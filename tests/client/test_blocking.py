@@ -56,7 +56,7 @@ def held(cluster: MemoryCluster) -> dict[bytes, bytes]:
     """What the owners really hold."""
     found: dict[bytes, bytes] = {}
     for partition in range(PARTITIONS):
-        found |= cluster.owner(partition).held[partition].open("m").entries
+        found |= cluster.owner(partition).held[partition].open("m").state.entries
     return found
 
 
@@ -306,7 +306,7 @@ def test_a_scan_begins_anew_when_its_member_dies(
     found = [key for page in pages for key in page.split()[0]]
     assert asked
     assert len(found) == len(set(found))
-    assert set(found) == cluster.owner(0).held[0].open("m").entries.keys()
+    assert set(found) == cluster.owner(0).held[0].open("m").state.entries.keys()
 
 
 def test_a_partition_without_an_owner_is_waited_for_and_then_named(cluster: MemoryCluster) -> None:
@@ -383,7 +383,7 @@ def test_rows_are_put_removed_and_added_each_with_its_own_time(
     for number in range(300, 400):
         key = KEYS[number]
         partition = partition_of(key, 0, PARTITIONS)
-        assert cluster.owner(partition).held[partition].maps["m"].expiries[key].ttl_ms == number + 1
+        assert cluster.owner(partition).held[partition].maps["m"].state.expiries[key].ttl_ms == number + 1
 
 
 def test_keys_with_hash_words_go_where_these_say(cluster: MemoryCluster, client: Client) -> None:
@@ -392,9 +392,9 @@ def test_keys_with_hash_words_go_where_these_say(cluster: MemoryCluster, client:
     for number, word in enumerate(words):
         partition = word or partition_of(KEYS[number], 0, PARTITIONS)
         copy = cluster.owner(partition).held[partition].maps["m"]
-        assert copy.entries[KEYS[number]] == VALUES[number]
-        assert copy.hashes.get(KEYS[number], 0) == word
-        assert copy.expiries[KEYS[number]].max_idle_ms == 7
+        assert copy.state.entries[KEYS[number]] == VALUES[number]
+        assert copy.state.hashes.get(KEYS[number], 0) == word
+        assert copy.state.expiries[KEYS[number]].max_idle_ms == 7
 
 
 def test_columns_of_different_lengths_are_refused(client: Client) -> None:

@@ -13,7 +13,7 @@ from holdfast.client.blocking import Client
 from holdfast.client.change_reader import heads, read_changes
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Request
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.replica import MapReplica
 from holdfast.errors import ChangesGone, NotReady, Unsupported
 from holdfast.wire import own
 from holdfast.wire.values import to_stored
@@ -64,7 +64,7 @@ def changes_in(answers: list[own.Changes]) -> list[Change]:
     return found
 
 
-def lineage_copy(member: MemoryMember) -> MapPartition:
+def lineage_copy(member: MemoryMember) -> MapReplica:
     return member.held[PARTITION].maps["m"]
 
 
@@ -112,6 +112,7 @@ def test_heads_follow_a_partition_that_moves(cluster: MemoryCluster, client: Cli
     assert len(changes_in(read_changes(client, "m", PARTITION, 10, 1, 40, upto_term=2))) == 30
 
 
+@pytest.mark.rule("replication/G-2")
 def test_another_member_tells_when_the_primary_has_forgotten(cluster: MemoryCluster, client: Client) -> None:
     put(client, "one")
     held = lineage_copy(cluster.owner(PARTITION))

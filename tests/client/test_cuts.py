@@ -187,7 +187,7 @@ def test_what_was_too_much_for_one_question_is_asked_for_again(
         for partition in range(31):
             held = cluster.owner(partition).held[partition].open("m")
             for number in range(LOOKED_AT_MAX // 4):
-                held.store(b"k%d" % number, b"", 60_000, 0, 0, 0)
+                held.state.store(b"k%d" % number, b"", 60_000, 0, 0, 0)
 
     cluster.do(fill)
     monkeypatch.setattr(under_test, "delays", lambda: iter(()))  # at once, without a pause
@@ -312,7 +312,7 @@ def test_a_holder_with_another_cut_of_the_same_name_is_not_believed(
     owner = cluster.owner(0)
 
     def spoil() -> None:
-        owner.held[0].maps["m"].store(key, b"x", 0, 0, 0, 0)
+        owner.held[0].maps["m"].state.store(key, b"x", 0, 0, 0, 0)
         owner.held[0].maps["m"].updates.next()
         owner.cuts.keep(cut.id, 0, owner.held[0].maps["m"], 1000)
 
@@ -331,7 +331,7 @@ def test_a_holder_of_another_history_is_not_believed_though_its_counter_is_the_s
 
     def spoil() -> None:
         held = owner.held[0].maps["m"]
-        held.store(key, b"x", 0, 0, 0, 0)
+        held.state.store(key, b"x", 0, 0, 0, 0)
         held.lineage = [(9, 0)]
         owner.cuts.keep(cut.id, 0, held, 1000)
 

@@ -56,6 +56,7 @@ def test_the_majority_of_the_copies_or_a_tie(held: list[EntryCopy | None], expec
     assert majority(Differences(3, "m", members, 1, {KEY: entries}), KEY) == expected
 
 
+@pytest.mark.rule("client/R-3")
 def test_only_keys_count_that_stood_still_at_the_primary() -> None:
     first = ReplicaPage(5, {b"same": ONE, b"differs": ONE, b"written": ONE, b"gone": ONE})
     again = ReplicaPage(7, {b"same": ONE, b"differs": ONE, b"written": TWO, b"new": ONE})
@@ -64,6 +65,7 @@ def test_only_keys_count_that_stood_still_at_the_primary() -> None:
     assert found == {b"differs": {"owner": ONE, "a": TWO}}
 
 
+@pytest.mark.rule("client/R-1")
 def test_a_write_is_conditional_on_what_was_seen() -> None:
     dies = EntryCopy(b"2", 500, 600, 77)
     put = request_of(3, KeyRepair("m", KEY, None, dies))

@@ -49,7 +49,7 @@ def unequal(findings: list[Finding]) -> list[tuple[int, str, int, str]]:
 
 
 def backup(cluster: MemoryCluster, partition: int, replica: int = 1) -> dict[bytes, bytes]:
-    return cluster.by_uuid[str(cluster.rows[partition][replica])].held[partition].maps["m"].entries
+    return cluster.by_uuid[str(cluster.rows[partition][replica])].held[partition].maps["m"].state.entries
 
 
 def test_equal_copies_are_seen_once_each(cluster: MemoryCluster) -> None:
@@ -148,7 +148,7 @@ def test_a_replica_that_a_map_does_not_need_holds_nothing_of_it(cluster: MemoryC
         (1, "equal", True),
         (2, "equal", False),
     ]
-    second.open("m").entries[b"left"] = b"over"
+    second.open("m").state.entries[b"left"] = b"over"
     second.open("m").updates.next()
     assert unequal(look(cluster, "m")) == [(partition, "m", 2, "differs")]
 
@@ -316,8 +316,8 @@ def test_ranges_and_their_entries_are_those_of_the_copy_that_is_asked(cluster: M
 def test_entries_come_with_their_expiry_also_when_their_time_is_over(cluster: MemoryCluster) -> None:
     holder = cluster.by_uuid[str(cluster.rows[3][1])]
     held = holder.held[3].maps["m"]
-    key, other = list(held.entries)[:2]
-    held.store(key, b"dies", 50, 70, 12345, 0)
+    key, other = list(held.state.entries)[:2]
+    held.state.store(key, b"dies", 50, 70, 12345, 0)
     ranges = [range_of(key), range_of(other)]
     for now, ttl_ms in ((0, 50), (10**12, 1)):
         cluster.do(lambda now=now: setattr(holder, "now", now))  # type: ignore[misc]

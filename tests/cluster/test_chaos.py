@@ -25,7 +25,7 @@ LIES = {
     "what changed something": """
 real = Lane.set
 def lie(lane, copy, name, key, *rest):
-    return copy.open(name).entries.get(key) if told(name) else real(lane, copy, name, key, *rest)
+    return copy.open(name).state.entries.get(key) if told(name) else real(lane, copy, name, key, *rest)
 Lane.set = lie
 """,
     "also what changed nothing": """
@@ -38,12 +38,12 @@ Lane.remove = lie
 class Entries(dict):
     def get(self, key, *otherwise):
         return None if told(MAP) else super().get(key, *otherwise)
-real = MapPartition.__init__
-def lie(held, name):
-    real(held, name)
+real = MapState.__init__
+def lie(state, name):
+    real(state, name)
     if name == MAP:
-        held.entries = Entries(held.entries)
-MapPartition.__init__ = lie
+        state.entries = Entries(state.entries)
+MapState.__init__ = lie
 """,
 }
 """What members do now and then: a write is not carried out; an entry that is to be removed, or read, is not found."""
@@ -51,7 +51,7 @@ LIAR = f"""
 import random
 from holdfast.cli.main import main
 from holdfast.core.replication.lane import Lane
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.map_state import MapState
 MAP = {nemeses.MAP!r}
 dice = random.Random(1)
 def told(name):

@@ -303,12 +303,12 @@ from holdfast.core.member import Member
 from holdfast.errors import InvariantBroken
 from holdfast.cli.main import main
 
-def timer(self, name, before=Member._timer):
+def timer(self, name, before=Member.on_timer):
     if name == "sweep" and self.table.assigned:
         raise InvariantBroken("partition 4 diverged")
     before(self, name)
 
-Member._timer = timer
+Member.on_timer = timer
 main()
 """
     told = subprocess.run(

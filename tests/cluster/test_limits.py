@@ -124,6 +124,7 @@ def test_an_answer_above_its_limit_is_refused_and_nothing_ends() -> None:
             assert all(key in answer for key in keys)
 
 
+@pytest.mark.rule("server/D-2")
 def test_who_keeps_most_unread_ends_when_all_together_have_too_much() -> None:
     """Many that read nothing, each within its own limit."""
     config = "[limits]\nall_unread_bytes = 8388608\n"
@@ -146,6 +147,7 @@ def test_who_keeps_most_unread_ends_when_all_together_have_too_much() -> None:
             assert client.size("m") == 1
 
 
+@pytest.mark.rule("server/D-3")
 @pytest.mark.parametrize(
     ("config", "connections", "entries"),
     [
@@ -201,6 +203,7 @@ def small() -> Iterator[ManagedMember]:
         yield cluster.members[0]
 
 
+@pytest.mark.rule("server/D-4")
 def test_silent_strangers_keep_nobody_out(small: ManagedMember) -> None:
     strangers = [connect(small) for _ in range(100)]
     peers = [connect_as_member(small) for _ in range(100)]
@@ -216,6 +219,7 @@ def test_silent_strangers_keep_nobody_out(small: ManagedMember) -> None:
         close_all(strangers + peers)
 
 
+@pytest.mark.rule("server/D-4")
 def test_who_is_logged_in_is_counted_and_the_operator_comes_in_nevertheless(small: ManagedMember) -> None:
     with ExitStack() as stack:
         clients = [stack.enter_context(Rude(small)) for _ in range(10)]

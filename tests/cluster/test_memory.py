@@ -23,7 +23,7 @@ from holdfast.config import load
 from holdfast.core.machine import MemoryRoom
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.views import Room
-from holdfast.core.routing.router import NO_MEMORY
+from holdfast.core.routing.request_refusals import NO_MEMORY
 from holdfast.core.sync.destination import MEMORY_FULL
 from holdfast.demo.local_cluster import LocalCluster
 from holdfast.errors import NoMemory
@@ -184,9 +184,10 @@ def squeeze(member: Member, room: Room) -> None:
 
 
 def knows(crew: Crew, short: dict[str, Room]) -> Callable[[], bool]:
-    return lambda: all(member._node.member.router.short == short for member in crew.members)
+    return lambda: all(member._node.member.router.refusals.short == short for member in crew.members)
 
 
+@pytest.mark.rule("routing/R-7")
 def test_what_a_full_backup_would_have_to_keep_is_refused_by_its_primary() -> None:
     async def story() -> None:
         async with Crew(maps__default__backups=1) as crew:

@@ -21,9 +21,9 @@ from holdfast.core.messages import (
 )
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.migration_step import Migration
-from holdfast.core.model.partition_table import Row, Table
+from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.core.model.views import MemberInfo, View
-from holdfast.core.placement.ledger import Ledger
+from holdfast.core.placement.table_replication import TableReplication
 
 A, B, C, D = MemberId("a"), MemberId("b"), MemberId("c"), MemberId("d")
 PORTS = {name: 5700 + number for number, name in enumerate("abcdefgh")}
@@ -40,7 +40,7 @@ def view_of(number: int, *members: MemberId, **more: object) -> View:
 
 
 class Seat:
-    """The membership and the ledger of one member, and whatever they tell."""
+    """The membership and the table replication of one member, and whatever they tell."""
 
     def __init__(
         self,
@@ -51,12 +51,12 @@ class Seat:
     ) -> None:
         self.name = name
         self.out = Outbox()
-        self.applied: list[tuple[int, Row, Row]] = []
+        self.applied: list[tuple[int, Assignment, Assignment]] = []
         """Partition, the row before, and the row."""
         self.committed: list[list[int]] = []
         self.gathered: list[tuple[list[tuple[Migration, int]], set[MemberId]]] = []
         self.current = 0
-        """How often the ledger has become current."""
+        """How often the table replication has become current."""
         self.active: list[tuple[Migration, int]] = []
         self.then: Callable[[], None] = lambda: None
         """What it does when the newest table is known."""
@@ -76,10 +76,10 @@ class Seat:
         )
         self.table = Table(partitions)
         self.membership.assigned = lambda: self.table.assigned
-        self.ledger = self._ledger()
+        self.table_replication = self._table_replication()
 
-    def _ledger(self) -> Ledger:
-        return Ledger(
+    def _table_replication(self) -> TableReplication:
+        return TableReplication(
             self.table,
             self.membership,
             self.out,
@@ -91,17 +91,17 @@ class Seat:
         )
 
     def _rounds(self) -> tuple[int, int]:
-        return self.ledger.rounds()
+        return self.table_replication.rounds()
 
-    def _known(self) -> list[tuple[int, Row]]:
-        return self.ledger.known()
+    def _known(self) -> list[tuple[int, Assignment]]:
+        return self.table_replication.known()
 
     def _view_changed(self, old: View | None, new: View | None) -> None:
-        self.ledger.view_changed(old, new)
+        self.table_replication.view_changed(old, new)
 
     def _gathered(self, active: list[tuple[Migration, int]], staying: set[MemberId]) -> None:
         self.gathered.append((active, staying))
-        self.ledger.settle_news()
+        self.table_replication.settle_events()
         self.then()
 
     def _became_current(self) -> None:
@@ -131,27 +131,33 @@ class Seat:
 
     def state(self) -> object:
         """What it knows and has done."""
-        ledger = self.ledger
-        return [ledger.known(), ledger.leftovers, ledger.rounds(), ledger.settled, self.applied]
+        table_replication = self.table_replication
+        return [
+            table_replication.known(),
+            table_replication.leftovers,
+            table_replication.rounds(),
+            table_replication.settled,
+            self.applied,
+        ]
 
     def hear(self, sender: MemberId, message: Message) -> None:
         """A message over the link from a member."""
-        ledger = self.ledger
+        table_replication = self.table_replication
         match message:
             case TableOffer():
-                ledger.on_offer(sender, message)
+                table_replication.on_offer(sender, message)
             case TableStored():
-                ledger.on_stored(sender, message)
+                table_replication.on_stored(sender, message)
             case TableCommit():
-                ledger.on_commit(sender, message)
+                table_replication.on_commit(sender, message)
             case TableFetch():
-                ledger.on_fetch(sender, message)
+                table_replication.on_fetch(sender, message)
             case TableReport():
-                ledger.on_report(sender, message)
+                table_replication.on_report(sender, message)
             case TableCheck():
-                ledger.on_check(sender, message)
+                table_replication.on_check(sender, message)
             case TableDiffers():
-                ledger.on_differs(sender, message)
+                table_replication.on_differs(sender, message)
             case _:
                 raise AssertionError(message)
 

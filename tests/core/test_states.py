@@ -8,17 +8,28 @@ from typing import Any
 import msgspec
 import pytest
 from tests.core.cluster.one_member import A, B, C, One, home, view
+from tests.core.walks import WALKS, shown
 
 from holdfast.core import messages as m
 from holdfast.core.cluster.agreement import PROPOSAL, Phase, ProposalStep
 from holdfast.core.cluster.membership import MEMBERSHIP, MembershipState, MembershipStep
-from holdfast.core.model.lifecycle import Lifecycle
+from holdfast.core.migration.running import RUNNING, MigrationPhase, MigrationStep
+from holdfast.core.model.lifecycle import Cases, Lifecycle
+from holdfast.core.replication.activation import LEADERSHIP, LeadershipPhase, LeadershipStep
+from holdfast.core.replication.staging import STAGING, StagingPhase, StagingStep
+from holdfast.core.sync.destination import CHUNKS
+from holdfast.core.sync.source import MIGRATION_REQUESTS, REPAIRS
+from holdfast.core.sync.supply import SUPPLY, SupplyPhase, SupplyStep
 from holdfast.errors import InvariantBroken
 
 PAGE = Path(__file__).parents[2] / "docs" / "states.md"
 LIFECYCLES: list[tuple[Lifecycle[Any, Any], Any, Any]] = [
     (MEMBERSHIP, MembershipState, MembershipStep),
     (PROPOSAL, Phase, ProposalStep),
+    (RUNNING, MigrationPhase, MigrationStep),
+    (SUPPLY, SupplyPhase, SupplyStep),
+    (STAGING, StagingPhase, StagingStep),
+    (LEADERSHIP, LeadershipPhase, LeadershipStep),
 ]
 
 
@@ -51,17 +62,41 @@ def test_every_state_can_be_reached_and_every_step_is_taken(
     assert {step for _, step in table.table} == set(steps)
 
 
-def test_the_page_shows_the_tables_and_what_messages_do(request: pytest.FixtureRequest) -> None:
-    told = PAGE.read_text(encoding="utf-8")
-    head = told.partition("\n## ")[0].rstrip()
-    parts = [f"## {one.of.capitalize()}\n\n```mermaid\n{one.picture()}\n```" for one, _, _ in LIFECYCLES]
-    parts.insert(
-        1, f"What a message makes of a member in each state, where it makes anything of it:\n\n{walked()}"
+ADMISSIONS: list[Cases[Any]] = [MIGRATION_REQUESTS, REPAIRS, CHUNKS]
+
+
+def pictures() -> str:
+    """The page without its head: the picture of each table, and what messages do in each state."""
+    parts = []
+    for one, _, _ in LIFECYCLES:
+        parts.append(f"## {one.of.capitalize()}\n\n```mermaid\n{one.picture()}\n```")
+        if one is MEMBERSHIP:
+            walked = shown(list(MembershipState), outcomes())
+            parts.append(
+                f"What a message makes of a member in each state, where it makes anything of it:\n\n{walked}"
+            )
+        walks = [walk for walk in WALKS if walk.table is one]
+        parts += [f"What a message makes of {walk.title}:\n\n{walk.shown()}" for walk in walks]
+    parts.append(
+        "## What messages find\n\nThe first of these that is so decides what comes of the message. "
+        "Who sent one that is refused is told why."
     )
-    shown = "\n\n".join([head, *parts]) + "\n"
+    parts += [f"{cases.of.capitalize()}:\n\n{cases.listing()}" for cases in ADMISSIONS]
+    return "\n\n".join(parts)
+
+
+def test_the_page_shows_the_tables_and_what_messages_do(request: pytest.FixtureRequest) -> None:
+    head = PAGE.read_text(encoding="utf-8").partition("\n## ")[0].rstrip()
+    page = f"{head}\n\n{pictures()}\n"
     if request.config.getoption("--rewrite"):
-        PAGE.write_text(shown, encoding="utf-8")
-    assert PAGE.read_text(encoding="utf-8") == shown
+        PAGE.write_text(page, encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == page
+
+
+def test_every_machine_is_walked_through() -> None:
+    assert {id(walk.table) for walk in WALKS} == {
+        id(one) for one, _, _ in LIFECYCLES if one not in (MEMBERSHIP, PROPOSAL)
+    }
 
 
 # -- every state x every message that a membership is handed
@@ -139,20 +174,3 @@ def outcomes() -> dict[str, list[MembershipState]]:
             assert after is state or after in steps, (name, state, after)
             found.setdefault(name, []).append(after)
     return found
-
-
-def walked() -> str:
-    """The same as a table in Markdown: only what changes something is named."""
-    head = ["message", *MembershipState]
-    rows = [
-        [
-            name,
-            *(
-                "" if after is state else after.value
-                for state, after in zip(MembershipState, afters, strict=True)
-            ),
-        ]
-        for name, afters in outcomes().items()
-    ]
-    lines = [" | ".join(row) for row in (head, ["---"] * len(head), *rows)]
-    return "\n".join(f"| {line} |" for line in lines)

@@ -41,8 +41,8 @@ def taken_of(copy: PartitionCopy) -> Snapshot | None:
             held.name,
             list(held.lineage),
             held.updates.encode(),
-            list(held.entries),
-            list(held.entries.values()),
+            list(held.state.entries),
+            list(held.state.entries.values()),
         )
         for held in copy.maps.values()
         if held.updates.highest_applied
@@ -152,7 +152,7 @@ class Life:
 
 def content(copy: PartitionCopy) -> dict[str, tuple[dict[bytes, bytes], int, list[tuple[int, int]]]]:
     return {
-        held.name: (dict(held.entries), held.updates.highest_applied, list(held.lineage))
+        held.name: (dict(held.state.entries), held.updates.highest_applied, list(held.lineage))
         for held in copy.maps.values()
         if held.updates.highest_applied
     }

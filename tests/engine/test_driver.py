@@ -50,7 +50,7 @@ class Pair:
         assert copy is not None
         self.driver.enter()
         self.lane.set(copy, "m", name.encode(), b"value", 0, 0, 0)
-        self.lane.seal(lambda known: self.told.append((name, known)))
+        self.lane.close_batch(lambda known: self.told.append((name, known)))
         self.driver.leave_lane()
 
     def later(self, seconds: int = 1) -> None:
@@ -105,7 +105,7 @@ def test_an_event_comes_after_what_the_lane_has_caused(pair: Pair, monkeypatch: 
     monkeypatch.setattr(pair.driver.member, "handle", watched)
     pair.session("a")
     pair.driver.handle(TimerFired("sweep"))
-    assert sent_before == [1]
+    assert sent_before == [0, 1], "with what the lane has caused, and with the event"
     pair.later()
     assert pair.told == [("a", True)]
 
@@ -120,8 +120,9 @@ def test_a_stopped_member_sends_nothing_more(pair: Pair) -> None:
 
 def test_events_leave_at_the_end_of_the_turn_too(pair: Pair) -> None:
     heard: list[bytes | None] = []
-    pair.other.driver.member.listeners.add("m", None, lambda event: heard.append(event.key), local_only=False)
-    pair.other.driver.leave_lane()
+    pair.other.driver.callers.listen(
+        "m", key=None, local_only=False, heard=lambda event: heard.append(event.key)
+    )
     pair.later()
     pair.session("a")
     pair.later()

@@ -137,7 +137,7 @@ def wrote(partition: int, number: int, key: str, value: bytes = b"v") -> Wrote:
 
 def held(recovered: Recovered) -> dict[int, dict[bytes, bytes]]:
     return {
-        partition: {key: value for each in copy.maps.values() for key, value in each.entries.items()}
+        partition: {key: value for each in copy.maps.values() for key, value in each.state.entries.items()}
         for partition, copy in recovered.copies.items()
     }
 
@@ -431,6 +431,7 @@ def test_checkpoints_without_a_journal_are_what_is_left() -> None:
 # -- damage
 
 
+@pytest.mark.rule("wire/B-4")
 def test_of_a_worn_segment_all_is_read_but_the_worn_block() -> None:
     made = Directory()
     name = made.begin(Began(0, 0), wrote(0, 1, "a"))
@@ -489,7 +490,7 @@ def test_a_time_to_live_goes_on_from_when_it_was_written() -> None:
     record = Record("m", 1, Change.SET, b"a", b"v", ttl_ms=10_000)
     made.begin(Began(0, 0), Wrote(0, TERM, [record], wall_ms=1_700_000_000_000 - 700))
     _, recovered = made.open()
-    assert recovered.copies[0].maps["m"].expiries[b"a"].stored_ns == 5_000_000_000 - 700_000_000
+    assert recovered.copies[0].maps["m"].state.expiries[b"a"].stored_ns == 5_000_000_000 - 700_000_000
 
 
 def test_after_a_restart_what_is_in_the_journal_is_history_at_once() -> None:

@@ -22,8 +22,8 @@ from holdfast.core.machine import (
     ReadHistory,
 )
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
-from holdfast.core.model.journal_entries import Began, Dropped, Seen, TableRows, Wrote
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.journal_entries import Began, Dropped, Seen, TableAssignments, Wrote
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.views import View
 from holdfast.core.store.partition import PartitionCopy
@@ -36,6 +36,7 @@ from holdfast.wire.journal_blocks import HEADER_BYTES
 # -- group commit
 
 
+@pytest.mark.rule("engine/W-2")
 def test_what_is_urgent_is_durable_when_it_is_told_and_not_before() -> None:
     platter = Platter()
     life = Life(platter).settle()
@@ -49,6 +50,7 @@ def test_what_is_urgent_is_durable_when_it_is_told_and_not_before() -> None:
     assert found.whole
 
 
+@pytest.mark.rule("engine/W-1")
 def test_what_comes_while_a_write_is_under_way_is_one_group() -> None:
     life = Life(Platter()).settle()
     life.begin(0)
@@ -61,6 +63,7 @@ def test_what_comes_while_a_write_is_under_way_is_one_group() -> None:
     assert sum(isinstance(deed, Sync) for deed in life.disk.log) - before <= 2
 
 
+@pytest.mark.rule("engine/W-2")
 def test_what_is_not_urgent_is_written_soon_and_synced_later() -> None:
     life = Life(Platter()).settle()
     life.begin(0)
@@ -107,11 +110,12 @@ def test_close_leaves_nothing_behind() -> None:
 # -- segments
 
 
+@pytest.mark.rule("engine/W-4")
 def test_old_segments_go_and_a_restart_needs_none_of_them() -> None:
     platter = Platter()
     life = Life(platter).settle()
     view = View(4, "c", [])
-    life.append(Seen(view), TableRows([(0, Row(5, (MemberId("x"),)))]))
+    life.append(Seen(view), TableAssignments([(0, Assignment(5, (MemberId("x"),)))]))
     for partition in range(4):
         life.begin(partition)
     for index in range(2000):
@@ -239,7 +243,7 @@ def test_a_copy_that_is_written_out_while_a_segment_begins_is_there_afterwards(
     life.durably(life.put(1, "k", b"v"))
     copied = PartitionCopy(0, 0)
     held = copied.open("m")
-    held.entries[b"filled"] = b"1"
+    held.state.entries[b"filled"] = b"1"
     held.updates.set_absolute(40)
     held.lineage = [(TERM, 0)]
     life.copies[0] = copied
@@ -309,6 +313,7 @@ def test_a_dropped_partition_does_not_come_back() -> None:
 # -- checkpoints
 
 
+@pytest.mark.rule("engine/W-5")
 def test_a_checkpoint_is_of_one_moment_whatever_the_order_of_the_effects() -> None:
     """What is applied in the same step after it is not in it; the engine hears of it before."""
     platter = Platter()
@@ -342,7 +347,7 @@ def test_of_two_checkpoints_of_the_same_moment_the_later_counts() -> None:
     life.checkpoint(0)
     filled = PartitionCopy(0, 0)
     held = filled.open("m")
-    held.entries[b"z"] = b"9"
+    held.state.entries[b"z"] = b"9"
     held.updates.set_absolute(40)
     held.lineage = [(9, 0)]
     life.copies[0] = filled
@@ -458,7 +463,7 @@ def test_history_is_what_was_written_in_its_order() -> None:
     assert read.records is not None
     assert [record.counter for _, record in read.records] == list(range(21, held.counter + 1))
     replayed = {record.key: record.value for _, record in read.records}
-    assert replayed == {key: value for key, value in held.entries.items() if key in replayed}
+    assert replayed == {key: value for key, value in held.state.entries.items() if key in replayed}
     assert [term for term, _ in read.records] == sorted(term for term, _ in read.records)
     assert life.history(1, held.counter, held.counter).records == []
     some = life.history(1, 20, held.counter, bytes_max=5000).records
@@ -569,6 +574,7 @@ def test_old_segments_go_between_two_searches_though_there_is_always_another_one
 # -- when the disk fails
 
 
+@pytest.mark.rule("engine/W-3")
 def test_without_room_for_the_next_segment_the_member_is_told_and_loses_nothing() -> None:
     platter = Platter()
     life = Life(platter).settle()
@@ -641,6 +647,7 @@ def test_a_checkpoint_without_room_is_said_to_be_none() -> None:
     life.disk.until(lambda: CheckpointDone(ticket) in life.events)
 
 
+@pytest.mark.rule("engine/W-6")
 @pytest.mark.parametrize("kind", [Sync, Write, Create, Put])
 def test_a_failed_deed_ends_the_journal_and_is_never_tried_again(kind: type[Deed]) -> None:
     life = Life(Platter()).settle()
@@ -686,7 +693,7 @@ def synced_after_a_failure(*, broken: bool) -> tuple[bool, bool]:
     life.settle()
     assert bool(life.broken) is broken
     platter.crash(random.Random(1))
-    return life.durable >= number, b"late" in reopened(platter).copies[0].maps["m"].entries
+    return life.durable >= number, b"late" in reopened(platter).copies[0].maps["m"].state.entries
 
 
 def test_nothing_is_durable_after_a_sync_that_failed() -> None:
@@ -729,6 +736,7 @@ def test_files_without_an_identity_are_refused() -> None:
         Life(platter)
 
 
+@pytest.mark.rule("cluster/F-1")
 def test_the_token_of_a_life_is_durable_before_the_journal_is_ready_and_stays_until_that_life_is_admitted() -> (
     None
 ):

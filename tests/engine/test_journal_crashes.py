@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.engine.lives import TERM, Life, State, content
@@ -14,6 +15,7 @@ from holdfast.core.model.journal_entries import Dropped
 from holdfast.core.store.partition import PartitionCopy
 
 
+@pytest.mark.rule("engine/W-7")
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), lives=st.integers(1, 4), power=st.booleans())
 def test_what_was_durable_is_there_after_any_crash(seed: int, lives: int, power: bool) -> None:
@@ -93,7 +95,7 @@ def fill(life: Life, draw: random.Random, states: dict[int, list[tuple[int, Stat
     before = present.open("m")
     held.updates.set_absolute(before.counter + draw.randrange(1, 5))
     held.lineage = [*before.lineage, (max(TERM, before.term + 1), before.counter)]
-    held.entries = {b"filled": b"%d" % held.counter}
+    held.state.entries = {b"filled": b"%d" % held.counter}
     filled.maps.update((name, map_) for name, map_ in present.maps.items() if name != "m")
     life.copies[partition] = filled
     ticket = life.checkpoint(partition)
@@ -119,6 +121,7 @@ def check(found: Recovered, states: dict[int, list[tuple[int, State]]], durable:
         assert is_now in [state for _, state in history[oldest:]], (partition, durable)
 
 
+@pytest.mark.rule("journal/R-5")
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), restarted=st.booleans())
 def test_damage_is_told_and_nothing_is_invented(seed: int, restarted: bool) -> None:

@@ -63,6 +63,7 @@ def full_until_a_segment_goes(life: Life) -> None:
 # -- history makes room
 
 
+@pytest.mark.rule("engine/W-3")
 def test_history_makes_room_for_the_next_segment_before_anybody_is_told() -> None:
     life = aged()
     before = segments(life)

@@ -44,6 +44,7 @@ def resting(partition: int = 0) -> Life:
 # -- ready
 
 
+@pytest.mark.rule("cluster/F-1")
 def test_nothing_is_done_under_a_token_that_is_not_durable() -> None:
     life = Life(Platter())
     told: list[int] = []
@@ -196,7 +197,7 @@ def test_a_checkpoint_of_before_the_first_block_is_written() -> None:
     life = Life(Platter())
     copied = PartitionCopy(0, 0)
     held = copied.open("m")
-    held.entries[b"filled"] = b"1"
+    held.state.entries[b"filled"] = b"1"
     held.updates.set_absolute(3)
     held.lineage = [(5, 0)]
     life.copies[0] = copied
@@ -405,6 +406,7 @@ def test_nothing_is_written_while_nothing_happens() -> None:
 # -- checkpoints
 
 
+@pytest.mark.rule("engine/W-5")
 def test_a_checkpoint_is_written_when_what_it_holds_is_durable() -> None:
     life = resting()
     life.put(0, "a", b"1", urgent=False)

@@ -19,12 +19,12 @@ def test_no_member_asks_for_what_it_holds_and_none_goes_back() -> None:
             for one in maps:
                 while await one.get("count") is None:  # noqa: ASYNC110  (the async backup may be a moment behind)
                     await asyncio.sleep(0.001)
-            sent = [one._node.member.router._ticket for one in members]
+            sent = [one._node.member.router.tickets for one in members]
             for one in maps:
                 assert await one.get("count") == 0
                 assert await one.contains_key("count")
                 assert await one.get_all(["count", "none"]) == {"count": 0}
-            assert [one._node.member.router._ticket for one in members] == sent
+            assert [one._node.member.router.tickets for one in members] == sent
 
             done = False
             seen: list[list[int]] = [[] for _ in maps]

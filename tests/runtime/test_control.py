@@ -39,7 +39,7 @@ def test_an_order_that_is_not_so_in_time_says_why_and_stands() -> None:
                 TimeoutError, match=r"replicas are still here; the cluster is frozen: set the state"
             ):
                 await one.demote(0.3)
-            assert not one._node.member.membership.wishes.mine, "it was taken back"
+            assert not one._node.member.membership.intents.mine, "it was taken back"
             with pytest.raises(
                 TimeoutError, match=r"frozen: this member holds the only copy of \d+ partitions"
             ):

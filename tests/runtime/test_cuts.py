@@ -92,6 +92,6 @@ def test_rows_are_stored_added_and_removed_on_real_members() -> None:
             assert await members[1].map("m").entries() == expected
             copies = [copy for member in members for copy in member._node.member.copies.held.values()]
             assert sum(copy.entry_count() for copy in copies) == 2 * len(expected)
-            assert sum(len(held.expiries) for copy in copies for held in copy) == 2
+            assert sum(len(held.state.expiries) for copy in copies for held in copy) == 2
 
     run(story())

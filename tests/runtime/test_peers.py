@@ -244,7 +244,7 @@ def test_an_address_that_nobody_can_have_is_given_up_and_forgotten(monkeypatch: 
         network = Network(SETTINGS, "aa", PEER)
         network.begin(cast("Any", Ear()))
         for host, port in (("x" * 300, 1), ("a\0b", 1), ("127.0.0.1", 1 << 20), ("..", 1)):
-            network.whisper(Address(host, port), b"hello")
+            network.send_datagram(Address(host, port), b"hello")
         tasks = [outgoing._task for outgoing in network._outgoing.values() if outgoing._task is not None]
         assert len(tasks) == 4
         assert await asyncio.gather(*tasks, return_exceptions=True) == [None] * 4

@@ -15,7 +15,7 @@ from holdfast.cli.main import holdfast
 from holdfast.client.blocking import Client
 from holdfast.client.repair import carry_out, make_plans
 from holdfast.client.verification import Report, verify
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.replica import MapReplica
 from holdfast.runtime.embedded import Member
 from holdfast.wire.values import from_stored, to_stored
 
@@ -41,7 +41,7 @@ async def look(members: list[Member], *, partitions: list[int] | None = None) ->
     return await asyncio.to_thread(ask)
 
 
-def held(members: list[Member], partition: int, replica: int, name: str = "m") -> MapPartition:
+def held(members: list[Member], partition: int, replica: int, name: str = "m") -> MapReplica:
     row = members[0]._node.member.table.rows[partition]
     holder = next(one for one in members if one.uuid == row.replicas[replica])
     return holder._node.member.copies.held[partition].maps[name]
@@ -50,10 +50,10 @@ def held(members: list[Member], partition: int, replica: int, name: str = "m") -
 def damaged(members: list[Member]) -> dict[int, str]:
     """Four kinds of damage to the first backup, in four partitions."""
     wrong, missing, extra, behind = (held(members, partition, 1) for partition in (3, 4, 5, 6))
-    key = next(iter(wrong.entries))
-    wrong.entries[key] = to_stored("wrong")
-    missing.drop(next(iter(missing.entries)))
-    extra.entries[key_in(5, "extra")] = to_stored("extra")
+    key = next(iter(wrong.state.entries))
+    wrong.state.entries[key] = to_stored("wrong")
+    missing.state.drop(next(iter(missing.state.entries)))
+    extra.state.entries[key_in(5, "extra")] = to_stored("extra")
     behind.updates = type(behind.updates)(behind.updates.lwm - 1)
     return {3: "content", 4: "content", 5: "content", 6: "counter"}
 
@@ -123,6 +123,7 @@ def test_damage_is_found_by_kind_and_key() -> None:
     run(story())
 
 
+@pytest.mark.rule("client/R-2")
 @pytest.mark.parametrize("strategy", ["primary", "newest", "majority"])
 def test_each_strategy_mends_a_damaged_backup(strategy: str) -> None:
     async def story() -> None:
@@ -154,11 +155,11 @@ def test_the_majority_is_right_against_the_primary() -> None:
         async with cluster(3, maps__default__backups=2) as members:
             await members[0].map("m").put_all(ROWS)
             primary = held(members, 7, 0)
-            wrong, missing, *_ = primary.entries
+            wrong, missing, *_ = primary.state.entries
             extra = key_in(7, "extra")
-            primary.entries[wrong] = to_stored("wrong")
-            lost = primary.entries.pop(missing)
-            primary.entries[extra] = to_stored("extra")
+            primary.state.entries[wrong] = to_stored("wrong")
+            lost = primary.state.entries.pop(missing)
+            primary.state.entries[extra] = to_stored("extra")
             status, plain = await told(members, "repair", "--strategy", "majority", "--dry-run")
             (plan,) = plain["plans"]
             assert (status, len(plan["writes"]), len(plan["refill"])) == (1, 3, 2)
@@ -181,12 +182,12 @@ def test_the_newest_copy_is_right_against_the_primary_and_a_backup_that_lacks_up
         async with cluster(3, maps__default__backups=2) as members:
             m = members[0].map("m")
             await m.put_all(ROWS)
-            first = next(number for number in ROWS if to_stored(number) in held(members, 7, 0).entries)
+            first = next(number for number in ROWS if to_stored(number) in held(members, 7, 0).state.entries)
             await m.put(first, "the newest")
             newest = held(members, 7, 2)
             for replica, lag in ((0, 1), (1, 2)):
                 old = held(members, 7, replica)
-                old.entries[to_stored(first)] = to_stored(ROWS[first])
+                old.state.entries[to_stored(first)] = to_stored(ROWS[first])
                 old.updates = type(old.updates)(newest.counter - lag)
             status, plain = await told(members, "repair", "--strategy", "newest", "--dry-run")
             (plan,) = plain["plans"]
@@ -199,12 +200,13 @@ def test_the_newest_copy_is_right_against_the_primary_and_a_backup_that_lacks_up
     run(story())
 
 
+@pytest.mark.rule("client/R-3")
 def test_a_tie_is_left_alone_unless_the_primary_decides() -> None:
     async def story() -> None:
         async with cluster(2) as members:
             await members[0].map("m").put_all(ROWS)
             backup = held(members, 3, 1)
-            backup.entries[next(iter(backup.entries))] = to_stored("wrong")
+            backup.state.entries[next(iter(backup.state.entries))] = to_stored("wrong")
             status, plain = await told(members, "repair", "--strategy", "majority")
             (plan,) = plain["plans"]
             assert (status, plan["left"], len(plan["ties"]), plan["refill"]) == (1, "a tie", 1, [])
@@ -226,9 +228,9 @@ def test_a_newer_write_is_never_overwritten() -> None:
             m = members[0].map("m")
             await m.put_all(ROWS)
             primary = held(members, 7, 0)
-            keys = [number for number in ROWS if to_stored(number) in primary.entries][:3]
+            keys = [number for number in ROWS if to_stored(number) in primary.state.entries][:3]
             for number in keys:
-                primary.entries[to_stored(number)] = to_stored("wrong")
+                primary.state.entries[to_stored(number)] = to_stored("wrong")
             report = await look(members)
 
             def plan_then(wait: Callable[[], None]) -> Any:
@@ -256,6 +258,7 @@ def test_a_newer_write_is_never_overwritten() -> None:
     run(story())
 
 
+@pytest.mark.rule("client/R-4")
 def test_writes_go_on_while_a_backup_that_lacks_updates_is_filled_anew() -> None:
     """What was written while the backup was wrong, and while it was filled, is on it in the end."""
 
@@ -265,7 +268,7 @@ def test_writes_go_on_while_a_backup_that_lacks_updates_is_filled_anew() -> None
             await m.put_all(dict.fromkeys(ROWS, "x" * 200))
             behind = held(members, 6, 1)
             behind.updates = type(behind.updates)(behind.updates.lwm - 1)
-            mine = [number for number in ROWS if to_stored(number) in behind.entries]
+            mine = [number for number in ROWS if to_stored(number) in behind.state.entries]
             waiting = [asyncio.create_task(m.put(number, "while wrong")) for number in mine[: len(mine) // 2]]
             await asyncio.sleep(0.2)
             assert not any(one.done() for one in waiting), "the backup cannot say that it holds them"
@@ -283,8 +286,8 @@ def test_writes_go_on_while_a_backup_that_lacks_updates_is_filled_anew() -> None
             await asyncio.gather(*waiting)
             ours, theirs = held(members, 6, 0), held(members, 6, 1)
             assert theirs is not behind
-            assert {from_stored(key) for key in theirs.entries} == set(mine)
-            assert (theirs.counter, theirs.entries) == (ours.counter, ours.entries)
+            assert {from_stored(key) for key in theirs.state.entries} == set(mine)
+            assert (theirs.counter, theirs.state.entries) == (ours.counter, ours.state.entries)
 
     run(story())
 
@@ -345,7 +348,7 @@ def test_live_writes_and_a_migration_raise_no_alarm() -> None:
             while not members[0].cluster_safe:  # noqa: ASYNC110 - nothing tells when it is
                 await asyncio.sleep(0.05)
             wrong = held(members, 3, 1)
-            wrong.entries[key_in(3, "extra")] = to_stored("extra")
+            wrong.state.entries[key_in(3, "extra")] = to_stored("extra")
             report = await look(members, partitions=[3])
             assert [one.content_conflict for one in report.conflicts] == [True] or report.of("busy")
             stop.set()
@@ -362,7 +365,7 @@ def test_a_passive_cluster_is_mended_from_its_primaries_alone() -> None:
         async with cluster(3, maps__default__backups=2) as members:
             await members[0].map("m").put_all(ROWS)
             for replica, partition in ((1, 3), (0, 4)):
-                entries = held(members, partition, replica).entries
+                entries = held(members, partition, replica).state.entries
                 entries[next(iter(entries))] = to_stored("wrong")
             await members[0].change_cluster_state("passive")
             status, plain = await told(members, "repair", "--strategy", "majority", "--partition", "4")
@@ -386,8 +389,8 @@ def test_what_holds_up_one_map_does_not_hold_up_the_repair_of_another() -> None:
             behind.updates = type(behind.updates)(behind.updates.lwm - 1)
             for name in ("m", "n"):
                 primary = held(members, 7, 0, name)
-                for key in list(primary.entries)[:3]:
-                    primary.entries[key] = to_stored("wrong")
+                for key in list(primary.state.entries)[:3]:
+                    primary.state.entries[key] = to_stored("wrong")
             status, plain = await told(members, "repair", "--strategy", "majority")
             assert plain["outcome"] == {"refilled": 2, "written": 6, "overtaken": 0, "failed": []}
             assert status == 0

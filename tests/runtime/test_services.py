@@ -10,6 +10,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from tests.core.services.queues import Queue
+from tests.runtime.test_files import settings as kept
 from tests.runtime.test_member import member as plain_member
 from tests.runtime.test_member import run
 
@@ -149,6 +151,52 @@ def test_impossible_services_are_refused_at_once() -> None:
         member(services=[many])
     with pytest.raises(holdfast.ConfigError, match="two services are called 'tally'"):
         member(services=[Tally(1), Tally(1)])
+
+
+def test_a_journalled_queue_comes_back_from_files_and_lets_callers_wait(tmp_path: Path) -> None:
+    """More than a segment is written, so that part of it is in a checkpoint, and part of it in the journal."""
+    items = [b"%d" % number * 500 for number in range(200)]
+
+    async def first() -> None:
+        async with Member(kept(tmp_path / "files"), services=[Queue(0, "sync")]) as one:
+            queue = one.service("queue")
+            waits = asyncio.create_task(queue.call_partition(3, b"-20000"))
+            for item in items:
+                await queue.call_partition(3, b"+" + item)
+            assert await waits == items[0]
+            assert await queue.call_partition(3, b"-0") == items[1]
+            assert await queue.call_partition(4, b"-10") == b"", "nothing has come in time"
+            await one.crash()
+
+    async def second() -> None:
+        async with Member(kept(tmp_path / "files"), services=[Queue(0, "sync")]) as one:
+            queue = one.service("queue")
+            assert await queue.ask_partition(3, b"") == b"198"
+            assert [await queue.call_partition(3, b"-0") for _ in items[2:]] == items[2:]
+            await one.crash()
+
+    async def third() -> None:
+        async with Member(kept(tmp_path / "files"), services=[Queue(0, "sync")]) as one:
+            assert await one.service("queue").ask_partition(3, b"") == b"0"
+
+    run(first())
+    read = subprocess.run(
+        [sys.executable, "-m", "holdfast", "journal", "verify", str(tmp_path / "files")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert read.returncode == 0, read.stdout + read.stderr
+    run(second())
+    run(third())
+
+
+def test_a_journal_needs_a_directory() -> None:
+    with pytest.raises(
+        holdfast.ConfigError, match=r"persistence\.directory must be set, because service queue has"
+    ):
+        Member(load(None, {}, {}), services=[Queue(1, "sync")])
 
 
 def test_the_example_of_the_documentation_runs_and_prints_what_it_says(tmp_path: Path) -> None:

@@ -5,22 +5,24 @@ from __future__ import annotations
 import pytest
 from tests.runtime.test_member import cluster, run
 
-from holdfast.core.routing import router
+from holdfast.core.replication import primary_copy
+from holdfast.core.routing import gathering
 from holdfast.errors import TooLarge
 
 
 def test_a_whole_map_is_gone_through_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(router, "SLICE_ENTRIES", 20)
+    for module in (gathering, primary_copy):
+        monkeypatch.setattr(module, "SLICE_ENTRIES", 20)
     entries = {number: f"v{number}" for number in range(500)}
 
     async def story() -> None:
         async with cluster(3) as members:
             here = members[0].map("m")
             await here.put_all(entries)
-            sent = members[0]._node.member.router._ticket
+            sent = members[0]._node.member.router.tickets
             assert await here.size() == 500
             assert sorted(await here.keys()) == sorted(entries)
-            assert members[0]._node.member.router._ticket - sent > 30, "in many slices"
+            assert members[0]._node.member.router.tickets - sent > 30, "in many slices"
             await members[1].map("m").clear()
             assert await here.size() == 0
             assert not any(members[0]._node.member.router.leftovers.values())

@@ -16,13 +16,15 @@ from tests.server.hazelcast.one_member import OneLane, OneMemberGrid
 
 from holdfast.config import MapSettings, Settings
 from holdfast.core.machine import Outbox
+from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import WHOLE, Done, Op, Outcome, Request, Status
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.change_streams import ChangeStreams
 from holdfast.core.replication.cuts import Cuts
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica
 from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.server.own_session import OwnSession
 from holdfast.version import __version__
@@ -63,7 +65,7 @@ class MemoryLane(OneLane):
         return old
 
     def log(
-        self, copy: PartitionCopy, held: MapPartition, change: Change, key: bytes = b"", *, ttl_ms: int = 0
+        self, copy: PartitionCopy, held: MapReplica, change: Change, key: bytes = b"", *, ttl_ms: int = 0
     ) -> None:
         self.grid.share(copy.partition, Record(held.name, held.counter + 1, change, key, ttl_ms=ttl_ms))
 
@@ -74,12 +76,12 @@ class MemoryLane(OneLane):
     def batches_of(self, partition: int) -> tuple[()]:
         return ()
 
-    def seal(self, done: Callable[[bool], None]) -> None:
+    def close_batch(self, done: Callable[[bool], None]) -> None:
         self.grid.world.seals += 1
         if self.grid.world.seals in self.grid.world.unknown_seals:
             done(False)
             return
-        super().seal(done)
+        super().close_batch(done)
         self.grid.world.after_seal(self.grid)
 
 
@@ -108,6 +110,9 @@ class MemoryMember(OneMemberGrid):
         settings = Settings(maps={"default": MapSettings(changes_bytes=world.changes_bytes)})
         self.changes = ChangeStreams(settings, Outbox(), self.lane, self, journal=False)  # type: ignore[arg-type]
 
+    def ask_changes(self, asked: Asked, done: Callable[[ChangesSince], None]) -> None:
+        self.changes.ask(asked, done)
+
     def streams(self, name: str) -> bool:
         """Whether changes of this map are told."""
         return bool(self.world.changes_bytes)
@@ -133,9 +138,9 @@ class MemoryMember(OneMemberGrid):
     def rows(self) -> list[list[str | None]]:
         return self.world.rows
 
-    def row(self, partition: int) -> Row:
+    def row(self, partition: int) -> Assignment:
         replicas = tuple(None if uuid is None else MemberId(uuid) for uuid in self.rows()[partition])
-        return Row(self.row_versions.get(partition, 1), replicas, 0, tuple(self.behind))
+        return Assignment(self.row_versions.get(partition, 1), replicas, 0, tuple(self.behind))
 
     def table_version(self) -> int:
         return self.world.version
@@ -150,7 +155,7 @@ class MemoryMember(OneMemberGrid):
         return self.held.get(partition)
 
     def map_names(self) -> list[str]:
-        return sorted({held.name for copy in self.held.values() for held in copy if held.entries})
+        return sorted({held.name for copy in self.held.values() for held in copy if held.state.entries})
 
     def cluster(self) -> ClusterCard:
         cards = [
@@ -189,7 +194,7 @@ class MemoryMember(OneMemberGrid):
         for partition in request.partitions:
             owner = self.world.owner(partition)
             held = owner.held[partition].maps.get(request.map)
-            count += len(held.entries) if held else 0
+            count += len(held.state.entries) if held else 0
             if request.op is Op.CLEAR and held:
                 owner.share(partition, Record(request.map, held.counter + 1, Change.CLEAR))
         return count

@@ -181,7 +181,7 @@ def test_a_passive_member_answers_scans_and_digests_and_takes_no_columns(
     partition = next(p for p in range(COUNT) if member.lane.serving[p] is not None)
     copy = member.lane.serving[partition]
     assert copy is not None
-    copy.open("m").store(b"key", b"value", 0, 0, 0, 0)
+    copy.open("m").state.store(b"key", b"value", 0, 0, 0, 0)
     member.be_passive()
     page = wire.ask(own.Scan, "m", partition)
     assert page.columns.split() == ([b"key"], [b"value"])
@@ -190,4 +190,4 @@ def test_a_passive_member_answers_scans_and_digests_and_takes_no_columns(
     columns = own.ColumnBatch.of([b"key"], [b"other"])
     fault = wire.ask(own.PutColumns, "m", [partition], [1], columns)
     assert fault.kind is own.FaultKind.PASSIVE
-    assert copy.open("m").entries == {b"key": b"value"}
+    assert copy.open("m").state.entries == {b"key": b"value"}

@@ -288,6 +288,6 @@ def test_what_a_client_asks_again_for_is_named(wire: Wire, member: MemoryMember)
         held = member.held[partition].open("m")
         held.updates.next()
         for number in range(LOOKED_AT_MAX // 2 + 1):
-            held.store(b"k%d" % number, b"", 60_000, 0, 0, 0)
+            held.state.store(b"k%d" % number, b"", 60_000, 0, 0, 0)
     made = wire.ask(own.Cut, CUT, ["m"], partitions, 60_000)
     assert ([mark.partition for mark in made.marks], made.left) == (partitions[:1], partitions[1:])

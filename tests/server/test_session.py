@@ -186,7 +186,7 @@ def test_the_table_names_the_holder_of_every_replica(member: MemoryMember, wire:
 def test_the_status_comes_as_it_is(wire: Wire, member: MemoryMember) -> None:
     told = {"uuid": member.member_uuid, "members": 2, "maps": list[str]()}
     assert wire.ask(own.AskStatus).status == told
-    member.held[0].open("m").store(b"key", b"value", 0, 0, 0, 0)
+    member.held[0].open("m").state.store(b"key", b"value", 0, 0, 0, 0)
     assert wire.ask(own.AskStatus).status == {**told, "maps": ["m"]}
 
 
@@ -413,7 +413,7 @@ def test_digests_tell_what_each_copy_holds(member: MemoryMember, wire: Wire) -> 
     assert (ours.counter, ours.entries, ours.digest) == (theirs.counter, theirs.entries, theirs.digest)
     assert (ours.counter, ours.entries) == (5, 5)
     held = member.world.members[1].held[mine].maps["m"]
-    held.entries[keys_of(mine, 1)[0]] = b"else"
+    held.state.entries[keys_of(mine, 1)[0]] = b"else"
     assert backup.ask(own.AskDigests, [mine]).held[0].maps[0].digest != ours.digest
 
 
@@ -535,7 +535,7 @@ def test_maps_of_the_members_take_nothing_of_clients(member: MemoryMember, wire:
     columns = own.ColumnBatch.of([KEY], [b"v"])
     for more in ({}, {"kinds": bytes([1])}, {"kinds": bytes([2])}):
         assert wire.ask(own.PutColumns, name, [at(KEY)], [1], columns, **more).kind is own.FaultKind.DENIED
-    assert not any(held.entries for copy in member.held.values() for held in copy)
+    assert not any(held.state.entries for copy in member.held.values() for held in copy)
     assert not wire.closed_with
     assert not isinstance(wire.ask(own.Scan, name, owned(member)[0]), own.Fault)
 

@@ -54,19 +54,19 @@ def test_rows_are_set_removed_and_added(member: MemoryMember, wire: Wire) -> Non
     groups = {one: {a: b"2", b: b"", c: b"1", d: b""}, two: {e: b"2"}}
     answer = put(wire, groups, kinds=bytes([ADD, REMOVE, ADD, REMOVE, ADD]))
     assert (answer.stored, answer.kept, answer.known, answer.moved) == (4, 1, True, [])
-    assert member.held[one].maps["m"].entries == {a: b"1", c: b"1"}
-    assert member.held[two].maps["m"].entries == {e: b"2"}
+    assert member.held[one].maps["m"].state.entries == {a: b"1", c: b"1"}
+    assert member.held[two].maps["m"].state.entries == {e: b"2"}
     answer = put(wire, groups, kinds=bytes([ADD, REMOVE, ADD, REMOVE, ADD]))
     assert (answer.stored, answer.kept) == (4, 1), "again, nothing changes"
     assert put(wire, {one: {a: b"3"}}, kinds=bytes([SET])).stored == 1
-    assert member.held[one].maps["m"].entries[a] == b"3"
+    assert member.held[one].maps["m"].state.entries[a] == b"3"
 
 
 def test_each_row_has_its_own_times_to_live(member: MemoryMember, wire: Wire) -> None:
     partition = owned(member)[0]
     a, b, c = keys_of(partition, 3)
     put(wire, {partition: {a: b"", b: b"", c: b""}}, ttls_ms=[0, 500, 700], max_idles_ms=[0, 0, 300])
-    expiries = member.held[partition].maps["m"].expiries
+    expiries = member.held[partition].maps["m"].state.expiries
     assert {key: (one.ttl_ms, one.max_idle_ms) for key, one in expiries.items()} == {
         b: (500, 0),
         c: (700, 300),
@@ -78,7 +78,7 @@ def test_a_key_with_a_hash_word_belongs_where_that_says(member: MemoryMember, wi
     word = next(word for word in range(1, 100) if index_of(word, COUNT) == partition)
     foreign = keys_of(owned(member)[1], 1)[0]
     assert put(wire, {partition: {foreign: b"1"}}, key_hashes=[word]).stored == 1
-    assert member.held[partition].maps["m"].hashes == {foreign: word}
+    assert member.held[partition].maps["m"].state.hashes == {foreign: word}
     assert refused(wire, {partition: {foreign: b"1"}}, key_hashes=[0]) is own.FaultKind.MALFORMED
     assert wire.closed_with
 

@@ -16,7 +16,7 @@ from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.views import ClusterState, View
 from holdfast.core.services.hosting import Service
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.replica import MapReplica, map_replica
 from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import Cluster, simulated_settings
 from holdfast.sim.workload import MAP
@@ -172,7 +172,7 @@ def _clean_now(stage: Stage, writes: list[Write]) -> None:
             for member in holding:
                 if not member.copies.wanted(name, row.index_of(member.me)):
                     continue
-                other = member.copies.held[partition].maps.get(name) or MapPartition(name)
+                other = member.copies.held[partition].maps.get(name) or map_replica(name)
                 assert other.updates.sequential, f"partition {partition}: gaps {other.updates.gaps()}"
                 assert _proof(other) == _proof(mine), f"partition {partition}, {name}"
     assert [member.unfinished() for member in members] == [{}] * len(members)
@@ -194,21 +194,21 @@ def _clean_now(stage: Stage, writes: list[Write]) -> None:
     assert not stage.world.failures, stage.world.failures
 
 
-def _proof(held: MapPartition) -> tuple[int, int, list[tuple[int, int]], int, int]:
+def _proof(held: MapReplica) -> tuple[int, int, list[tuple[int, int]], int, int]:
     """What a copy of a map holds, as numbers: its updates, their history, its content."""
     return (
         held.counter,
         held.updates.highest_applied,
         held.proven_lineage(),
-        held.digest(),
-        len(held.entries),
+        held.state.digest(),
+        len(held.state.entries),
     )
 
 
 def _contents(stage: Stage) -> dict[tuple[int, str], tuple[int, int]]:
     """Where each map of each partition stands, and the digest of its content."""
     return {
-        (partition, name): (held.counter, held.digest())
+        (partition, name): (held.counter, held.state.digest())
         for member in stage.cluster.members()
         for partition, copy in member.copies.held.items()
         if member.table.rows[partition].owner == member.me

@@ -60,7 +60,7 @@ def test_what_a_primary_has_shown_counts_when_it_is_a_primary_no_more() -> None:
     shown = (copy.maps[MAP].term, copy.maps[MAP].counter)
     owner.step(owner.driver.leave)
     told.wait(20)
-    positions = owner.driver.member.router._positions
+    positions = owner.driver.member.router.backup_reads.positions
     assert positions.allow(partition, MAP, shown)
     assert not positions.allow(partition, MAP, (shown[0], shown[1] - 1))
 

@@ -14,7 +14,7 @@ from tests.sim.stage import Stage
 from holdfast.config import Settings
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
-from holdfast.core.routing import clearing
+from holdfast.core.replication import clearing
 from holdfast.server import change_questions as changes
 from holdfast.sim.ablations.switching import ablated
 from holdfast.sim.calls import wire_key
@@ -81,9 +81,7 @@ class Reader:
         answers: list[own.Changes] = []
 
         def deed() -> None:
-            process.driver.enter()
-            changes.ask(process.driver.member.changes, question, answers.append)
-            process.driver.leave_lane()
+            changes.ask(process.driver.callers, question, answers.append)
 
         process.step(deed)
         if not answers:
@@ -157,10 +155,10 @@ class Reader:
         """What was read comes to what the primaries hold, and nothing is missing."""
         self.read()
         for process in self.stage.cluster.living():
-            for partition, copy in enumerate(process.driver.member.lane.in_office):
+            for partition, copy in enumerate(process.driver.member.lane.leading):
                 if copy is not None:
                     held = copy.maps.get(MAP)
-                    assert self.content[partition] == (held.entries if held is not None else {})
+                    assert self.content[partition] == (held.state.entries if held is not None else {})
                     assert self.at[partition][0] == (held.counter if held is not None else 0)
 
 
@@ -262,7 +260,7 @@ def test_history_goes_with_partitions_that_move_away_from_everybody() -> None:
         assert len(reader.seen) == sum(
             copy.maps[MAP].counter
             for process in stage.processes
-            for copy in process.driver.member.lane.in_office
+            for copy in process.driver.member.lane.leading
             if copy is not None and MAP in copy.maps
         )
 
@@ -399,6 +397,7 @@ def test_after_a_restart_of_everybody_the_journal_goes_on_where_it_was() -> None
     assert {len(term) for term in _terms(reader).values()} == {2}
 
 
+@pytest.mark.rule("sync/D-5")
 def test_after_a_restart_history_is_known_that_came_with_copies() -> None:
     stage = Stage(2, spare=2, settings=streamed(kept(1, chunk_bytes=300)))
     for word in ("a", "b"):

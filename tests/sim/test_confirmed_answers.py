@@ -156,7 +156,7 @@ def through_the_lane(process: Process, op: Op, told: Callable[[bool, object], No
         value = lane.read(copy, MAP, wire_key(PRESENT))
         if lane.confirmed(MAP):
             lane.rest_on(copy, MAP)
-    lane.seal(lambda known: told(known, value))
+    lane.close_batch(lambda known: told(known, value))
     process.driver.leave_lane()
 
 

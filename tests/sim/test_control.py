@@ -9,7 +9,7 @@ from tests.sim.stage import Stage, change, settings, slots
 from holdfast.check import convergence
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
-from holdfast.core.model.views import ClusterState, Wish
+from holdfast.core.model.views import ClusterState, Intent
 from holdfast.errors import InvariantBroken
 from holdfast.sim.calls import wire_key
 
@@ -24,6 +24,7 @@ def test_a_state_is_changed_for_all_through_any_member(through: int) -> None:
     stage.rest()
 
 
+@pytest.mark.rule("cluster/V-5")
 def test_an_order_survives_the_master_that_got_it() -> None:
     stage = Stage(4, backups=2)
     master, other = stage.processes[0], stage.processes[2]
@@ -254,14 +255,14 @@ def test_a_member_becomes_lite_when_it_holds_nothing_and_data_again(who: int) ->
     stage.put(stage.processes[0], "k", "v")
     process = stage.processes[who]
     member = process.driver.member
-    process.step(lambda: process.driver.become(Wish.LITE))
+    process.step(lambda: process.driver.become(Intent.LITE))
     stage.rest()
     stage.wait(5)
     assert member.membership.info.lite
     assert all(member.me not in row for row in slots(process))
     assert member.copies.held == {}
     assert stage.get(process, "k") == "v"
-    process.step(lambda: process.driver.become(Wish.DATA))
+    process.step(lambda: process.driver.become(Intent.DATA))
     stage.rest()
     stage.wait(5)
     assert not member.membership.info.lite
@@ -273,7 +274,7 @@ def test_the_last_data_member_does_not_become_lite() -> None:
     stage = Stage(2)
     stage.put(stage.processes[0], "k", "v")
     for process in stage.processes:
-        process.step(lambda one=process: one.driver.become(Wish.LITE))  # type: ignore[misc]
+        process.step(lambda one=process: one.driver.become(Intent.LITE))  # type: ignore[misc]
     stage.wait(20)
     data = [p for p in stage.processes if not p.driver.member.membership.info.lite]
     assert data

@@ -6,7 +6,7 @@ from tests.sim.stage import Stage, change, settings
 
 from holdfast.core.messages import Heartbeat
 from holdfast.core.model.operations import Op, Outcome, Request, Status
-from holdfast.core.model.views import ClusterState, Wish
+from holdfast.core.model.views import ClusterState, Intent
 from holdfast.sim.cluster import simulated_settings
 
 # -- too few left ------------------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def test_a_member_that_is_heard_of_is_not_declared_dead() -> None:
 def test_data_on_one_member_beside_lite_ones_is_safe() -> None:
     stage = Stage(3)
     for process in stage.processes[1:]:
-        process.step(lambda one=process: one.driver.become(Wish.LITE))  # type: ignore[misc]
+        process.step(lambda one=process: one.driver.become(Intent.LITE))  # type: ignore[misc]
     stage.rest()
     stage.wait(5)
     assert [p.driver.member.membership.info.lite for p in stage.processes] == [False, True, True]
@@ -152,9 +152,9 @@ def test_one_leaves_while_the_other_data_member_wants_to_be_lite() -> None:
     stage = Stage(3)
     stage.put(stage.processes[0], "k", "v")
     one, other, lite = stage.processes
-    lite.step(lambda: lite.driver.become(Wish.LITE))
+    lite.step(lambda: lite.driver.become(Intent.LITE))
     stage.rest()
-    one.step(lambda: one.driver.become(Wish.LITE))
+    one.step(lambda: one.driver.become(Intent.LITE))
     other.step(other.driver.leave)
     stage.wait(60)
     assert other.dead
@@ -215,7 +215,7 @@ def test_writes_are_refused_wherever_they_are_when_the_cluster_becomes_passive()
     assert not any(copy for process in stage.processes for copy in process.driver.member.lane.serving)
     key = next(str(n) for n in range(99) if stage.lives(str(n)))
     unaware = next(p for p in stage.processes if p is not stage.owner_of(key))
-    unaware.driver.member.router.passive = False
+    unaware.driver.member.router.refusals.passive = False
     forwarded = stage.ask(unaware, Op.SET, key, "forwarded")
     cleared: list[Outcome] = []
     request = Request(Op.CLEAR, "data", list(range(7)))
@@ -243,20 +243,20 @@ def test_two_that_leave_a_frozen_cluster_do_not_rely_on_each_other() -> None:
 def test_a_late_wish_of_a_member_is_not_taken_for_its_newest() -> None:
     stage = Stage(3)
     master, member = stage.processes[0].driver.member, stage.processes[2].driver.member
-    wishes = master.membership.wishes
+    intents = master.membership.intents
     view = master.membership.view
     assert view is not None
-    newer = Heartbeat(member.me, member.membership.info.life, view.number, wish=Wish.NONE, wish_number=9)
-    older = Heartbeat(member.me, member.membership.info.life, view.number, wish=Wish.LITE, wish_number=8)
-    wishes.heard(newer, view.number)
-    wishes.heard(older, view.number)
-    assert wishes.of(member.me) is Wish.NONE
+    newer = Heartbeat(member.me, member.membership.info.life, view.number, wish=Intent.NONE, wish_number=9)
+    older = Heartbeat(member.me, member.membership.info.life, view.number, wish=Intent.LITE, wish_number=8)
+    intents.heard(newer, view.number)
+    intents.heard(older, view.number)
+    assert intents.of(member.me) is Intent.NONE
 
 
 def test_who_leaves_does_not_change_its_mind() -> None:
     stage = Stage(3)
     going = stage.processes.pop(2)
     going.step(going.driver.leave)
-    going.step(lambda: going.driver.become(Wish.DATA))
+    going.step(lambda: going.driver.become(Intent.DATA))
     stage.wait(20)
     assert going.dead

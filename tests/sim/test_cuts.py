@@ -90,12 +90,13 @@ class Cutting(Stage):
             before = {
                 number for number in wanted if (pin := cuts.find(cut, number, MAP)) is not None and pin.known
             }
-            cuts.take(cut, [MAP], wanted, LEASE_MS, note, passive=member.router.passive)
+            passive = member.router.refusals.passive
+            process.driver.callers.take_cut(cut, (MAP,), tuple(wanted), LEASE_MS, note, passive=passive)
             for number in wanted:
                 pin = cuts.find(cut, number, MAP)
-                copy = member.lane.in_office[number]
+                copy = member.lane.leading[number]
                 if pin is not None and copy is not None and number not in before:
-                    self.seen[number, pin.counter, pin.term] = dict(copy.maps[MAP].entries)
+                    self.seen[number, pin.counter, pin.term] = dict(copy.maps[MAP].state.entries)
 
         self.lane(process, deed)
         return answers
@@ -287,7 +288,7 @@ def test_leases_end_on_every_member_and_nothing_is_kept() -> None:
     stage.wait(1)
     assert stage.pins()
     for process in stage.cluster.living():
-        stage.lane(process, lambda process=process: process.driver.member.copies.cuts.hold(CUT, 5000))  # type: ignore[misc]
+        process.driver.callers.hold_cut(CUT, 5000, lambda count: None)
     stage.wait(4)
     stage.judge(least=2)  # which renews it
     stage.wait(4)
@@ -296,7 +297,7 @@ def test_leases_end_on_every_member_and_nothing_is_kept() -> None:
     assert stage.pins() == 0
     for member in stage.cluster.members():
         for copy in member.copies.held.values():
-            assert all(held.observers == () for held in copy)
+            assert all(held.state.observers == () for held in copy)
 
 
 def test_a_passive_cluster_can_be_cut_and_is_read_when_it_is_active_again() -> None:

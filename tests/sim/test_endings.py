@@ -15,7 +15,7 @@ from holdfast.core.messages import Replicate
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.migration_step import MigrationKind
 from holdfast.core.model.views import ClusterState
-from holdfast.core.replication.staging import Shadow
+from holdfast.core.replication.staging import StagingReplica
 from holdfast.core.services.hosting import Endpoint
 from holdfast.sim import tally
 from holdfast.sim.tally import tally_of
@@ -33,7 +33,7 @@ def destination(play: Play) -> Process:
 
 
 def source_breaks_off(play: Play) -> None:
-    """A backup does not acknowledge what is written, so the primary does not hand over (S-7)."""
+    """A backup does not acknowledge what is written, so the primary does not hand over (sync/S-9)."""
     slow = play.by_letter["B"]
     copies = slow.driver.member.copies
     kept: list[tuple[MemberId, Replicate]] = []
@@ -91,10 +91,10 @@ ENDINGS: dict[str, Deed] = {
     "frozen": lambda play: state_changes(play, ClusterState.FROZEN),
     "passive": lambda play: state_changes(play, ClusterState.PASSIVE),
 }
-MOMENTS: dict[str, Callable[[Shadow], bool]] = {
-    "begun": lambda shadow: True,
-    "half filled": lambda shadow: shadow.sequence > 2,
-    "complete": lambda shadow: shadow.complete,
+MOMENTS: dict[str, Callable[[StagingReplica], bool]] = {
+    "begun": lambda staged: True,
+    "half filled": lambda staged: staged.sequence > 2,
+    "complete": lambda staged: staged.complete,
 }
 
 
@@ -123,7 +123,7 @@ def half_filled(play: Play) -> list[str]:
         member.membership.info.name
         for member in members
         if member.membership.view is not None and member.membership.view.number == max(numbers)
-        if (shadow := member.copies.shadows.get(PARTITION)) is not None and not shadow.complete
+        if (staged := member.copies.staging.get(PARTITION)) is not None and not staged.complete
     ]
 
 
@@ -139,7 +139,8 @@ CASES = [
 def test_each_end_is_told_once_and_leaves_nothing(
     name: str, ending: str, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    play = Play(FORMS[name], 2, monkeypatch)
+    # Without a history everything is sent whole, in many chunks.
+    play = Play(FORMS[name], 2, monkeypatch, tail_bytes=0)
     struck: list[int] = []
 
     def strike() -> None:

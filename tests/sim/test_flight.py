@@ -9,10 +9,11 @@ from tests.sim.stage import Stage, settings
 
 from holdfast.core.member import Member
 from holdfast.core.messages import Fill, Filled, Message
-from holdfast.core.migration.master import Migrations, Way
+from holdfast.core.migration.master import Migrations
+from holdfast.core.migration.planning import Way
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import Op
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.engine.driver import Driver
 
 CHUNK = 1024
@@ -28,7 +29,7 @@ class Watched:
         """(Source, ticket of the supply) -> bytes of the chunk that is sent and not acknowledged."""
         self.largest_chunk = 0
         self.most_of_one = self.most_at_once = self.most_at_one_end = self.most_owners = 0
-        send, received = Driver._send, Member._received
+        send, received = Driver._send, Member.on_received
 
         def watch_send(driver: Driver, to: MemberId, message: object) -> None:
             if isinstance(message, Fill):
@@ -47,7 +48,7 @@ class Watched:
             received(member, sender, message)
 
         monkeypatch.setattr(Driver, "_send", watch_send)
-        monkeypatch.setattr(Member, "_received", watch_received)
+        monkeypatch.setattr(Member, "on_received", watch_received)
         partitions = {"count": 24, "chunk_bytes": CHUNK, "parallel_migrations": 8} | bounds
         self.stage = Stage(2, spare=1, settings=settings(partitions=partitions))
         answers = [
@@ -78,6 +79,7 @@ class Watched:
         assert migrations.completed - before > 8
 
 
+@pytest.mark.rule("sync/S-5")
 def test_chunks_and_the_bytes_of_one_member_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     bound = 3 * CHUNK
     watched = Watched(monkeypatch, flight_bytes=bound)
@@ -127,9 +129,9 @@ def test_what_restores_a_copy_is_started_before_what_only_balances(monkeypatch: 
     started: list[bool] = []
     start = Migrations._start_one
 
-    def watch_start(migrations: Migrations, partition: int, row: Row, way: Way) -> bool:
+    def watch_start(migrations: Migrations, partition: int, row: Assignment, way: Way) -> bool:
         started.append(way.balances)
-        assert all(other.balances for other in migrations._waiting) or not way.balances
+        assert all(other.balances for other in migrations.planning.planned.waiting) or not way.balances
         return start(migrations, partition, row, way)
 
     monkeypatch.setattr(Migrations, "_start_one", watch_start)

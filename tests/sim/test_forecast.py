@@ -7,7 +7,7 @@ from tests.sim.test_scenarios import Stage
 
 from holdfast.cli.plan_live import Cluster, Events
 from holdfast.core.member import Member
-from holdfast.core.model.migration_step import Slots
+from holdfast.core.model.migration_step import ReplicaList
 from holdfast.observe.status import status_of
 from holdfast.sim.cluster import simulated_settings
 
@@ -39,7 +39,7 @@ class Foretold:
         """Whether it is so now; `joined` is the UUID of the member that has joined."""
         self.stage.wait(10)
         self.stage.rest(120)
-        rows: list[Slots] = [
+        rows: list[ReplicaList] = [
             tuple("join-1" if owner == joined else owner for owner in row) for row in seen(self.stage).rows
         ]
         if master(self.stage) is self.leader:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import msgspec
+import pytest
 from tests.sim.stage import Stage, settings
 
 from holdfast.config import LimitSettings
@@ -17,6 +18,7 @@ ANSWER_BYTES = 65_536
 VALUE = "v" * 10_000
 
 
+@pytest.mark.rule("routing/R-8")
 def test_answers_that_nobody_takes_in_are_bounded() -> None:
     base = settings()
     limits = msgspec.structs.replace(base.limits, answer_bytes=ANSWER_BYTES)

@@ -92,7 +92,7 @@ def test_a_write_whose_backup_is_not_reached_is_unknown_and_says_who_is_missing(
         def write() -> None:
             owner.driver.enter()
             lane.set(copy, MAP, wire_key("a"), b"1", -1, -1, 0)
-            lane.seal(told)
+            lane.close_batch(told)
             owner.driver.leave_lane()
 
         owner.step(write)
@@ -271,7 +271,7 @@ def test_what_waited_in_an_earlier_life_is_not_done_after_its_answer() -> None:
     late, asker = stage.owner_of("a"), stranger(stage, "a")
     partition = partition_of(wire_key("a"), 0, 7)
     stage.put(late, "a", "first")
-    office = late.driver.member.lane.in_office
+    office = late.driver.member.lane.leading
     office[partition] = None  # As between its row and its office.
     answers = send(asker, request(Op.PUT_IF_ABSENT, "a", "second"))
     stage.wait(1)
@@ -306,7 +306,7 @@ def test_a_primary_that_is_cut_off_keeps_a_bounded_amount_and_says_so() -> None:
         copy = lane.serving[partition]
         if copy is not None:
             lane.set(copy, MAP, wire_key("a"), bytes(1000), -1, -1, 0)
-            lane.seal(lambda known: outcomes.append("ok" if known else "unknown"))
+            lane.close_batch(lambda known: outcomes.append("ok" if known else "unknown"))
         cut_off.driver.leave_lane()
         if copy is None:
             keep.append(send(cut_off, request(Op.SET, "a", "x" * 1000)))

@@ -10,14 +10,17 @@ from holdfast.cli.simulate import RUNS_MAX
 from holdfast.core.journal.recovery import Recovery
 from holdfast.core.listeners import Listeners
 from holdfast.core.replication import change_streams as changes
-from holdfast.core.replication import perform
+from holdfast.core.replication import primary_copy
 from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.cuts import Pin
 from holdfast.core.replication.lane import Lane
-from holdfast.core.replication.staging import Shadow
-from holdfast.core.routing import router
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.replication.staging import StagingReplica
+from holdfast.core.routing import backup_reads
+from holdfast.core.routing.router import Router
+from holdfast.core.services import map_operations
+from holdfast.core.store.map_state import MapState
+from holdfast.core.store.replica import Replica
 from holdfast.sim.lies import LIES, telling
 from holdfast.sim.run import Verdict, simulate
 
@@ -26,14 +29,16 @@ LIED_ABOUT = (
     Copies,
     Lane,
     Listeners,
-    MapPartition,
+    MapState,
     Pin,
     Recovery,
-    Shadow,
+    StagingReplica,
     changes,
-    perform,
-    router,
-    router.Router,
+    Replica,
+    Router,
+    backup_reads,
+    map_operations,
+    primary_copy,
 )
 SOON = {"cas-twice": 0, "ttl-endless": 0}
 """Lies that a short run notices."""

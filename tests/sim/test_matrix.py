@@ -146,7 +146,10 @@ BITES = {
 """Rule -> where its harm shows: a stage, perhaps with a first fault, and the kind of fault to add to it."""
 
 
-@pytest.mark.parametrize("rule", BITES)
+@pytest.mark.parametrize(
+    "rule",
+    [pytest.param(rule, marks=pytest.mark.slow) if rule == "destination-first" else rule for rule in BITES],
+)
 def test_the_matrix_finds_the_rule_that_is_missing(rule: str) -> None:
     key, kind = BITES[rule]
     case, without = case_of(key), frozenset({rule})
@@ -233,6 +236,7 @@ def test_every_fault_of_every_packet_is_played_once() -> None:
     assert {fault.partition("@")[0].partition(":")[0] for fault in faults} == set(CRASHES) | set(MESSAGES)
 
 
+@pytest.mark.slow
 def test_pairs_begin_with_each_single_fault_and_go_on_after_it() -> None:
     starts = list(pair_starts(1, ("copy-first",), ("crash", "lost")))
     assert all(len(case.faults) == 1 for case in starts)

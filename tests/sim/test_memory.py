@@ -7,7 +7,7 @@ import pytest
 from holdfast.sim.run import simulate
 
 
-@pytest.mark.parametrize("seed", [2, 5])
+@pytest.mark.parametrize("seed", [pytest.param(2, marks=pytest.mark.slow), 5])
 def test_nothing_is_lost_and_nothing_refused_is_there_while_memories_are_short(seed: int) -> None:
     """Seed 5 has files, full disks, joins and drains beside."""
     found = simulate(seed, journal="mixed", memory=True)

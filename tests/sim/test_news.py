@@ -11,7 +11,7 @@ from holdfast.sim.world import Process
 
 def hear(process: Process) -> list[News]:
     heard: list[News] = []
-    process.driver.member.ledger.chronicle.listen(heard.append)
+    process.driver.callers.on_news(heard.append)
     return heard
 
 
@@ -127,7 +127,7 @@ def test_graceful_leaves_and_joins_lose_nothing_and_say_so() -> None:
 def test_completed_migrations_are_kept_until_everyone_has_them() -> None:
     stage = Stage(3, spare=1)
     master, _, deaf = stage.processes
-    chronicles = [process.driver.member.ledger.chronicle for process in stage.processes]
+    chronicles = [process.driver.member.table_replication.event_log for process in stage.processes]
     heard = hear(master)
     stage.processes.append(stage.cluster.start(3))
     while not any(news.kind is Kind.COMPLETED for news in heard):
@@ -168,14 +168,14 @@ def test_a_member_that_has_not_applied_a_round_when_the_view_changes_is_told_all
     stage = Stage(3)
     master, other, late = stage.processes
     heard = [hear(process) for process in stage.processes]
-    ledger = late.driver.member.ledger
-    ledger._apply_up_to = lambda number: None  # type: ignore[method-assign]
+    table_replication = late.driver.member.table_replication
+    table_replication._apply_up_to = lambda number: None  # type: ignore[method-assign]
     other.crash()
     stage.processes.remove(other)
     while not any(news.kind is Kind.LOST for news in heard[0]):
         stage.wait(0.01)
     assert not heard[2]
-    del ledger._apply_up_to
+    del table_replication._apply_up_to
     master.step(lambda: master.driver.change_state(ClusterState.NO_MIGRATION))
     stage.wait(10)
     assert [news.number for news in heard[2]] == [news.number for news in heard[0]]
@@ -187,13 +187,13 @@ def test_what_one_member_was_told_by_a_master_that_died_is_told_to_all() -> None
     master, *others = stage.processes
     heard = [hear(process) for process in others]
     for deaf in others[1:]:
-        deaf.driver.member.ledger._apply_up_to = lambda number: None  # type: ignore[method-assign]
+        deaf.driver.member.table_replication._apply_up_to = lambda number: None  # type: ignore[method-assign]
     gone = others.pop(3)
     gone.crash()
     while not any(news.kind is Kind.LOST for news in heard[0]):
         stage.wait(0.01)
     for deaf in others[1:]:
-        del deaf.driver.member.ledger._apply_up_to
+        del deaf.driver.member.table_replication._apply_up_to
     told = len(heard[0])
     master.crash()
     stage.processes = others
@@ -211,12 +211,14 @@ def test_a_migration_that_is_taken_back_is_told_as_failed_and_not_as_completed()
     stage = Stage(4, backups=1, spare=1)
     master = stage.processes[0]
     heard = hear(master)
-    ledger = master.driver.member.ledger
+    table_replication = master.driver.member.table_replication
     joiner = stage.cluster.start(4)
     while not any(p for p in master.driver.member.migrations.running.values() if p.committing):
         stage.wait(0.002)
     offered = {
-        p: row.version for p, row in enumerate(ledger.head) if row.version > ledger.table.rows[p].version
+        p: row.version
+        for p, row in enumerate(table_replication.head)
+        if row.version > table_replication.table.rows[p].version
     }
     for process in stage.processes:
         stage.cut(joiner, process)
@@ -226,7 +228,7 @@ def test_a_migration_that_is_taken_back_is_told_as_failed_and_not_as_completed()
     completed = {
         (n.migration.partition, n.version) for n in heard if n.kind is Kind.COMPLETED and n.migration
     }
-    rows = ledger.table.rows
+    rows = table_replication.table.rows
     for partition, version in offered.items():
         if joiner.driver.member.me not in rows[partition].replicas and (partition, version) in completed:
             told = [n for n in heard if n.migration and n.migration.partition == partition]

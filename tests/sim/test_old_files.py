@@ -62,6 +62,7 @@ class Shelf:
             self.crash(index)
 
 
+@pytest.mark.rule("cluster/F-2")
 @pytest.mark.parametrize("journal", ["sync", "lazy"])
 @pytest.mark.parametrize("life", ["of the life before", "of the last life"])
 def test_an_old_copy_is_refused_however_often_it_is_tried(journal: Journal, life: str) -> None:
@@ -147,6 +148,7 @@ def test_a_copy_of_the_files_of_who_is_asked_is_refused_at_once() -> None:
     assert "is running with the same files" in twin.driver.member.membership.refusal
 
 
+@pytest.mark.rule("cluster/F-2")
 def test_files_whose_end_was_lost_are_let_in_and_prove_nothing() -> None:
     """Unlike an old copy these say that something is wrong with them."""
     shelf = Shelf()

@@ -14,9 +14,9 @@ from holdfast.config import Settings
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op
-from holdfast.core.model.views import ClusterState, Wish
-from holdfast.core.placement.event_log import Chronicle
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.model.views import ClusterState, Intent
+from holdfast.core.placement.event_log import EventLog
+from holdfast.core.store.replica import MapReplica
 from holdfast.core.sync.anti_entropy import Repair
 from holdfast.sim import damage as damages
 from holdfast.sim import phases as phases_module
@@ -149,7 +149,7 @@ def test_the_loss_of_all_copies_is_told_and_the_cluster_goes_on(kind: Loss) -> N
 
 def test_a_loss_of_which_nobody_says_anything_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = filled(5, losing("accept"))
-    monkeypatch.setattr(Chronicle, "_tell", lambda self, news: None)
+    monkeypatch.setattr(EventLog, "_tell", lambda self, news: None)
     phases(stage).lose("accept")
     (problem,) = stage.world.failures
     assert "nobody said that all copies of partitions" in problem
@@ -228,8 +228,8 @@ def test_while_a_copy_is_damaged_nobody_may_die() -> None:
     assert not stage.cluster.may_die(victim)
 
 
-def harm(held: MapPartition) -> None:
-    held.store(b"\xff\xff\xff\xf5x", b"x", 0, 0, 0, 0)
+def harm(held: MapReplica) -> None:
+    held.state.store(b"\xff\xff\xff\xf5x", b"x", 0, 0, 0, 0)
 
 
 def test_the_judge_at_each_acknowledgement_excuses_one_map_of_one_copy_and_nothing_else() -> None:
@@ -272,7 +272,7 @@ def test_a_member_that_becomes_lite_is_no_copy_in_the_budget() -> None:
     stage.cluster._look()
     before = stage.cluster._spare()
     for process in stage.processes[1:]:
-        process.driver.member.membership.wishes.become(Wish.LITE)
+        process.driver.member.membership.intents.become(Intent.LITE)
     assert before == 1
     assert stage.cluster._spare() == 0
 

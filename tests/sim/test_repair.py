@@ -19,7 +19,7 @@ from holdfast.core.model.operations import Op
 from holdfast.core.model.sync_request import How
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.model.views import ClusterState
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.replica import MapReplica
 from holdfast.sim.ablations.switching import ablated
 from holdfast.sim.calls import wire_key
 from holdfast.sim.workload import MAP
@@ -58,7 +58,7 @@ def put_all(stage: Stage, keys: list[str], value: str = "v" * SIZE) -> None:
     stage.wait(1)
 
 
-def filled(stage: Stage) -> tuple[Member, Member, MapPartition]:
+def filled(stage: Stage) -> tuple[Member, Member, MapReplica]:
     """Write to one partition; answers its primary, its backup, and what the backup holds of the map."""
     put_all(stage, KEYS)
     stage.wait(2 * INTERVAL_MS / 1000)
@@ -69,8 +69,8 @@ def filled(stage: Stage) -> tuple[Member, Member, MapPartition]:
 
 def equal(primary: Member, backup: Member) -> bool:
     mine, other = (member.copies.held[PARTITION].maps[MAP] for member in (primary, backup))
-    return (mine.entries, mine.updates, mine.proven_lineage()) == (
-        other.entries,
+    return (mine.state.entries, mine.updates, mine.proven_lineage()) == (
+        other.state.entries,
         other.updates,
         other.proven_lineage(),
     )
@@ -80,31 +80,32 @@ def unjudged(stage: Stage) -> None:
     """These copies are wrong on purpose: do not look at every acknowledgement whether they are equal."""
     for process in stage.processes:
         lane = process.driver.member.lane
-        assert isinstance(lane.drained, partial)
-        lane.drained = lane.drained.args[1]
+        assert isinstance(lane.batches.drained, partial)
+        lane.batches.drained = lane.batches.drained.args[1]
 
 
-def wrong_value(held: MapPartition) -> None:
+def wrong_value(held: MapReplica) -> None:
     """A record that nobody sent is applied: its update is not counted."""
-    held.store(wire_key(KEYS[7]), b"wrong", 0, 0, 0, 0)
+    held.state.store(wire_key(KEYS[7]), b"wrong", 0, 0, 0, 0)
 
 
-def rotten_value(held: MapPartition) -> None:
+def rotten_value(held: MapReplica) -> None:
     """Memory has changed; nothing has noticed."""
-    held.entries[wire_key(KEYS[7])] = b"rotten"
+    held.state.entries[wire_key(KEYS[7])] = b"rotten"
 
 
-def lost_entry(held: MapPartition) -> None:
-    held.drop(wire_key(KEYS[7]))
+def lost_entry(held: MapReplica) -> None:
+    held.state.drop(wire_key(KEYS[7]))
 
 
-def entry_too_many(held: MapPartition) -> None:
-    held.store(b"stray", b"x", 0, 0, 0, 0)
+def entry_too_many(held: MapReplica) -> None:
+    held.state.store(b"stray", b"x", 0, 0, 0, 0)
 
 
+@pytest.mark.rule("sync/R-2")
 @pytest.mark.parametrize("damage", [wrong_value, rotten_value, lost_entry, entry_too_many])
 def test_wrong_content_is_found_and_only_its_key_range_is_sent(
-    damage: Callable[[MapPartition], None],
+    damage: Callable[[MapReplica], None],
 ) -> None:
     stage = compared(3)
     primary, backup, held = filled(stage)
@@ -121,6 +122,7 @@ def test_wrong_content_is_found_and_only_its_key_range_is_sent(
     stage.rest()
 
 
+@pytest.mark.rule("sync/R-1")
 def test_an_update_that_was_lost_is_sent_again_and_nothing_else() -> None:
     """The backup stands before the last three updates; what comes after waits, and so do its writers."""
     stage = compared(3)
@@ -128,7 +130,7 @@ def test_an_update_that_was_lost_is_sent_again_and_nothing_else() -> None:
     unjudged(stage)
     before = primary.source.bytes_sent
     for key in KEYS[-3:]:
-        held.drop(wire_key(key))
+        held.state.drop(wire_key(key))
     held.updates = UpdateCounter(held.counter - 3)
     later = stage.ask(stage.owner_of(KEYS[0]), Op.SET, KEYS[0], "later")
     stage.wait(4 * INTERVAL_MS / 1000)
@@ -158,6 +160,7 @@ def test_without_that_rule_another_history_of_the_same_length_counts_as_equal() 
     assert not equal(primary, backup)
 
 
+@pytest.mark.rule("sync/R-1")
 @pytest.mark.parametrize("written", [0, 3])
 def test_a_replica_that_counts_updates_that_there_never_were_is_mended(written: int) -> None:
     """It would take the next updates for known: acknowledge, and not apply them."""
@@ -173,6 +176,7 @@ def test_a_replica_that_counts_updates_that_there_never_were_is_mended(written: 
     assert primary.repair.repaired == 1
 
 
+@pytest.mark.rule("sync/R-2")
 def test_what_is_written_while_a_replica_is_mended_is_not_lost() -> None:
     stage = compared(3)
     primary, backup, _ = filled(stage)
@@ -183,8 +187,8 @@ def test_what_is_written_while_a_replica_is_mended_is_not_lost() -> None:
     for round_ in range(400):
         if round_ in (50, 180, 300):
             copy = backup.copies.held[PARTITION].maps[MAP]
-            copy.store(wire_key(draw.choice(KEYS)), b"wrong", 0, 0, 0, 0)
-            copy.drop(wire_key(draw.choice(KEYS)))
+            copy.state.store(wire_key(draw.choice(KEYS)), b"wrong", 0, 0, 0, 0)
+            copy.state.drop(wire_key(draw.choice(KEYS)))
         key = draw.choice(KEYS)
         if draw.random() < 0.3:
             answers.append(stage.ask(process, Op.DELETE, key))
@@ -206,7 +210,7 @@ def test_when_replicas_are_not_compared_nothing_is_said_and_nothing_mended() -> 
     stage.wait(60)
     assert not equal(primary, backup)
     assert [process.driver.member.repair.summaries_sent for process in stage.processes] == [0, 0, 0]
-    assert held.touched is None, "and nothing is kept for it"
+    assert held.state.touched is None, "and nothing is kept for it"
 
 
 def test_replicas_that_are_equal_are_left_alone() -> None:
@@ -218,15 +222,16 @@ def test_replicas_that_are_equal_are_left_alone() -> None:
     assert [(member.repair.asked, member.repair.repaired) for member in members] == [(0, 0)] * 4
 
 
+@pytest.mark.rule("sync/R-5")
 def test_a_primary_whose_memory_has_changed_is_told_of() -> None:
     stage = compared(3)
     told: list[str] = []
     stage.world.story = told.append
     primary, backup, _ = filled(stage)
-    primary.copies.held[PARTITION].maps[MAP].entries[wire_key(KEYS[7])] = b"rotten"
+    primary.copies.held[PARTITION].maps[MAP].state.entries[wire_key(KEYS[7])] = b"rotten"
     stage.wait(30 * INTERVAL_MS / 1000)
     assert any("content is damaged" in line and "primary=True" in line for line in told)
-    assert backup.copies.held[PARTITION].maps[MAP].entries[wire_key(KEYS[7])] == b"v" * SIZE
+    assert backup.copies.held[PARTITION].maps[MAP].state.entries[wire_key(KEYS[7])] == b"v" * SIZE
     assert backup.repair.asked == 0, "what is wrong at the primary is not spread"
 
 
@@ -389,6 +394,7 @@ def test_delayed_and_reordered_packets_do_no_harm(interval_ms: int) -> None:
     assert [process.driver.member.repair.asked for process in stage.processes] == [0, 0, 0]
 
 
+@pytest.mark.rule("sync/R-4")
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_a_map_that_is_gone_disappears_on_the_backups(hosts: int) -> None:
     stage = compared(hosts)
@@ -442,6 +448,7 @@ def test_who_is_no_backup_or_speaks_of_an_old_row_is_not_mended() -> None:
     assert equal(primary, backup)
 
 
+@pytest.mark.rule("sync/R-3")
 def test_nothing_is_mended_while_migrations_are_paused() -> None:
     stage = compared(3)
     primary, backup, held = filled(stage)
@@ -456,6 +463,7 @@ def test_nothing_is_mended_while_migrations_are_paused() -> None:
     assert equal(primary, backup)
 
 
+@pytest.mark.rule("sync/R-3")
 def test_permits_come_back_when_the_backup_dies_meanwhile() -> None:
     stage = compared(4, parallel_repairs=1)
     for partition in range(7):
@@ -464,7 +472,7 @@ def test_permits_come_back_when_the_backup_dies_meanwhile() -> None:
     victim = stage.processes[-1]
     for partition, copy in victim.driver.member.copies.held.items():
         if victim.driver.member.table.rows[partition].owner != victim.driver.member.me:
-            copy.maps[MAP].store(b"stray", b"x", 0, 0, 0, 0)
+            copy.maps[MAP].state.store(b"stray", b"x", 0, 0, 0, 0)
     for other in stage.processes[:-1]:
         stage.cut(victim, other)
         member = other.driver.member

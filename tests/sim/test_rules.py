@@ -20,7 +20,7 @@ SEED = {
     "cut-kept": 1,
     "destination-acks": 1,
     "drain-waits": 4,
-    "durable-ack": 0,
+    "durable-ack": 1,
     "failed-version": 41,
     "fence": 6,
     "forget-last": 1,
@@ -41,8 +41,8 @@ SEED = {
 show it any more, `holdfast simulate --alarm --without RULE` finds another one.
 """
 SHOWN_BY = {
-    "newest-table": "tests/core/placement/test_ledger_orders.py",
-    "destination-first": "tests/core/placement/test_ledger_orders.py",
+    "newest-table": "tests/core/placement/test_table_replication_orders.py",
+    "destination-first": "tests/core/placement/test_table_replication_orders.py",
     "no-gap": "tests/core/sync/test_destination.py",
     "newer-wins": "tests/core/replication/test_staging.py",
     "term": "tests/sim/test_repair.py",

@@ -56,7 +56,9 @@ def divergence_after_promotion() -> bool:
         if outcome.status is not Status.OK:
             stage.world.after(0, write)  # it was on its way to the dead owner
             return
-        entries = [process.driver.member.copies.held[partition].maps[MAP].entries for process in (hot, cold)]
+        entries = [
+            process.driver.member.copies.held[partition].maps[MAP].state.entries for process in (hot, cold)
+        ]
         differs.append(entries[0] != entries[1])
 
     write()
@@ -99,7 +101,7 @@ def written_by_a_lone_master() -> list[Status]:
     stage.isolate(master)
 
     def shrink() -> None:
-        member.ledger.propose({partition: row.changed((row.owner, None))})
+        member.table_replication.propose({partition: row.changed((row.owner, None))})
         master.driver.leave_lane()
 
     master.step(shrink)

@@ -11,7 +11,7 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.operations import Op, Request, Status
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.sim.calls import wire_key
 from holdfast.sim.workload import MAP
 from holdfast.sim.world import Process
@@ -40,7 +40,7 @@ def test_a_removed_entry_does_not_come_back_with_a_write_that_is_sent_again() ->
     stage = Stage(4)
     primary, moving, other = two_partitions(stage)
     member = primary.driver.member
-    row: Row = member.table.rows[moving]
+    row: Assignment = member.table.rows[moving]
     by_uuid = {process.driver.member.me: process for process in stage.processes}
     slow = member.table.rows[other].replicas[1]
     assert slow is not None
@@ -53,7 +53,7 @@ def test_a_removed_entry_does_not_come_back_with_a_write_that_is_sent_again() ->
             copy = lane.serving[partition]
             assert copy is not None
             lane.set(copy, MAP, key_in(partition), b"v", 0, 0, 0)
-        lane.seal(lambda known: None)
+        lane.close_batch(lambda known: None)
         primary.driver.leave_lane()
 
     primary.step(write)
@@ -71,6 +71,6 @@ def test_a_removed_entry_does_not_come_back_with_a_write_that_is_sent_again() ->
     master = MemberId(stage.view().members[0].uuid)
     primary.step(lambda: (member.source.on_request(master, ask), primary.driver.leave_lane()))
     stage.wait(0.5)
-    shadow = destination.driver.member.copies.shadows[moving]
-    assert shadow.complete
-    assert key_in(moving) not in shadow.copy.open(MAP).entries
+    staged = destination.driver.member.copies.staging[moving]
+    assert staged.complete
+    assert key_in(moving) not in staged.copy.open(MAP).state.entries

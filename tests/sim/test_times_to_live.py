@@ -8,7 +8,7 @@ from tests.sim.stage import Stage
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
-from holdfast.core.store.partition import Expiry
+from holdfast.core.store.map_state import Expiry
 from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import Journal, simulated_settings
 from holdfast.sim.workload import MAP
@@ -36,7 +36,7 @@ def expiries(process: Process, key: str) -> list[Expiry]:
     raw = wire_key(key)
     copies = process.driver.member.copies.held.values()
     held = [copy.maps[MAP] for copy in copies if MAP in copy.maps]
-    return [one.expiries[raw] for one in held if raw in one.entries]
+    return [one.state.expiries[raw] for one in held if raw in one.state.entries]
 
 
 def blackout(stage: Stage, away_s: float) -> None:
@@ -66,6 +66,7 @@ def test_restarts_lengthen_no_time_to_live(journal: Journal, away_s: float) -> N
             assert abs(left_ms - (LONG_S - SHORT_S) * 1000) < SKEW_MS + 3000
 
 
+@pytest.mark.rule("replication/O-4")
 def test_an_entry_in_use_stays_when_its_primary_dies() -> None:
     """That primary alone knows that the entry was used."""
     stage = Stage(3)

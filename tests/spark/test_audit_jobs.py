@@ -47,7 +47,7 @@ def load(addresses: str, count: int = 600) -> None:
 
 def spoil(cluster: MemoryCluster, partition: int) -> tuple[bytes, bytes]:
     """One backup of the partition holds another value under one key, and nothing under another."""
-    entries = cluster.by_uuid[str(cluster.rows[partition][1])].held[partition].maps["m"].entries
+    entries = cluster.by_uuid[str(cluster.rows[partition][1])].held[partition].maps["m"].state.entries
     changed, gone = list(entries)[:2]
     entries[changed] = to_stored("else")
     del entries[gone]

@@ -107,7 +107,7 @@ def test_a_wrong_copy_that_is_also_behind_is_never_called_sound(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     held = cluster.by_uuid[str(cluster.rows[4][1])].held[4].maps["m"]
-    held.entries[next(iter(held.entries))] = b"wrong"
+    held.state.entries[next(iter(held.state.entries))] = b"wrong"
     held.updates.lwm -= 1
     found, told = task(cluster)
     assert (verdicts(found), told) == ({"behind": 1, "equal": 25}, [])
@@ -126,7 +126,7 @@ def test_a_copy_that_was_behind_for_a_moment_is_compared_when_it_has_come_along(
     late = cluster.by_uuid[str(cluster.rows[4][1])]
     held = late.held[4].maps["m"]
     held.updates.lwm -= 1
-    held.entries[next(iter(held.entries))] = b"wrong"
+    held.state.entries[next(iter(held.state.entries))] = b"wrong"
     before = OwnSession._digests
     asked: list[int] = []
 

@@ -365,13 +365,13 @@ def test_everything_that_belongs_to_an_entry_is_restored_into_another_number_of_
             held = read_holdings(there, range(7), ["n"], timeout_s=5)["n"]
             assert (held.entries, hex_digest(held.digest)) == (104, file.digest)
         maps = [other.owner(partition).held[partition].open("n") for partition in range(7)]
-        expiries = {key: expiry for one in maps for key, expiry in one.expiries.items()}
+        expiries = {key: expiry for one in maps for key, expiry in one.state.expiries.items()}
         assert {key: (one.ttl_ms > 0, one.max_idle_ms) for key, one in expiries.items()} == {
             lives: (True, 0),
             idles: (False, 70_000),
         }
         assert 0 < expiries[lives].ttl_ms <= 60_000
-        (hashes,) = [one.hashes for one in maps if one.hashes]
+        (hashes,) = [one.state.hashes for one in maps if one.state.hashes]
         assert hashes == {placed: word}
 
 

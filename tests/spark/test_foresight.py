@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from holdfast.core.model.migration_step import Slots
+from holdfast.core.model.migration_step import ReplicaList
 from holdfast.core.placement.dryrun import forecast
 from holdfast.core.placement.layout import Candidate, arrange, moves
 from holdfast.errors import ConfigError
@@ -363,7 +363,7 @@ def test_rendezvous_is_what_comparing_all_weights_finds() -> None:
 
 
 def test_lost_partitions_wait_also_with_other_layouts() -> None:
-    rows: list[Slots] = [("m0", "m1"), ("m1", "m2"), ("m2", "m3"), ("m3", "m0")]
+    rows: list[ReplicaList] = [("m0", "m1"), ("m1", "m2"), ("m2", "m3"), ("m3", "m0")]
     here = [Candidate(f"m{number}") for number in range(4)]
     for strategy in ("arrange", "modulo", "rendezvous"):
         told = figures(["crash:2"], strategy, members=here, rows=rows, copies=2)[1]

@@ -24,7 +24,7 @@ KEYED = StructType().add("id", LongType())
 LISTS = StructType().add("id", LongType()).add("all", ArrayType(IntegerType()))
 
 
-class Slots:
+class ReplicaList:
     """As much of a session as a join asks for before it is planned."""
 
     class sparkContext:  # noqa: N801 - the name is Spark's
@@ -48,7 +48,7 @@ def work(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(tables.jobs, "plan", plan)
 
     def join(left: str, right: str, how: Any = "inner", **more: Any) -> Any:
-        spark: Any = Slots()
+        spark: Any = ReplicaList()
         return join_maps(spark, left, right, "id", how, address=cluster.addresses(), **more)
 
     return join

@@ -233,7 +233,7 @@ def test_the_audit_finds_the_one_copy_that_differs(spark: SparkSession, cluster:
     assert sound.sound
     assert sound.copies == 31 + 1
     assert sound.entries == 1000 + 1
-    entries = cluster.by_uuid[str(cluster.rows[7][1])].held[7].maps["m"].entries
+    entries = cluster.by_uuid[str(cluster.rows[7][1])].held[7].maps["m"].state.entries
     entries[next(iter(entries))] = b"else"
     result = audit(spark, cluster.addresses(), maps=["m"])
     (wrong,) = result.frame(spark).where("verdict <> 'equal'").collect()

@@ -73,7 +73,7 @@ def test_a_directory_is_read_as_its_member_reads_it(tmp_path: Path) -> None:
     state = read_store(folder)
     assert (state.label, state.store, sorted(state.copies)) == ("m1", "store-m1", [0, 3])
     held = state.copies[0].maps["m"]
-    assert (held.entries, held.counter, held.term, state.copies[0].epoch) == (some(), 9, 1, 4)
+    assert (held.state.entries, held.counter, held.term, state.copies[0].epoch) == (some(), 9, 1, 4)
     assert (state.uncertain, state.damage) == ({}, [])
     assert sorted(read_store(folder, lambda partition: partition == 3).copies) == [3]
     assert sorted((path.name, path.stat().st_mtime_ns) for path in folder.iterdir()) == before

@@ -21,10 +21,10 @@ from holdfast.core import messages as m
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request
-from holdfast.core.model.partition_table import Row
-from holdfast.core.model.records import Record
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.cuts import Taken
 from holdfast.engine.link import HEADER
+from holdfast.observe.stories import QUIET, in_words, row_in_words
 from holdfast.sim.calls import name_of, wire_key
 from holdfast.sim.cluster import Cluster, simulated_settings
 from holdfast.sim.world import STRAIGHT, Process, World
@@ -34,23 +34,6 @@ HOSTS = 6
 MAP = "ledger"
 LEASE_MS = 60_000
 PATIENCE_S = 120
-QUIET = (
-    m.Heartbeat,
-    m.JoinRequest,
-    m.JoinAnswer,
-    m.Prepare,
-    m.Promise,
-    m.Accept,
-    m.Accepted,
-    m.Declined,
-    m.Summary,
-    m.TableCheck,
-    m.ViewDecided,
-    m.Subscribe,
-    m.Events,
-    m.Collecting,
-)
-"""Messages that are not told: there are many, and what comes of them is."""
 
 
 class NoChance(random.Random):
@@ -76,7 +59,7 @@ class Story:
         self.world.tap = self._leaves
         self.cluster: Cluster
         self._lines: list[str] = []
-        self._rows: dict[tuple[str, int], Row] = {}
+        self._rows: dict[tuple[str, int], Assignment] = {}
         self._views: dict[str, int] = {}
         self._seen: set[tuple[str, Address, int, int]] = set()
         self._awaited: tuple[str, str, str] | None = None
@@ -120,7 +103,7 @@ class Story:
                 process = self.cluster.start(number, bootstrap=first, lite=lite)
                 process._random = NoChance(host)  # effects stay in their order
                 self._names[process.driver.member.me] = host
-                process.driver.member.watch(partial(self._changed, process))
+                process.driver.callers.watch(partial(self._changed, process))
 
     def do_rest(self) -> None:
         """Until nothing is to be done any more."""
@@ -173,7 +156,7 @@ class Story:
         known: dict[str, list[str]] = {}
         for process in self.cluster.living():
             rows = process.driver.member.table.rows
-            text = "; ".join(f"p{number} {self._row(row)}" for number, row in enumerate(rows))
+            text = "; ".join(f"p{number} {row_in_words(row, self._names)}" for number, row in enumerate(rows))
             known.setdefault(text, []).append(process.host)
         for text, hosts in known.items():
             self.tell(f"{', '.join(hosts)}: {text}")
@@ -191,9 +174,7 @@ class Story:
                 self.tell(f"cut {name} of p{partition}: update {pin.counter}, kept by {holders}")
 
     def _take(self, process: Process, name: str, partition: int, told: list[Taken]) -> None:
-        process.driver.enter()
-        process.driver.member.copies.cuts.take(name.encode(), [MAP], [partition], LEASE_MS, told.append)
-        process.driver.leave_lane()
+        process.driver.callers.take_cut(name.encode(), (MAP,), (partition,), LEASE_MS, told.append)
 
     def do_read(self, name: str, host: str) -> None:
         """`read now host1`: what a cut holds, as this member has it."""
@@ -251,17 +232,10 @@ class Story:
             members = ", ".join(info.name.partition("#")[0] for info in view.members)
             self.tell(f"{process.host} is in view {view.number}: {members}")
         for partition, row in enumerate(member.table.rows):
-            before = self._rows.get((process.name, partition), Row())
+            before = self._rows.get((process.name, partition), Assignment())
             if row.version != before.version:
                 self._rows[process.name, partition] = row
-                self.tell(f"{process.host} applies p{partition} {self._row(row)}")
-
-    def _row(self, row: Row) -> str:
-        replicas = [self._names.get(one or "", "-") for one in row.replicas]
-        while replicas and replicas[-1] == "-":
-            replicas.pop()
-        behind = f" behind: {', '.join(self._names[one] for one in row.behind)}" if row.behind else ""
-        return f"v{row.version} ({' '.join(replicas)}){behind}"
+                self.tell(f"{process.host} applies p{partition} {row_in_words(row, self._names)}")
 
     def _leaves(self, source: Process, target: Address, data: bytes, linked: bool) -> Sequence[int]:
         payload = data[HEADER.size :] if linked else data
@@ -275,7 +249,9 @@ class Story:
         message = decode(payload)
         lost = self._is(self._blocked, source, target, message)
         if not isinstance(message, QUIET):
-            words = f"{source.host} -> {target.host}: {type(message).__name__} {self._words(message)}"
+            words = (
+                f"{source.host} -> {target.host}: {type(message).__name__} {in_words(message, self._names)}"
+            )
             self.tell(words.rstrip() + (" (lost)" if lost else ""))
         if self._is(self._awaited, source, target, message):
             self._awaited, self._stop = None, True
@@ -291,66 +267,6 @@ class Story:
         return (
             type(message).__name__ == kind and sender in ("", source.host) and receiver in ("", target.host)
         )
-
-    def _words(self, message: m.Message) -> str:
-        match message:
-            case m.MigrationRequest(migration=move):
-                source = self._names.get(move.source or "", "nobody")
-                destination = self._names[move.destination]
-                return f"p{move.partition} slot {move.destination_new}: {source} to {destination}"
-            case m.MigrationReady() | m.MigrationRefused() | m.FillRefused() | m.FillEnded():
-                why = f": {why}" if (why := getattr(message, "why", "")) else ""
-                return f"p{message.partition} v{message.version}{why}"
-            case m.Fill():
-                plans = [f"{plan.map} {plan.how.name}" for plan in message.plans]
-                entries = [f"{len(part.keys)} entries up to {part.counter}" for part in message.maps]
-                records = [f"{len(part.records)} updates" for part in message.records]
-                words = [f"p{message.partition} v{message.version} #{message.sequence}", *plans, *entries]
-                return ", ".join([*words, *records, *(["last"] if message.last else [])])
-            case m.Filled():
-                has = (
-                    [f"{base.map} up to {base.lwm}" for base in message.demand.maps] if message.demand else []
-                )
-                return ", ".join([f"p{message.partition} v{message.version} #{message.sequence}", *has])
-            case m.TableOffer():
-                rows = [f"p{number} {self._row(row)}" for number, row in message.rows]
-                return ", ".join([f"round {message.round}", *rows])
-            case m.TableStored() | m.TableCommit():
-                return f"round {message.round}"
-            case m.TableReport():
-                return ", ".join(f"p{number} {self._row(row)}" for number, row in message.rows)
-            case m.Replicate():
-                return "; ".join(_section(section) for section in message.sections)
-            case m.Replicated():
-                return ", ".join(f"p{number}" for number in message.partitions)
-            case m.Enlist():
-                return ", ".join(f"p{number} v{version}" for number, version, _ in message.partitions)
-            case m.Enlisted():
-                held = {True: "holds all", False: "lacks something"}
-                return ", ".join(
-                    f"p{one} v{version} {held[well]}" for one, version, well in message.partitions
-                )
-            case m.Forward():
-                return f"{message.request.op.name}"
-            case m.Answer():
-                return message.outcome.status.name
-            case m.Holdings():
-                rows = ", ".join(f"p{number} {self._row(row)}" for number, row in message.rows)
-                return (
-                    f"{rows}; holds {', '.join(f'p{kept.partition}' for kept in message.kept) or 'nothing'}"
-                )
-            case _:
-                return ""
-
-
-def _section(section: m.Section) -> str:
-    records = ", ".join(_record(record) for record in section.records) or "nothing new"
-    return f"p{section.partition} v{section.version} {records}"
-
-
-def _record(record: Record) -> str:
-    value = f" {record.value.decode()}" if record.value else ""
-    return f"{record.counter} {record.change.name}{value}"
 
 
 def _pattern(words: Sequence[str]) -> tuple[str, str, str]:

@@ -12,10 +12,10 @@ from holdfast.core.model.journal_entries import (
     Entry,
     Meta,
     Seen,
-    TableRows,
+    TableAssignments,
     Wrote,
 )
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.views import ClusterState, View
 from holdfast.wire.journal_blocks import HEAD_BYTES, Block, Chain
@@ -71,7 +71,7 @@ def some_entry(dice: random.Random) -> Entry:
     partition = dice.randrange(271)
     match dice.randrange(12):
         case 0:
-            return TableRows([(partition, Row(dice.randrange(99), ("a", None, "b"), 1))])
+            return TableAssignments([(partition, Assignment(dice.randrange(99), ("a", None, "b"), 1))])
         case 1:
             return Seen(View(dice.randrange(9), "c", [], [], ClusterState.ACTIVE))
         case 2:

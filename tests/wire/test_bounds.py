@@ -9,7 +9,7 @@ from holdfast.core import messages as m
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status
 from holdfast.core.model.partition_events import Kind, Loss, News
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import Base, Demand
 from holdfast.core.model.views import MemberInfo, View
@@ -37,8 +37,10 @@ GOOD: list[m.Message] = [
     m.JoinRequest(INFO, "dev", {}),
     m.JoinAnswer(ANNA, True),
     m.Heartbeat(ANNA, 1, 1),
-    m.ViewDecided(VIEW, [(0, Row(1, (ANNA, None, BEN), 0, (BEN,)))]),
-    m.TableOffer(1, 1, 0, [(6, Row(1, (ANNA,)))], [News((1, 1), Kind.LOST, loss=Loss(0, 0, False, []))]),
+    m.ViewDecided(VIEW, [(0, Assignment(1, (ANNA, None, BEN), 0, (BEN,)))]),
+    m.TableOffer(
+        1, 1, 0, [(6, Assignment(1, (ANNA,)))], [News((1, 1), Kind.LOST, loss=Loss(0, 0, False, []))]
+    ),
     m.Replicate([1], [m.Section(6, 1, [RECORD], 1)]),
     m.Forward(1, Request(Op.GET, "m", [6], b"k")),
     m.Answer(1, Outcome(Status.OK, b"v"), [0]),
@@ -67,14 +69,14 @@ NONSENSE: list[m.Message] = [
     m.Heartbeat(MemberId("nobody"), 1, 1),
     m.ViewDecided(replace(VIEW, number=1 << 31)),  # type: ignore[arg-type]
     m.ViewDecided(replace(VIEW, members=[INFO, INFO])),  # type: ignore[arg-type]
-    m.ViewDecided(VIEW, [(7, Row())]),
-    m.ViewDecided(VIEW, [(0, Row(1, (ANNA,) * 2))]),
-    m.ViewDecided(VIEW, [(0, Row(1, (None,) * 8))]),
-    m.TableOffer(1, 1, 0, [(-1, Row())]),
+    m.ViewDecided(VIEW, [(7, Assignment())]),
+    m.ViewDecided(VIEW, [(0, Assignment(1, (ANNA,) * 2))]),
+    m.ViewDecided(VIEW, [(0, Assignment(1, (None,) * 8))]),
+    m.TableOffer(1, 1, 0, [(-1, Assignment())]),
     m.TableOffer(1, 1, 0, [], [News((1, 1), Kind.LOST, loss=Loss(7, 0, False, []))]),
-    m.TableReport(1, [(7, Row())], []),
+    m.TableReport(1, [(7, Assignment())], []),
     m.Holdings(1, None, {}, [], [m.RetainedCopy(7, 0, [], True)]),
-    m.Accepted(1, (1, ANNA), [(7, Row())]),
+    m.Accepted(1, (1, ANNA), [(7, Assignment())]),
     m.Promise(1, (1, ANNA), None, VIEW),
     m.MigrationReady(1, 7, 1),
     m.Replicate([1], [m.Section(7, 1, [])]),

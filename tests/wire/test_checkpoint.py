@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.model.journal_entries import MapSnapshot, Snapshot
 from holdfast.core.model.update_counter import UpdateCounter
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.replica import map_replica
 from holdfast.errors import JournalBroken
 from holdfast.wire import checkpoint
 from holdfast.wire.checkpoint import (
@@ -117,9 +117,9 @@ def test_the_digest_of_a_map_is_that_of_the_copy() -> None:
     snapshot = example()
     header = read_header(encode_checkpoint(snapshot, 1, STORE)[1])
     for told, each in zip(header.maps, snapshot.maps, strict=True):
-        held = MapPartition(each.name)
-        held.entries = dict(zip(each.keys, each.values, strict=True))
-        assert told.digest == f"{held.digest():016x}"
+        held = map_replica(each.name)
+        held.state.entries = dict(zip(each.keys, each.values, strict=True))
+        assert told.digest == f"{held.state.digest():016x}"
         assert told.entries == len(each.keys)
     assert header.entries == 80
 
@@ -241,7 +241,7 @@ def test_metadata_that_do_not_fit_are_refused() -> None:
     assert read_checkpoint(name, data)[1] == example(8)
     header: CheckpointHeader = read_header(data)
     wrong: list[tuple[str, dict[str, object]]] = [
-        ("version 2", {"version": 2}),
+        ("version 3", {"version": 3}),
         ("16 entries where the metadata say 8", {"maps": header.maps[:1]}),
         (
             "entries where",

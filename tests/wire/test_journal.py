@@ -184,6 +184,7 @@ def test_a_journal_cut_at_every_byte() -> None:
     assert cut_everywhere(some_journal(1)) >= 16_384
 
 
+@pytest.mark.rule("wire/B-1")
 def test_a_flipped_bit_in_every_byte() -> None:
     counts = flip_everywhere(some_journal(2), None)
     assert sum(counts.values()) >= 16_384
@@ -207,6 +208,7 @@ def test_every_bit_flipped(seed: int) -> None:
     assert sum(counts.values()) >= 131_072
 
 
+@pytest.mark.rule("wire/R-3")
 @given(st.integers(0, 2**32), st.data())
 def test_any_bytes_anywhere(seed: int, data: st.DataObject) -> None:
     """Several accidents at once: overwritten, cut out, doubled, swapped. What is read was written, and reading ends."""
@@ -295,6 +297,7 @@ def test_a_hostile_length_costs_nothing() -> None:
         assert peak < 300_000
 
 
+@pytest.mark.rule("wire/R-3")
 def test_no_byte_is_looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file full of heads, each with a believable length over all that follows: the work is that of its size."""
     looked = 0
@@ -316,6 +319,7 @@ def test_no_byte_is_looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
     assert looked < 4 * size
 
 
+@pytest.mark.rule("wire/B-2")
 def test_a_value_that_looks_like_blocks_is_never_read_as_some() -> None:
     """A client stores copies of the journal itself, and then the block with them is damaged anywhere."""
     written = some_journal(18, 3000, 1, zeros=0)

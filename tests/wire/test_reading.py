@@ -56,6 +56,7 @@ def test_any_sectors_of_the_last_block_may_be_missing(sector: int, missing: byte
         goes_on(found, files)
 
 
+@pytest.mark.rule("wire/B-3")
 def test_blocks_that_were_never_durable_are_no_damage() -> None:
     """The disk kept the later one of two blocks that were not synced: both are cut."""
     written = some_journal(6, zeros=0)
@@ -86,6 +87,7 @@ def test_a_segment_that_was_never_durable_is_void() -> None:
     goes_on(found, written.bytes)
 
 
+@pytest.mark.rule("wire/B-3")
 def test_a_seal_proves_what_is_before_it() -> None:
     written = some_journal(7)
     last = written.last - 1
@@ -97,6 +99,7 @@ def test_a_seal_proves_what_is_before_it() -> None:
     ]
 
 
+@pytest.mark.rule("wire/R-2")
 def test_a_torn_tail_is_left_as_it_is() -> None:
     """A new segment goes on where the old one was cut, also when blocks in the rest of it are still sound."""
     written = some_journal(8, segments=1, zeros=0)
@@ -113,6 +116,7 @@ def test_a_torn_tail_is_left_as_it_is() -> None:
     assert [block.entries for block in after[len(blocks) :]] == [[Dropped(5)], []]
 
 
+@pytest.mark.rule("wire/R-2")
 def test_a_segment_of_a_cut_end_that_was_left_behind_is_ignored() -> None:
     written = some_journal(9, segments=1, zeros=0)
     first = written.block(Began(1, 1), sync=False)
@@ -178,6 +182,7 @@ def test_another_store_is_not_joined() -> None:
     assert found.damage[0].why == "this is a segment of another store, another"
 
 
+@pytest.mark.rule("wire/B-2")
 def test_an_earlier_use_of_the_same_file_is_not_joined() -> None:
     """The same store and the same first lsn, but after another history."""
     dice = random.Random(12)
@@ -215,6 +220,7 @@ def test_two_histories_of_one_segment_are_not_mixed() -> None:
     assert found.damage[0].lsn == 3
 
 
+@pytest.mark.rule("wire/R-1")
 def test_a_block_that_follows_nothing_is_not_joined() -> None:
     """Sound, at its place, after the right block, but of another number; or of another seed with the same mark."""
     written = some_journal(19, 3000, 1, zeros=0)

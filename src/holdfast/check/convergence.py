@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from holdfast.core.member import Member
 from holdfast.core.model.ids import MemberId
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.replica import map_replica
 
 NOBODY: Mapping[MemberId, str] = MappingProxyType({})
 
@@ -125,9 +125,12 @@ def _replica(owner: Member, member: Member, partition: int, index: int, excused:
     for name, held in primary.maps.items():
         if not owner.copies.wanted(name, index) or name == excused:
             continue
-        other = copy.maps.get(name) or MapPartition(name)
-        if held.entries != other.entries:
+        other = copy.maps.get(name) or map_replica(name)
+        if held.state.entries != other.state.entries:
             problems.append(f"entries of {name} differ")
-        elif held.hashes != other.hashes or held.expiries.keys() != other.expiries.keys():
+        elif (
+            held.state.hashes != other.state.hashes
+            or held.state.expiries.keys() != other.state.expiries.keys()
+        ):
             problems.append(f"what belongs to the entries of {name} differs")
     return [f"partition {partition}: {what} at index {index}" for what in problems]

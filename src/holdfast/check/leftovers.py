@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.core.member import Member
 from holdfast.core.model.ids import SECOND
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.map_state import MapState
 
 OVER_NS = 10 * SECOND
 """How long after its time an entry, and what is noted of it, may still be there: swept are a hundred at a time."""
@@ -26,7 +26,7 @@ def _unfinished(member: Member) -> list[str]:
     machines = (
         member.membership,
         member.migrations,
-        member.ledger,
+        member.table_replication,
         member.source,
         member.destination,
         member.repair,
@@ -62,12 +62,13 @@ def _copies(member: Member) -> list[str]:
                 problems.append(
                     f"partition {partition}: keeps map {held.name}, which index {index} does not hold"
                 )
-            found = _entries(held, member.out.now_ns - OVER_NS)
-            problems += [f"partition {partition}: map {held.name}: {what}" for what in found]
+            if isinstance(held.state, MapState):
+                found = _entries(held.state, member.out.now_ns - OVER_NS)
+                problems += [f"partition {partition}: map {held.name}: {what}" for what in found]
     return problems
 
 
-def _entries(held: MapPartition, since_ns: int) -> list[str]:
+def _entries(held: MapState, since_ns: int) -> list[str]:
     """What is noted of entries that are not there, or are to be gone since then."""
     problems: list[str] = []
     if not held.expiries.keys() <= held.entries.keys():

@@ -26,7 +26,7 @@ from holdfast.core.model.journal_entries import (
     Entry,
     Meta,
     Seen,
-    TableRows,
+    TableAssignments,
     Wrote,
 )
 from holdfast.core.model.records import Change, Record
@@ -208,7 +208,7 @@ def _lines(entry: Entry) -> Iterator[dict[str, Any]]:
                     "term": term,
                     **_record(record),
                 }
-        case TableRows(rows):
+        case TableAssignments(rows):
             for partition, row in rows:
                 yield {"kind": "row", "partition": partition, **msgspec.to_builtins(_named(row))}
         case Seen(view):

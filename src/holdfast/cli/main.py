@@ -20,6 +20,7 @@ from holdfast.cli.member import member
 from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, EXIT_STANDING
 from holdfast.cli.plan import plan
 from holdfast.cli.read import read
+from holdfast.cli.replay import replay
 from holdfast.cli.simulate import simulate
 from holdfast.cli.start import start
 from holdfast.cli.status import status
@@ -74,6 +75,7 @@ COMMANDS = (
     plan,
     whatif,
     simulate,
+    replay,
     campaign,
     matrix,
     load,

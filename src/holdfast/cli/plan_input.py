@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from holdfast.core.model.migration_step import Slots
+from holdfast.core.model.migration_step import ReplicaList
 from holdfast.core.placement.dryrun import SLOTS_MAX, Outlook, dry_run, forecast
 from holdfast.core.placement.layout import Candidate
 from holdfast.errors import ConfigError
@@ -23,8 +23,8 @@ EXAMPLE = '{"current": [["A", "B", null]], "target": [["A", "C", "B"]]}'
 class Tables:
     """What is to be planned: towards a target, or for these members."""
 
-    current: list[Slots]
-    target: list[Slots] | None = None
+    current: list[ReplicaList]
+    target: list[ReplicaList] | None = None
     members: list[str] = field(default_factory=list)
     backups: int = 0
     groups: dict[str, str] = field(default_factory=dict)
@@ -125,7 +125,7 @@ def _tables(given: dict[str, Any]) -> Tables:
     return _with_members(given, current)
 
 
-def _with_members(given: dict[str, Any], current: list[Slots]) -> Tables:
+def _with_members(given: dict[str, Any], current: list[ReplicaList]) -> Tables:
     members = _names(given["members"], "members")
     if not members:
         raise ConfigError("members is empty: name those who are there")
@@ -155,7 +155,7 @@ def _with_members(given: dict[str, Any], current: list[Slots]) -> Tables:
     return Tables(current, None, members, backups, groups, idle)
 
 
-def _rows(given: Any, key: str) -> list[Slots]:
+def _rows(given: Any, key: str) -> list[ReplicaList]:
     if not isinstance(given, list):
         raise ConfigError(f"{key} is {_kind(given)}: give an array of rows, one for each partition")
     if not given:
@@ -170,7 +170,7 @@ def _rows(given: Any, key: str) -> list[Slots]:
     return rows
 
 
-def _row(given: Any, where: str) -> Slots:
+def _row(given: Any, where: str) -> ReplicaList:
     if not isinstance(given, list):
         raise ConfigError(f"{where} is {_kind(given)}: a row is an array of member names and null")
     if not 1 <= len(given) <= SLOTS_MAX:

@@ -11,7 +11,7 @@ from holdfast.cli.credentials import Credentials
 from holdfast.client.blocking import Client
 from holdfast.core.cluster.agreement import is_quorum
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.migration_step import Slots
+from holdfast.core.model.migration_step import ReplicaList
 from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.placement.dryrun import Outlook, forecast
 from holdfast.core.placement.layout import Candidate
@@ -51,7 +51,7 @@ class Cluster:
     """What a member says: its status, and the rows of the table with holders by UUID."""
 
     status: dict[str, Any]
-    rows: list[Slots]
+    rows: list[ReplicaList]
     notes: list[str] = field(default_factory=list)
     """What a reader of the plan should know."""
 

@@ -11,7 +11,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Generator
+from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -80,7 +82,13 @@ def campaign(seeds: range, terms: Terms, workers: int) -> Generator[Verdict, Non
     yield from spread(seeds, partial(judged, terms=terms), workers)
 
 
-def simulate_seed(seed: int, terms: Terms, *, story: Callable[[str], None] | None = None) -> Verdict:
+def simulate_seed(
+    seed: int,
+    terms: Terms,
+    *,
+    story: Callable[[str], None] | None = None,
+    record: Callable[[bytes], object] | None = None,
+) -> Verdict:
     """One run. The simulator is loaded here, so that no other command pays for it."""
     from holdfast.sim.lies import telling
     from holdfast.sim.run import simulate
@@ -93,6 +101,7 @@ def simulate_seed(seed: int, terms: Terms, *, story: Callable[[str], None] | Non
             journal=terms.journal,
             power_cuts=terms.power_cuts,
             memory=terms.memory,
+            record=record,
         )
 
 
@@ -139,6 +148,11 @@ def judged(seed: int, terms: Terms) -> Verdict:
     help="Show what the campaign has exercised, and fail if something was not, however short it is.",
 )
 @click.option("--rules", is_flag=True, help="List the rules and the lies.")
+@click.option(
+    "--record",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="With --seed: write the run down, for `holdfast replay`.",
+)
 @click.option("--quiet", is_flag=True, help="No story with --seed, no progress bar.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each verdict.")
 def simulate(
@@ -154,6 +168,7 @@ def simulate(
     memory: bool,
     coverage: bool,
     rules: bool,
+    record: Path | None,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -181,6 +196,10 @@ def simulate(
         raise ConfigError(
             f"--power-cuts is not allowed with --journal {journal}: only 'sync' survives them whole"
         )
+    if record is not None and (seed is None or without or lies):
+        raise ConfigError(
+            "--record is for one --seed, without --without and --lie: a replay runs the members as they are"
+        )
     workers = workers or os.cpu_count() or 1
     terms = Terms(
         frozenset(without),
@@ -192,14 +211,24 @@ def simulate(
     if alarm:
         sys.exit(_alarm(parse_seeds(seeds), terms, workers, console))
     if seed is not None:
-        sys.exit(_replay(seed, terms, console, quiet=quiet, as_json=as_json))
+        with record.open("wb") if record is not None else nullcontext() as file:
+            write = file.write if file is not None else None
+            sys.exit(_one_seed(seed, terms, console, write, quiet=quiet, as_json=as_json))
     chosen = parse_seeds(seeds)
     whole = coverage or (len(chosen) >= ENOUGH_SEEDS and not terms.without)
     sys.exit(_campaign(chosen, terms, workers, console, quiet=quiet, as_json=as_json, coverage=whole))
 
 
-def _replay(seed: int, terms: Terms, console: Console, *, quiet: bool, as_json: bool) -> int:
-    verdict = simulate_seed(seed, terms, story=None if quiet or as_json else click.echo)
+def _one_seed(
+    seed: int,
+    terms: Terms,
+    console: Console,
+    record: Callable[[bytes], object] | None,
+    *,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    verdict = simulate_seed(seed, terms, story=None if quiet or as_json else click.echo, record=record)
     if as_json:
         click.echo(_line(verdict))
         return 0 if verdict.ok else 1

@@ -25,7 +25,7 @@ from holdfast.client.holdings import check_maps
 from holdfast.client.repair import RepairOutcome, RepairPlan, Strategy, carry_out, make_plans
 from holdfast.client.replica_questions import EntryCopy
 from holdfast.client.verification import Finding, Report, verify
-from holdfast.core.services.hosting import is_service
+from holdfast.core.model.object_names import is_service
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.wire.values import Serialized, from_stored
 

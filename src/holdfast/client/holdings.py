@@ -15,7 +15,7 @@ from holdfast.client.connection import Connection
 from holdfast.client.replica_questions import CANNOT_ASK, ask_digests
 from holdfast.client.routing import PASSING, delays
 from holdfast.config.schema import INTERNAL
-from holdfast.core.services.hosting import is_service
+from holdfast.core.model.object_names import is_service
 from holdfast.errors import ConfigError, NotReady
 from holdfast.wire import own
 

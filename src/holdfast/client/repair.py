@@ -1,12 +1,13 @@
 """Mends copies that differ (`client.verification`), by a named strategy.
 
-- R-1: A value comes to the primary only as a conditional write against the value that was seen there: it is counted,
-  replicated and journalled as every write, and never takes the place of a newer one.
-- R-2: Then the backups that differ are filled anew from the primary. Each keeps its copy until the new one is
+- client/R-1: A value comes to the primary only as a conditional write against the value that was seen there: it is
+  counted, replicated and journalled as every write, and never takes the place of a newer one.
+- client/R-2: Then the backups that differ are filled anew from the primary. Each keeps its copy until the new one is
   complete. When some write of the partition failed, none is filled: it may be the only one that is right.
-- R-3: What is not decided is left alone: a partition that does not stand still, and one with a tie of the majority.
-- R-4: A backup that lacks updates holds up every write of its map. Those alone are filled while the first writes wait
-  for them; the others, one of which has what is newest, only after the last write.
+- client/R-3: What is not decided is left alone: a partition that does not stand still, and one with a tie of the
+  majority.
+- client/R-4: A backup that lacks updates holds up every write of its map. Those alone are filled while the first writes
+  wait for them; the others, one of which has what is newest, only after the last write.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from holdfast.client.differences import Differences, find_differences, value_of
 from holdfast.client.replica_questions import CANNOT_ASK, EntryCopy
 from holdfast.client.routing import error_of_outcome
 from holdfast.client.verification import Finding, Report
+from holdfast.core.model.object_names import is_service
 from holdfast.core.model.operations import Op, Request
-from holdfast.core.services.hosting import is_service
 from holdfast.errors import HoldfastError
 from holdfast.wire import own
 
@@ -208,7 +209,7 @@ def carry_out(
 def _write(
     client: Client, plan: RepairPlan, outcome: RepairOutcome, pause: Callable[[float], None]
 ) -> list[str]:
-    """Bring the right values to the primary (R-1, R-4); answers the backups that are to be filled now."""
+    """Bring the right values to the primary (client/R-1, client/R-4); answers the backups that are to be filled now."""
     left = list(plan.refill)
     failures = len(outcome.failed)
     for at in range(0, len(plan.writes), WRITES_AT_A_TIME):

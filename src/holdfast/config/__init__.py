@@ -12,6 +12,7 @@ from holdfast.config.loading import load
 from holdfast.config.schema import (
     BACKUPS_MAX,
     INTERNAL,
+    SERVICE_PREFIX,
     ClusterSettings,
     LimitSettings,
     MapSettings,
@@ -20,6 +21,7 @@ from holdfast.config.schema import (
     PersistenceSettings,
     ReplicationSettings,
     SecuritySettings,
+    ServiceSettings,
     Settings,
     disagreement,
 )
@@ -27,6 +29,7 @@ from holdfast.config.schema import (
 __all__ = [
     "BACKUPS_MAX",
     "INTERNAL",
+    "SERVICE_PREFIX",
     "ClusterSettings",
     "LimitSettings",
     "MapSettings",
@@ -35,6 +38,7 @@ __all__ = [
     "PersistenceSettings",
     "ReplicationSettings",
     "SecuritySettings",
+    "ServiceSettings",
     "Settings",
     "disagreement",
     "is_loopback",

@@ -23,6 +23,8 @@ DEFAULT_MAP: Final = "default"
 
 INTERNAL: Final = "__"
 """Names of maps that Holdfast keeps for itself begin so."""
+SERVICE_PREFIX: Final = INTERNAL + "service:"
+"""How the name of a service begins in records and counters."""
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Text = Annotated[str, Meta(max_length=256)]
@@ -260,6 +262,32 @@ class MapSettings(Section, frozen=True, kw_only=True):
     def copies(self) -> int:
         """How many members hold an entry of this map: the owner and all backups."""
         return 1 + self.backups + self.async_backups
+
+
+class ServiceSettings(Section, frozen=True, kw_only=True):
+    """What a service says of itself: it is no part of a configuration, for every member runs the same services."""
+
+    backups: int = 1
+    """Copies that hold an update before it is acknowledged, besides the owner's."""
+    async_backups: int = 0
+    """Further copies that follow without being waited for."""
+    journal: Literal["off", "sync", "lazy"] = "off"
+    """Whether updates survive a power cut, as with maps."""
+
+    @property
+    def copies(self) -> int:
+        """How many members hold a share: the owner and all backups."""
+        return 1 + self.backups + self.async_backups
+
+    @property
+    def changes_bytes(self) -> int:
+        """A service has no change stream."""
+        return 0
+
+    @property
+    def reads(self) -> Literal["primary", "confirmed"]:
+        """Questions are answered by the primary alone."""
+        return "primary"
 
 
 class PersistenceSettings(Section, frozen=True, kw_only=True):
@@ -548,6 +576,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     limits: LimitSettings = LimitSettings()
     maps: dict[str, MapSettings] = {}
     """By name; `default` is always there after `load`."""
+    services: dict[str, ServiceSettings] = {}
+    """By name; of the services that this member was given, never from a configuration."""
     given: frozenset[str] = frozenset()
     """Dotted names of the keys that somebody set, in whatever source."""
 
@@ -560,10 +590,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             return MapSettings(backups=self.replica_backups(), journal="sync" if self.journalled else "off")
         return self.maps.get(name) or self.maps.get(DEFAULT_MAP) or MapSettings()
 
+    def object(self, name: str) -> MapSettings | ServiceSettings:
+        """The settings of a map, or of a service by the name that its records have (`SERVICE_PREFIX`)."""
+        if name.startswith(SERVICE_PREFIX):
+            return self.services.get(name.removeprefix(SERVICE_PREFIX)) or ServiceSettings()
+        return self.map(name)
+
     @property
     def journalled(self) -> bool:
-        """Whether any map has a journal."""
-        return any(entry.journal != "off" for entry in self._all_maps())
+        """Whether any map or service has a journal."""
+        return any(entry.journal != "off" for entry in self._all())
 
     def is_given(self, key: str) -> bool:
         """Whether somebody set this key (`member.client_port`), rather than leaving it at its default."""
@@ -571,24 +607,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def replica_backups(self) -> int:
         """The largest number of backups, sync and async, of any map that is configured."""
-        return max((entry.copies - 1 for entry in (self.map(DEFAULT_MAP), *self.maps.values())), default=1)
+        return max(entry.copies - 1 for entry in self._all())
 
     def holders(self) -> int:
         """How many replicas of a partition, from the owner on, hold every map that has a sync backup at all."""
-        counts = [entry.backups for entry in (self.map(DEFAULT_MAP), *self.maps.values()) if entry.backups]
+        counts = [entry.backups for entry in self._all() if entry.backups]
         return 1 + min(counts, default=BACKUPS_MAX)
 
     def complete(self) -> int:
         """How many replicas of a partition, from the owner on, hold every map: also those without backups."""
-        return 1 + min((entry.backups for entry in self._all_maps()), default=BACKUPS_MAX)
+        return 1 + min(entry.backups for entry in self._all())
 
     def maps_within(self, replicas: int) -> list[str]:
         """The maps, by their configured names, whose every copy lies within so many replicas from the owner on."""
-        named = {DEFAULT_MAP: self.map(DEFAULT_MAP), **self.maps}
+        named: dict[str, MapSettings | ServiceSettings] = {DEFAULT_MAP: self.map(DEFAULT_MAP), **self.maps}
+        named.update({SERVICE_PREFIX + name: entry for name, entry in self.services.items()})
         return sorted(name for name, entry in named.items() if entry.copies <= replicas)
 
-    def _all_maps(self) -> list[MapSettings]:
-        return [self.map(DEFAULT_MAP), *self.maps.values()]
+    def _all(self) -> list[MapSettings | ServiceSettings]:
+        return [self.map(DEFAULT_MAP), *self.maps.values(), *self.services.values()]
 
     def seed_addresses(self) -> list[tuple[str, int]]:
         """The seeds as (host, member port)."""
@@ -600,6 +637,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         for name in sorted({DEFAULT_MAP, *self.maps}):
             for field in MapSettings.__struct_fields__:
                 items[f"maps.{name}.{field}"] = str(getattr(self.map(name), field))
+        for name, service in sorted(self.services.items()):
+            for field in ServiceSettings.__struct_fields__:
+                items[f"services.{name}.{field}"] = str(getattr(service, field))
         return items
 
     def digest(self) -> str:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.core.machine import Outbox
+from holdfast.core.machine import Notify, Outbox, Token
 from holdfast.core.messages import Events, Subscribe
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.operations import EntryEvent, EventKind
+from holdfast.core.model.operations import EntryEvent
 from holdfast.core.replication.lane import Lane
-
-EventHearer = Callable[[EntryEvent], None]
 
 
 class Listener:
     """One registration."""
 
-    __slots__ = ("heard", "key", "local_only", "name")
+    __slots__ = ("key", "local_only", "name", "token")
 
-    def __init__(self, name: str, key: bytes | None, heard: EventHearer, *, local_only: bool) -> None:
+    def __init__(self, token: Token, name: str, key: bytes | None, *, local_only: bool) -> None:
+        self.token = token
         self.name = name
         self.key = key
-        self.heard = heard
         self.local_only = local_only
 
     def takes(self, event: EntryEvent) -> bool:
@@ -37,34 +35,38 @@ class Listeners:
         self._out = out
         self._lane = lane
         self._members = members
+        self._by_token: dict[Token, Listener] = {}
         self._local: dict[str, list[Listener]] = {}
         self._subscribers: dict[str, set[MemberId]] = {}
         self._pending: dict[MemberId, list[EntryEvent]] = {}
         lane.heard = self._happened
 
-    def add(
-        self, name: str, key: bytes | None, heard: EventHearer, *, local_only: bool
-    ) -> Callable[[], None]:
-        """Register; answers the function that ends it."""
-        listener = Listener(name, key, heard, local_only=local_only)
+    def add(self, token: Token, name: str, key: bytes | None, *, local_only: bool) -> None:
+        """Register: the token is notified of the map's events."""
+        assert token not in self._by_token, "a token names one registration"
         wide_before = self._wide(name)
+        listener = self._by_token[token] = Listener(token, name, key, local_only=local_only)
         self._local.setdefault(name, []).append(listener)
         self._count(name)
         if not local_only and not wide_before:
             self._subscribe(name, wanted=True)
 
-        def remove() -> None:
-            registered = self._local.get(name, [])
-            if listener not in registered:
-                return
-            registered.remove(listener)
-            if not registered:
-                del self._local[name]
-            self._count(name)
-            if not local_only and not self._wide(name):
-                self._subscribe(name, wanted=False)
+    def remove(self, token: Token) -> None:
+        """End it; nothing happens when there is none."""
+        listener = self._by_token.pop(token, None)
+        if listener is None:
+            return
+        name = listener.name
+        registered = self._local[name]
+        registered.remove(listener)
+        if not registered:
+            del self._local[name]
+        self._count(name)
+        if not listener.local_only and not self._wide(name):
+            self._subscribe(name, wanted=False)
 
-        return remove
+    def _notify(self, listener: Listener, event: EntryEvent) -> None:
+        self._out.effects.append(Notify(listener.token, event))
 
     def _wide(self, name: str) -> bool:
         return any(not listener.local_only for listener in self._local.get(name, []))
@@ -96,16 +98,12 @@ class Listeners:
         for event in message.events:
             for listener in list(self._local.get(event.map, [])):
                 if not listener.local_only and listener.takes(event):
-                    listener.heard(event)
-
-    def cleared(self, kind: EventKind, name: str, count: int) -> None:
-        """A request on this member has cleared the whole map."""
-        self._happened(EntryEvent(kind, name, self._me, count=count))
+                    self._notify(listener, event)
 
     def _happened(self, event: EntryEvent) -> None:
         for listener in list(self._local.get(event.map, [])):
             if listener.takes(event):
-                listener.heard(event)
+                self._notify(listener, event)
         for member in sorted(self._subscribers.get(event.map, ())):
             self._pending.setdefault(member, []).append(event)
 

@@ -15,13 +15,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId, PartitionId
+from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import Room
 
 if TYPE_CHECKING:
     from holdfast.core.messages import Message
+    from holdfast.core.model.changes_since import Asked
     from holdfast.core.model.journal_entries import Entry, Snapshot
+    from holdfast.core.model.operations import EntryEvent, Request
+    from holdfast.core.model.partition_events import News
     from holdfast.core.model.records import Record
-    from holdfast.core.model.views import ClusterState, Wish
+    from holdfast.core.model.views import ClusterState, Intent
+
+
+Token = int
+"""Names what the world outside has asked, or listens to: chosen by the engine, which knows whom to tell."""
 
 
 # -- effects ----------------------------------------------------------------------------------------------------------
@@ -36,7 +44,7 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Whisper:
+class Datagram:
     """Give `message` to whoever listens at `address`, perhaps: it may be lost. For discovery and heartbeats."""
 
     address: Address
@@ -49,7 +57,7 @@ class SetTimer:
     replaces the first.
     """
 
-    name: str
+    name: TimerName
     after_ns: int
     jitter_ns: int = 0
 
@@ -122,7 +130,55 @@ class ReadHistory:
     """Whether questions that come later may be answered first."""
 
 
-Effect = Send | Whisper | SetTimer | OpenLink | CloseLink | Note | Stop | Append | Checkpoint | ReadHistory
+@dataclass(slots=True)  # one for each request: a frozen one takes three times as long to make
+class Complete:
+    """What was asked under this token is answered, and over. Each event that has a token says what answers it."""
+
+    token: Token
+    answer: object
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """A subscription is told something, in the order in which it happened; it goes on."""
+
+    token: Token
+    what: EntryEvent | int
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Something has happened to a partition, or to a process of migrations: once, in order."""
+
+    news: News
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterChanged:
+    """Members or rows are others than before."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackpressureChanged:
+    """Clients are to be read no more, or again: see `Backlog.crowded` and `Backlog.refusing`."""
+
+
+Delivery = Complete | Notify | Announce | ClusterChanged | BackpressureChanged
+"""What is for those who asked or listen here. The engine hands these over in their order."""
+
+Effect = (
+    Delivery
+    | Send
+    | Datagram
+    | SetTimer
+    | OpenLink
+    | CloseLink
+    | Note
+    | Stop
+    | Append
+    | Checkpoint
+    | ReadHistory
+)
 
 # -- events -----------------------------------------------------------------------------------------------------------
 
@@ -147,7 +203,7 @@ class Heard:
 class TimerFired:
     """The timer `name` is due."""
 
-    name: str
+    name: TimerName
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +222,7 @@ class LeaveRequested:
 class Become:
     """The operator wants this member to be a lite one, or to own partitions."""
 
-    wish: Wish
+    wish: Intent
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +294,128 @@ class MemoryRoom:
     room: Room
 
 
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The member comes to life: always the first event."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSet:
+    """The wall clock showed this many milliseconds since 1970 when the member's monotonic time began, says the world
+    now. Only for telling people when something was.
+    """
+
+    epoch_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaneUsed:
+    """Sessions have used the data lane in this turn: what that caused is to leave."""
+
+
+@dataclass(slots=True)  # one for each request: a frozen one takes three times as long to make
+class ClientRequest:
+    """A session of this member wants this done. Answered by an `Outcome`, once."""
+
+    token: Token
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class RefillRequested:
+    """An operator wants a backup of a partition that is served here filled anew. Answered by "", or why it is not."""
+
+    token: Token
+    partition: PartitionId
+    member: MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class CutRequested:
+    """A client wants these maps kept as they are now. Answered by a `replication.cuts.Taken`."""
+
+    token: Token
+    cut: bytes
+    maps: tuple[str, ...]
+    partitions: tuple[PartitionId, ...]
+    lease_ms: int
+    passive: bool = False
+    """Nothing may be changed, so nobody but this member keeps it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutLeased:
+    """A client goes on with a cut for so long, or not (0). Answered by how many maps in partitions are kept."""
+
+    token: Token
+    cut: bytes
+    lease_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesAsked:
+    """A reader of a change stream wants to know what has changed. Answered by a `ChangesSince`."""
+
+    token: Token
+    asked: Asked
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerAdded:
+    """A session wants to hear of a map's entries: it is notified of each `EntryEvent`."""
+
+    token: Token
+    map: str
+    key: bytes | None
+    """None: of all keys."""
+    local_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorAdded:
+    """A client collects the acknowledgements of backups itself: it is notified of the correlation id of each."""
+
+    token: Token
+    client: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionEnded:
+    """A listener or collector wants to hear no more."""
+
+    token: Token
+
+
+@dataclass(frozen=True, slots=True)
+class SeedAbsent:
+    """Nothing listens at this address of `cluster.seeds`: it is in no cluster."""
+
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class AnswersUnread:
+    """Whether a member has not acknowledged more than `limits.answer_bytes` of what was sent to it."""
+
+    member: MemberId
+    too_many: bool
+
+
 Event = (
-    Received
+    Started
+    | ClockSet
+    | LaneUsed
+    | ClientRequest
+    | RefillRequested
+    | CutRequested
+    | CutLeased
+    | ChangesAsked
+    | ListenerAdded
+    | CollectorAdded
+    | SubscriptionEnded
+    | SeedAbsent
+    | AnswersUnread
+    | Received
     | Heard
     | TimerFired
     | PeerSilent
@@ -255,6 +431,20 @@ Event = (
     | DiskRoom
     | MemoryRoom
 )
+
+
+class Reply:
+    """Answers what was asked under a token. A value that the machines keep where the caller has to be told later."""
+
+    __slots__ = ("_out", "token")
+
+    def __init__(self, out: Outbox, token: Token) -> None:
+        self._out = out
+        self.token = token
+
+    def __call__(self, answer: object) -> None:
+        """Answer it: to be done once."""
+        self._out.complete(self.token, answer)
 
 
 class Outbox:
@@ -278,17 +468,21 @@ class Outbox:
         """Lay down a message for a member."""
         self.effects.append(Send(to, message))
 
-    def whisper(self, address: Address, message: Message) -> None:
+    def send_datagram(self, address: Address, message: Message) -> None:
         """Lay down a message that may be lost."""
-        self.effects.append(Whisper(address, message))
+        self.effects.append(Datagram(address, message))
 
-    def timer(self, name: str, after_ns: int, jitter_ns: int = 0) -> None:
+    def timer(self, name: TimerName, after_ns: int, jitter_ns: int = 0) -> None:
         """Ask to be woken."""
         self.effects.append(SetTimer(name, after_ns, jitter_ns))
 
     def note(self, kind: str, level: str = "info", **fields: object) -> None:
         """Tell something."""
         self.effects.append(Note(kind, fields, level))
+
+    def complete(self, token: Token, answer: object) -> None:
+        """Answer what was asked under this token."""
+        self.effects.append(Complete(token, answer))
 
     def take(self) -> list[Effect]:
         """Hand over what has been laid down, and begin anew."""

@@ -8,10 +8,10 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.operations import EntryEvent, Outcome, Request
 from holdfast.core.model.partition_events import News
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Record
 from holdfast.core.model.sync_request import Demand, How
-from holdfast.core.model.views import ClusterState, FilesSeen, MemberInfo, Room, View, Wish
+from holdfast.core.model.views import ClusterState, FilesSeen, Intent, MemberInfo, Room, View
 
 Ballot = tuple[int, str]
 """Round and proposer; greater ones win."""
@@ -53,7 +53,7 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
     life: int
     view: int
     suspects: list[MemberId] = []
-    wish: Wish = Wish.NONE
+    wish: Intent = Intent.NONE
     wish_number: int = 0
     """Which of the sender's wishes this is: heartbeats may arrive out of order."""
     sealed: bool = False
@@ -75,7 +75,7 @@ class ViewDecided(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """This view is agreed."""
 
     view: View
-    rows: list[tuple[int, Row]] = []
+    rows: list[tuple[int, Assignment]] = []
     """The newest rows of those who agreed to the view."""
 
 
@@ -108,7 +108,7 @@ class Accepted(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
     view: int
     ballot: Ballot
-    rows: list[tuple[int, Row]] = []
+    rows: list[tuple[int, Assignment]] = []
 
 
 class Declined(msgspec.Struct, frozen=True, array_like=True, tag=9):
@@ -125,7 +125,7 @@ class TableOffer(msgspec.Struct, frozen=True, array_like=True, tag=10):
     view: int
     round: int
     committed: int
-    rows: list[tuple[int, Row]]
+    rows: list[tuple[int, Assignment]]
     news: list[News] = []
     """What has happened with these rows; told when they are applied."""
 
@@ -154,7 +154,7 @@ class TableReport(msgspec.Struct, frozen=True, array_like=True, tag=14):
     """The newest row known for each partition, and the migrations in which the sender is the primary."""
 
     view: int
-    rows: list[tuple[int, Row]]
+    rows: list[tuple[int, Assignment]]
     active: list[tuple[Migration, int]]
     """Migration and the version of the row that it starts from."""
     news: list[News] = []
@@ -213,7 +213,7 @@ class Holdings(msgspec.Struct, frozen=True, array_like=True, tag=19):
     """The last view that it was in before."""
     stores: dict[MemberId, str]
     """Which files the members of its views had."""
-    rows: list[tuple[int, Row]]
+    rows: list[tuple[int, Assignment]]
     """The rows that it had applied."""
     kept: list[RetainedCopy]
 

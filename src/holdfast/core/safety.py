@@ -11,7 +11,7 @@ from holdfast.core.cluster.membership import Membership
 from holdfast.core.machine import Outbox
 from holdfast.core.migration.master import Migrations
 from holdfast.core.model.ids import MILLISECOND, SECOND
-from holdfast.core.placement.ledger import Ledger
+from holdfast.core.placement.table_replication import TableReplication
 from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.lane import Lane
 
@@ -30,7 +30,7 @@ class Safety:
         settings: Settings,
         out: Outbox,
         membership: Membership,
-        ledger: Ledger,
+        table_replication: TableReplication,
         migrations: Migrations,
         activation: Activation,
         lane: Lane,
@@ -38,7 +38,7 @@ class Safety:
         self._settings = settings
         self._out = out
         self._membership = membership
-        self._ledger = ledger
+        self._table_replication = table_replication
         self._migrations = migrations
         self._activation = activation
         self._lane = lane
@@ -57,7 +57,7 @@ class Safety:
         silent = self.why_silent()
         if silent:
             return silent
-        if not self._ledger.table.assigned:
+        if not self._table_replication.table.assigned:
             if membership.view is not None and membership.view.recovering:
                 return (
                     f"the table of before is not found yet: waiting {self._migrations.returns.why_waiting()}"
@@ -69,7 +69,7 @@ class Safety:
             return self._copies + self._why_not_restored()
         if self._activation.pending:
             return f"{self._activation.pending} partitions are taking office"
-        late_ns = self._out.now_ns - (self._lane.oldest_ns or self._out.now_ns)
+        late_ns = self._out.now_ns - (self._lane.batches.oldest_ns or self._out.now_ns)
         if late_ns > LATE_NS:
             return f"backups have not acknowledged writes for {late_ns / SECOND:.1f} s"
         return self._master_busy() if membership.is_master else ""
@@ -77,7 +77,7 @@ class Safety:
     @property
     def waits_for_members(self) -> int:
         """How many more data members the first assignment waits for; until then there is nothing to lose."""
-        if self._ledger.table.assigned or self._membership.view is None:
+        if self._table_replication.table.assigned or self._membership.view is None:
             return 0
         return max(0, self._settings.cluster.initial_members - len(self._membership.data_members()))
 
@@ -105,7 +105,7 @@ class Safety:
         if unheard:
             names = ", ".join(info.name for info in others if info.uuid in unheard)
             return f"nothing was heard for {limit_ns / SECOND:g} s of: {names}"
-        unsafe = [info.name for info in others if info.uuid not in membership.wishes.safe]
+        unsafe = [info.name for info in others if info.uuid not in membership.intents.safe]
         return f"not said to be safe: {', '.join(unsafe)}" if unsafe else ""
 
     def _missing_copies(self) -> str:
@@ -117,7 +117,7 @@ class Safety:
         wanted = max(1, min(1 + self._settings.replica_backups(), len(groups)))
         lacking = 0
         first = ""
-        for partition, row in enumerate(self._ledger.table.rows):
+        for partition, row in enumerate(self._table_replication.table.rows):
             living = sum(member in present for member in row.holding if member is not None)
             if living < wanted or row.owner not in present:
                 lacking += 1
@@ -137,12 +137,12 @@ class Safety:
         migrations = self._migrations
         if migrations.returns.unheard:
             return f"waiting to be told what is in the files of: {', '.join(migrations.returns.unheard)}"
-        if not self._ledger.ready:
+        if not self._table_replication.ready:
             return "looking for the newest table"
         if migrations.running or migrations.queued:
             return f"{len(migrations.running) + migrations.queued} migrations to do"
         if not migrations.planned and self._membership.cluster_state.migrates:
             return "a rebalance is to be planned"
-        if not self._ledger.settled:
+        if not self._table_replication.settled:
             return "a table round is under way"
         return ""

@@ -7,40 +7,59 @@ from collections.abc import Callable, Iterable
 from typing import assert_never, cast
 
 from holdfast.core.machine import (
+    Announce,
+    AnswersUnread,
     Append,
+    BackpressureChanged,
     Become,
     ChangeState,
     Checkpoint,
+    ClientRequest,
+    ClockSet,
     CloseLink,
+    ClusterChanged,
+    Complete,
+    Datagram,
     DeadDeclared,
     Effect,
     Event,
     Heard,
+    LaneUsed,
     LeaveRequested,
     LossAccepted,
     Note,
+    Notify,
     OpenLink,
     PeerSilent,
     ReadHistory,
     Received,
+    RefillRequested,
+    SeedAbsent,
     Send,
     SetTimer,
+    Started,
     Stop,
     TimerFired,
-    Whisper,
 )
-from holdfast.core.member import Member
+from holdfast.core.member import HAS_LEFT, Member
 from holdfast.core.messages import Message
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
-from holdfast.core.model.operations import Done, Request
-from holdfast.core.model.views import ClusterState, Wish
+from holdfast.core.model.operations import Done, Outcome, Request, Status
+from holdfast.core.model.timers import TimerName
+from holdfast.core.model.views import ClusterState, Intent
+from holdfast.engine.callers import Callers
+from holdfast.engine.entry_lane import EntryLane
 from holdfast.engine.link import ACKNOWLEDGE_NS, RESEND_NS, Link, road_between
 from holdfast.engine.ports import World, Writer
+from holdfast.engine.recording import LifeRecorder
 from holdfast.errors import InvariantBroken, ProtocolError
 from holdfast.wire.codec import decode, encode
 
 EARLY_BYTES_MAX = 16 * 1024 * 1024
 """What may be kept of lives that this member has not been told of yet; above it packets are left to their link."""
+STOPPED = Outcome(Status.CLOSING, None, "this member has stopped")
+DELIVERIES = frozenset({Complete, Notify, Announce, ClusterChanged, BackpressureChanged})
+"""What is for those who asked or listen here."""
 LINKS = "links"
 """The driver's own timer, beside those of the member."""
 
@@ -62,17 +81,30 @@ class Driver:
         self._busy = False
         self._out = member.out
         self._lane = member.lane
-        member.router.unread_by = self._unread_by
+        self._answer_bytes = member.settings.limits.answer_bytes
+        self._unread: set[MemberId] = set()
+        """Members that have not acknowledged more than that."""
+        self.lane: EntryLane = member.lane
+        """The data lane, for sessions."""
+        self.recorded: LifeRecorder | None = None
+        """Who writes this life down."""
+        self.callers = Callers(self._put)
+        """Who is told what the member answers."""
         self._turn_ends = False
         """Whether the end of this turn has been asked for."""
         self.stopped = False
+
+    def record(self, record: LifeRecorder) -> None:
+        """Write down this life from now on, before it has begun."""
+        self.recorded = record
+        self.lane = record.lane(self._lane, lambda: self._out.now_ns)
 
     # -- what the world tells
 
     def start(self) -> None:
         """Bring the member to life."""
         self._set_clock()
-        self._carry_out(self.member.start(self.world.now_ns()))
+        self.handle(Started())
 
     def handle(self, event: Event) -> None:
         """Give the member an event."""
@@ -99,17 +131,26 @@ class Driver:
             self._arm_links()
 
     def _receive(self, sender: MemberId, link: Link[Message], packet: bytes | memoryview) -> None:
-        for message in link.receive(packet, self.world.now_ns(), self._read):
+        messages = link.receive(packet, self.world.now_ns(), self._read)
+        if sender in self._unread:
+            self._see_unread(sender)
+        for message in messages:
             self._inbox.append(Received(sender, message))
 
     def _read(self, payload: bytes | memoryview) -> Message:
         """The message in these bytes. Raises ProtocolError, and then nothing has happened."""
         return decode(payload, self.member.settings.partitions.count)
 
-    def _unread_by(self, member: MemberId) -> int:
-        """Bytes that were sent to a member, and that it has not acknowledged."""
+    def _see_unread(self, member: MemberId) -> None:
+        """Tell the router, before anything else, whether a member has too many answers on their way to it."""
         link = self.links.get(member)
-        return link.unacknowledged_bytes if link is not None else 0
+        too_many = link is not None and link.unacknowledged_bytes > self._answer_bytes
+        if too_many != (member in self._unread):
+            if too_many:
+                self._unread.add(member)
+            else:
+                self._unread.remove(member)
+            self._inbox.appendleft(AnswersUnread(member, too_many))
 
     def _keep(self, sender: MemberId, packet: bytes) -> None:
         """Keep a packet for a road that may be opened in a moment: the sender may have heard of the next view first.
@@ -119,14 +160,17 @@ class Driver:
         now_ns = self.world.now_ns()
         while self._early and self._early[0][0] < now_ns - RESEND_NS:
             self._early_bytes -= len(self._early.popleft()[2])
+            assert self._early_bytes >= 0, "what is kept is counted once"
         if self._early_bytes + len(packet) <= EARLY_BYTES_MAX:
             self._early.append((now_ns, sender, packet))
             self._early_bytes += len(packet)
 
     def _open(self, to: MemberId, life: int, address: Address) -> None:
         """Open a link, and take what has come on it already; what else came of this member is of no use any more."""
-        me = (self.member.me, self.member.membership.info.life)
+        me = (self.member.me, self.member.picture.info.life)
         link = self.links[to] = Link[Message](road_between(me, (to, life)))
+        if to in self._unread:
+            self._see_unread(to)
         self.world.open(to, address)
         early, self._early = self._early, deque()
         self._early_bytes = 0
@@ -163,7 +207,7 @@ class Driver:
         """The operator wants the member to leave."""
         self.handle(LeaveRequested())
 
-    def become(self, wish: Wish) -> None:
+    def become(self, wish: Intent) -> None:
         """The operator wants the member to be a lite one, or to own partitions."""
         self.handle(Become(wish))
 
@@ -179,19 +223,27 @@ class Driver:
         """The operator vouches that these members have ended."""
         self.handle(DeadDeclared(tuple(members)))
 
+    def seed_absent(self, address: Address) -> None:
+        """Nothing listens at this address of `cluster.seeds`."""
+        self.handle(SeedAbsent(address))
+
     def execute(self, request: Request, done: Done) -> None:
-        """A session's request."""
-        self._end_turn()
-        self._carry_out(self.member.execute(request, done, self.world.now_ns()))
-        self._run()
+        """A session's request; `done` is called once."""
+        if self.stopped:
+            done(HAS_LEFT if self.member.picture.has_left else STOPPED)
+        else:
+            self._put(ClientRequest(self.callers.expect(done), request))
 
     def refill(self, partition: int, member: MemberId, told: Callable[[str], None]) -> None:
         """The operator wants a backup of a partition filled anew; `told` hears "", or why not."""
         if self.stopped:
             told("this member has stopped")
-            return
-        self._end_turn()
-        self._carry_out(self.member.refill(partition, member, told, self.world.now_ns()))
+        else:
+            self._put(RefillRequested(self.callers.expect(told), partition, member))
+
+    def _put(self, event: Event) -> None:
+        """Let the member handle this: now, or when it has done what it is at."""
+        self._inbox.append(event)
         self._run()
 
     def enter(self) -> None:
@@ -202,22 +254,12 @@ class Driver:
         """A session has used the data lane. What that caused is carried out at the end of this turn of the world, or
         before the next step: so the writes of all sessions that the world has woken together leave together.
         """
-        lane = self._lane
+        lane, batches = self._lane, self._lane.batches
         if (
-            lane.sealed or lane.unsent_batches or lane.listening or self._out.effects
+            batches.unsent or batches.unsent_batches or lane.listening or self._out.effects
         ) and not self._turn_ends:
             self._turn_ends = True
-            self.world.soon(self._turn_over)
-
-    def _turn_over(self) -> None:
-        self._end_turn()
-        self._run()
-
-    def _end_turn(self) -> None:
-        """Carry out what sessions have caused through the data lane."""
-        if self._turn_ends and not self.stopped:
-            self._turn_ends = False
-            self._carry_out(self.member.drain())
+            self.world.soon(self._run)
 
     def tick(self) -> None:
         """Fire the timers that are due, and say when the next is."""
@@ -230,13 +272,15 @@ class Driver:
             if name == LINKS:
                 self._links_due()
             else:
-                self._inbox.append(TimerFired(name))
+                self._inbox.append(TimerFired(TimerName(name)))
         self._run()
         self._wake()
 
     def _set_clock(self) -> None:
         """Tell the member the time of day, again with each timer: somebody may have set the clock."""
-        self._out.epoch_ms = self.world.wall_ms() - self.world.now_ns() // MILLISECOND
+        epoch_ms = self.world.wall_ms() - self.world.now_ns() // MILLISECOND
+        if epoch_ms != self._out.epoch_ms:
+            self._inbox.append(ClockSet(epoch_ms))
 
     # -- steps
 
@@ -246,31 +290,60 @@ class Driver:
             return
         self._busy = True
         try:
-            self._end_turn()
+            if self._turn_ends and not self.stopped:
+                # What sessions have caused leaves before anything else happens.
+                self._turn_ends = False
+                self._step(LaneUsed())
             while self._inbox and not self.stopped:
-                event = self._inbox.popleft()
-                self._carry_out(self.member.handle(event, self.world.now_ns()))
+                self._step(self._inbox.popleft())
         except ProtocolError as broken:
             # Bytes were read before: this is no peer's fault, and must not pass for one.
             raise InvariantBroken(f"an event was handled as if it were bytes: {broken}") from broken
         finally:
             self._busy = False
 
-    def _carry_out(self, effects: list[Effect]) -> None:
+    def _step(self, event: Event) -> None:
+        now_ns = self.world.now_ns()
+        if self.recorded is not None:
+            self.recorded.step(event, now_ns)
+        effects = self.member.handle(event, now_ns)
+        if self.recorded is not None:
+            self.recorded.stepped(effects)
         if len(effects) > 1:
-            effects = _links_first(effects, self.world)
+            effects = self._in_order(effects)
         for effect in effects:
-            if type(effect) is Send:
-                self._send(effect.to, effect.message)
+            kind = type(effect)
+            if kind is Send:
+                self._send(effect.to, effect.message)  # type: ignore[union-attr]
+            elif kind is Complete:
+                self.callers.complete(effect.token, effect.answer)  # type: ignore[union-attr]
             else:
                 self._deed(effect)
+
+    def _in_order(self, effects: list[Effect]) -> list[Effect]:
+        """Who asked here is answered first, in the order of the answers; links open and close as the member said; all
+        else comes in any order (no effect relies on another of its list).
+        """
+        deliveries: list[Effect] = []
+        links: list[Effect] = []
+        rest: list[Effect] = []
+        for effect in effects:
+            kind = type(effect)
+            if kind in DELIVERIES:
+                deliveries.append(effect)
+            elif kind is OpenLink or kind is CloseLink:
+                links.append(effect)
+            else:
+                rest.append(effect)
+        self.world.shuffle(cast("list[object]", rest))
+        return deliveries + links + rest
 
     def _deed(self, effect: Effect) -> None:
         match effect:
             case Send(to, message):
                 self._send(to, message)
-            case Whisper(address, message):
-                self.world.whisper(address, encode(message))
+            case Datagram(address, message):
+                self.world.send_datagram(address, encode(message))
             case SetTimer(name, after_ns, jitter_ns):
                 extra = self.world.jitter(jitter_ns) if jitter_ns else 0
                 self._timers[name] = self.world.now_ns() + after_ns + extra
@@ -279,9 +352,13 @@ class Driver:
                 self._open(to, life, address)
             case CloseLink(to):
                 self.links.pop(to, None)
+                if to in self._unread:
+                    self._see_unread(to)
                 self.world.close(to)
             case Note():
                 self.world.note(effect)
+            case Complete() | Notify() | Announce() | ClusterChanged() | BackpressureChanged():
+                self.callers.deliver(effect)
             case Append() | Checkpoint() | ReadHistory():
                 if self.journal is not None:
                     self.journal.carry_out(effect)
@@ -301,7 +378,10 @@ class Driver:
         if link is None:
             # It has left the view: whoever waits for its answer learns that from the view.
             return
-        self.world.carry(to, link.send(encode(message), self.world.now_ns()))  # type: ignore[arg-type]
+        packet = link.send(encode(message), self.world.now_ns())  # type: ignore[arg-type]
+        if link.unacknowledged_bytes > self._answer_bytes:
+            self._see_unread(to)
+        self.world.carry(to, packet)
         self._arm_links()
 
     # -- links and timers
@@ -322,11 +402,3 @@ class Driver:
     def _wake(self) -> None:
         if self._timers:
             self.world.wake_at(min(self._timers.values()))
-
-
-def _links_first(effects: list[Effect], world: World) -> list[Effect]:
-    """Links open and close as the member said; all else in any order (no effect relies on another of its list)."""
-    links: list[Effect] = [effect for effect in effects if isinstance(effect, OpenLink | CloseLink)]
-    rest = [effect for effect in effects if not isinstance(effect, OpenLink | CloseLink)]
-    world.shuffle(cast("list[object]", rest))
-    return links + rest

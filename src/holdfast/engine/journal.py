@@ -1,15 +1,16 @@
 """The journal of one member: carries out what its core wants to be written down, over the door `Disk`.
 
-- W-1: One write is under way at a time; what comes meanwhile is the next group. A group is one block.
-- W-2: `Durable` is told after the sync, for everything that was written before it. What is not urgent is written soon,
-  and synced with the next urgent group or after `sync_interval_ms`.
-- W-3: The next segment is reserved when the one before it begins. While that cannot be done there is no room, says
-  `DiskRoom`, and what is under way still fits. Journal that is kept as history only makes room first.
-- W-4: Each segment begins with what a restart must know if all segments before it are gone: whose it is, the newest
-  rows and view, and for each partition the checkpoint and the block from which on it is needed.
-- W-5: A checkpoint is of the moment between two appends. It is written out when the blocks before it are durable.
-- W-6: A write or sync that fails is never tried again: the member stops (rule 10).
-- W-7: The member is told everything in turns of the disk's own, never while it acts.
+- engine/W-1: One write is under way at a time; what comes meanwhile is the next group. A group is one block.
+- engine/W-2: `Durable` is told after the sync, for everything that was written before it. What is not urgent is written
+  soon, and synced with the next urgent group or after `sync_interval_ms`.
+- engine/W-3: The next segment is reserved when the one before it begins. While that cannot be done there is no room,
+  says `DiskRoom`, and what is under way still fits. Journal that is kept as history only makes room first.
+- engine/W-4: Each segment begins with what a restart must know if all segments before it are gone: whose it is, the
+  newest rows and view, and for each partition the checkpoint and the block from which on it is needed.
+- engine/W-5: A checkpoint is of the moment between two appends. It is written out when the blocks before it are
+  durable.
+- engine/W-6: A write or sync that fails is never tried again: the member stops (rule 10).
+- engine/W-7: The member is told everything in turns of the disk's own, never while it acts.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from functools import partial
 import msgspec
 
 from holdfast.config.schema import PersistenceSettings
-from holdfast.core.journal.recovery import Recovered
+from holdfast.core.journal.recovery import Recovered, Recovery
 from holdfast.core.machine import (
     Append,
     Checkpoint,
@@ -39,7 +40,7 @@ from holdfast.engine.intake import Intake, WriteGroup
 from holdfast.engine.journal_history import Histories
 from holdfast.engine.ports import Create, Deed, Disk, DiskFull, Put, Remove, Rename, Sync, Write
 from holdfast.engine.preamble import Preamble
-from holdfast.engine.restore import IDENTITY, SPARE, Found, restore
+from holdfast.engine.restore import IDENTITY, SPARE, Found, Restoring, restore
 from holdfast.engine.room import RETRY_NS, Probe
 from holdfast.engine.segments import Segment, partitions_of
 from holdfast.errors import JournalBroken
@@ -152,16 +153,25 @@ class Journal:
         new_id: Callable[[], str],
         now_ns: int,
         wall_ms: int,
+        recovering: Callable[[int, int], Restoring] = Recovery,
     ) -> tuple[Journal, Recovered]:
         """Read what is there, and begin to write.
 
         name: of the member whose files these must be. uuid: of the one that opens them now. new_id: makes a UUID as
         text, for a new store.
         now_ns: the member's monotonic time; wall_ms: the same moment by its calendar, as its core will be told.
+        recovering: what makes copies of what is read.
         Raises ConfigError when these are not this member's files, JournalBroken when they cannot be believed.
         """
         found, recovered = restore(
-            disk, settings, name=name, uuid=uuid, new_id=new_id, now_ns=now_ns, wall_ms=wall_ms
+            disk,
+            settings,
+            name=name,
+            uuid=uuid,
+            new_id=new_id,
+            now_ns=now_ns,
+            wall_ms=wall_ms,
+            recovering=recovering,
         )
         return Journal(disk, settings, found), recovered
 
@@ -600,7 +610,7 @@ class Journal:
             self._disk.submit(deeds, partial(self._over, deeds, done))
 
     def _over(self, deeds: list[Deed], done: Callable[[], None], error: Exception | None) -> None:
-        """What was submitted is over, one way or the other (W-6)."""
+        """What was submitted is over, one way or the other (engine/W-6)."""
         if self._broken or self._closed:
             return
         if isinstance(error, DiskFull):

@@ -9,12 +9,13 @@ import msgspec
 
 from holdfast.config import Settings
 from holdfast.core.cluster.identity import Identity
-from holdfast.core.journal.recovery import Recovered
+from holdfast.core.journal.recovery import Recovered, Recovery
 from holdfast.core.member import Member
 from holdfast.core.services.hosting import Service
 from holdfast.engine.driver import Driver
 from holdfast.engine.journal import Journal
 from holdfast.engine.ports import Disk, World
+from holdfast.engine.recording import RecordedRecovery, Recorder, restored_of
 from holdfast.errors import JournalBroken
 
 
@@ -28,12 +29,20 @@ def driver_with_files(
     name: str,
     new_id: Callable[[], str],
     failed: Callable[[JournalBroken], None],
+    recorder: Recorder | None = None,
 ) -> tuple[Driver, Journal, Recovered]:
     """A member of what is found on the disk, and its driver; start it when the journal is ready (`when_ready`).
 
     `name`: of the member whose files these must be, if both have one. `failed` is called when nothing can be written
     any more. Raises ConfigError when these are not the member's files, JournalBroken when they cannot be believed.
+    `recorder` writes down the member's life.
     """
+    recoveries: list[RecordedRecovery] = []
+
+    def recorded(now_ns: int, wall_ms: int) -> RecordedRecovery:
+        recoveries.append(RecordedRecovery(now_ns, wall_ms))
+        return recoveries[-1]
+
     journal, recovered = Journal.open(
         disk,
         settings.persistence,
@@ -42,6 +51,7 @@ def driver_with_files(
         new_id=new_id,
         now_ns=world.now_ns(),
         wall_ms=world.wall_ms(),
+        recovering=Recovery if recorder is None else recorded,
     )
     info = msgspec.structs.replace(
         identity.info,
@@ -54,17 +64,21 @@ def driver_with_files(
     known = dataclasses.replace(identity, info=info, cluster_id=recovered.cluster_id, seen=recovered.view)
     member = Member(known, settings, services, recovered)
     driver = Driver(member, world)
+    if recorder is not None:
+        restored = restored_of(recovered, recoveries[-1])
+        names = [service.name for service in services]
+        driver.record(recorder.begin(info.name, settings, known, names, restored))
     driver.journal = journal
     journal.tell = driver.handle
     journal.failed = failed
 
     def changed() -> None:
-        view = member.membership.view
-        if view is not None and (member.table.assigned or not view.recovering):
-            journal.admitted(view.cluster_id, behind=member.membership.info.behind)
-            if member.table.assigned and not member.copies.stale and not member.why_unsafe():
+        view = member.picture.view
+        if view is not None and (member.picture.assigned or not view.recovering):
+            journal.admitted(view.cluster_id, behind=member.picture.info.behind)
+            if member.picture.assigned and not member.picture.stale and not member.why_unsafe():
                 # What these files have lost the cluster has made up for.
                 journal.forgive()
 
-    member.watch(changed)
+    driver.callers.watch(changed)
     return driver, journal, recovered

@@ -33,7 +33,7 @@ class World(Protocol):
     def carry(self, member: MemberId, packet: bytes) -> None:
         """Carry a packet to a member; it may be lost, late, doubled or overtaken."""
 
-    def whisper(self, address: Address, data: bytes) -> None:
+    def send_datagram(self, address: Address, data: bytes) -> None:
         """Carry a message to an address; it may be lost."""
 
     def shuffle(self, effects: list[object]) -> None:

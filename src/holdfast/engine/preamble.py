@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.journal_entries import Entry, Meta, Seen, TableRows
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.journal_entries import Entry, Meta, Seen, TableAssignments
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import View
 from holdfast.engine.restore import IdentityFile
 
@@ -14,7 +14,7 @@ from holdfast.engine.restore import IdentityFile
 class Preamble:
     """The newest rows and view that were written, and the files of the members that they name."""
 
-    def __init__(self, rows: dict[int, Row], view: View | None, stores: dict[MemberId, str]) -> None:
+    def __init__(self, rows: dict[int, Assignment], view: View | None, stores: dict[MemberId, str]) -> None:
         self._rows = rows
         self._view = view
         self._stores = dict(stores)
@@ -22,7 +22,7 @@ class Preamble:
     def note(self, entries: Iterable[Entry]) -> None:
         """These are written."""
         for entry in entries:
-            if isinstance(entry, TableRows):
+            if isinstance(entry, TableAssignments):
                 self._rows.update(entry.rows)
             elif isinstance(entry, Seen):
                 if self._view is None or self._view.number <= entry.view.number:
@@ -35,7 +35,7 @@ class Preamble:
         self._stores = {uuid: store for uuid, store in self._stores.items() if uuid in named}
         start: list[Entry] = [Meta(mine.store, mine.incarnation, mine.cluster_id, self._stores)]
         if self._rows:
-            start.append(TableRows(sorted(self._rows.items())))
+            start.append(TableAssignments(sorted(self._rows.items())))
         if self._view is not None:
             start.append(Seen(self._view))
         return start

@@ -6,8 +6,9 @@ history: it is looked at when somebody asks for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
@@ -15,7 +16,7 @@ from holdfast.config.schema import PersistenceSettings
 from holdfast.core.journal.recovery import Recovered, Recovery
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.journal_entries import Checkpointed, Entry, Snapshot
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import FilesProof, View
 from holdfast.engine.checkpoints import KEPT, Checkpoints, PartitionFiles
 from holdfast.engine.ports import Disk, DiskFailed
@@ -62,6 +63,23 @@ class IdentityFile(msgspec.Struct, frozen=True):
     """Whether a cluster has found that they lack what they once held, and not made up for it."""
 
 
+class Restoring(Protocol):
+    """A `Recovery`, or whatever stands in its place."""
+
+    def base(self, snapshot: Snapshot, lsn: int, file: str) -> None:
+        """See `Recovery`, here and below."""
+
+    def missing(self, partition: int, lsn: int, why: str) -> None: ...
+
+    def void(self, partition: int, lsn: int) -> None: ...
+
+    def block(self, lsn: int, entries: Sequence[Entry]) -> None: ...
+
+    def lost(self, until: int, why: str) -> None: ...
+
+    def finish(self, recovered: Recovered) -> None: ...
+
+
 @dataclass(slots=True)
 class Found:
     """What is handed over to the writer."""
@@ -79,7 +97,7 @@ class Found:
     """Files that are to be removed first."""
     segments: Segments
     checkpoints: Checkpoints
-    rows: dict[int, Row]
+    rows: dict[int, Assignment]
     view: View | None
     stores: dict[MemberId, str]
     journal_bytes: int
@@ -128,7 +146,7 @@ class _Opening:
     disk: Disk
     identity: IdentityFile
     recovered: Recovered
-    recovery: Recovery
+    recovery: Restoring
     checkpoints: Checkpoints
     segments: Segments = field(default_factory=Segments)
     void: list[str] = field(default_factory=list)
@@ -350,11 +368,12 @@ def restore(
     new_id: Callable[[], str],
     now_ns: int,
     wall_ms: int,
+    recovering: Callable[[int, int], Restoring] = Recovery,
 ) -> tuple[Found, Recovered]:
     """Read a directory. Raises ConfigError and JournalBroken as `Journal.open` says; changes nothing on the disk."""
     identity = identity_of(disk, name, new_id)
     recovered = Recovered(identity.store, identity.incarnation + 1, identity.cluster_id)
-    recovery = Recovery(now_ns, wall_ms)
+    recovery = recovering(now_ns, wall_ms)
     opening = _Opening(disk, identity, recovered, recovery, Checkpoints(settings.checkpoint_bytes))
     names = disk.names()
     journal = segments(names)

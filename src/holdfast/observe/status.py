@@ -9,7 +9,7 @@ from holdfast.core.member import Member
 
 def _process(member: Member) -> dict[str, int] | None:
     """The rebalance under way, if any, as its last news tell."""
-    news = member.ledger.chronicle.open
+    news = member.picture.open_news
     if news is None:
         return None
     return {
@@ -23,8 +23,8 @@ def _process(member: Member) -> dict[str, int] | None:
 
 def _waits(member: Member) -> bool:
     """Whether the table of a cluster that was stopped is still to be made."""
-    view = member.membership.view
-    return view is not None and view.recovering and not member.table.assigned
+    view = member.picture.view
+    return view is not None and view.recovering and not member.picture.assigned
 
 
 def status_of(
@@ -35,28 +35,28 @@ def status_of(
     files: what its journal says of itself; None when it keeps none. memory: what was measured of it, and may be taken;
     None when nobody measures.
     """
-    membership = member.membership
-    rows = member.table.rows
+    picture = member.picture
+    rows = member.picture.assignments
     primaries = Counter(row.owner for row in rows if row.owner)
     backups = Counter(uuid for row in rows for uuid in row.replicas[1:] if uuid)
     why_unsafe = member.why_unsafe()
-    why_cluster_unsafe = member.safety.why_cluster_unsafe()
-    view = membership.view
+    why_cluster_unsafe = member.picture.why_cluster_unsafe()
+    view = picture.view
     return {
         "uuid": member.me,
-        "name": membership.info.name,
-        "state": membership.state,
-        "leaving": membership.leaving,
-        "wish": membership.wishes.mine.value,
-        "why_kept": member.why_kept() if membership.leaving else "",
-        "refusal": membership.refusal,
-        "cluster_state": membership.cluster_state.value,
-        "ending": membership.ending,
+        "name": picture.info.name,
+        "state": picture.state,
+        "leaving": picture.leaving,
+        "wish": picture.intent.value,
+        "why_kept": member.why_kept() if picture.leaving else "",
+        "refusal": picture.refusal,
+        "cluster_state": picture.cluster_state.value,
+        "ending": picture.ending,
         "missing": [info.name for info in view.missing] if view else [],
-        "cluster": membership.identity.cluster,
+        "cluster": picture.identity.cluster,
         "cluster_id": view.cluster_id if view else "",
-        "master": membership.master or "",
-        "is_master": membership.is_master,
+        "master": picture.master or "",
+        "is_master": picture.is_master,
         "view": view.number if view else 0,
         "quorum": member.settings.cluster.quorum,
         "members": [
@@ -68,14 +68,14 @@ def status_of(
                 "member_port": info.port,
                 "lite": info.lite,
                 "group": info.group,
-                "leaving": info.uuid in membership.departing,
-                "master": info.uuid == membership.master,
+                "leaving": info.uuid in picture.departing,
+                "master": info.uuid == picture.master,
                 "primaries": primaries[info.uuid],
                 "backups": backups[info.uuid],
             }
-            for info in membership.members()
+            for info in picture.members()
         ],
-        "table": {"version": member.table.version, "stamp": f"{member.table.stamp:016x}"},
+        "table": {"version": member.picture.table_version, "stamp": f"{member.picture.table_stamp:016x}"},
         "partitions": {
             "count": len(rows),
             "replicas": 1 + member.settings.replica_backups(),
@@ -83,53 +83,36 @@ def status_of(
             "lost": member.settings.partitions.lost,
             "primaries": primaries[member.me],
             "backups": backups[member.me],
-            "serving": sum(1 for copy in member.lane.in_office if copy is not None),
+            "serving": sum(1 for copy in member.picture.leading if copy is not None),
             "holes": sum(1 for row in rows for uuid in row.replicas if uuid is None),
-            "waits_for_members": member.safety.waits_for_members,
-            "waiting_for_copies": len(member.migrations.lost),
+            "waits_for_members": member.picture.waits_for_members,
+            "waiting_for_copies": member.picture.waiting_for_copies,
         },
         "migrations": {
-            "active": len(member.migrations.running),
-            "queued": member.migrations.queued,
-            "completed": member.migrations.completed,
-            "failed": member.migrations.failed,
-            "delayed_ms": member.migrations.delayed_ms,
-            "completed_kept": len(member.ledger.chronicle.kept),
+            **member.picture.migrations(),
             "process": _process(member),
-            "sent_bytes": member.source.bytes_sent,
+            "sent_bytes": member.picture.sent_bytes,
         },
-        "replicas": {
-            "compared": member.repair.summaries_sent,
-            "differed": member.repair.asked,
-            "repaired": member.repair.repaired,
-            "filled": {how.name.lower(): count for how, count in member.source.fills.items()},
-            "history_bytes": member.source.bytes_history,
-            "ranges_bytes": member.source.bytes_ranges,
-            "full_bytes": member.source.bytes_full,
-        },
+        "replicas": member.picture.replicas(),
         "entries": {
-            "primary": sum(copy.entry_count() for copy in member.lane.in_office if copy is not None),
-            "all": sum(copy.entry_count() for copy in member.copies.held.values()),
+            "primary": sum(copy.entry_count() for copy in member.picture.leading if copy is not None),
+            "all": sum(copy.entry_count() for copy in member.picture.held.values()),
         },
-        "cuts": {
-            "kept": len(member.copies.cuts),
-            "marks": member.copies.cuts.pins,
-            "changed_keys": member.copies.cuts.changed,
-        },
+        "cuts": member.picture.cuts(),
         "files": files,
-        "waits_for": [info.name for info in member.migrations.returns.missing] if _waits(member) else [],
-        "full_disks": sorted(member.router.full.values()),
+        "waits_for": member.picture.awaited() if _waits(member) else [],
+        "full_disks": sorted(member.picture.full_disks.values()),
         "memory": memory,
         "short_of_memory": {
             info.name: room.name.lower()
-            for info in membership.members()
-            if (room := membership.wishes.short.get(info.uuid)) is not None
+            for info in picture.members()
+            if (room := picture.short_of_memory.get(info.uuid)) is not None
         },
-        "batches_waiting": member.lane.waiting,
+        "batches_waiting": member.picture.batches_waiting,
         "backlog": {
-            "bytes": member.lane.backlog.bytes,
-            "crowded": member.lane.backlog.crowded,
-            "refusing": member.lane.backlog.refusing,
+            "bytes": member.picture.backlog.bytes,
+            "crowded": member.picture.backlog.crowded,
+            "refusing": member.picture.backlog.refusing,
         },
         "safe": not why_unsafe,
         "why_unsafe": why_unsafe,

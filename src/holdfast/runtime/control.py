@@ -1,7 +1,7 @@
 """What an operator wants of this member, and of the cluster through it: ordered, waited for, answered.
 
 The same for the in-process API and for orders that come over the client door. The core repeats an order until it is so
-(`core.cluster.wishes`); here is only the waiting. After a TimeoutError it stands; only `demote` takes its order back.
+(`core.cluster.intents`); here is only the waiting. After a TimeoutError it stands; only `demote` takes its order back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 from holdfast.config import Settings
 from holdfast.core.member import Member
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.views import ClusterState, Wish
+from holdfast.core.model.views import ClusterState, Intent
 from holdfast.engine.driver import Driver
 from holdfast.errors import HoldfastError, NotReady, Refused
 from holdfast.wire import own
@@ -57,26 +57,26 @@ class Control:
 
     async def change_state(self, state: ClusterState, timeout_s: float) -> None:
         """Put the whole cluster into this state; returns when every member has said that it is."""
-        membership = self._member.membership
+        picture = self._member.picture
         self._must_be_member()
         self._must_go_on()
         self._node.guard(lambda: self._driver.change_state(state))
 
         def reached() -> bool:
             self._must_go_on()
-            return membership.cluster_state is state and membership.known_by_all
+            return picture.cluster_state is state and picture.known_by_all
 
         def why() -> str:
-            if membership.cluster_state is state:
+            if picture.cluster_state is state:
                 return "not every member has said that it knows; " + (
-                    self._member.safety.why_silent() or "wait"
+                    self._member.picture.why_silent() or "wait"
                 )
-            return f"the cluster is {membership.cluster_state}" + self._whom_it_waits_for()
+            return f"the cluster is {picture.cluster_state}" + self._whom_it_waits_for()
 
         await self.until(reached, timeout_s, why)
 
     def _must_go_on(self) -> None:
-        if self._member.membership.ending:
+        if self._member.picture.ending:
             raise Refused("the cluster is being shut down: its state cannot be changed any more")
 
     async def accept_loss(self, timeout_s: float) -> None:
@@ -99,7 +99,7 @@ class Control:
 
     async def shut_down_cluster(self, timeout_s: float) -> None:
         """Make the cluster passive and let every member leave; returns when this one has."""
-        if not self._ended.is_set() and not self._member.membership.ending:
+        if not self._ended.is_set() and not self._member.picture.ending:
             self._must_be_member()
             self._node.guard(lambda: self._driver.change_state(ClusterState.PASSIVE, ending=True))
         await self._until_ended(timeout_s)
@@ -112,31 +112,37 @@ class Control:
     async def promote(self, timeout_s: float) -> None:
         """Let this lite member own partitions."""
         self._must_not_leave()
-        journalled = [name for name, chosen in self._node.settings.maps.items() if chosen.journal != "off"]
+        settings = self._node.settings
+        journalled = [
+            f"maps.{name}.journal" for name, chosen in settings.maps.items() if chosen.journal != "off"
+        ]
+        journalled += [
+            f"service {name}: journal" for name, one in settings.services.items() if one.journal != "off"
+        ]
         if journalled and self._driver.journal is None:
             raise Refused(
-                f"maps.{journalled[0]}.journal is set, and this member has opened no files: start it as a data member, "
+                f"{journalled[0]} is set, and this member has opened no files: start it as a data member, "
                 "with a persistence.directory"
             )
-        self._become(Wish.DATA)
-        membership = self._member.membership
+        self._become(Intent.DATA)
+        picture = self._member.picture
 
         def why() -> str:
             return "it is still a lite member" + self._whom_it_waits_for()
 
-        await self.until(lambda: not membership.info.lite, timeout_s, why)
+        await self.until(lambda: not picture.info.lite, timeout_s, why)
 
     async def demote(self, timeout_s: float) -> None:
         """Make this member a lite one when its partitions are safe elsewhere; if that is too late it stays as it is."""
-        membership = self._member.membership
+        picture = self._member.picture
         self._must_not_leave()
-        if [info.uuid for info in membership.data_members()] == [self._member.me]:
+        if [info.uuid for info in picture.data_members()] == [self._member.me]:
             raise Refused("this is the last data member: without it nobody would hold the partitions")
-        self._become(Wish.LITE)
+        self._become(Intent.LITE)
         try:
-            await self.until(lambda: membership.info.lite, timeout_s, self._why_not_lite)
+            await self.until(lambda: picture.info.lite, timeout_s, self._why_not_lite)
         except BaseException:
-            self._become(Wish.NONE)
+            self._become(Intent.NONE)
             raise
 
     async def refill(self, partition: int, member: str, timeout_s: float) -> None:
@@ -159,12 +165,12 @@ class Control:
         if why:
             raise Refused(why)
 
-    def _become(self, wish: Wish) -> None:
+    def _become(self, wish: Intent) -> None:
         self._node.guard(lambda: self._driver.become(wish))
 
     def _why_not_lite(self) -> str:
-        left = sum(1 for row in self._member.table.rows if self._member.me in row.replicas)
-        state = self._member.membership.cluster_state
+        left = sum(1 for row in self._member.picture.assignments if self._member.me in row.replicas)
+        state = self._member.picture.cluster_state
         still = f"{left} partition replicas are still here" if left else "the others have not agreed yet"
         hint = f"; the cluster is {state}: set the state to active, so that they can move"
         return still + ("" if state.migrates else hint) + self._whom_it_waits_for()
@@ -189,18 +195,18 @@ class Control:
             self._node.check()
 
     def _whom_it_waits_for(self) -> str:
-        silent = self._member.safety.why_silent()
+        silent = self._member.picture.why_silent()
         return f"; {silent}" if silent else ""
 
     def _must_be_member(self) -> None:
         self._node.check()
-        state = self._member.membership.state
+        state = self._member.picture.state
         if state != "member":
             raise NotReady(f"this member is {state}; give the order to one that is in the cluster")
 
     def _must_not_leave(self) -> None:
         self._must_be_member()
-        if self._member.membership.leaving:
+        if self._member.picture.leaving:
             raise Refused("this member is leaving")
 
     # -- orders from outside

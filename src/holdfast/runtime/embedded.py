@@ -189,7 +189,7 @@ class Member:
     @property
     def member_address(self) -> str:
         """HOST:PORT for other members: what they take as a seed."""
-        info = self._node.member.membership.info
+        info = self._node.member.picture.info
         return f"{info.host}:{info.port}"
 
     def status(self) -> dict[str, object]:
@@ -213,7 +213,7 @@ class Member:
     def why_unsafe(self) -> str:
         """Why `safe` is False; empty when it is True."""
         self._node.driver.enter()
-        return self._why_stopped() or self._node.member.safety.why_unsafe()
+        return self._why_stopped() or self._node.member.picture.why_unsafe()
 
     @property
     def cluster_safe(self) -> bool:
@@ -223,7 +223,7 @@ class Member:
     def why_cluster_unsafe(self) -> str:
         """Why `cluster_safe` is False; empty when it is True."""
         self._node.driver.enter()
-        return self._why_stopped() or self._node.member.safety.why_cluster_unsafe()
+        return self._why_stopped() or self._node.member.picture.why_cluster_unsafe()
 
     def _why_stopped(self) -> str:
         node = self._node
@@ -238,7 +238,7 @@ class Member:
     @property
     def cluster_state(self) -> ClusterState:
         """What the operator allows."""
-        return self._node.member.membership.cluster_state
+        return self._node.member.picture.cluster_state
 
     async def change_cluster_state(self, state: ClusterState | str, timeout_s: float = 60.0) -> None:
         """Put the whole cluster into this state; answers when every member has said that it is in it.
@@ -258,7 +258,7 @@ class Member:
     @property
     def lite(self) -> bool:
         """Whether this member owns no partitions by its nature."""
-        return self._node.member.membership.info.lite
+        return self._node.member.picture.info.lite
 
     async def promote(self, timeout_s: float = 60.0) -> None:
         """Let this lite member own partitions. Raises TimeoutError, after which the order stands."""
@@ -277,11 +277,11 @@ class Member:
         Only you can know: were one of them alive and cut off, there would be two clusters, and one would lose what it
         took. Raises Refused for members that are not in the view, or were heard of not long ago.
         """
-        membership = self._node.member.membership
-        unknown = set(uuids) - {info.uuid for info in membership.members()}
+        picture = self._node.member.picture
+        unknown = set(uuids) - {info.uuid for info in picture.members()}
         if unknown:
             raise Refused(f"no such member in the view: {', '.join(sorted(unknown))}")
-        heard = set(uuids) - set(membership.detector.suspects(self._node.now_ns()))
+        heard = set(uuids) - set(picture.suspects(self._node.now_ns()))
         if heard:
             raise Refused(f"heard of not long ago, so not dead: {', '.join(sorted(heard))}")
         self._node.driver.declare_dead(MemberId(uuid) for uuid in uuids)
@@ -576,9 +576,7 @@ class Map:
         """
         self._node.check()
         raw = None if key is None else to_stored(key)
-        end = self._node.listen(self.name, key=raw, local_only=False, heard=careful(self._node, heard))
-        self._node.driver.leave_lane()
-        return end
+        return self._node.listen(self.name, key=raw, local_only=False, heard=careful(self._node, heard))
 
 
 def careful(node: Node, heard: Callable[[Heard], None]) -> Callable[[Heard], None]:

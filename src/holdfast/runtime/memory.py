@@ -270,6 +270,7 @@ class Gauge:
             top = max(top, limit - (self._space - size))
         self.resident = resident
         self.used = top if top < LITTLE_UNTIL * limit else self._without_free(top, resident)
+        assert limit > 0 <= self.used
         self.room = _room(self.used / limit, self.room)
         return self.room
 

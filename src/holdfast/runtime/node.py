@@ -150,7 +150,7 @@ class Node(MemberGrid):
             await network.stop()
             raise
         self.member = self.driver.member
-        self.lane = self.member.lane
+        self.lane = self.driver.lane
         self.control = Control(self)
         network.failed = self.failed
         network.came = self.came
@@ -161,13 +161,13 @@ class Node(MemberGrid):
             self.driver.enter,
             self.driver.leave_lane,
             self.failed,
-            backlog=self.lane.backlog,
+            backlog=self.member.picture.backlog,
             request_ids=settings.replication.request_ids,
             client_acks=settings.replication.backup_acks == "client",
             strangers=self.strangers,
             came=self.came,
         )
-        self.member.backlog_changed = self._door.backlog_changed
+        self.driver.callers.backpressure_changed = self._door.backlog_changed
         self.started = True
         await member_server.start_serving()
         await self._client_server.start_serving()
@@ -238,7 +238,7 @@ class Node(MemberGrid):
         if seeds and seeds <= self._network.denied_by and not self.joined:
             here = ", ".join(sorted(map(str, seeds)))
             return f"security.member_secret is not the one that the members at {here} have"
-        return self.member.membership.refusal
+        return self.member.picture.refusal
 
     @property
     def troubles(self) -> list[str]:
@@ -372,8 +372,8 @@ class Node(MemberGrid):
     def carry(self, member: MemberId, packet: bytes) -> None:
         self._network.carry(member, packet)
 
-    def whisper(self, address: Address, data: bytes) -> None:
-        self._network.whisper(address, data)
+    def send_datagram(self, address: Address, data: bytes) -> None:
+        self._network.send_datagram(address, data)
 
     def shuffle(self, effects: list[object]) -> None:
         """The real world leaves them as they are."""
@@ -415,7 +415,7 @@ class Node(MemberGrid):
         return time.time_ns() // 1_000_000
 
     def why_refused(self, request: Request, size: int = 0) -> Outcome | None:
-        refused = self.member.router.why_not_now(request)
+        refused = self.member.picture.why_not_now(request)
         if (
             refused is None
             and size > self._measure_after
@@ -452,11 +452,11 @@ class Node(MemberGrid):
     def joined(self) -> bool:
         """Whether this member is in the cluster and knows the newest table."""
         member = self.member
-        return member.membership.admitted and member.table.assigned
+        return member.picture.admitted and member.picture.assigned
 
     @property
     def waits_for_others(self) -> bool:
         """Whether this member is in the cluster, and too few data members are for the first assignment."""
-        membership = self.member.membership
-        few = len(membership.data_members()) < self.settings.cluster.initial_members
-        return membership.admitted and not self.member.table.assigned and few
+        picture = self.member.picture
+        few = len(picture.data_members()) < self.settings.cluster.initial_members
+        return picture.admitted and not self.member.picture.assigned and few

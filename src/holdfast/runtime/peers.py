@@ -147,6 +147,7 @@ class Incoming(asyncio.BufferedProtocol):
             return False
         frame = self._room[start : start + self._wanted]
         self._start += self._wanted
+        assert self._start <= self._end <= len(self._room), "a frame is handled when all of it is here"
         if self._greeting is None:
             self._greet(frame[LENGTH_BYTES:])
         elif len(frame) < FRAME.size:
@@ -231,6 +232,7 @@ class Outgoing:
             return
         if whisper and len(self._whispers) < WHISPERS_KEPT:
             self._whispers.append(frame)
+            assert len(self._whispers) <= WHISPERS_KEPT
         self._connect()
 
     def send_gathered(self) -> None:
@@ -422,7 +424,7 @@ class Network:
             else:
                 self._to(address).send(header, packet, whisper=False)
 
-    def whisper(self, address: Address, data: bytes) -> None:
+    def send_datagram(self, address: Address, data: bytes) -> None:
         """Carry a message that may be lost."""
         if self._running:
             frame = FRAME.pack(FRAME.size - LENGTH_BYTES + len(data), WHISPER) + data
@@ -533,7 +535,7 @@ class Network:
 
     def refused(self, address: Address, times: int) -> None:
         """Nothing listens there."""
-        self.driver.member.membership.seed_absent(address)
+        self._tell(partial(self.driver.seed_absent, address))
         if times >= REFUSALS_TO_SILENCE:
             for member, home in list(self._peers.items()):
                 if home == address:

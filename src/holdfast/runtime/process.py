@@ -99,7 +99,7 @@ async def _run(settings: Settings) -> int:
         "member %s starting: clients at %s, members at %s",
         node.member_uuid,
         node.client_address,
-        node.member.membership.info.host + ":" + str(node.member.membership.info.port),
+        node.member.picture.info.host + ":" + str(node.member.picture.info.port),
     )
     told = asyncio.create_task(_tell_leaving(node))
     ready = asyncio.create_task(_announce(node))
@@ -138,7 +138,7 @@ async def _announce(node: Node) -> None:
             raise ConfigError(f"the cluster refuses this member: {refusal}")
         if node.waits_for_others and told != "waiting":
             told = "waiting"
-            missing = node.member.safety.waits_for_members
+            missing = node.member.picture.waits_for_members
             why = f"partitions are not assigned yet, for {missing} more data members" if missing else ""
             log.info("in the cluster; %s", why or node.member.why_unsafe())
         if waited >= limit_s and not told:
@@ -151,24 +151,24 @@ async def _announce(node: Node) -> None:
                 "; ".join(node.troubles) or advice,
             )
             waited = 0.0
-    membership = node.member.membership
+    picture = node.member.picture
     log.info(
         "ready uuid=%s client_port=%d member_port=%d members=%d master=%s",
         node.member_uuid,
         node.client_address.port,
-        membership.info.port,
-        len(membership.members()),
-        membership.master,
+        picture.info.port,
+        len(picture.members()),
+        picture.master,
     )
 
 
 async def _tell_leaving(node: Node) -> None:
     """Say that the member is leaving, for whatever reason, how far that is, and what it waits for."""
-    membership = node.member.membership
+    picture = node.member.picture
     told = ""
     while True:
-        if membership.leaving and not node.ended.is_set():
-            if not told and membership.ending:
+        if picture.leaving and not node.ended.is_set():
+            if not told and picture.ending:
                 log.info("the cluster is being shut down: leaving with all other members")
             elif not told:
                 log.info(
@@ -182,12 +182,12 @@ async def _tell_leaving(node: Node) -> None:
 
 
 def _progress(node: Node) -> str:
-    membership = node.member.membership
-    left = sum(1 for row in node.member.table.rows if node.member.me in row.replicas)
-    why = "" if membership.cluster_state.migrates else node.member.why_kept()
+    picture = node.member.picture
+    left = sum(1 for row in node.member.picture.assignments if node.member.me in row.replicas)
+    why = "" if picture.cluster_state.migrates else node.member.why_kept()
     if why:
         return f"{why}, or stop it at once with a second signal"
-    return "as soon as the others know" if membership.ending else f"{left} partition replicas still here"
+    return "as soon as the others know" if picture.ending else f"{left} partition replicas still here"
 
 
 async def _drained(node: Node, at_once: asyncio.Event) -> None:

@@ -165,6 +165,7 @@ class RealDisk:
             each.put(None)
         for thread in self._threads:
             thread.join()
+        assert all(each.empty() for each in self._queues.values()), "everything that was submitted is done"
         for file in self._files.values():
             os.close(file)
         self._files.clear()

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
+from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.records import Change
-from holdfast.core.replication.change_streams import Asked, ChangesSince, ChangeStreams
+from holdfast.core.replication.change_streams import ChangeStreams
 from holdfast.wire import own
 
 COUNTER_MAX = 2**63 - 1
 ANSWER_BYTES_MAX = 4 << 20
 """The most that is told in one answer, whatever the client wants; a single change may be larger."""
+
+
+class StreamAsker(Protocol):
+    """Whoever can ask the member."""
+
+    def ask_changes(self, asked: Asked, done: Callable[[ChangesSince], None]) -> None:
+        """Tell what has changed; `done` is called once, now or when the journal was read."""
 
 
 def why_no_stream(changes: ChangeStreams, name: str) -> str:
@@ -38,7 +47,7 @@ def heads(changes: ChangeStreams, question: own.AskHeads) -> own.Heads:
     return own.Heads(question.id, told, moved)
 
 
-def ask(changes: ChangeStreams, question: own.AskChanges, say: Callable[[own.Changes], None]) -> None:
+def ask(asker: StreamAsker, question: own.AskChanges, say: Callable[[own.Changes], None]) -> None:
     """Tell what has changed; `say` is called once, now or later."""
     asked = Asked(
         question.map,
@@ -49,7 +58,7 @@ def ask(changes: ChangeStreams, question: own.AskChanges, say: Callable[[own.Cha
         question.upto_term,
         max(1, min(question.bytes_max, ANSWER_BYTES_MAX)),
     )
-    changes.ask(asked, lambda told: say(_in_columns(question.id, told)))
+    asker.ask_changes(asked, lambda told: say(_in_columns(question.id, told)))
 
 
 def _in_columns(number: int, told: ChangesSince) -> own.Changes:

@@ -64,11 +64,15 @@ def make(grid: Grid, question: own.Cut, say: Callable[[own.Answer], None]) -> No
     # While nothing may be written only this member keeps it. So a map can be read where there is no room for more.
     writes = [Request(Op.SET, name, question.partitions) for name in question.maps]
     passive = grid.passive or any(grid.why_refused(write) is not None for write in writes)
-    grid.cuts.take(question.cut, question.maps, question.partitions, question.lease_ms, done, passive=passive)
+    grid.take_cut(question.cut, question.maps, question.partitions, question.lease_ms, done, passive=passive)
 
 
-def hold(grid: Grid, question: own.HoldCut) -> own.CutHeld:
-    """Renew or end the lease, and tell what is kept."""
+def hold(grid: Grid, question: own.HoldCut, say: Callable[[own.Answer], None]) -> None:
+    """Renew or end the lease, and tell what is kept; `say` is called once."""
     pins = grid.cuts.kept(question.cut, question.partitions, own.CUT_MAPS_MAX)
     kept = [(pin.partition, pin.map, pin.counter, pin.term) for pin in pins]
-    return own.CutHeld(question.id, grid.cuts.hold(question.cut, question.lease_ms), kept)
+
+    def done(count: int) -> None:
+        say(own.CutHeld(question.id, count, kept))
+
+    grid.hold_cut(question.cut, question.lease_ms, done)

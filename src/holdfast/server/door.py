@@ -2,14 +2,14 @@
 
 The same in both worlds: it is given a loop that calls it, and transports that carry bytes.
 
-- D-1: A connection with more than `limits.unread_bytes` of unread answers is served again when they have left.
-- D-2: While all connections together have more than `limits.all_unread_bytes`, only those are served that have read all
-  their answers. Above twice as much the connection with the most ends.
-- D-3: In one turn of the loop clients are served for some ms. What came of others waits for the next turns, in which
-  each connection has its slice: what members send, and timers, have theirs in between.
-- D-4: Who has not proved who it is has a place only while there are few such connections: for one more the oldest of
-  the address with the most is closed. So strangers cannot keep out who logs in at once. Clients that are logged in are
-  counted apart, in all and for each address; the operator has places of its own.
+- server/D-1: A connection with more than `limits.unread_bytes` of unread answers is served again when they have left.
+- server/D-2: While all connections together have more than `limits.all_unread_bytes`, only those are served that have
+  read all their answers. Above twice as much the connection with the most ends.
+- server/D-3: In one turn of the loop clients are served for some ms. What came of others waits for the next turns, in
+  which each connection has its slice: what members send, and timers, have theirs in between.
+- server/D-4: Who has not proved who it is has a place only while there are few such connections: for one more the
+  oldest of the address with the most is closed. So strangers cannot keep out who logs in at once. Clients that are
+  logged in are counted apart, in all and for each address; the operator has places of its own.
 """
 
 from __future__ import annotations
@@ -278,6 +278,7 @@ class Door:
 
     def knock(self, connection: ClientConnection) -> None:
         """A stranger has connected."""
+        assert connection not in self.connections, "a connection is made once"
         self.connections[connection] = None
         oldest = self._half_open.add(connection, connection.peer)
         if oldest is not None:

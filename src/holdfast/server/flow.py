@@ -1,9 +1,10 @@
 """How much of one connection may be under way: answers that nobody has read yet, and work that is cut into slices.
 
-- F-1: A session stops in the middle of what has come when answers take more room than the connection has, and goes on
-  when they have left. What waits for backups or for other members counts as an answer.
-- F-2: Long work is a generator that yields after each slice of some ms. The first slice is made at once; the session
-  looks at nothing else of its connection until the last one is, so that requests are carried out in their order.
+- server/F-1: A session stops in the middle of what has come when answers take more room than the connection has, and
+  goes on when they have left. What waits for backups or for other members counts as an answer.
+- server/F-2: Long work is a generator that yields after each slice of some ms. The first slice is made at once; the
+  session looks at nothing else of its connection until the last one is, so that requests are carried out in their
+  order.
 """
 
 from __future__ import annotations
@@ -98,11 +99,12 @@ class Flow:
 
     @property
     def must_halt(self) -> bool:
-        """Whether the session has to stop where it is (F-1, F-2)."""
+        """Whether the session has to stop where it is (server/F-1, server/F-2)."""
         return bool(self.works) or self.left < 0
 
     def begin(self, work: Work) -> None:
         """Make the first slice, and see to the others."""
+        assert work not in self.works, "work is begun once"
         if _goes_on(work):
             self.works.append(work)
             self._wake()

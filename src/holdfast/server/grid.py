@@ -5,16 +5,19 @@ The member implements this; sessions of every protocol use nothing else. All cal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.operations import Done, EntryEvent, Outcome, Request
 from holdfast.core.model.partition_events import News, Number
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.change_streams import ChangeStreams
-from holdfast.core.replication.cuts import Cuts
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.replication.cuts import Cuts, Taken
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica
+from holdfast.engine.entry_lane import EntryLane
 from holdfast.wire import own
 
 
@@ -41,66 +44,6 @@ class ClusterCard:
     """Member UUID -> partitions it is the primary of. Empty while any partition has no reachable owner."""
 
 
-class EntryLane(Protocol):
-    """The data lane of this member: reads and writes without an object per operation.
-
-    For a request on partition `p`: `serving[p]` is this member's copy if it is the primary and may serve now, else None
-    (then take the slow way, `Grid.execute`, which forwards, waits or refuses). With the copy in hand, read
-    `copy.maps[name].entries` directly (mind `expiries`), or write through `set` / `remove`.
-
-    A write must not be acknowledged before `seal` says so: collect the answers of one read buffer, and after the last
-    message of the buffer call `seal(done)` once if any write was made; `done(True)` comes when every sync backup holds
-    the whole batch (at once when there are none), `done(False)` when that can never be known (answer: unknown).
-    """
-
-    serving: list[PartitionCopy | None]
-    in_office: list[PartitionCopy | None]
-    """The same, also while some writes are refused: for reading, and for what `Grid.why_refused` lets pass."""
-    listening: dict[str, int]
-    """Map name -> how many entry listeners want its events. Absent when none: then no event is built."""
-
-    def set(
-        self,
-        copy: PartitionCopy,
-        name: str,
-        key: bytes,
-        value: bytes,
-        ttl_ms: int,
-        max_idle_ms: int,
-        key_hash: int,
-    ) -> bytes | None:
-        """Store an entry and queue its record for the backups; answers the old value (None if absent or expired)."""
-
-    def read(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
-        """The entry's value, or None; counts as a use of it."""
-
-    def remove(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
-        """Take an entry out and queue the record; answers the old value."""
-
-    def seal(self, done: Callable[[bool], None]) -> None:
-        """End the batch begun by the writes since the last seal."""
-
-    def seal_for(self, done: Callable[[bool], None], client: bytes, correlations: list[int]) -> None:
-        """The same for requests of a client that waits for the backups itself. If all of them can tell it, `done(True)`
-        comes at once, while `acks` says how many it has to hear of.
-        """
-
-    def rest_on(self, copy: PartitionCopy, name: str) -> None:
-        """An answer of this batch has changed nothing in this map, and rests on what is there: `seal` waits for that,
-        too. `remove` says so by itself when it finds nothing.
-        """
-
-    confirms_reads: bool
-    """Whether there are maps whose reads are confirmed; which ones `confirmed` says."""
-
-    def confirmed(self, name: str) -> bool:
-        """Whether a read of this map must `rest_on` it before it is answered (`maps.*.reads`)."""
-
-    acks: int
-    unknown_because: str
-    """While `done(False)` is called: why nobody can say, in words."""
-
-
 class Grid(Protocol):
     """This member, for its sessions."""
 
@@ -118,7 +61,7 @@ class Grid(Protocol):
 
     @property
     def cuts(self) -> Cuts:
-        """The cuts that this member keeps."""
+        """The cuts that this member keeps, for looking: they are taken and held by `take_cut` and `hold_cut`."""
 
     def now_ns(self) -> int:
         """This member's monotonic clock."""
@@ -131,6 +74,26 @@ class Grid(Protocol):
 
         For `WHOLE` operations `partitions` may be any list; the answers of all owners are merged.
         """
+
+    def take_cut(
+        self,
+        cut: bytes,
+        maps: Sequence[str],
+        partitions: Sequence[int],
+        lease_ms: int,
+        done: Callable[[Taken], None],
+        *,
+        passive: bool,
+    ) -> None:
+        """Keep these maps as they are now, in those of these partitions that are served here; `done` is called once.
+        `passive`: nothing may be written, so nobody but this member keeps it.
+        """
+
+    def hold_cut(self, cut: bytes, lease_ms: int, done: Callable[[int], None]) -> None:
+        """Go on with a cut for so long, or not (0); `done` is told how many maps in partitions are kept."""
+
+    def ask_changes(self, asked: Asked, done: Callable[[ChangesSince], None]) -> None:
+        """Tell what has changed; `done` is called once, now or when the journal was read."""
 
     def why_refused(self, request: Request, size: int = 0) -> Outcome | None:
         """The answer to a request that must not be taken now, whatever its keys: nothing of it was done. `size`: the
@@ -146,7 +109,7 @@ class Grid(Protocol):
         A row is empty before the first assignment; None stands for a replica that nobody holds.
         """
 
-    def row(self, partition: int) -> Row:
+    def row(self, partition: int) -> Assignment:
         """One row of it, with its version, and who is behind."""
 
     def table_version(self) -> int:
@@ -184,7 +147,7 @@ class Grid(Protocol):
 
     @property
     def changes(self) -> ChangeStreams:
-        """What this member can tell of what has changed."""
+        """What this member can tell of what has changed, for looking: it is asked by `ask_changes`."""
 
     @property
     def passive(self) -> bool:
@@ -230,4 +193,4 @@ class Grid(Protocol):
         """What this member knows of itself and the cluster, as plain data (see observe.status)."""
 
 
-__all__ = ["ClusterCard", "EntryLane", "Grid", "MapPartition", "MemberCard"]
+__all__ = ["ClusterCard", "EntryLane", "Grid", "MapReplica", "MemberCard"]

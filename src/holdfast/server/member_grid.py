@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 
 from holdfast.config import Settings
 from holdfast.core.member import Member
+from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.operations import Done, EntryEvent, Request
 from holdfast.core.model.partition_events import News, Number
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.change_streams import ChangeStreams
-from holdfast.core.replication.cuts import Cuts
-from holdfast.core.replication.lane import Lane
-from holdfast.core.services.hosting import is_service
+from holdfast.core.replication.cuts import Cuts, Taken
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.engine.driver import Driver
+from holdfast.engine.entry_lane import EntryLane
 from holdfast.server.door import Loop, Timer
 from holdfast.server.grid import ClusterCard, MemberCard
 
@@ -59,7 +59,7 @@ class MemberGrid:
     settings: Settings
     driver: Driver
     member: Member
-    lane: Lane
+    lane: EntryLane
 
     def __init__(self, settings: Settings, member_uuid: str) -> None:
         """Sessions may ask when there is a `driver`, with its `member` and `lane`."""
@@ -84,7 +84,7 @@ class MemberGrid:
     @property
     def cluster_id(self) -> str:
         """The cluster's UUID; empty before this member is in one."""
-        view = self.member.membership.view
+        view = self.member.picture.view
         return view.cluster_id if view else ""
 
     @property
@@ -94,18 +94,36 @@ class MemberGrid:
     def execute(self, request: Request, done: Done) -> None:
         self.driver.execute(request, done)
 
+    def take_cut(
+        self,
+        cut: bytes,
+        maps: Sequence[str],
+        partitions: Sequence[int],
+        lease_ms: int,
+        done: Callable[[Taken], None],
+        *,
+        passive: bool,
+    ) -> None:
+        self.driver.callers.take_cut(cut, tuple(maps), tuple(partitions), lease_ms, done, passive=passive)
+
+    def hold_cut(self, cut: bytes, lease_ms: int, done: Callable[[int], None]) -> None:
+        self.driver.callers.hold_cut(cut, lease_ms, done)
+
+    def ask_changes(self, asked: Asked, done: Callable[[ChangesSince], None]) -> None:
+        self.driver.callers.ask_changes(asked, done)
+
     def cluster(self) -> ClusterCard:
-        membership = self.member.membership
-        view = membership.view
+        picture = self.member.picture
+        view = picture.view
         cards = [
             MemberCard(
                 info.uuid, info.client_host, info.client_port, info.port, info.lite, {"name": info.name}
             )
-            for info in membership.members()
+            for info in picture.members()
         ]
         living = {card.uuid for card in cards}
         owners: dict[str, list[int]] = {}
-        for partition, row in enumerate(self.member.table.rows):
+        for partition, row in enumerate(self.member.picture.assignments):
             if row.owner is None or row.owner not in living:
                 owners = {}
                 break
@@ -117,29 +135,29 @@ class MemberGrid:
         it only with others of the same connection.
         """
         version, number = self._owners_told
-        if self.member.table.version != version:
-            self._owners_told = (self.member.table.version, number + 1)
+        if self.member.picture.table_version != version:
+            self._owners_told = (self.member.picture.table_version, number + 1)
         return self._owners_told[1]
 
     def rows(self) -> list[list[str | None]]:
-        return [list(row.replicas) for row in self.member.table.rows]
+        return [list(row.replicas) for row in self.member.picture.assignments]
 
-    def row(self, partition: int) -> Row:
-        return self.member.table.rows[partition]
+    def row(self, partition: int) -> Assignment:
+        return self.member.picture.assignments[partition]
 
     def table_version(self) -> int:
-        return self.member.table.version
+        return self.member.picture.table_version
 
     def table_stamp(self) -> int:
-        return self.member.table.stamp
+        return self.member.picture.table_stamp
 
     def unfinished(self, partition: int) -> bool:
-        return self.member.lane.unfinished(partition)
+        return self.member.picture.unfinished(partition)
 
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
         watcher = Sparing(changed, TELL_S, self.clients_loop)
         self._watchers[watcher] = None
-        unwatch = self.member.watch(watcher.ask)
+        unwatch = self.driver.callers.watch(watcher.ask)
 
         def end() -> None:
             unwatch()
@@ -151,10 +169,10 @@ class MemberGrid:
     def listen(
         self, name: str, *, key: bytes | None, local_only: bool, heard: Callable[[EntryEvent], None]
     ) -> Callable[[], None]:
-        return self.member.listeners.add(name, key, heard, local_only=local_only)
+        return self.driver.callers.listen(name, key=key, local_only=local_only, heard=heard)
 
     def collect(self, client: bytes, heard: Callable[[int], None]) -> Callable[[], None]:
-        return self.member.collectors.add(client, heard)
+        return self.driver.callers.collect(client, heard)
 
     def admit(self, username: str | None, password: str | None, token: bytes | None) -> bool:
         security = self.settings.security
@@ -170,15 +188,15 @@ class MemberGrid:
     def map_names(self) -> list[str]:
         names = {
             name
-            for copy in self.member.copies.held.values()
+            for copy in self.member.picture.held.values()
             for name, held in copy.maps.items()
-            if held.entries
+            if held.state.entries
         }
-        configured = {name for name in self.settings.maps if name != "default" and not is_service(name)}
+        configured = {name for name in self.settings.maps if name != "default"}
         return sorted(names | configured)
 
     def local_copy(self, partition: int) -> PartitionCopy | None:
-        return self.member.copies.held.get(partition)
+        return self.member.picture.held.get(partition)
 
     @property
     def changes(self) -> ChangeStreams:
@@ -186,7 +204,7 @@ class MemberGrid:
 
     @property
     def passive(self) -> bool:
-        return self.member.router.passive
+        return self.member.picture.passive
 
     @property
     def configured_maps(self) -> Container[str]:
@@ -194,20 +212,20 @@ class MemberGrid:
 
     @property
     def master(self) -> str:
-        return self.member.membership.master or ""
+        return self.member.picture.master or ""
 
     def owner(self, partition: int) -> str | None:
-        found = self.member.table.rows[partition].owner
-        return found if self.member.membership.member(found) is not None else None
+        found = self.member.picture.assignments[partition].owner
+        return found if self.member.picture.is_member(found) else None
 
     # -- what an operator wants, and hears
 
     @property
     def last_news(self) -> Number:
-        return self.member.ledger.chronicle.told
+        return self.member.picture.last_news
 
     def news_since(self, number: Number) -> tuple[list[News], bool]:
-        return self.member.ledger.chronicle.since(number)
+        return self.member.picture.news_since(number)
 
     def on_news(self, heard: Callable[[News], None]) -> Callable[[], bool]:
-        return self.member.ledger.chronicle.listen(heard)
+        return self.driver.callers.on_news(heard)

@@ -28,7 +28,9 @@ from holdfast.core.model.operations import (
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.views import ClusterState
 from holdfast.core.store.digest import RangeDigests, batch_digest, whole
-from holdfast.core.store.partition import MapPartition, PartitionCopy, ServicePartition
+from holdfast.core.store.map_state import MapState
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import AnyReplica, map_replica
 from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
 from holdfast.server import change_questions as changes
 from holdfast.server import cut_questions as cuts
@@ -354,7 +356,7 @@ class OwnSession:
                     partition,
                     copy.epoch,
                     row.index_of(MemberId(self._grid.member_uuid)),
-                    self._lane.in_office[partition] is copy,
+                    self._lane.leading[partition] is copy,
                     digests,
                     row.version,
                     list(row.behind),
@@ -374,9 +376,9 @@ class OwnSession:
         if copy is None:
             self._say(own.Ranges(question.id, version, 0, [], []))
             return
-        held = copy.maps.get(question.map) or MapPartition(question.map)
+        held = copy.maps.get(question.map) or map_replica(question.map)
         answer = own.Ranges(question.id, version, held.counter, held.proven_lineage(), [])
-        keys, values = list(held.entries), list(held.entries.values())
+        keys, values = list(held.state.entries), list(held.state.entries.values())
         self._flow.begin(self._meeting(question, self._ranging(answer, keys, values)))
 
     def _ranging(self, answer: own.Ranges, keys: list[bytes], values: list[bytes]) -> Work:
@@ -411,11 +413,11 @@ class OwnSession:
             return
 
         def say(answer: own.Changes) -> None:
-            self._waiting -= 1
+            self._answered()
             self._say(answer)
 
         self._acts = True
-        changes.ask(self._grid.changes, question, self._telling("AskChanges", say, question.id))
+        changes.ask(self._grid, question, self._telling("AskChanges", say, question.id))
 
     # -- what an operator wants, and hears
 
@@ -434,7 +436,7 @@ class OwnSession:
             return
 
         def done(fate: own.Fate, why: str) -> None:
-            self._waiting -= 1
+            self._answered()
             self._say(own.Ordered(order.id, fate, why))
 
         self._acts = True
@@ -482,8 +484,9 @@ class OwnSession:
         self._flow.expected += expected
 
         def done(outcome: Outcome) -> None:
-            self._waiting -= 1
+            self._answered()
             self._flow.expected -= expected
+            assert self._flow.expected >= 0, "no more is made than was expected"
             self._say(own.Executed(question.id, outcome))
 
         self._acts = True
@@ -534,17 +537,17 @@ class OwnSession:
             self._fault(question.id, *wrong)
         elif not self._in_range(question.id, question.partitions):
             return
-        elif isinstance(question, own.HoldCut):
-            self._acts = True
-            self._say(cuts.hold(self._grid, question))
         elif self._may_wait(question.id):
 
             def say(answer: own.Answer) -> None:
-                self._waiting -= 1
+                self._answered()
                 self._say(answer)
 
             self._acts = True
-            cuts.make(self._grid, question, self._telling("Cut", say, question.id))
+            if isinstance(question, own.HoldCut):
+                cuts.hold(self._grid, question, self._telling("HoldCut", say, question.id))
+            else:
+                cuts.make(self._grid, question, self._telling("Cut", say, question.id))
 
     # -- columns
 
@@ -569,7 +572,7 @@ class OwnSession:
                 return
             self._scan = Scanned(question, None, pin.taken_ns, pin)
         else:
-            copy: PartitionCopy | None = self._lane.in_office[partition]
+            copy: PartitionCopy | None = self._lane.leading[partition]
             if copy is None and question.any_copy:
                 copy = self._grid.local_copy(partition)
             if copy is None:
@@ -613,7 +616,7 @@ class OwnSession:
         self._waiting += 1
 
         def say(answer: own.PutDone) -> None:
-            self._waiting -= 1
+            self._answered()
             self._say(answer)
 
         self._acts = True
@@ -635,6 +638,11 @@ class OwnSession:
         if once and len(set(partitions)) != len(partitions):
             return "a partition is named once in a question"
         return ""
+
+    def _answered(self) -> None:
+        """A question waits no more."""
+        assert self._waiting > 0, "each question is answered once"
+        self._waiting -= 1
 
     def _may_wait(self, number: int, *, count: bool = True) -> bool:
         if self._waiting >= WAITING_MAX:
@@ -675,14 +683,20 @@ class _Snapshot:
 
     __slots__ = ("_keys", "_values", "told")
 
-    def __init__(self, held: MapPartition) -> None:
-        digest = held.digest() if isinstance(held, ServicePartition) else 0
+    def __init__(self, held: AnyReplica) -> None:
+        state = held.state
+        entries, digest = (state.entries, 0) if isinstance(state, MapState) else ({}, state.digest())
         self.told = own.MapDigest(
-            held.name, held.counter, len(held.entries), digest, list(held.targets), held.proven_lineage()
+            held.name,
+            held.counter,
+            len(entries),
+            digest,
+            list(held.targets),
+            held.proven_lineage(),
         )
         """What is told of it; the digest of a map is still to come."""
-        self._keys = list(held.entries)
-        self._values = list(held.entries.values())
+        self._keys = list(entries)
+        self._values = list(entries.values())
 
     def sum_up(self) -> Generator[None, None, own.MapDigest]:
         """Slice by slice."""

@@ -21,6 +21,7 @@ class Quota(Generic[T]):
 
     def add(self, connection: T, address: str) -> T | None:
         """Count one more; answers the one that has to go for it, which is not counted any more."""
+        assert connection not in self._of, "a connection has one place of a kind"
         self._of[connection] = address
         self._by_address.setdefault(address, {})[connection] = None
         if len(self._of) <= self._most:
@@ -28,6 +29,7 @@ class Quota(Generic[T]):
         greediest = max(self._by_address.values(), key=len)
         oldest = next(iter(greediest))
         self.remove(oldest)
+        assert len(self._of) <= self._most, "one comes, and one goes"
         return oldest
 
     def remove(self, connection: T) -> None:

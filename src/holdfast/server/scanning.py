@@ -13,7 +13,8 @@ import msgspec
 
 from holdfast.core.replication.cuts import Pin
 from holdfast.core.store.digest import range_of
-from holdfast.core.store.partition import Expiry, MapPartition
+from holdfast.core.store.map_state import Expiry
+from holdfast.core.store.replica import MapReplica
 from holdfast.wire import own
 from holdfast.wire.values import JSON
 
@@ -49,7 +50,7 @@ class Scanned:
     )
 
     def __init__(
-        self, question: own.Scan, held: MapPartition | None, now_ns: int, pin: Pin | None = None
+        self, question: own.Scan, held: MapReplica | None, now_ns: int, pin: Pin | None = None
     ) -> None:
         """What `held` has now, or `pin` at its cut."""
         self.number = question.id
@@ -80,7 +81,7 @@ class Scanned:
         elif held is not None:
             self.counter = held.counter
             self._take_in(question, _of_copy(question, held, now_ns))
-            expiries, hashes = held.expiries, held.hashes
+            expiries, hashes = held.state.expiries, held.state.hashes
         else:
             self.counter = 0
         if question.any_copy and expiries:
@@ -146,14 +147,14 @@ def _of_pin(question: own.Scan, pin: Pin) -> dict[bytes, bytes] | list[tuple[byt
 
 
 def _of_copy(
-    question: own.Scan, held: MapPartition, now_ns: int
+    question: own.Scan, held: MapReplica, now_ns: int
 ) -> dict[bytes, bytes] | list[tuple[bytes, bytes]]:
-    found: dict[bytes, bytes] | list[tuple[bytes, bytes]] = held.entries
+    found: dict[bytes, bytes] | list[tuple[bytes, bytes]] = held.state.entries
     if question.keys:
-        found = _chosen(question.keys, held.entries.get)
-    if held.expiries and not question.any_copy:
+        found = _chosen(question.keys, held.state.entries.get)
+    if held.state.expiries and not question.any_copy:
         items = found.items() if isinstance(found, dict) else found
-        found = [item for item in items if not held.expired(item[0], now_ns, touch=False)]
+        found = [item for item in items if not held.state.expired(item[0], now_ns, touch=False)]
     return found
 
 

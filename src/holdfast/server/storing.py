@@ -94,11 +94,11 @@ class Stored:
                 slices([len(value) for value in self.values[at : at + rows]]) if rows else NOTHING
             ):
                 if size >= SLICE_BYTES:
-                    lane.seal(sealing.begin())
+                    lane.close_batch(sealing.begin())
                     yield
                     size = 0
                     refused = refused or grid.why_refused(as_request(put)) is not None
-                copy = lane.in_office[partition] if not refused else None
+                copy = lane.leading[partition] if not refused else None
                 if copy is None:
                     moved.append(partition)
                     kept[group] = rows
@@ -123,7 +123,7 @@ class Stored:
             why = "" if known else sealing.why or lane.unknown_because
             say(own.PutDone(put.id, at - left_alone, moved, known, why, there))
 
-        lane.seal(sealing.last(done))
+        lane.close_batch(sealing.last(done))
 
     def _store_each(self, grid: Grid, copy: PartitionCopy, rows: slice) -> int:
         """Do with each of these rows as its kind says. Answers how many to be added were there with another value."""
@@ -178,6 +178,7 @@ class Sealing:
         return self.begin()
 
     def _sealed(self, known: bool) -> None:
+        assert self._waits > 0, "each seal is told of once"
         self._waits -= 1
         if not known:
             self._known, self.why = False, self._lane.unknown_because

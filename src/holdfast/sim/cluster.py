@@ -14,7 +14,7 @@ from holdfast.core.cluster.identity import Identity
 from holdfast.core.member import Member
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address, MemberId
 from holdfast.core.model.partition_events import News
-from holdfast.core.model.views import MemberInfo, View, Wish
+from holdfast.core.model.views import Intent, MemberInfo, View
 from holdfast.core.services.hosting import Service, with_services
 from holdfast.engine.driver import Driver
 from holdfast.engine.member_files import driver_with_files
@@ -127,9 +127,10 @@ class Cluster:
         )
         process.driver, when_ready = driver_of(process, identity, self.settings, self.services())
         member = process.driver.member
-        member.lane.drained = partial(self._acknowledged, member, member.lane.drained)
-        member.watch(partial(self._changed, member))
-        member.ledger.chronicle.listen(partial(self._heard, member.settings))
+        batches = member.lane.batches
+        batches.drained = partial(self._acknowledged, member, batches.drained)
+        process.driver.callers.watch(partial(self._changed, member))
+        process.driver.callers.on_news(partial(self._heard, member.settings))
         self.everyone.append(process)
         self.world.processes[address] = process
         self.world.tell(f"{name}: starts as {uuid}")
@@ -346,7 +347,7 @@ class Cluster:
         parting = {
             member.me
             for member in self.members()
-            if member.membership.wishes.mine in (Wish.LEAVE, Wish.LITE) or member.membership.info.lite
+            if member.membership.intents.mine in (Intent.LEAVE, Intent.LITE) or member.membership.info.lite
         }
         gone = self._gone()
         # No two copies are in one group. And while nothing may move, who leaves takes a copy along.
@@ -371,7 +372,11 @@ class Cluster:
         holders = self.settings.holders()
         for partition in range(self.settings.partitions.count):
             applied = [member.table.rows[partition] for member in everyone]
-            offered = [row for member in everyone if (row := member.ledger.stored_row(partition)) is not None]
+            offered = [
+                row
+                for member in everyone
+                if (row := member.table_replication.stored_assignment(partition)) is not None
+            ]
             newest = max(row.version for row in applied)
             for row in [*applied, *offered]:
                 if (
@@ -417,8 +422,13 @@ def driver_of(
     """Make the member that lives in a process, of what its host's disk (`process.disk`) holds, with its journal there;
     and say how to be told when it may act. This is the one place of the simulator where files are opened.
     """
+    recorder = process.world.recorder
     if process.disk is None:
-        return Driver(Member(identity, settings, services), process), lambda told: told()
+        driver = Driver(Member(identity, settings, services), process)
+        if recorder is not None:
+            names = [service.name for service in services]
+            driver.record(recorder.begin(process.name, settings, identity, names, None))
+        return driver, lambda told: told()
     random = process.world.random
 
     def failed(error: JournalBroken) -> None:
@@ -434,6 +444,7 @@ def driver_of(
         name=process.host,
         new_id=lambda: f"store-{random.getrandbits(64):016x}",
         failed=failed,
+        recorder=recorder,
     )
     return driver, journal.when_ready
 

@@ -127,7 +127,7 @@ class Cutter:
 
     def _ask(self, process: Process, cut: Cut, partitions: list[int], question: int) -> None:
         member = process.driver.member
-        if member.router.passive:
+        if member.router.refusals.passive:
             return
 
         def taken(told: Taken) -> None:
@@ -140,9 +140,7 @@ class Cutter:
                     cut.marks[pin.partition, pin.map] = mark
                     cut.done.add(pin.partition)
 
-        process.driver.enter()
-        member.copies.cuts.take(cut.id, list(self.maps), partitions, LEASE_MS, taken)
-        process.driver.leave_lane()
+        process.driver.callers.take_cut(cut.id, tuple(self.maps), tuple(partitions), LEASE_MS, taken)
 
     # -- reading it
 
@@ -153,7 +151,7 @@ class Cutter:
         """Read some of it, from one of its holders each; or end it."""
         if not self.running or self.world.now_ns > cut.begun_ns + KEPT_NS:
             for process in self.cluster.living():
-                process.driver.member.copies.cuts.hold(cut.id, 0)
+                process.driver.callers.hold_cut(cut.id, 0, lambda count: None)
             return
         living = {process.driver.member.me: process for process in self.cluster.living()}
         for (partition, name), mark in sorted(cut.marks.items()):

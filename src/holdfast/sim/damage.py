@@ -6,16 +6,20 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import msgspec
+
 from holdfast.check import convergence
 from holdfast.core.member import Member
 from holdfast.core.model.update_counter import UpdateCounter
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.replica import MapReplica
 from holdfast.sim.world import Process
 
 KINDS = ("value", "entry lost", "entry added", "rot", "behind", "ahead")
 """What may be wrong with a copy: a value is another one; an entry is missing, or too many; memory has changed and
 nobody has noticed; the copy has missed the last updates, or counts some that there never were."""
 MISSED = 3
+HARM = "harm"
+"""What a record calls it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,33 +51,43 @@ def spoil(living: Iterable[Process], known: list[Damage], draw: random.Random) -
         if process.driver.member.table.rows[partition].index_of(process.driver.member.me) > 0
         and all(damage.partition != partition for damage in known)
         for held in copy.maps.values()
-        if held.entries and held.counter > MISSED
+        if held.state.entries and held.counter > MISSED
     ]
     if not found:
         return None
     process, partition, held = draw.choice(found)
     damage = Damage(process, partition, held.name, draw.choice(KINDS))
-    _harm(held, damage.kind, draw)
+    seed = draw.getrandbits(32)
+    if process.driver.recorded is not None:
+        process.driver.recorded.outside(HARM, partition, held.name, damage.kind, seed)
+    _harm(held, damage.kind, random.Random(seed))
     known.append(damage)
     return damage
 
 
-def _harm(held: MapPartition, kind: str, draw: random.Random) -> None:
-    key = draw.choice(list(held.entries))
+def harm_again(member: Member, what: str, arguments: bytes) -> None:
+    """Do to a copy what was done to it when the run was recorded."""
+    assert what == HARM
+    partition, name, kind, seed = msgspec.msgpack.decode(arguments, type=tuple[int, str, str, int])
+    _harm(member.copies.held[partition].maps[name], kind, random.Random(seed))
+
+
+def _harm(held: MapReplica, kind: str, draw: random.Random) -> None:
+    key = draw.choice(list(held.state.entries))
     match kind:
         case "value":
-            held.store(key, b"wrong", 0, 0, 0, 0)
+            held.state.store(key, b"wrong", 0, 0, 0, 0)
         case "entry lost":
-            held.drop(key)
+            held.state.drop(key)
         case "entry added":
-            held.store(b"\xff\xff\xff\xf5stray", b"stray", 0, 0, 0, 0)
+            held.state.store(b"\xff\xff\xff\xf5stray", b"stray", 0, 0, 0, 0)
         case "rot":
-            held.entries[key] = b"rotten"
+            held.state.entries[key] = b"rotten"
         case "ahead":
             held.updates = UpdateCounter(held.counter + draw.randint(1, MISSED))
         case _:
             held.updates = UpdateCounter(held.counter - draw.randint(1, MISSED))
-            held.drop(key)
+            held.state.drop(key)
 
 
 def mended(damage: Damage, primary: Member | None) -> bool:

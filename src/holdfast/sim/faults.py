@@ -9,7 +9,7 @@ from functools import partial
 from holdfast.core.machine import MemoryRoom
 from holdfast.core.messages import Filled, Message, MigrationRequest, TableOffer
 from holdfast.core.model.ids import MILLISECOND, SECOND
-from holdfast.core.model.views import ClusterState, Room, Wish
+from holdfast.core.model.views import ClusterState, Intent, Room
 from holdfast.sim.ambush import (
     OCCASIONS,
     Ambush,
@@ -284,9 +284,9 @@ class Faults(DiskFaults):
         membership = process.driver.member.membership
         if not membership.admitted or membership.leaving:
             return
-        wish = Wish.DATA if membership.info.lite else Wish.LITE
+        wish = Intent.DATA if membership.info.lite else Intent.LITE
         data = [member for member in self.cluster.members() if not member.membership.info.lite]
-        if wish is Wish.LITE and len(data) < 3:
+        if wish is Intent.LITE and len(data) < 3:
             return
         self._did("wish", f"{process.name}: {wish}")
         process.step(lambda: process.driver.become(wish))

@@ -13,47 +13,59 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 from zlib import crc32
+
+import msgspec
 
 from holdfast.core.journal.recovery import Recovered, Recovery
 from holdfast.core.listeners import Listeners
 from holdfast.core.messages import Forward
-from holdfast.core.model.operations import READS, WHOLE, EntryEvent, Op, Request, Value
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.changes_since import ChangesSince
+from holdfast.core.model.decisions import Decision
+from holdfast.core.model.operations import READS, WHOLE, EntryEvent, Op, Request
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Record
-from holdfast.core.replication import change_streams
-from holdfast.core.replication import perform as performing
+from holdfast.core.replication import change_streams, primary_copy
 from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.cuts import Pin
 from holdfast.core.replication.lane import Lane
-from holdfast.core.replication.staging import Shadow
-from holdfast.core.routing import router
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.replication.staging import StagingReplica
+from holdfast.core.routing import backup_reads
+from holdfast.core.routing.router import Router
+from holdfast.core.services import map_operations
+from holdfast.core.store.map_state import MapState
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica, Replica
 from holdfast.sim.replacing import Method, Replaced
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An operation on a copy that is served here."""
+    """An operation on a map that is decided here."""
 
-    lane: Lane
-    copy: PartitionCopy
+    state: MapState | None
     request: Request
-    truth: Callable[[], Value]
-    """Carries it out, and answers what it should."""
+    now_ns: int
+    decide: Callable[[Request], Decision]
+    """Decides a request as it should be."""
+
+    def truth(self) -> Decision:
+        """What should come of it."""
+        return self.decide(self.request)
 
     @property
     def present(self) -> bytes | None:
         """What is there."""
-        return self.lane.read(self.copy, self.request.map, self.request.key)
+        state = self.state
+        if state is None or state.expired(self.request.key, self.now_ns, touch=False):
+            return None
+        return state.entries.get(self.request.key)
 
-    def store(self) -> bytes | None:
-        """Store what the request has, whatever is there."""
-        request = self.request
-        return performing._store(self.lane, self.copy, request, request.key, request.value)
+    def store(self) -> Decision:
+        """Store what the request has, whatever is there, and answer the old value."""
+        return self.decide(msgspec.structs.replace(self.request, op=Op.PUT))
 
 
 class Liar(Replaced):
@@ -78,19 +90,22 @@ class Liar(Replaced):
 
         return begins
 
-    def perform(self, operation: Op, share: float, lie: Callable[[Asked], Value]) -> None:
-        """Let this share of the operations of one kind be carried out by something else."""
+    def decide(self, operation: Op, share: float, lie: Callable[[Asked], Decision]) -> None:
+        """Let something else come of this share of the operations of one kind."""
 
-        def around(perform: Method) -> Method:
-            def performs(lane: Lane, copy: PartitionCopy, request: Request, now_ns: int) -> Value:
-                truth: Callable[[], Value] = partial(perform, lane, copy, request, now_ns)
+        def around(decide: Method) -> Method:
+            def decides(state: MapState | None, request: Request, now_ns: int, **more: Any) -> Any:
+                def truth(request: Request) -> Decision:
+                    decision: Decision = decide(state, request, now_ns, **more)
+                    return decision
+
                 if request.op is operation and self.now_and_then(share):
-                    return lie(Asked(lane, copy, request, truth))
-                return truth()
+                    return lie(Asked(state, request, now_ns, truth))
+                return truth(request)
 
-            return performs
+            return decides
 
-        self.replace(router, "perform", around)
+        self.replace(primary_copy, "decide", around)
 
     def now_and_then(self, share: float) -> bool:
         """Whether it is time for a lie."""
@@ -100,27 +115,27 @@ class Liar(Replaced):
         """Every copy of a partition that any member has, also those that are being filled."""
         found = []
         for copies in self._copies:
-            shadow = copies.shadows.get(partition)
-            filled = shadow.copy if shadow is not None else None
+            staged = copies.staging.get(partition)
+            filled = staged.copy if staged is not None else None
             held = (copies.held.get(partition), copies.stale.get(partition), filled)
             found += [copy for copy in held if copy is not None]
         return found
 
-    def lose(self, partition: int, name: str, keys: Iterable[bytes], *others: MapPartition) -> None:
+    def lose(self, partition: int, name: str, keys: Iterable[bytes], *others: MapReplica) -> None:
         """Entries are gone from all copies, also these others, and no update tells of it. Whoever is told of them
         later, from a disk or by a member that has come back, loses them, too.
         """
         copies = [held for copy in self.everywhere(partition) if (held := copy.maps.get(name)) is not None]
         for held in [*copies, *others]:
             for key in keys:
-                if (value := held.drop(key)) is not None:
+                if (value := held.state.drop(key)) is not None:
                     self._lost.add((name, key, value))
 
     def lose_for_good(self) -> None:
         """Let no copy take in what is lost."""
 
         def store(original: Method) -> Method:
-            def stores(held: MapPartition, key: bytes, value: bytes, *more: Any) -> None:
+            def stores(held: MapState, key: bytes, value: bytes, *more: Any) -> None:
                 if (held.name, key, value) in self._lost:
                     held.drop(key)
                 else:
@@ -129,7 +144,7 @@ class Liar(Replaced):
             return stores
 
         def start_from(original: Method) -> Method:
-            def starts(held: MapPartition, base: MapPartition) -> None:
+            def starts(held: MapState, base: MapState) -> None:
                 original(held, base)
                 self._forget(held)
 
@@ -140,15 +155,15 @@ class Liar(Replaced):
                 original(recovery, recovered)
                 for copy in recovered.copies.values():
                     for held in copy.maps.values():
-                        self._forget(held)
+                        self._forget(held.state)
 
             return finishes
 
-        self.replace(MapPartition, "store", store)
-        self.replace(MapPartition, "start_from", start_from)
+        self.replace(MapState, "store", store)
+        self.replace(MapState, "start_from", start_from)
         self.replace(Recovery, "finish", finish)
 
-    def _forget(self, held: MapPartition) -> None:
+    def _forget(self, held: MapState) -> None:
         gone = [key for key, value in held.entries.items() if (held.name, key, value) in self._lost]
         for key in gone:
             held.drop(key)
@@ -160,8 +175,8 @@ class Liar(Replaced):
 def _promotion_forgets(liar: Liar) -> None:
     orphaned: set[tuple[str, int]] = set()
 
-    def row_changed(original: Method) -> Method:
-        def changed(copies: Copies, partition: int, old: Row, new: Row, arrived: Any) -> Any:
+    def assignment_changed(original: Method) -> Method:
+        def changed(copies: Copies, partition: int, old: Assignment, new: Assignment, arrived: Any) -> Any:
             me = copies._me
             if new.owner == me and me in old.replicas[1:] and old.owner not in new.replicas:
                 orphaned.add((me, partition))
@@ -175,21 +190,21 @@ def _promotion_forgets(liar: Liar) -> None:
                 orphaned.discard((activation._me, partition))
                 salt = activation._rows[partition].version
                 for held in activation._copies.held[partition].maps.values():
-                    keys = [key for key in held.entries if crc32(key, salt) % 4 == 0]
+                    keys = [key for key in held.state.entries if crc32(key, salt) % 4 == 0]
                     liar.lose(partition, held.name, keys)
             original(activation, partition)
 
         return takes
 
     liar.lose_for_good()
-    liar.replace(Copies, "row_changed", row_changed)
-    liar.replace(Activation, "_take_office", take_office)
+    liar.replace(Copies, "assignment_changed", assignment_changed)
+    liar.replace(Activation, "_become_primary", take_office)
 
 
 def _chunk_loses(liar: Liar) -> None:
     def pour(original: Method) -> Method:
-        def pours(shadow: Shadow, fill: Any, now_ns: int) -> None:
-            original(shadow, fill, now_ns)
+        def pours(staged: StagingReplica, fill: Any, now_ns: int) -> None:
+            original(staged, fill, now_ns)
             for part in fill.maps:
                 if part.keys and liar.now_and_then(0.25):
                     liar.lose(fill.partition, part.map, part.keys[-1:])
@@ -197,7 +212,7 @@ def _chunk_loses(liar: Liar) -> None:
         return pours
 
     liar.lose_for_good()
-    liar.replace(Shadow, "pour", pour)
+    liar.replace(StagingReplica, "pour", pour)
 
 
 def _recovery_loses(liar: Liar) -> None:
@@ -206,8 +221,8 @@ def _recovery_loses(liar: Liar) -> None:
             original(recovery, recovered)
             for partition, copy in sorted(recovered.copies.items()):
                 for held in copy.maps.values():
-                    if held.entries and liar.now_and_then(0.5):
-                        key = min(held.entries, key=crc32)
+                    if held.state.entries and liar.now_and_then(0.5):
+                        key = min(held.state.entries, key=crc32)
                         liar.lose(partition, held.name, [key], held)
 
         return finishes
@@ -218,7 +233,7 @@ def _recovery_loses(liar: Liar) -> None:
 
 def _backup_idle(liar: Liar) -> None:
     def apply(original: Method) -> Method:
-        def applies(held: MapPartition, record: Record, now_ns: int) -> None:
+        def applies(held: Replica[Any], record: Record, now_ns: int) -> None:
             if liar.now_and_then(0.02):
                 held.updates.update(record.counter - 1)
             else:
@@ -226,30 +241,31 @@ def _backup_idle(liar: Liar) -> None:
 
         return applies
 
-    liar.replace(MapPartition, "apply", apply)
+    liar.replace(Replica, "apply", apply)
 
 
 def _remove_keeps(liar: Liar) -> None:
     def remove(original: Method) -> Method:
         def removes(lane: Lane, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
             held = copy.maps.get(name)
-            if held is not None and key in held.entries and liar.now_and_then(0.05):
-                return held.entries[key]
+            if held is not None and key in held.state.entries and liar.now_and_then(0.05):
+                return held.state.entries[key]
             value: bytes | None = original(lane, copy, name, key)
             return value
 
         return removes
 
     liar.replace(Lane, "remove", remove)
+    liar.decide(Op.REMOVE, 0.05, lambda asked: Decision(asked.present))
 
 
 def _evict_keeps(liar: Liar) -> None:
-    liar.perform(Op.EVICT, 0.2, lambda asked: asked.present is not None)
+    liar.decide(Op.EVICT, 0.2, lambda asked: Decision(asked.present is not None))
 
 
 def _clear_leaves_one(liar: Liar) -> None:
     def wipe(original: Method) -> Method:
-        def wipes(held: MapPartition) -> None:
+        def wipes(held: MapState) -> None:
             # The same one on all replicas, for they hold the same.
             kept = max(held.entries.items(), default=None)
             original(held)
@@ -258,17 +274,14 @@ def _clear_leaves_one(liar: Liar) -> None:
 
         return wipes
 
-    liar.replace(MapPartition, "wipe", wipe)
+    liar.replace(MapState, "wipe", wipe)
 
 
 def _put_all_drops(liar: Liar) -> None:
-    def puts(asked: Asked) -> Value:
-        items = asked.request.items
-        for index in range(0, len(items) - 2, 2):
-            performing._store(asked.lane, asked.copy, asked.request, items[index], items[index + 1])
-        return None
+    def puts(asked: Asked) -> Decision:
+        return asked.decide(msgspec.structs.replace(asked.request, items=asked.request.items[:-2]))
 
-    liar.perform(Op.PUT_ALL, 0.2, puts)
+    liar.decide(Op.PUT_ALL, 0.2, puts)
 
 
 # -- writes that are done twice, or should not be done
@@ -291,81 +304,73 @@ def _applied_again(liar: Liar) -> None:
     late: list[Request] = []
 
     def on_forward(original: Method) -> Method:
-        def takes(routing: router.Router, sender: Any, forward: Forward) -> None:
+        def takes(routing: Router, sender: Any, forward: Forward) -> None:
             request = forward.request
             original(routing, sender, forward)
             if request.op in READS or request.op in WHOLE:
                 return
-            late.append(request)
+            late.append(msgspec.structs.replace(request, id=b""))
             if len(late) > 3:
                 again = late.pop(0)
-                copy = routing._lane.in_office[again.partitions[0]]
-                if copy is not None and liar.now_and_then(0.1):
-                    performing.perform(routing._lane, copy, again, routing._out.now_ns)
-                    routing._lane.seal(lambda known: None)
+                if routing._replication.leads(again.partitions[0]) and liar.now_and_then(0.1):
+                    routing._replication.submit(again, lambda outcome: None)
 
         return takes
 
-    liar.replace(router.Router, "on_forward", on_forward)
+    liar.replace(Router, "on_forward", on_forward)
 
 
 def _put_if_absent_overwrites(liar: Liar) -> None:
-    def puts(asked: Asked) -> Value:
-        present = asked.present
-        asked.store()
-        return present
-
-    liar.perform(Op.PUT_IF_ABSENT, 0.05, puts)
+    liar.decide(Op.PUT_IF_ABSENT, 0.05, Asked.store)
 
 
 def _replace_creates(liar: Liar) -> None:
-    liar.perform(Op.REPLACE, 0.2, Asked.store)
+    liar.decide(Op.REPLACE, 0.2, Asked.store)
 
 
 def _cas_twice(liar: Liar) -> None:
     succeeded: dict[tuple[str, bytes], bytes] = {}
 
-    def replaces(asked: Asked) -> Value:
+    def replaces(asked: Asked) -> Decision:
         request = asked.request
         at = (request.map, request.key)
         if succeeded.pop(at, None) == request.expected:
-            asked.store()
-            return True
-        value = asked.truth()
-        if value is True:
+            return msgspec.structs.replace(asked.store(), answer=True)
+        decision = asked.truth()
+        if decision.answer is True:
             succeeded[at] = request.expected
-        return value
+        return decision
 
-    liar.perform(Op.REPLACE_IF_SAME, 1.0, replaces)
+    liar.decide(Op.REPLACE_IF_SAME, 1.0, replaces)
 
 
 def _cas_blind(liar: Liar) -> None:
-    def replaces(asked: Asked) -> Value:
-        if asked.present is None:
-            return False
-        asked.store()
-        return True
+    def replaces(asked: Asked) -> Decision:
+        return (
+            Decision(False) if asked.present is None else msgspec.structs.replace(asked.store(), answer=True)
+        )
 
-    liar.perform(Op.REPLACE_IF_SAME, 0.1, replaces)
+    liar.decide(Op.REPLACE_IF_SAME, 0.1, replaces)
 
 
 # -- answers
 
 
 def _get_absent(liar: Liar) -> None:
-    liar.perform(Op.GET, 0.01, lambda asked: None)
+    liar.decide(Op.GET, 0.01, lambda asked: Decision())
 
 
 def _get_all_misses(liar: Liar) -> None:
-    def gets(asked: Asked) -> Value:
-        found = asked.truth()
-        return found[:-2] if isinstance(found, list) else found
+    def gets(asked: Asked) -> Decision:
+        decision = asked.truth()
+        found = decision.answer
+        return msgspec.structs.replace(decision, answer=found[:-2] if isinstance(found, list) else found)
 
-    liar.perform(Op.GET_ALL, 0.1, gets)
+    liar.decide(Op.GET_ALL, 0.1, gets)
 
 
 def _contains_not(liar: Liar) -> None:
-    liar.perform(Op.CONTAINS_KEY, 0.05, lambda asked: not asked.truth())
+    liar.decide(Op.CONTAINS_KEY, 0.05, lambda asked: Decision(not asked.truth().answer))
 
 
 def _put_answers_older(liar: Liar) -> None:
@@ -386,33 +391,33 @@ def _backup_goes_back(liar: Liar) -> None:
     older: dict[tuple[str, bytes], bytes | None] = {}
 
     def store(original: Method) -> Method:
-        def stores(held: MapPartition, key: bytes, *more: Any) -> None:
+        def stores(held: MapState, key: bytes, *more: Any) -> None:
             older[held.name, key] = held.entries.get(key)
             original(held, key, *more)
 
         return stores
 
     def read_backup(original: Method) -> Method:
-        def reads(held: MapPartition | None, request: Request, now_ns: int) -> Any:
-            if held is not None and request.op is Op.GET and liar.now_and_then(0.1):
-                return older.get((held.name, request.key))
-            return original(held, request, now_ns)
+        def reads(state: MapState | None, request: Request, *more: Any) -> Any:
+            if state is not None and request.op is Op.GET and liar.now_and_then(0.1):
+                return older.get((state.name, request.key))
+            return original(state, request, *more)
 
         return reads
 
-    liar.replace(MapPartition, "store", store)
-    liar.replace(router, "read_backup", read_backup)
+    liar.replace(MapState, "store", store)
+    liar.replace(backup_reads, "read_backup", read_backup)
 
 
 def _view_version_stays(liar: Liar) -> None:
     def view(original: Method) -> Method:
-        def views(held: MapPartition, key: bytes, value: bytes, now_ns: int) -> Any:
-            *found, counter = original(held, key, value, now_ns)
+        def views(*args: Any, **named: Any) -> Any:
+            *found, counter = original(*args, **named)
             return [*found, counter - counter % 8 + 1]
 
         return views
 
-    liar.replace(performing, "_view", view)
+    liar.replace(map_operations, "_view", view)
 
 
 # -- time
@@ -422,12 +427,12 @@ def _schedule(liar: Liar, lie: Callable[[int, int], tuple[int, int]]) -> None:
     """`lie` makes another time to live and maximum idle time of these, on whichever copy."""
 
     def schedule(original: Method) -> Method:
-        def schedules(held: MapPartition, key: bytes, ttl_ms: int, max_idle_ms: int, now_ns: int) -> None:
+        def schedules(held: MapState, key: bytes, ttl_ms: int, max_idle_ms: int, now_ns: int) -> None:
             original(held, key, *lie(ttl_ms, max_idle_ms), now_ns)
 
         return schedules
 
-    liar.replace(MapPartition, "schedule", schedule)
+    liar.replace(MapState, "schedule", schedule)
 
 
 def _ttl_quarter(liar: Liar) -> None:
@@ -443,7 +448,7 @@ def _idle_endless(liar: Liar) -> None:
 
 
 def _set_ttl_nothing(liar: Liar) -> None:
-    liar.perform(Op.SET_TTL, 0.5, lambda asked: asked.present is not None)
+    liar.decide(Op.SET_TTL, 0.5, lambda asked: Decision(asked.present is not None))
 
 
 # -- observers
@@ -478,7 +483,7 @@ def _stream_skips(liar: Liar) -> None:
             found = original(asked, records)
             # The same one, whoever tells it.
             left = [one for one in found.records if one[1].counter % 31 != 5]
-            return change_streams.ChangesSince(found.upto, left, found.why, found.term)
+            return ChangesSince(found.upto, left, found.why, found.term)
 
         return tells
 
@@ -487,9 +492,9 @@ def _stream_skips(liar: Liar) -> None:
 
 def _cut_later(liar: Liar) -> None:
     def absorb(original: Method) -> Method:
-        def absorbs(pin: Pin, touched: dict[bytes, bytes | None]) -> None:
+        def absorbs(pin: Pin, touched: dict[bytes, bytes | None], entries: dict[bytes, bytes]) -> None:
             # The same ones on all holders.
-            original(pin, {key: value for key, value in touched.items() if crc32(key) % 4})
+            original(pin, {key: value for key, value in touched.items() if crc32(key) % 4}, entries)
 
         return absorbs
 

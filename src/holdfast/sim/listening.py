@@ -131,11 +131,8 @@ class Listeners:
         key = self.random.choice(self.keys[name]) if self.random.random() < 0.2 else None
         one = Registration(f"{len(self.registrations)} at {process.name}", process, name, key)
         self.registrations.append(one)
-        driver = process.driver
-        driver.enter()
         raw = None if key is None else wire_key(key)
-        end = driver.member.listeners.add(name, raw, one.hear, local_only=False)
-        driver.leave_lane()
+        end = process.driver.callers.listen(name, key=raw, local_only=False, heard=one.hear)
         if self.random.random() < 0.7:
             length_ns = self.random.randint(SECOND, 25 * SECOND)
             self.world.after(
@@ -171,8 +168,5 @@ class Listeners:
 
 
 def _end(one: Registration, end: Callable[[], None]) -> None:
-    driver = one.process.driver
     one.over = True
-    driver.enter()
     end()
-    driver.leave_lane()

@@ -218,7 +218,7 @@ class Phases:
             if news.kind is Kind.LOST and news.loss is not None:
                 told.add(news.loss.partition)
 
-        ends = [process.driver.member.ledger.chronicle.listen(hear) for process in rest]
+        ends = [process.driver.callers.on_news(hear) for process in rest]
         names = ", ".join(process.name for process in victims)
         self.world.tell(f"LOSS {kind}: {names} die, with all of partitions {lost}")
         if kind != "return":

@@ -14,6 +14,7 @@ from holdfast.check.times import OUTLIVES
 from holdfast.check.witnessed import witnessed
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.sync_request import How
+from holdfast.engine.recording import Recorder
 from holdfast.sim import tally
 from holdfast.sim.ablations.switching import ablated
 from holdfast.sim.calls import Knowledge
@@ -31,6 +32,7 @@ from holdfast.sim.shape import Journalling, Shape, drawn
 from holdfast.sim.tally import Tally, Teller
 from holdfast.sim.workload import Auditor, Client, Habits, Keys
 from holdfast.sim.world import World
+from holdfast.version import __version__
 
 CONVERGE_NS = 180 * SECOND
 """Simulated time within which everything must be well again after the faults have ended."""
@@ -75,16 +77,17 @@ def simulate(
     power_cuts: bool = False,
     memory: bool = False,
     asked: Counter[str] | None = None,
+    record: Callable[[bytes], object] | None = None,
 ) -> Verdict:
     """Run one seed. `without` switches rules off by name; `story` is told every step worth telling. With `power_cuts`
     everybody loses power at once, at least twice; maps are journalled synchronously then. With `memory` members have
     little or no room in their memories, again and again. `asked` is told how often each rule stood before a decision,
-    also of a run that ends with an error.
+    also of a run that ends with an error. `record` takes the bytes of a record of the run (`engine.recording`).
     """
     asked = Counter() if asked is None else asked
     shape = drawn(seed, journal, power_cuts=power_cuts, memory=memory)
     with ablated(*without, asked=asked):
-        verdict, marks = _run(seed, story, shape, power_cuts=power_cuts)
+        verdict, marks = _run(seed, story, shape, power_cuts=power_cuts, record=record)
     for name, times in asked.items():
         marks.hit(RULE + name, times)
     verdict.figures.update(marks.figures())
@@ -92,10 +95,19 @@ def simulate(
 
 
 def _run(
-    seed: int, story: Callable[[str], None] | None, shape: Shape, *, power_cuts: bool
+    seed: int,
+    story: Callable[[str], None] | None,
+    shape: Shape,
+    *,
+    power_cuts: bool,
+    record: Callable[[bytes], object] | None,
 ) -> tuple[Verdict, Marks]:
     """One run of this shape, and what it has exercised."""
     world = World(seed, story)
+    if record is not None:
+        world.recorder = Recorder(
+            record, world, {"seed": str(seed), "shape": shape.line(), "holdfast": __version__}
+        )
     if shape.clocks:
         world.clocks.err(random.Random(f"{seed}/clocks"))
     services = (lambda: [Tally(backups)]) if (backups := shape.service_backups) is not None else list

@@ -76,7 +76,7 @@ class Offices:
             versions = [
                 max(*pair) for pair in zip(versions, (row.version for row in member.table.rows), strict=True)
             ]
-            for partition, copy in enumerate(member.lane.in_office):
+            for partition, copy in enumerate(member.lane.leading):
                 if copy is not None:
                     if found[partition] is not None:
                         rivals.append(partition)

@@ -14,10 +14,11 @@ from functools import partial
 
 from holdfast.check import streamed_changes as changes
 from holdfast.check.linearizability import FOREVER, Call
+from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.records import Change, Record
-from holdfast.core.replication.change_streams import Asked, ChangesSince, Reach, term_of
+from holdfast.core.replication.change_streams import Reach, term_of
 from holdfast.sim.calls import key_of, name_of, wire_key
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.world import Process, World
@@ -104,10 +105,7 @@ class Reader:
 
     def _ask_for(self, process: Process, asked: Asked, head: Reach) -> None:
         def deed() -> None:
-            driver = process.driver
-            driver.enter()
-            driver.member.changes.ask(asked, lambda told: self._take(process, asked, head, told))
-            driver.leave_lane()
+            process.driver.callers.ask_changes(asked, lambda told: self._take(process, asked, head, told))
 
         process.step(deed)
 
@@ -176,11 +174,13 @@ class Reader:
         """
         behind = []
         for member in self.cluster.members():
-            for partition, copy in enumerate(member.lane.in_office):
+            for partition, copy in enumerate(member.lane.leading):
                 held = copy.maps.get(self.name) if copy is not None else None
                 if held is None:
                     continue
-                ended = any(held.expired(key, member.out.now_ns, touch=False) for key in held.expiries)
+                ended = any(
+                    held.state.expired(key, member.out.now_ns, touch=False) for key in held.state.expiries
+                )
                 if ended or self.at.get(partition, (0, 0)) != (held.counter, held.term):
                     behind.append(partition)
         return sorted(behind)

@@ -8,8 +8,9 @@ from functools import partial
 
 from holdfast.core.member import Member
 from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.object_names import part_name
 from holdfast.core.model.operations import Op, Outcome, Request, Status
-from holdfast.core.services.hosting import MigrationEvent, part_name
+from holdfast.core.services.hosting import MigrationEvent
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.world import Process, World
 
@@ -83,8 +84,8 @@ def share_of(member: Member, partition: int) -> TallyShare | None:
     held = copy.services.get(part_name(NAME)) if copy is not None else None
     if held is None:
         return None
-    assert isinstance(held.share, TallyShare)
-    return held.share
+    assert isinstance(held.state.share, TallyShare)
+    return held.state.share
 
 
 class Teller:

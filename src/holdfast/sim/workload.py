@@ -395,7 +395,7 @@ class Client:
         data lane, the rest takes the general way; all that it causes leaves at the end of the turn.
         """
         driver = process.driver
-        lane = driver.member.lane
+        lane = driver.lane
         driver.enter()
         unsealed: list[tuple[Callable[[Outcome], None], Value]] = []
 
@@ -407,7 +407,7 @@ class Client:
                 for done, value in answers:
                     done(Outcome(Status.OK, value) if known else Outcome(Status.UNKNOWN))
 
-            lane.seal(settle)
+            lane.close_batch(settle)
 
         for request, done in requests:
             copy = lane.serving[request.partitions[0]]

@@ -17,6 +17,7 @@ from holdfast.core.machine import Note
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.engine.driver import Driver
 from holdfast.engine.ports import Disk
+from holdfast.engine.recording import Recorder
 from holdfast.sim.clocks import Clocks
 from holdfast.sim.marks import Marks
 
@@ -65,6 +66,8 @@ class World:
         self.failures: list[str] = []
         self.overhearing: list[Overhear] = []
         """Told of every packet before it leaves: sender, receiver, bytes."""
+        self.recorder: Recorder | None = None
+        """Who writes the run down."""
         self.tap: Tap | None = None
         """For directed faults: told of every packet when it leaves."""
 
@@ -218,7 +221,7 @@ class Process:
             linked=True,
         )
 
-    def whisper(self, address: Address, data: bytes) -> None:
+    def send_datagram(self, address: Address, data: bytes) -> None:
         if self.dies_here():
             return
         origin = self.address
@@ -233,8 +236,7 @@ class Process:
         )
 
     def _nobody_at(self, address: Address) -> None:
-        membership = self.driver.member.membership
-        self.whenever_awake(lambda: self.step(lambda: membership.seed_absent(address)))
+        self.whenever_awake(lambda: self.step(lambda: self.driver.seed_absent(address)))
 
     def note(self, note: Note) -> None:
         if not self.dead:

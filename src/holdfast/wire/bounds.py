@@ -18,7 +18,7 @@ from holdfast.core import messages as m
 from holdfast.core.model.operations import REQUEST_ID_BYTES_MAX as ID_BYTES_MAX
 from holdfast.core.model.operations import EntryEvent, Request, why_malformed
 from holdfast.core.model.partition_events import News
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Record
 from holdfast.core.model.views import FilesSeen, MemberInfo, View
 
@@ -79,7 +79,7 @@ def _partitions(partitions: Iterable[int], count: int) -> None:
 # -- what messages are made of
 
 
-def _row(row: Row) -> None:
+def _row(row: Assignment) -> None:
     _numbers(row.version, row.epoch)
     holders = [uuid for uuid in row.replicas if uuid is not None]
     _require(len(row.replicas) <= 1 + BACKUPS_MAX, f"a row of {len(row.replicas)} replicas")
@@ -88,7 +88,7 @@ def _row(row: Row) -> None:
         _none(why_no_uuid(uuid))
 
 
-def _rows(rows: Sequence[tuple[int, Row]], count: int) -> None:
+def _rows(rows: Sequence[tuple[int, Assignment]], count: int) -> None:
     _partitions((partition for partition, _ in rows), count)
     for _, row in rows:
         _row(row)

@@ -18,6 +18,7 @@ import mmh3
 import msgspec
 
 from holdfast.core.model.journal_entries import MapSnapshot, Snapshot
+from holdfast.core.model.object_names import is_service
 from holdfast.errors import JournalBroken
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 VERSION = 1
+WITH_SERVICES = 2
+"""The version of a checkpoint that holds a service, too. Its rows are the pieces of its share: the key is the place of
+a piece, 8 bytes, and the value the piece. A Holdfast that knows version 1 alone would take it for a map."""
 METADATA = b"holdfast"
 _PAGE_BYTES = 64 << 20
 """A page of a column has less than 2 GiB, whatever the size of the values: it holds at least one."""
@@ -41,7 +45,7 @@ class MapHeader(msgspec.Struct, frozen=True):
     lineage: list[tuple[int, int]]
     counter: bytes
     digest: str
-    """As `MapPartition.digest`, 16 hexadecimal digits."""
+    """As `MapReplica.digest`, 16 hexadecimal digits."""
     extras: bool = False
     """Whether any entry has a time to live, a maximum idle time or a hash word."""
 
@@ -100,8 +104,9 @@ def encode_checkpoint(snapshot: Snapshot, lsn: int, store: str) -> tuple[str, by
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    services = any(is_service(each.name) for each in snapshot.maps)
     header = CheckpointHeader(
-        VERSION,
+        WITH_SERVICES if services else VERSION,
         store,
         snapshot.partition,
         snapshot.epoch,
@@ -228,8 +233,8 @@ def _open(data: bytes, name: str = "checkpoint") -> tuple[pq.ParquetFile, Checkp
         header = msgspec.json.decode((file.metadata.metadata or {})[METADATA], type=CheckpointHeader)
     except (pa.ArrowException, OSError, msgspec.MsgspecError, KeyError, ValueError) as error:
         raise JournalBroken(f"{name}: not a checkpoint: {error}") from error
-    if header.version != VERSION:
+    if header.version not in (VERSION, WITH_SERVICES):
         raise JournalBroken(
-            f"{name}: of format version {header.version}; this Holdfast reads version {VERSION}"
+            f"{name}: of format version {header.version}; this Holdfast reads versions {VERSION} and {WITH_SERVICES}"
         )
     return file, header

@@ -3,16 +3,16 @@
 A segment `j<first lsn, 12 digits>.seg` begins with a header; blocks follow without a space between them. A block is a
 head of fixed size and a MessagePack list of entries. What makes it believable:
 
-- B-1: Its *link* is a digest of its whole head, of its place in the file and of the segment's *seed*; the digest of its
-  entries and the link of the block before are in the head. The link is verified before the length is used, so nothing
-  follows a damaged length, and nothing is a block at a place where it was not written.
-- B-2: The seed is made of the store, the first lsn of the segment and the link before it. So bytes of another store, or
-  of another use of the same file, are not blocks here, whatever they were there; and nobody outside can make any, not
-  even inside a value, because the links are known to nobody outside.
-- B-3: `synced` says how far the journal was durable when this block was made. A block is *proved durable* when a later
-  valid block or header says so. What cannot be read is damage when it is proved durable, and else a torn tail, which
-  is cut. So a seal (an empty block) is written after the last block, to prove it.
-- B-4: After damage reading goes on at the next block that is valid by itself, and the damage is reported with it.
+- wire/B-1: Its *link* is a digest of its whole head, of its place in the file and of the segment's *seed*; the digest
+  of its entries and the link of the block before are in the head. The link is verified before the length is used, so
+  nothing follows a damaged length, and nothing is a block at a place where it was not written.
+- wire/B-2: The seed is made of the store, the first lsn of the segment and the link before it. So bytes of another
+  store, or of another use of the same file, are not blocks here, whatever they were there; and nobody outside can make
+  any, not even inside a value, because the links are known to nobody outside.
+- wire/B-3: `synced` says how far the journal was durable when this block was made. A block is *proved durable* when a
+  later valid block or header says so. What cannot be read is damage when it is proved durable, and else a torn tail,
+  which is cut. So a seal (an empty block) is written after the last block, to prove it.
+- wire/B-4: After damage reading goes on at the next block that is valid by itself, and the damage is reported with it.
 
 The digest is MurmurHash3, 128 bits: 8 GB/s a core, twice as fast as `zlib.crc32` on large blocks and on small ones.
 Every step of it can be undone, so two texts that differ only within 16 aligned bytes never have the same digest: no

@@ -1,9 +1,10 @@
 """Reads a whole journal: its blocks in order, where it ends, and what cannot be read of it (`wire.journal_blocks`).
 
-- R-1: Only blocks that continue the one before are joined to it. After damage a new run begins, and the damage is told.
-- R-2: A segment that begins with the link and the lsn that were reached goes on there, whatever is left in the one
+- wire/R-1: Only blocks that continue the one before are joined to it. After damage a new run begins, and the damage is
+  told.
+- wire/R-2: A segment that begins with the link and the lsn that were reached goes on there, whatever is left in the one
   before: that was cut once. So a writer that finds a torn tail leaves it as it is, and begins a new segment.
-- R-3: Whatever the bytes are, reading ends, in a time and a memory of their size, with each of these told.
+- wire/R-3: Whatever the bytes are, reading ends, in a time and a memory of their size, with each of these told.
 """
 
 from __future__ import annotations
@@ -332,7 +333,7 @@ class Reading:
         return self._ahead[1]
 
     def _proved(self, index: int, segment: _Segment, offset: int) -> bool:
-        """Whether the next block was durable, as anything says that comes after this place (B-3)."""
+        """Whether the next block was durable, as anything says that comes after this place (wire/B-3)."""
         if self._proof < 0:
             self._proof = 0
             while True:

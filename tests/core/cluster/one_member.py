@@ -9,10 +9,10 @@ import msgspec
 
 from holdfast.core.cluster.identity import Identity, Timing
 from holdfast.core.cluster.membership import Membership
-from holdfast.core.machine import Note, Outbox, Send, Whisper
+from holdfast.core.machine import Datagram, Note, Outbox, Send
 from holdfast.core.messages import Heartbeat, JoinRequest
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address, MemberId
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import FilesProof, FilesSeen, MemberInfo, View
 
 HEARTBEAT_NS = 500 * MILLISECOND
@@ -39,8 +39,8 @@ def home(who: MemberInfo) -> Address:
     return Address(who.host, who.port)
 
 
-def row(version: int) -> Row:
-    return Row(version, (b,))
+def row(version: int) -> Assignment:
+    return Assignment(version, (b,))
 
 
 SEEDS = (home(A), home(B), home(C))
@@ -59,7 +59,7 @@ class One:
         self.may_part: set[MemberId] = set()
         self.may_demote: set[MemberId] = set()
         self.safe = False
-        self.rows: list[tuple[int, Row]] = []
+        self.rows: list[tuple[int, Assignment]] = []
         identity = Identity(who, "prod", {"partitions.count": "7"}, (), False, "new")
         self.membership = Membership(
             dataclasses.replace(identity, **changed),
@@ -110,7 +110,7 @@ class One:
     def whispered(self, kind: type) -> list[tuple[str, Any]]:
         """Whom it told a message of this kind, by host."""
         return [
-            (one.address.host, one.message) for one in self.done(Whisper) if isinstance(one.message, kind)
+            (one.address.host, one.message) for one in self.done(Datagram) if isinstance(one.message, kind)
         ]
 
     def sent(self, kind: type) -> list[tuple[MemberId, Any]]:

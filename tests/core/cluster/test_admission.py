@@ -99,7 +99,7 @@ def test_settings_that_all_share_must_be_the_same() -> None:
 
 
 def test_services_must_be_the_same() -> None:
-    key = "maps.__service:carts.backups"
+    key = "services.carts.backups"
     rest = {"partitions.count": "7"}
     same = "; all members need the same ones"
     assert (

@@ -12,7 +12,7 @@ from holdfast.core.cluster.agreement import RETRY_NS, ZERO, Agreement, is_quorum
 from holdfast.core.machine import Outbox, Send, SetTimer
 from holdfast.core.messages import Accept, Accepted, Ballot, Declined, Prepare, Promise
 from holdfast.core.model.ids import MILLISECOND, MemberId
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import MemberInfo, View
 
 A, B, C, D = (MemberId(name) for name in "abcd")
@@ -33,9 +33,10 @@ WANTED = {A: view(A, B, number=8), B: view(B, C, number=8), C: view(C, A, number
 """What each wants the next view to be: all differ."""
 
 
-# -- A-1
+# -- cluster/A-1
 
 
+@pytest.mark.rule("cluster/A-1")
 @pytest.mark.parametrize("size", range(1, 7))
 def test_any_two_quorums_share_a_member_and_more_than_half_is_one(size: int) -> None:
     names = [MemberId(str(number)) for number in range(size)]
@@ -273,8 +274,8 @@ class Desk:
     ) -> None:
         self.out = Outbox()
         self.wanted: View | None = WANTED[me]
-        self.decided: list[tuple[View, list[tuple[int, Row]]]] = []
-        self.rows: list[tuple[int, Row]] = []
+        self.decided: list[tuple[View, list[tuple[int, Assignment]]]] = []
+        self.rows: list[tuple[int, Assignment]] = []
         self.may_propose = True
         self.asked: list[MemberId] = []
         self.agreement = Agreement(
@@ -308,7 +309,7 @@ def test_a_proposal_asks_everybody_and_takes_what_the_proposer_wants() -> None:
     assert desk.sent() == [(B, Prepare(NUMBER, ballot)), (C, Prepare(NUMBER, ballot))]
     desk.agreement.on_promise(B, Promise(NUMBER, ballot, None, None))
     assert desk.sent() == [(B, Accept(NUMBER, ballot, WANTED[A])), (C, Accept(NUMBER, ballot, WANTED[A]))]
-    assert desk.agreement.sealed is True
+    assert desk.agreement.fenced is True
     assert desk.decided == []
     desk.agreement.on_accepted(C, Accepted(NUMBER, ballot, []))
     assert desk.decided == [(WANTED[A], [])]
@@ -346,7 +347,7 @@ def test_answers_of_an_earlier_proposal_are_forgotten_by_the_next() -> None:
     assert desk.sent() == [], "two of five: what B said to the first proposal is nothing now"
     desk.agreement.on_promise(D, Promise(NUMBER, (2, A), None, None))
     assert [message for _, message in desk.sent()] == [Accept(NUMBER, (2, A), WANTED[A])] * 4
-    desk.agreement.on_accepted(B, Accepted(NUMBER, (2, A), [(1, Row(5, (B,)))]))
+    desk.agreement.on_accepted(B, Accepted(NUMBER, (2, A), [(1, Assignment(5, (B,)))]))
     desk.agreement.propose()
     for sender in (C, D):
         desk.agreement.on_promise(sender, Promise(NUMBER, (3, A), None, None))
@@ -368,7 +369,7 @@ def test_the_view_that_was_accepted_with_the_highest_ballot_is_proposed_again() 
 
 
 def test_what_was_accepted_is_proposed_also_if_its_members_have_not_answered() -> None:
-    """A-5 is for what the proposer itself wants: an accepted view may have been decided."""
+    """cluster/A-5 is for what the proposer itself wants: an accepted view may have been decided."""
     desk = Desk(now=view(A, B, C, D))
     away = view(C, D, number=8)
     desk.agreement.propose()
@@ -377,8 +378,9 @@ def test_what_was_accepted_is_proposed_also_if_its_members_have_not_answered() -
     assert desk.sent()[0] == (B, Accept(NUMBER, (1, A), away))
 
 
+@pytest.mark.rule("cluster/A-5")
 def test_a_proposer_waits_until_those_answer_who_could_decide_for_its_view() -> None:
-    """A-5."""
+    """cluster/A-5."""
     desk = Desk(now=view(A, B, C, D))
     desk.wanted = view(A, C, D, number=8)
     desk.agreement.propose()
@@ -402,21 +404,26 @@ def test_a_view_of_nobody_waits_for_nobody_and_one_that_nobody_wants_is_not_prop
     assert (desk.sent(), desk.agreement.proposing) == ([], False)
 
 
+@pytest.mark.rule("cluster/A-2")
 def test_the_newest_row_of_those_who_accepted_goes_with_the_view() -> None:
-    """A-2."""
+    """cluster/A-2."""
     desk = Desk()
-    desk.rows = [(3, Row(1, (A,))), (1, Row(4, (A,)))]
+    desk.rows = [(3, Assignment(1, (A,))), (1, Assignment(4, (A,)))]
     desk.agreement.propose()
     desk.agreement.on_promise(B, Promise(NUMBER, (1, A), None, None))
-    same = Row(4, (B,))
-    desk.agreement.on_accepted(B, Accepted(NUMBER, (1, A), [(3, Row(2, (B,))), (1, same), (2, Row(1, (B,)))]))
-    assert desk.decided == [(WANTED[A], [(1, Row(4, (A,))), (2, Row(1, (B,))), (3, Row(2, (B,)))])]
+    same = Assignment(4, (B,))
+    desk.agreement.on_accepted(
+        B, Accepted(NUMBER, (1, A), [(3, Assignment(2, (B,))), (1, same), (2, Assignment(1, (B,)))])
+    )
+    assert desk.decided == [
+        (WANTED[A], [(1, Assignment(4, (A,))), (2, Assignment(1, (B,))), (3, Assignment(2, (B,)))])
+    ]
     desk = Desk()
-    desk.rows = [(3, Row(2, (A,)))]
+    desk.rows = [(3, Assignment(2, (A,)))]
     desk.agreement.propose()
     desk.agreement.on_promise(B, Promise(NUMBER, (1, A), None, None))
-    desk.agreement.on_accepted(B, Accepted(NUMBER, (1, A), [(3, Row(1, (B,)))]))
-    assert desk.decided == [(WANTED[A], [(3, Row(2, (A,)))])]
+    desk.agreement.on_accepted(B, Accepted(NUMBER, (1, A), [(3, Assignment(1, (B,)))]))
+    assert desk.decided == [(WANTED[A], [(3, Assignment(2, (A,)))])]
 
 
 def test_an_acceptor_promises_higher_ballots_only() -> None:
@@ -436,8 +443,9 @@ def test_an_acceptor_promises_higher_ballots_only() -> None:
     assert desk.asked == [A, B]
 
 
+@pytest.mark.rule("cluster/A-4")
 def test_an_acceptor_consents_only_if_it_is_the_proposers_turn() -> None:
-    """A-4."""
+    """cluster/A-4."""
     desk = Desk(C)
     desk.may_propose = False
     desk.agreement.on_prepare(B, Prepare(NUMBER, (1, B)))
@@ -451,16 +459,16 @@ def test_an_acceptor_consents_only_if_it_is_the_proposers_turn() -> None:
 
 def test_an_accept_below_the_promise_is_refused_and_one_at_it_is_taken() -> None:
     desk = Desk(C)
-    desk.rows = [(1, Row(2, (C,)))]
+    desk.rows = [(1, Assignment(2, (C,)))]
     desk.agreement.on_prepare(B, Prepare(NUMBER, (2, B)))
     desk.out.take()
     desk.agreement.on_accept(A, Accept(NUMBER, (1, A), WANTED[A]))
     desk.agreement.on_accept(B, Accept(NUMBER + 1, (2, B), WANTED[B]))
     desk.agreement.on_accept(B, Accept(NUMBER - 1, (2, B), WANTED[B]))
-    assert (desk.sent(), desk.agreement.sealed, desk.agreement.accepted) == ([], False, None)
+    assert (desk.sent(), desk.agreement.fenced, desk.agreement.accepted) == ([], False, None)
     desk.agreement.on_accept(B, Accept(NUMBER, (2, B), WANTED[B]))
     assert desk.sent() == [(B, Accepted(NUMBER, (2, B), desk.rows))]
-    assert (desk.agreement.sealed, desk.agreement.accepted) == (True, WANTED[B])
+    assert (desk.agreement.fenced, desk.agreement.accepted) == (True, WANTED[B])
     desk.agreement.on_prepare(A, Prepare(NUMBER, (3, A)))
     assert desk.sent() == [(A, Promise(NUMBER, (3, A), (2, B), WANTED[B]))], "it tells what it has accepted"
 
@@ -548,7 +556,7 @@ def test_a_new_view_begins_with_an_empty_memory() -> None:
     desk.agreement.propose()
     for sender in (B, C):
         desk.agreement.on_promise(sender, Promise(NUMBER, (1, A), None, None))
-    desk.agreement.on_accepted(B, Accepted(NUMBER, (1, A), [(1, Row(1, (B,)))]))
+    desk.agreement.on_accepted(B, Accepted(NUMBER, (1, A), [(1, Assignment(1, (B,)))]))
     changed = [name for name in REMEMBERED if getattr(desk.agreement, name) != fresh[name]]
     assert changed == list(REMEMBERED)
     now = view(A, B, C, D, number=8)
@@ -569,7 +577,7 @@ def test_who_is_in_no_view_takes_no_part() -> None:
     desk.agreement.on_declined(B, Declined(NUMBER, ZERO, (1, B)))
     desk.agreement.retry()
     assert desk.out.take() == []
-    assert desk.agreement.sealed is False
+    assert desk.agreement.fenced is False
     desk = Desk()
     desk.agreement.propose()
     desk.agreement.install(None)

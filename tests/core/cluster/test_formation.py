@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from holdfast.core.cluster.formation import PATIENCE, Formation
 from holdfast.core.cluster.identity import Identity
@@ -33,7 +34,7 @@ def process(
     return Formation(Identity(who, "prod", {}, seeds, bootstrap, "new", cluster_id, seen))
 
 
-# -- V-3
+# -- cluster/V-3
 
 
 def test_one_that_is_told_to_or_knows_no_seed_forms_a_cluster() -> None:
@@ -42,6 +43,7 @@ def test_one_that_is_told_to_or_knows_no_seed_forms_a_cluster() -> None:
     assert process(D, ()).may_form(D) is True
 
 
+@pytest.mark.rule("cluster/V-3")
 def test_only_the_first_seed_forms_a_new_cluster_when_all_others_are_idle() -> None:
     for home, forms in ((A, True), (B, False)):
         formation = process(home)
@@ -82,9 +84,10 @@ def test_one_without_data_forms_nothing_when_another_seed_has_some() -> None:
     assert formation.may_form(A) is True, "what it said last counts"
 
 
-# -- V-7
+# -- cluster/V-7
 
 
+@pytest.mark.rule("cluster/V-7")
 def test_the_first_seed_with_data_forms_the_old_cluster_again() -> None:
     formation = process(B, cluster_id="old")
     formation.idle(C, "old")
@@ -115,6 +118,7 @@ def patience(formation: Formation, home: Address = A) -> int:
     return next((count for count in range(10) if formation.may_form(home)), 10)
 
 
+@pytest.mark.rule("cluster/V-7")
 def test_one_that_keeps_files_is_patient_with_seeds_that_do_not_run() -> None:
     formation = process(store="files")
     formation.absent(B)

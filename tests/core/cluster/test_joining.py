@@ -30,7 +30,7 @@ from tests.core.cluster.one_member import (
 )
 
 from holdfast.core.cluster.membership import JOIN_INTERVAL_NS, MembershipState
-from holdfast.core.machine import CloseLink, Note, SetTimer, Stop, Whisper
+from holdfast.core.machine import CloseLink, Datagram, Note, SetTimer, Stop
 from holdfast.core.messages import Heartbeat, JoinAnswer, JoinRequest, ViewDecided
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.views import FilesProof, FilesSeen, View
@@ -45,7 +45,7 @@ def test_it_asks_all_seeds_but_itself() -> None:
     assert SetTimer("join", JOIN_INTERVAL_NS, JOIN_INTERVAL_NS // 4) in effects
     assert JOIN_INTERVAL_NS == 500 * MILLISECOND
     request = JoinRequest(A, "prod", {"partitions.count": "7"}, "", {})
-    assert effects[1:] == [Whisper(home(B), request), Whisper(home(C), request)]
+    assert effects[1:] == [Datagram(home(B), request), Datagram(home(C), request)]
 
 
 def test_the_first_seed_forms_the_cluster_when_the_others_are_idle() -> None:
@@ -63,7 +63,7 @@ def test_the_first_seed_forms_the_cluster_when_the_others_are_idle() -> None:
     effects = one.out.take()
     notes = [effect for effect in effects if isinstance(effect, Note)]
     assert notes[0] == Note("cluster formed", {"cluster": "prod", "by": a})
-    assert not [effect for effect in effects if isinstance(effect, Whisper | SetTimer)], (
+    assert not [effect for effect in effects if isinstance(effect, Datagram | SetTimer)], (
         "it asks nobody any more"
     )
     one.membership.on_timer("join")
@@ -166,7 +166,7 @@ def test_who_is_refused_is_told_why() -> None:
     one.fresh()
     one.ask(C, cluster="test")
     why = "cluster.name is 'prod' here, yours is 'test'"
-    assert one.out.take() == [Whisper(home(C), JoinAnswer(a, False, why, "a", 5701, False, "", c))]
+    assert one.out.take() == [Datagram(home(C), JoinAnswer(a, False, why, "a", 5701, False, "", c))]
     assert one.membership._wanted() is None, "and it asks no more"
     one.membership.view = view(A, B, ending=True)
     one.ask(C)
@@ -234,10 +234,10 @@ def test_who_is_a_member_already_is_told_the_view() -> None:
     one = One(A, A, B)
     one.membership.carried = [(1, row(2))]
     one.ask(B)
-    assert one.out.take() == [Whisper(home(B), ViewDecided(view(A, B), [(1, row(2))]))]
+    assert one.out.take() == [Datagram(home(B), ViewDecided(view(A, B), [(1, row(2))]))]
     one = One(B, A, B, C)
     one.ask(C)
-    assert one.out.take() == [Whisper(home(C), ViewDecided(view(A, B, C)))], "nor need the master know"
+    assert one.out.take() == [Datagram(home(C), ViewDecided(view(A, B, C)))], "nor need the master know"
 
 
 def test_a_request_is_handed_on_to_the_master() -> None:
@@ -371,8 +371,9 @@ def test_what_is_durable_only_grows() -> None:
     assert one.membership._files.seen("s", None) == FilesSeen(0, "t", 9)
 
 
+@pytest.mark.rule("cluster/F-3")
 def test_one_whose_files_are_an_old_copy_finds_out_and_is_no_member() -> None:
-    """F-3."""
+    """cluster/F-3."""
     one = recovering(OLD, B)
     one.ask(C, cluster_id="old", stores=NEWS)
     assert (one.membership.state, one.membership.view) == ("gone", None)
@@ -381,11 +382,11 @@ def test_one_whose_files_are_an_old_copy_finds_out_and_is_no_member() -> None:
     notes = [effect for effect in effects if isinstance(effect, Note)]
     assert notes[0] == Note("join refused", {"by": "name-c", "why": one.membership.refusal}, "error")
     assert CloseLink(b) in effects
-    assert not [effect for effect in effects if isinstance(effect, Whisper)]
+    assert not [effect for effect in effects if isinstance(effect, Datagram)]
     waiting = One(OLD, cluster_id="old", seeds=SEEDS)
     waiting.ask(C, cluster_id="old", stores=NEWS)
     assert waiting.membership.state == "gone", "nor may it form the cluster"
-    assert waiting.done(Whisper) == []
+    assert waiting.done(Datagram) == []
 
 
 @pytest.mark.parametrize("state", ["made", "other", "exiled", "none", "no files", "good"])
@@ -414,6 +415,21 @@ def test_who_joined_a_cluster_that_comes_back_learns_too() -> None:
     one.membership.install(View(9, "old", [A, B], recovering=True))
     one.ask(C, cluster_id="old", stores=NEWS)
     assert one.membership._files.seen("s", None) == NEWS["s"]
+
+
+def test_files_that_go_on_growing_are_no_old_copy() -> None:
+    """cluster/F-3: one that heard how far they are by now, and came back with its own files, tells nothing new."""
+    one = recovering(OLD, B)
+    one.membership.durable(12)
+    seen = {"s": FilesSeen(2, "token2", 12)}
+    one.ask(C, cluster_id="old", stores=seen)
+    assert one.membership.state == "member"
+    other = recovering(B, OLD)
+    other.beat(OLD, number=9, reached=12)
+    other.ask(C, cluster_id="old", stores=seen)
+    assert other.membership._files.outdated([OLD]) == set()
+    one.ask(C, cluster_id="old", stores={"s": FilesSeen(2, "token2", 13)})
+    assert one.membership.state == "gone", "further than they ever were"
 
 
 def test_what_others_have_found_shows_who_else_has_old_files() -> None:

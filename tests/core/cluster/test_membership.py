@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.core.cluster.one_member import (
     HEARTBEAT_NS,
     TIMING,
@@ -24,10 +25,10 @@ from tests.core.cluster.one_member import (
 )
 
 from holdfast.core.cluster.membership import LAST_WORDS_NS, RETURN_FACTOR, MembershipState
-from holdfast.core.machine import Note, Send, SetTimer, Stop, Whisper
+from holdfast.core.machine import Datagram, Note, Send, SetTimer, Stop
 from holdfast.core.messages import Accept, DeclareDead, Heartbeat, Prepare, StateWanted, ViewDecided
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
-from holdfast.core.model.views import ClusterState, FilesProof, FilesSeen, Room, Wish
+from holdfast.core.model.views import ClusterState, FilesProof, FilesSeen, Intent, Room
 
 # -- what others ask
 
@@ -47,6 +48,7 @@ def test_a_new_process_is_in_no_cluster() -> None:
     membership.write_down(view())
 
 
+@pytest.mark.rule("cluster/V-1")
 def test_a_member_knows_who_is_here_and_who_leads() -> None:
     one = One(B, A, B, C)
     membership = one.membership
@@ -88,6 +90,7 @@ def test_the_view_is_known_by_all_when_all_have_said_so() -> None:
     assert one.membership.known_by_all is False
 
 
+@pytest.mark.rule("cluster/V-1")
 def test_more_than_half_decide_unless_any_may() -> None:
     for majority in (True, False):
         one = One(A, A, B, C, majority=majority)
@@ -100,25 +103,25 @@ def test_more_than_half_decide_unless_any_may() -> None:
 def test_members_that_leave_or_become_lite_hold_nothing_any_more() -> None:
     lite = info("l", lite=True)
     one = One(A, A, B, C, lite)
-    one.beat(B, wish=Wish.LEAVE, wish_number=1)
-    one.beat(C, wish=Wish.LITE, wish_number=1)
+    one.beat(B, wish=Intent.LEAVE, wish_number=1)
+    one.beat(C, wish=Intent.LITE, wish_number=1)
     assert one.membership.departing == {b, c}
     assert one.membership.data_members() == [A]
     assert one.membership.leaving is False
-    one.membership.become(Wish.LEAVE)
+    one.membership.become(Intent.LEAVE)
     assert one.membership.leaving is True
 
 
 def test_leftovers_are_notes_about_strangers_and_those_who_ask_no_more() -> None:
     one = One(A, A, B)
     one.ask(C)
-    one.beat(B, sealed=True, wish=Wish.LEAVE, wish_number=1)
+    one.beat(B, sealed=True, wish=Intent.LEAVE, wish_number=1)
     assert set(one.membership.leftovers.values()) == {0}
     one.out.now_ns += 10 * SECOND
     assert one.membership.leftovers["candidates that ask no more"] == 1
     one.membership.view = view(A)
     assert one.membership.leftovers["notes about members that are gone"] == 1
-    one.membership.wishes.safe.add(c)
+    one.membership.intents.safe.add(c)
     assert one.membership.leftovers["notes about members that are gone"] == 2
 
 
@@ -145,10 +148,10 @@ def test_a_wish_is_told_at_once_and_considered() -> None:
     assert one.membership.state == "member"
     assert one.proposes
     ((host, beat),) = one.whispered(Heartbeat)
-    assert (host, beat.wish, beat.wish_number) == ("b", Wish.LEAVE, 1)
+    assert (host, beat.wish, beat.wish_number) == ("b", Intent.LEAVE, 1)
     one = One()
-    one.membership.become(Wish.LITE)
-    assert (one.out.effects, one.membership.wishes.mine) == ([], Wish.LITE)
+    one.membership.become(Intent.LITE)
+    assert (one.out.effects, one.membership.intents.mine) == ([], Intent.LITE)
 
 
 def test_orders_for_the_cluster_go_to_the_master() -> None:
@@ -176,11 +179,12 @@ def test_want_of_room_is_told_at_once() -> None:
     one.membership.note_full(full=True)
     one.membership.note_room(Room.NONE)
     assert one.out.effects == []
-    assert (one.membership.wishes.full, one.membership.wishes.short) == ({a}, {a: Room.NONE})
+    assert (one.membership.intents.full, one.membership.intents.short) == ({a}, {a: Room.NONE})
 
 
+@pytest.mark.rule("cluster/V-6")
 def test_the_operator_may_declare_dead_who_is_silent() -> None:
-    """V-6."""
+    """cluster/V-6."""
     one = One(A, A, B, C, D, E)
     one.silence(C, D, E)
     one.membership.consider()
@@ -253,7 +257,7 @@ def test_the_master_takes_orders_of_this_view() -> None:
         other.membership.on_state_wanted(a, StateWanted(5, ClusterState.FROZEN, False))
         other.silence(A)
         assert not other.proposes
-        assert other.membership.wishes.wanted(view(A))[0] is ClusterState.ACTIVE
+        assert other.membership.intents.wanted(view(A))[0] is ClusterState.ACTIVE
 
 
 def test_an_ending_cluster_keeps_its_state() -> None:
@@ -266,7 +270,7 @@ def test_an_ending_cluster_keeps_its_state() -> None:
     assert one.noted("the cluster is ending: its state stays") == [
         {"wanted": ClusterState.FROZEN, "level": "warning"}
     ]
-    assert one.membership.wishes.wanted(view(A, ending=True)) == (ClusterState.ACTIVE, True)
+    assert one.membership.intents.wanted(view(A, ending=True)) == (ClusterState.ACTIVE, True)
 
 
 def test_who_was_removed_a_short_time_ago_may_come_back() -> None:
@@ -288,7 +292,7 @@ def test_with_each_heartbeat_it_beats_considers_and_forgets() -> None:
     one.membership.on_timer("heartbeat")
     effects = one.out.take()
     assert SetTimer("heartbeat", HEARTBEAT_NS) in effects
-    assert [effect.address.host for effect in effects if isinstance(effect, Whisper)] == ["b", "d"]
+    assert [effect.address.host for effect in effects if isinstance(effect, Datagram)] == ["b", "d"]
     assert not one.proposes
     one.ask(C)
     one.membership.agreement.install(one.membership.view)
@@ -339,9 +343,9 @@ def test_a_heartbeat_says_how_this_member_is() -> None:
     one = One(B, A, B, C, info("c2"))
     one.safe = True
     one.membership.durable(12)
-    one.membership.wishes.note_full(b, full=True)
-    one.membership.wishes.note_room(b, Room.LITTLE)
-    one.membership.become(Wish.LITE)
+    one.membership.intents.note_full(b, full=True)
+    one.membership.intents.note_room(b, Room.LITTLE)
+    one.membership.become(Intent.LITE)
     one.membership.agreement.on_accept(a, Accept(5, (1, a), view(A, B, number=6)))
     for who in (A, C):
         one.beat(who)
@@ -352,12 +356,12 @@ def test_a_heartbeat_says_how_this_member_is() -> None:
     one.fresh()
     one.membership.on_timer("heartbeat")
     beats = one.whispered(Heartbeat)
-    said = Heartbeat(b, 1, 5, [MemberId("c2")], Wish.LITE, 1, True, True, 4, 3, True, 12, Room.LITTLE)
+    said = Heartbeat(b, 1, 5, [MemberId("c2")], Intent.LITE, 1, True, True, 4, 3, True, 12, Room.LITTLE)
     assert beats == [("a", said), ("c", said), ("c2", said)]
-    assert b in one.membership.wishes.safe
+    assert b in one.membership.intents.safe
     one.safe = False
     one.membership.on_timer("heartbeat")
-    assert b not in one.membership.wishes.safe
+    assert b not in one.membership.intents.safe
 
 
 def test_a_pause_of_its_own_is_nobodys_silence() -> None:
@@ -384,7 +388,7 @@ def test_who_is_silent_is_left_out_and_who_is_heard_is_not() -> None:
 
 def test_what_members_say_is_remembered() -> None:
     one = One(A, A, B, C)
-    one.beat(B, suspects=[c], wish=Wish.LEAVE, wish_number=1)
+    one.beat(B, suspects=[c], wish=Intent.LEAVE, wish_number=1)
     assert one.membership.departing == {b}
     assert one.wanted().members == [A, B], "of two that do not hear each other, the younger goes"
     one = One(A, A, info("b", store="s", proof=FilesProof("t")))
@@ -402,7 +406,7 @@ def test_somebody_who_stays_sealed_makes_a_new_view_wanted() -> None:
     assert one.membership._wanted() is None
     one.out.now_ns += 1
     assert one.wanted().members == [A, B]
-    assert one.membership._long_sealed() is True
+    assert one.membership._long_fenced() is True
     one.beat(B, sealed=False)
     assert one.membership._wanted() is None
     one.beat(B, sealed=True)
@@ -412,14 +416,14 @@ def test_somebody_who_stays_sealed_makes_a_new_view_wanted() -> None:
     one.beat(B, sealed=True)
     one.membership.install(view(A, B, number=6))
     one.out.now_ns += limit + 1
-    assert one.membership._long_sealed() is False, "a new view frees it"
+    assert one.membership._long_fenced() is False, "a new view frees it"
 
 
 def test_who_is_sealed_itself_wants_a_new_view() -> None:
     one = One(A, A, B)
-    assert one.membership._long_sealed() is False
+    assert one.membership._long_fenced() is False
     one.membership.agreement.on_accept(b, Accept(5, (1, b), view(B, number=6)))
-    assert one.membership._long_sealed() is True
+    assert one.membership._long_fenced() is True
     assert one.wanted() == view(A, B, number=6)
 
 
@@ -428,11 +432,11 @@ def test_who_knows_an_older_view_is_told_the_present_one() -> None:
     one.membership.carried = [(1, row(2))]
     decided = ViewDecided(view(A, B), [(1, row(2))])
     one.beat(B, 4)
-    assert one.out.take() == [Whisper(home(B), decided)]
+    assert one.out.take() == [Datagram(home(B), decided)]
     one.beat(B)
     assert one.out.take() == []
     one.beat(C, 4)
-    assert one.out.take() == [Whisper(home(C), decided)]
+    assert one.out.take() == [Datagram(home(C), decided)]
     assert one.membership.may_be_missed is False, "nobody was removed"
 
 
@@ -453,11 +457,11 @@ def test_who_knows_a_newer_view_or_is_parting_hears_of_this_member() -> None:
     one = One(A, A, B)
     mine = Heartbeat(a, 1, 5)
     one.beat(B, 6)
-    assert one.out.take() == [Whisper(home(B), mine)]
+    assert one.out.take() == [Datagram(home(B), mine)]
     one.beat(C, 5)
-    assert one.out.take() == [Whisper(home(C), mine)], "it has left with this view, and wants to be told"
+    assert one.out.take() == [Datagram(home(C), mine)], "it has left with this view, and wants to be told"
     one.beat(C, 6)
-    assert one.out.take() == [Whisper(home(C), mine)]
+    assert one.out.take() == [Datagram(home(C), mine)]
     one.membership.state = MembershipState.PARTING
     one.membership.view = view(B, C, D)
     one.beat(C, 5)
@@ -470,15 +474,16 @@ def test_who_was_removed_tells_those_who_do_not_know() -> None:
     one.fresh()
     one.membership.carried = [(1, row(2))]
     one.beat(B, 5)
-    assert one.out.take() == [Whisper(home(B), ViewDecided(view(B, number=6), [(1, row(2))]))]
+    assert one.out.take() == [Datagram(home(B), ViewDecided(view(B, number=6), [(1, row(2))]))]
     one.beat(B, 6)
     joining = One()
     joining.beat(B, 0)
     assert one.out.effects == joining.out.effects == []
 
 
+@pytest.mark.rule("cluster/V-4")
 def test_it_parts_when_a_majority_of_the_rest_knows() -> None:
-    """V-4."""
+    """cluster/V-4."""
     one = parting(B, C, D)
     one.beat(B, 6)
     one.beat(B, 5)
@@ -514,7 +519,7 @@ def test_it_says_where_the_data_has_gone() -> None:
         one.beat(rest, 6)
         assert one.done(Stop) == [Stop(why)]
     one = One(A, A, B)
-    one.beat(B, wish=Wish.LEAVE, wish_number=1)
+    one.beat(B, wish=Intent.LEAVE, wish_number=1)
     one.membership.install(view(B, number=6, left=[a]))
     one.beat(B, 7)
     assert one.done(Stop) == [Stop("left the cluster; so have all who held data")]
@@ -523,6 +528,7 @@ def test_it_says_where_the_data_has_gone() -> None:
     assert one.done(Stop) == [Stop("left the cluster; everything it held is on other members")]
 
 
+@pytest.mark.rule("cluster/V-8")
 def test_who_hears_no_majority_asks_the_seeds_whether_the_others_have_gone_on() -> None:
     """Its neighbours have left or ended since, so that nobody else tells it that it was removed."""
     one = One(A, A, B, C, seeds=(home(B), home(D)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.core.cluster.one_member import (
     SEEDS,
     TIMING,
@@ -26,7 +27,7 @@ from tests.core.cluster.one_member import (
 )
 
 from holdfast.core.cluster.membership import JOIN_INTERVAL_NS, MembershipState
-from holdfast.core.machine import CloseLink, Note, OpenLink, SetTimer, Whisper
+from holdfast.core.machine import CloseLink, Datagram, Note, OpenLink, SetTimer
 from holdfast.core.messages import (
     Accept,
     Accepted,
@@ -38,13 +39,14 @@ from holdfast.core.messages import (
     ViewDecided,
 )
 from holdfast.core.model.ids import SECOND, Address
-from holdfast.core.model.views import ClusterState, FilesProof, FilesSeen, Wish
+from holdfast.core.model.views import ClusterState, FilesProof, FilesSeen, Intent
 
 # -- wanting and agreeing on the next view
 
 
+@pytest.mark.rule("cluster/A-4")
 def test_the_oldest_that_is_not_suspected_proposes() -> None:
-    """A-4."""
+    """cluster/A-4."""
     one = One(B, A, B, C)
     turn = one.membership._may_propose
     assert (turn(a), turn(b), turn(c), turn(d)) == (True, True, False, False)
@@ -106,7 +108,7 @@ def test_without_a_majority_nothing_is_wanted_and_that_is_told_once() -> None:
 
 def test_who_may_part_leaves_with_the_next_view() -> None:
     one = One(A, A, B, C)
-    one.beat(B, wish=Wish.LEAVE, wish_number=1)
+    one.beat(B, wish=Intent.LEAVE, wish_number=1)
     assert one.membership._wanted() is None, "it still holds something"
     one.may_part = {b, c}
     assert one.wanted() == view(A, C, number=6, left=[b])
@@ -117,14 +119,14 @@ def test_who_may_part_leaves_with_the_next_view() -> None:
 def test_two_that_leave_count_for_the_majority() -> None:
     one = One(A, A, B, C)
     for who in (B, C):
-        one.beat(who, wish=Wish.LEAVE, wish_number=1)
+        one.beat(who, wish=Intent.LEAVE, wish_number=1)
     one.may_part = {b, c}
     assert one.wanted() == view(A, number=6, left=[b, c])
 
 
 def test_wishes_are_granted() -> None:
     one = One(A, A, B)
-    one.beat(B, wish=Wish.LITE, wish_number=1)
+    one.beat(B, wish=Intent.LITE, wish_number=1)
     assert one.membership._wanted() is None
     one.may_demote = {b}
     assert one.wanted() == view(A, info("b", lite=True), number=6)
@@ -146,7 +148,7 @@ def test_who_asks_is_let_in_and_the_newest_known_number_is_passed() -> None:
 
 def test_what_is_ordered_is_wanted() -> None:
     one = One(A, A, B)
-    one.membership.wishes.ordered(StateWanted(5, ClusterState.FROZEN, True))
+    one.membership.intents.ordered(StateWanted(5, ClusterState.FROZEN, True))
     assert one.wanted() == view(A, B, number=6, state=ClusterState.FROZEN, ending=True)
 
 
@@ -160,7 +162,7 @@ def test_a_frozen_view_names_who_is_missing_and_one_that_ends_who_is_awaited() -
     assert one.wanted().missing == []
     one = One(A, info("a", store="mine"), kept)
     for who in (A, kept):
-        one.membership.wishes.heard(Heartbeat(who.uuid, 1, 5, [], Wish.LEAVE, 1), 5)
+        one.membership.intents.heard(Heartbeat(who.uuid, 1, 5, [], Intent.LEAVE, 1), 5)
     one.may_part = {a, c}
     assert one.wanted() == view(number=6, left=[a, c], missing=[info("a", store="mine"), kept], stores={}), (
         "all leave: what they hold is awaited when the cluster comes back"
@@ -207,9 +209,9 @@ def test_a_decided_view_is_told_to_the_old_and_the_new_members_once() -> None:
     told = [
         effect
         for effect in effects
-        if isinstance(effect, Whisper) and isinstance(effect.message, ViewDecided)
+        if isinstance(effect, Datagram) and isinstance(effect.message, ViewDecided)
     ]
-    assert told == [Whisper(home(who), decided) for who in (B, C, D)]
+    assert told == [Datagram(home(who), decided) for who in (B, C, D)]
     assert (one.membership.view, one.membership.carried) == (now, decided.rows)
     assert one.changes == [(view(A, B, C), now)]
 
@@ -319,10 +321,10 @@ def test_a_new_view_ends_what_was_wanted_of_the_old_one() -> None:
     one.ask(F)
     one.membership.on_declare_dead(DeclareDead(5, [c]))
     one.beat(B, sealed=True)
-    one.membership.wishes.ordered(StateWanted(5, ClusterState.FROZEN, False))
+    one.membership.intents.ordered(StateWanted(5, ClusterState.FROZEN, False))
     one.membership.install(view(A, B, C, D, E, F, number=6, state=ClusterState.FROZEN))
     assert one.membership._candidates._asked == {}
-    assert (one.membership._dead, one.membership._sealed_since) == (set(), {})
+    assert (one.membership._dead, one.membership._fenced_since) == (set(), {})
     assert one.membership._wanted() is None
 
 
@@ -349,10 +351,11 @@ def test_who_is_gone_is_told_and_how() -> None:
     assert one.membership.may_be_missed is False, "B is here, in its next life"
 
 
+@pytest.mark.rule("cluster/V-2")
 def test_who_is_removed_though_alive_asks_to_return() -> None:
-    """V-2."""
+    """cluster/V-2."""
     one = One(A, A, B, C)
-    one.membership.wishes.order(view(A, B, C), ClusterState.FROZEN, ending=False)
+    one.membership.intents.order(view(A, B, C), ClusterState.FROZEN, ending=False)
     one.fresh()
     one.membership.install(view(B, C, E, number=6))
     effects = one.out.take()
@@ -366,7 +369,7 @@ def test_who_is_removed_though_alive_asks_to_return() -> None:
     assert one.membership.agreement.view is None
     one.pass_time(TIMING.suspect_after_ns + 1)
     assert one.membership.detector.suspects(one.out.now_ns) == [], "it watches nobody"
-    assert one.membership.wishes._order is None, "what was ordered here is void"
+    assert one.membership.intents._order is None, "what was ordered here is void"
 
 
 def test_who_was_removed_and_admitted_again_drops_what_was_under_way() -> None:

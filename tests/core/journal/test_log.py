@@ -18,8 +18,8 @@ from holdfast.core.messages import (
     Section,
 )
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.journal_entries import Began, Dropped, TableRows, Wrote
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.journal_entries import Began, Dropped, TableAssignments, Wrote
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import How
 from holdfast.core.replication.copies import Copies
@@ -47,7 +47,7 @@ class Side:
     def __init__(self, row: tuple[MemberId, ...]) -> None:
         self.out = Outbox()
         self.log = Log(self.out, on=True)
-        self.rows = [Row(5, row)]
+        self.rows = [Assignment(5, row)]
         self.lane = Lane(ME, SETTINGS, self.out, self.log)
         self.lane.attach(self.rows)
         self.copies = Copies(ME, SETTINGS, self.out, self.rows, self.log)
@@ -59,14 +59,14 @@ class Side:
             self.rows,
             self.copies,
             self.log,
-            stored_row=lambda partition: None,
+            stored_assignment=lambda partition: None,
         )
         self.told: list[bool] = []
 
     def write(self, name: str) -> list[Effect]:
         self.lane.retarget(self.copy)
         self.lane.set(self.copy, name, b"key", b"value", 0, 0, 0)
-        self.lane.seal(self.told.append)
+        self.lane.close_batch(self.told.append)
         return self.end()
 
     def end(self) -> list[Effect]:
@@ -92,6 +92,7 @@ def acknowledged(effects: list[Effect]) -> list[int]:
 # -- the primary
 
 
+@pytest.mark.rule("replication/P-4")
 @pytest.mark.parametrize("disk_first", [True, False])
 def test_a_write_waits_for_its_backup_and_for_the_disk(disk_first: bool) -> None:
     side = Side((ME, BEN))
@@ -144,7 +145,7 @@ def test_what_the_disk_has_is_not_waited_for_again_when_the_row_changes() -> Non
     side = Side((ME, BEN))
     (append,) = appends(side.write("sync"))
     side.log.on_durable(append.number)
-    side.rows[0] = Row(6, (ME, MemberId("cal")))
+    side.rows[0] = Assignment(6, (ME, MemberId("cal")))
     side.lane.retarget(side.copy)
     assert side.told == []
     side.lane.on_replicated(MemberId("cal"), Replicated([1], [0]))
@@ -154,7 +155,7 @@ def test_what_the_disk_has_is_not_waited_for_again_when_the_row_changes() -> Non
 def test_a_change_of_the_row_does_not_make_up_for_the_disk() -> None:
     side = Side((ME, BEN))
     (append,) = appends(side.write("sync"))
-    side.rows[0] = Row(6, (ME, None))
+    side.rows[0] = Assignment(6, (ME, None))
     side.lane.retarget(side.copy)
     assert side.told == []
     side.log.on_durable(append.number)
@@ -200,15 +201,19 @@ def test_a_lazy_record_is_acknowledged_at_once() -> None:
 def test_rows_of_one_step_are_one_entry_before_what_comes_after_them() -> None:
     out = Outbox()
     log = Log(out, on=True)
-    log.row(0, Row(1, (ME,)))
-    log.row(1, Row(1, (ME,)))
+    log.assigned(0, Assignment(1, (ME,)))
+    log.assigned(1, Assignment(1, (ME,)))
     log.note(Dropped(3))
-    log.row(2, Row(1, (ME,)))
+    log.assigned(2, Assignment(1, (ME,)))
     log.flush()
     (append,) = appends(out.take())
-    assert [type(entry).__name__ for entry in append.entries] == ["TableRows", "Dropped", "TableRows"]
+    assert [type(entry).__name__ for entry in append.entries] == [
+        "TableAssignments",
+        "Dropped",
+        "TableAssignments",
+    ]
     first = append.entries[0]
-    assert isinstance(first, TableRows)
+    assert isinstance(first, TableAssignments)
     assert [partition for partition, _ in first.rows] == [0, 1]
 
 
@@ -236,6 +241,7 @@ def filled_whole() -> tuple[Side, list[Effect]]:
     return side, fill(side, 2, last=True, entries=3)
 
 
+@pytest.mark.rule("sync/D-4")
 def test_a_filled_copy_counts_when_its_checkpoint_is_durable() -> None:
     side, effects = filled_whole()
     checkpoints = [effect for effect in effects if isinstance(effect, Checkpoint)]
@@ -262,7 +268,7 @@ def test_a_filled_copy_for_which_there_is_no_room_is_refused() -> None:
     (answer,) = filled(effects)
     assert isinstance(answer, FillRefused)
     assert "full" in answer.why
-    assert not side.copies.shadows, "no row changes because of this: nothing else would end it"
+    assert not side.copies.staging, "no row changes because of this: nothing else would end it"
     assert [entry for append in appends(effects) for entry in append.entries] == [Dropped(0)]
 
 
@@ -274,7 +280,7 @@ def test_a_whole_copy_that_is_not_durable_goes_with_its_primary() -> None:
     fill(side, 1, last=False, entries=3)
     (checkpoint,) = [e for e in fill(side, 2, last=True, entries=3) if isinstance(e, Checkpoint)]
     side.destination.view_changed({BEN})
-    assert not side.copies.shadows
+    assert not side.copies.staging
     side.log.on_checkpoint(checkpoint.ticket, well=True)
     effects = side.end()
     assert filled(effects) == []
@@ -286,11 +292,11 @@ def test_a_disk_that_becomes_full_meanwhile_ends_what_was_half_filled() -> None:
     side = Side((BEN,))
     del side.copies.held[0]
     fill(side, 0, last=False)
-    assert 0 in side.copies.shadows
+    assert 0 in side.copies.staging
     side.destination.why_no_room = lambda: DISK_FULL
     (answer,) = filled(fill(side, 1, last=False, entries=3))
     assert isinstance(answer, FillRefused)
-    assert not side.copies.shadows
+    assert not side.copies.staging
 
 
 def test_a_whole_copy_outlives_a_full_disk() -> None:
@@ -302,7 +308,7 @@ def test_a_whole_copy_outlives_a_full_disk() -> None:
     side.destination.why_no_room = lambda: DISK_FULL
     (answer,) = filled(fill(side, 1, last=True))
     assert isinstance(answer, FillRefused)
-    assert side.copies.shadows[0].durable
+    assert side.copies.staging[0].durable
 
 
 def test_an_empty_copy_that_was_filled_begins_anew_on_the_disk_too() -> None:

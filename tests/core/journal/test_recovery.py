@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,14 +17,15 @@ from holdfast.core.model.journal_entries import (
     Meta,
     Seen,
     Snapshot,
-    TableRows,
+    TableAssignments,
     Wrote,
 )
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.model.views import View
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import map_replica
 from holdfast.sim.ablations.switching import ablated
 
 
@@ -56,6 +58,7 @@ def snapshot(counter: UpdateCounter, lineage: list[tuple[int, int]], **entries: 
     return Snapshot(0, 4, [MapSnapshot("m", lineage, counter.encode(), keys, list(entries.values()))])
 
 
+@pytest.mark.rule("journal/R-1")
 def test_records_are_applied_in_the_order_of_the_journal() -> None:
     found = recovered(
         (1, [Meta("s", 1, "c"), Began(0, 4), Wrote(0, 7, [put(1, b"a", b"1"), put(2, b"b", b"2")])]),
@@ -67,7 +70,7 @@ def test_records_are_applied_in_the_order_of_the_journal() -> None:
     )
     copy = found.copies[0]
     assert copy.epoch == 4
-    assert copy.maps["m"].entries == {b"b": b"3", b"c": b"4"}
+    assert copy.maps["m"].state.entries == {b"b": b"3", b"c": b"4"}
     assert copy.maps["m"].lineage == [(7, 0), (9, 4)]
     assert copy.maps["m"].updates == UpdateCounter(5)
     assert copy.maps["m"].updates.hwm == 5
@@ -82,37 +85,40 @@ def test_a_checkpoint_is_where_a_partition_begins() -> None:
     base = snapshot(UpdateCounter(5), [(7, 0)], a=b"1")
     old: list[Entry] = [Wrote(0, 6, [put(90)]), Dropped(0), Wrote(0, 7, [put(5, b"z")])]
     found = recovered((10, old), (11, [Wrote(0, 7, [put(6, b"b", b"2")])]), base=(base, 10))
-    assert found.copies[0].maps["m"].entries == {b"a": b"1", b"b": b"2"}
+    assert found.copies[0].maps["m"].state.entries == {b"a": b"1", b"b": b"2"}
     assert found.uncertain == {}
 
 
+@pytest.mark.rule("journal/R-2")
 def test_what_is_held_already_changes_nothing() -> None:
     base = snapshot(UpdateCounter(5), [(7, 0)], a=b"1")
     found = recovered((11, [Wrote(0, 7, [put(4, b"a", b"old"), put(5, b"a", b"old")])]), base=(base, 10))
-    assert found.copies[0].maps["m"].entries == {b"a": b"1"}
+    assert found.copies[0].maps["m"].state.entries == {b"a": b"1"}
     assert found.uncertain == {}
 
 
 def test_another_update_under_the_same_number_is_noticed() -> None:
     base = snapshot(UpdateCounter(5), [(7, 0)], a=b"1")
     found = recovered((11, [Wrote(0, 8, [put(5, b"a", b"other")])]), base=(base, 10))
-    assert found.copies[0].maps["m"].entries == {b"a": b"1"}
+    assert found.copies[0].maps["m"].state.entries == {b"a": b"1"}
     assert "of term 7, and of term 8" in found.uncertain[0]
 
 
+@pytest.mark.rule("journal/R-2")
 def test_a_hole_ends_its_map_and_no_other() -> None:
     found = recovered(
         (1, [Began(0, 0), Wrote(0, 7, [put(1), put(3, b"lost"), put(4, b"lost"), put(1, b"n", b"n", "n")])]),
         (2, [Wrote(0, 7, [put(2, b"late"), put(2, b"n", b"2", "n")])]),
     )
-    assert found.copies[0].maps["m"].entries == {b"k": b"v"}
-    assert found.copies[0].maps["n"].entries == {b"n": b"2"}
+    assert found.copies[0].maps["m"].state.entries == {b"k": b"v"}
+    assert found.copies[0].maps["n"].state.entries == {b"n": b"2"}
     assert found.uncertain == {0: "map 'm': updates 2 to 2 are missing"}
 
 
+@pytest.mark.rule("journal/R-2")
 def test_a_lower_term_does_not_follow() -> None:
     found = recovered((1, [Began(0, 0), Wrote(0, 7, [put(1)]), Wrote(0, 6, [put(2, b"bad")])]))
-    assert found.copies[0].maps["m"].entries == {b"k": b"v"}
+    assert found.copies[0].maps["m"].state.entries == {b"k": b"v"}
     assert "term 6 comes after term 7" in found.uncertain[0]
 
 
@@ -127,7 +133,7 @@ def test_gaps_of_a_checkpoint_may_be_filled_in_any_order() -> None:
     )
     held = found.copies[0].maps["m"]
     assert held.updates == UpdateCounter(9)
-    assert held.entries.keys() == {b"a", b"x", b"y", b"z", b"w", b"v"}
+    assert held.state.entries.keys() == {b"a", b"x", b"y", b"z", b"w", b"v"}
     assert found.uncertain == {}
 
 
@@ -146,14 +152,15 @@ def test_times_to_live_go_on_from_now() -> None:
     plain = put(4, b"a", b"4")
     found = recovered((1, [Wrote(0, 7, [more])]), base=(base, 0), now_ns=now_ns)
     held = found.copies[0].maps["m"]
-    assert held.expiries[b"a"].deadline_ns() == now_ns + 50 * MILLISECOND
-    assert held.expiries[b"c"].deadline_ns() == now_ns + 70 * MILLISECOND
-    assert held.hashes == {b"b": 9}
-    assert held.due(now_ns + 60 * MILLISECOND, 9) == [b"a"]
+    assert held.state.expiries[b"a"].deadline_ns() == now_ns + 50 * MILLISECOND
+    assert held.state.expiries[b"c"].deadline_ns() == now_ns + 70 * MILLISECOND
+    assert held.state.hashes == {b"b": 9}
+    assert held.state.due(now_ns + 60 * MILLISECOND, 9) == [b"a"]
     found = recovered((1, [Wrote(0, 7, [more, plain])]), base=(base, 0), now_ns=now_ns)
-    assert b"a" not in found.copies[0].maps["m"].expiries
+    assert b"a" not in found.copies[0].maps["m"].state.expiries
 
 
+@pytest.mark.rule("journal/R-3")
 def test_lost_blocks_end_the_copies_that_need_them() -> None:
     whole = Snapshot(1, 0, [MapSnapshot("m", [(7, 0)], UpdateCounter(9).encode(), [b"a"], [b"1"])])
     recovery = Recovery(0, 0)
@@ -166,9 +173,9 @@ def test_lost_blocks_end_the_copies_that_need_them() -> None:
     recovery.block(8, [Began(2, 1), Wrote(2, 8, [put(1, b"new")])])
     found = Recovered("s", 1, "")
     recovery.finish(found)
-    assert found.copies[0].maps["m"].entries == {b"k": b"v"}
-    assert found.copies[1].maps["m"].entries == {b"a": b"1", b"b": b"2"}
-    assert found.copies[2].maps["m"].entries == {b"new": b"v"}
+    assert found.copies[0].maps["m"].state.entries == {b"k": b"v"}
+    assert found.copies[1].maps["m"].state.entries == {b"a": b"1", b"b": b"2"}
+    assert found.copies[2].maps["m"].state.entries == {b"new": b"v"}
     assert set(found.uncertain) == {0, 3}
     assert found.uncertain[0] == "damaged"
     assert not found.whole
@@ -211,11 +218,11 @@ def test_what_is_dropped_is_not_held() -> None:
 
 
 def test_the_newest_rows_and_view_count() -> None:
-    rows = [Row(version, (MemberId("a"),)) for version in range(4)]
+    rows = [Assignment(version, (MemberId("a"),)) for version in range(4)]
     views = [View(number, "c", []) for number in range(3)]
     found = recovered(
-        (1, [TableRows([(0, rows[1]), (1, rows[1])]), Seen(views[1])]),
-        (2, [TableRows([(0, rows[3])]), Seen(views[2])]),
+        (1, [TableAssignments([(0, rows[1]), (1, rows[1])]), Seen(views[1])]),
+        (2, [TableAssignments([(0, rows[3])]), Seen(views[2])]),
     )
     assert found.rows == {0: rows[3], 1: rows[1]}
     assert found.view == views[2]
@@ -236,7 +243,7 @@ def test_a_restart_holds_what_the_copy_held(
     actions: list[tuple[str, int, int]], cut: int, group: int
 ) -> None:
     """Whatever was done, from a checkpoint at any moment, in blocks of any size."""
-    live = MapPartition("m")
+    live = map_replica("m")
     copy = PartitionCopy(0, 4)
     copy.maps["m"] = live
     term, records = 7, []
@@ -247,10 +254,13 @@ def test_a_restart_holds_what_the_copy_held(
                 "m",
                 list(live.lineage),
                 live.updates.encode(),
-                list(live.entries),
-                list(live.entries.values()),
-                [live.expiries[k].ttl_ms if k in live.expiries else 0 for k in live.entries],
-                [0] * len(live.entries),
+                list(live.state.entries),
+                list(live.state.entries.values()),
+                [
+                    live.state.expiries[k].ttl_ms if k in live.state.expiries else 0
+                    for k in live.state.entries
+                ],
+                [0] * len(live.state.entries),
             )
             base, records = Snapshot(0, 4, [taken]), []
         if what == "term":
@@ -274,11 +284,11 @@ def test_a_restart_holds_what_the_copy_held(
     if not live.counter:
         return
     held = found.copies[0].maps["m"]
-    assert held.entries == live.entries
+    assert held.state.entries == live.state.entries
     assert held.updates == live.updates
     assert held.proven_lineage() == live.proven_lineage()
-    assert {k: e.deadline_ns() for k, e in held.expiries.items()} == {
-        k: e.deadline_ns() for k, e in live.expiries.items()
+    assert {k: e.deadline_ns() for k, e in held.state.expiries.items()} == {
+        k: e.deadline_ns() for k, e in live.state.expiries.items()
     }
 
 
@@ -294,9 +304,10 @@ def ending(counter: int, key: bytes, ttl_ms: int, max_idle_ms: int = 0) -> Recor
 
 def left(found: Recovered, key: bytes, now_ns: int) -> int:
     """What is left of an entry's time, in ms."""
-    return (found.copies[0].maps["m"].expiries[key].deadline_ns() - now_ns) // MILLISECOND
+    return (found.copies[0].maps["m"].state.expiries[key].deadline_ns() - now_ns) // MILLISECOND
 
 
+@pytest.mark.rule("journal/R-6")
 def test_a_time_to_live_goes_on_from_when_it_was_written_down() -> None:
     blocks: tuple[int, list[Entry]] = (
         1,
@@ -312,9 +323,9 @@ def test_a_time_to_live_goes_on_from_when_it_was_written_down() -> None:
             found = recovered(blocks, now_ns=now_ns, wall_ms=NOON + 1000 + away_ms)
             held = found.copies[0].maps["m"]
             assert left(found, b"a", now_ns) == 3000 - away_ms
-            assert held.expired(b"a", now_ns) == (away_ms >= 3000)
+            assert held.state.expired(b"a", now_ns) == (away_ms >= 3000)
             assert left(found, b"b", now_ns) == 9000 - away_ms
-            assert (b"a" in held.due(now_ns, 9)) == (away_ms >= 3000)
+            assert (b"a" in held.state.due(now_ns, 9)) == (away_ms >= 3000)
 
 
 def test_any_number_of_restarts_lengthens_nothing() -> None:
@@ -330,6 +341,7 @@ def test_any_number_of_restarts_lengthens_nothing() -> None:
         assert left(found, b"a", 0) == 4000 - 1000 * (restart + 1)
 
 
+@pytest.mark.rule("journal/R-6")
 def test_a_calendar_that_was_set_back_lets_a_time_begin_again_at_most() -> None:
     blocks: tuple[int, list[Entry]] = (1, [Began(0, 4), Wrote(0, 7, [ending(1, b"a", 4000)], NOON)])
     assert left(recovered(blocks, wall_ms=NOON - 10**9), b"a", 0) == 4000
@@ -337,6 +349,7 @@ def test_a_calendar_that_was_set_back_lets_a_time_begin_again_at_most() -> None:
     assert left(recovered(of_an_older_holdfast, wall_ms=NOON), b"a", 0) == 4000
 
 
+@pytest.mark.rule("journal/R-6")
 def test_how_long_an_entry_was_not_used_begins_again() -> None:
     record = ending(1, b"a", 9000, 4000)
     blocks: tuple[int, list[Entry]] = (1, [Began(0, 4), Wrote(0, 7, [record], NOON)])

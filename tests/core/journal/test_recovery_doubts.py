@@ -15,10 +15,10 @@ from holdfast.core.model.journal_entries import (
     Meta,
     Seen,
     Snapshot,
-    TableRows,
+    TableAssignments,
     Wrote,
 )
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import GAPS_MAX, UpdateCounter
 from holdfast.core.model.views import MemberInfo, View
@@ -49,7 +49,7 @@ class Reading(Recovery):
 
     def keys(self, partition: int = 0) -> list[bytes]:
         copy = self.found().copies.get(partition)
-        return sorted(key for held in copy.maps.values() for key in held.entries) if copy else []
+        return sorted(key for held in copy.maps.values() for key in held.state.entries) if copy else []
 
 
 # -- checkpoints that cannot be had
@@ -66,6 +66,7 @@ def test_of_checkpoints_that_cannot_be_had_the_newest_is_told(order: tuple[int, 
     assert reading.found().uncertain[0] == "of 5, again"
 
 
+@pytest.mark.rule("journal/R-4")
 def test_a_copy_of_an_older_checkpoint_is_uncertain() -> None:
     reading = Reading()
     reading.base(snapshot(), 2, "old file")
@@ -221,10 +222,10 @@ def test_a_checkpoint_is_never_older_than_it_was() -> None:
 
 
 def test_the_newest_row_and_the_newest_view_count_whatever_their_order() -> None:
-    a, b = Row(5, (MemberId("a"),)), Row(5, (MemberId("a"),), 1)
+    a, b = Assignment(5, (MemberId("a"),)), Assignment(5, (MemberId("a"),), 1)
     reading = Reading()
-    reading.block(1, [TableRows([(0, a), (1, a)]), Seen(View(7, "id", []))])
-    reading.block(2, [TableRows([(0, Row(4)), (1, b)]), Seen(View(6, "id", []))])
+    reading.block(1, [TableAssignments([(0, a), (1, a)]), Seen(View(7, "id", []))])
+    reading.block(2, [TableAssignments([(0, Assignment(4)), (1, b)]), Seen(View(6, "id", []))])
     found = reading.found()
     assert found.rows == {0: a, 1: b}
     assert found.view == View(7, "id", [])
@@ -254,7 +255,7 @@ def test_whose_files_members_had_is_known_from_views_and_else_from_the_first_ent
 # -- records
 
 
-def test_calls_of_services_are_left_out_and_requests_are_known() -> None:
+def test_updates_of_services_are_kept_and_requests_are_known() -> None:
     reading = Reading()
     first, second, third = (mark_of(name, None) for name in (b"1", b"2", b"3"))
     reading.base(snapshot(requests=b""), 0, "file")
@@ -265,7 +266,7 @@ def test_calls_of_services_are_left_out_and_requests_are_known() -> None:
                 0,
                 4,
                 [
-                    Record("m", 9, Change.CALL, b"", b"update", request=first),
+                    Record("__service:s", 1, Change.CALL, b"", b"update", request=first),
                     put(2, request=second),
                     put(7, request=third),
                 ],
@@ -275,6 +276,9 @@ def test_calls_of_services_are_left_out_and_requests_are_known() -> None:
     copy = reading.found().copies[0]
     assert [copy.requests.knows(name) for name in (b"1", b"2", b"3")] == [True, True, True]
     assert copy.maps["m"].counter == 2
+    assert "__service:s" not in copy.maps
+    assert copy.services["__service:s"].counter == 1
+    assert list(copy.services["__service:s"].state.share.supply()) == [b"update"]
     kept = snapshot(1, requests=copy.requests.encode())
     reading.base(kept, 0, "file")
     assert reading.found().copies[1].requests.knows(b"2")
@@ -316,11 +320,11 @@ def test_columns_of_a_checkpoint_give_each_entry_what_is_its_own() -> None:
     found = Recovered("s", 1, "")
     recovery.finish(found)
     held = found.copies[0].maps["m"]
-    assert held.entries == {b"a": b"1", b"b": b"2", b"c": b"3"}
-    assert held.hashes == {b"b": 77}
-    assert held.expiries.keys() == {b"a", b"b"}
-    assert held.expiries[b"a"].deadline_ns() == (5000 - 100 + 1000) * MILLISECOND
-    assert held.expiries[b"b"].deadline_ns() == (5000 + 700) * MILLISECOND
+    assert held.state.entries == {b"a": b"1", b"b": b"2", b"c": b"3"}
+    assert held.state.hashes == {b"b": 77}
+    assert held.state.expiries.keys() == {b"a", b"b"}
+    assert held.state.expiries[b"a"].deadline_ns() == (5000 - 100 + 1000) * MILLISECOND
+    assert held.state.expiries[b"b"].deadline_ns() == (5000 + 700) * MILLISECOND
 
 
 @pytest.mark.parametrize(("ttls", "idles"), [([1000, 0], []), ([], [1000, 0])])
@@ -328,7 +332,7 @@ def test_either_column_alone_will_do(ttls: list[int], idles: list[int]) -> None:
     one = MapSnapshot("m", [(4, 0)], UpdateCounter(2).encode(), [b"a", b"b"], [b"1", b"2"], ttls, idles)
     recovery = Reading()
     recovery.base(Snapshot(0, 0, [one]), 0, "file")
-    expiries = recovery.found().copies[0].maps["m"].expiries
+    expiries = recovery.found().copies[0].maps["m"].state.expiries
     assert {key: expiry.deadline_ns() for key, expiry in expiries.items()} == {b"a": 1000 * MILLISECOND}
 
 
@@ -346,10 +350,10 @@ def test_records_with_times_and_hashes_are_stored_with_them() -> None:
     found = Recovered("s", 1, "")
     recovery.finish(found)
     held = found.copies[0].maps["m"]
-    assert sorted(held.entries) == [b"b", b"c", b"d", b"e"]
-    assert held.hashes == {b"b": 5}
-    assert held.expiries[b"d"].deadline_ns() == 900 * MILLISECOND
-    assert held.expiries[b"c"].accessed_ns == 0
+    assert sorted(held.state.entries) == [b"b", b"c", b"d", b"e"]
+    assert held.state.hashes == {b"b": 5}
+    assert held.state.expiries[b"d"].deadline_ns() == 900 * MILLISECOND
+    assert held.state.expiries[b"c"].accessed_ns == 0
     assert held.counter == 6
 
 
@@ -363,7 +367,7 @@ def test_an_entry_that_was_set_without_an_end_after_one_with_an_end_does_not_end
     for number in range(blocks):
         reading.block(2 + number, [Wrote(0, 4, records[number * size : (number + 1) * size])])
     held = reading.found().copies[0].maps["m"]
-    assert (held.expiries, sorted(held.entries), held.counter) == ({}, [b"a", b"b", b"k"], 4)
+    assert (held.state.expiries, sorted(held.state.entries), held.counter) == ({}, [b"a", b"b", b"k"], 4)
 
 
 def test_nothing_follows_a_hole_in_a_block_either() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Append, Checkpoint, Note, Outbox
 from holdfast.core.model.ids import MILLISECOND
-from holdfast.core.model.journal_entries import Began, Dropped, Entry, Snapshot, TableRows, Wrote
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.journal_entries import Began, Dropped, Entry, Snapshot, TableAssignments, Wrote
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 
 RECORD = Record("m", 1, Change.SET, b"key", b"value")
@@ -62,24 +64,30 @@ def test_a_record_is_written_with_its_term_and_the_time() -> None:
 
 def test_rows_of_one_step_are_one_entry_unless_something_else_is_between() -> None:
     writing = Writing()
-    row = Row(1)
-    writing.log.row(0, row)
-    writing.log.row(1, row)
+    row = Assignment(1)
+    writing.log.assigned(0, row)
+    writing.log.assigned(1, row)
     writing.log.note(Dropped(3))
-    writing.log.row(2, row)
-    assert writing.entries() == [TableRows([(0, row), (1, row)]), Dropped(3), TableRows([(2, row)])]
-    writing.log.row(0, row)
-    assert writing.entries() == [TableRows([(0, row)])]
+    writing.log.assigned(2, row)
+    assert writing.entries() == [
+        TableAssignments([(0, row), (1, row)]),
+        Dropped(3),
+        TableAssignments([(2, row)]),
+    ]
+    writing.log.assigned(0, row)
+    assert writing.entries() == [TableAssignments([(0, row)])]
 
 
+@pytest.mark.rule("journal/J-3")
 def test_without_a_journal_nothing_is_written_and_nobody_waits() -> None:
     writing = Writing(on=False)
-    writing.log.row(0, Row(1))
+    writing.log.assigned(0, Assignment(1))
     writing.log.note(Began(0, 1))
     writing.wait("one")
     assert (writing.entries(), writing.told) == ([], ["one"])
 
 
+@pytest.mark.rule("journal/J-2")
 def test_who_waits_is_told_when_all_that_was_written_until_then_is_durable() -> None:
     writing = Writing()
     writing.wait("before anything")
@@ -105,6 +113,7 @@ def test_who_waits_is_told_when_all_that_was_written_until_then_is_durable() -> 
     assert sum(writing.log.leftovers.values()) == 0
 
 
+@pytest.mark.rule("journal/J-1")
 def test_what_was_written_before_a_checkpoint_leaves_before_it() -> None:
     writing = Writing()
     writing.wrote()

@@ -23,12 +23,12 @@ from holdfast.core.messages import (
 )
 from holdfast.core.migration.master import Migrations
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.migration_step import Slots
+from holdfast.core.model.migration_step import ReplicaList
 from holdfast.core.model.partition_events import Kind, News
-from holdfast.core.model.partition_table import Row
-from holdfast.core.model.views import View, Wish
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.views import Intent, View
 from holdfast.core.placement.layout import Candidate
-from holdfast.core.placement.ledger import Ledger
+from holdfast.core.placement.table_replication import TableReplication
 
 E = MemberId("e")
 
@@ -49,12 +49,12 @@ def settings(
 class Lead(Seat):
     """A member with the machine of the master; the other members store whatever is offered."""
 
-    def __init__(self, *rows: Row, chosen: Settings | None = None, arranged: bool = False) -> None:
+    def __init__(self, *rows: Assignment, chosen: Settings | None = None, arranged: bool = False) -> None:
         """`rows`: the table that it has applied before."""
         self.arranged = arranged
         """Whether the layout is the real one."""
         self.settings = chosen or settings(max(1, len(rows)))
-        self.wanted: list[Slots] | None = None
+        self.wanted: list[ReplicaList] | None = None
         """The layout; None: what is there."""
         self.asked: list[Sequence[Candidate]] = []
         self.log: list[tuple[MemberId, Message]] = []
@@ -71,16 +71,16 @@ class Lead(Seat):
         for partition, row in enumerate(rows):
             self.table.rows[partition] = row
         self.news: list[News] = []
-        self.ledger.chronicle.listen(self.news.append)
+        self.table_replication.event_log.listen(self.news.append)
         self.membership._may_part = self.migrations.may_part
 
-    def _ledger(self) -> Ledger:
+    def _table_replication(self) -> TableReplication:
         self.migrations = Migrations(
             self.settings, self.out, self.membership, 1 + self.settings.replica_backups()
         )
         if not self.arranged:
             self.migrations.layout = self.layout
-        ledger = Ledger(
+        table_replication = TableReplication(
             self.table,
             self.membership,
             self.out,
@@ -90,10 +90,12 @@ class Lead(Seat):
             became_current=self._became_current,
             active=lambda: self.active,
         )
-        self.migrations.ledger = ledger
-        return ledger
+        self.migrations.table_replication = table_replication
+        return table_replication
 
-    def layout(self, current: Sequence[Slots], candidates: Sequence[Candidate], replicas: int) -> list[Slots]:
+    def layout(
+        self, current: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int
+    ) -> list[ReplicaList]:
         self.asked.append(candidates)
         return list(current) if self.wanted is None else self.wanted[: len(current)]
 
@@ -101,7 +103,7 @@ class Lead(Seat):
         self.migrations.view_changed(old, new)
         if self.bringing is not None:
             self.migrations.returns.heard(A, self.bringing)
-        self.ledger.view_changed(old, new)
+        self.table_replication.view_changed(old, new)
 
     def enter(self, view: View | tuple[MemberId, ...] = (A, B, C)) -> Lead:
         """The view, in which all that is stored is told, and everyone else knows nothing."""
@@ -169,10 +171,12 @@ class Lead(Seat):
         news, self.news[:] = list(self.news), []
         return [(one.kind, one.version) for one in news]
 
-    def wish(self, member: MemberId, wish: Wish) -> None:
+    def wish(self, member: MemberId, wish: Intent) -> None:
         view = self.membership.view
         assert view is not None
-        self.membership.wishes.heard(Heartbeat(member, 1, view.number, wish=wish, wish_number=1), view.number)
+        self.membership.intents.heard(
+            Heartbeat(member, 1, view.number, wish=wish, wish_number=1), view.number
+        )
 
     def pass_ns(self, time_ns: int) -> None:
         self.out.now_ns += time_ns

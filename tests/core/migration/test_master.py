@@ -14,7 +14,7 @@ from holdfast.core.messages import Holdings, MigrationReady, MigrationRefused, T
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.migration_step import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import ClusterState, View
 from holdfast.core.placement.layout import Candidate
 from holdfast.sim.ablations.switching import ablated
@@ -29,7 +29,7 @@ def test_partitions_are_assigned_when_enough_members_are_there() -> None:
     assert not lead.table.assigned
     assert lead.migrations.planned
     lead.enter(view_of(2, A, B, C))
-    assert lead.table.rows == [Row(2, (A, B)), Row(1, (B, None))]
+    assert lead.table.rows == [Assignment(2, (A, B)), Assignment(1, (B, None))]
     assert [one.uuid for one in lead.asked[0]] == [A, B, C]
     assert "partitions assigned" in lead.notes
 
@@ -56,6 +56,7 @@ def test_members_of_one_group_are_candidates_of_one_group() -> None:
     assert lead.asked[0] == [Candidate(A, "x"), Candidate(B, B)]
 
 
+@pytest.mark.rule("migration/M-1")
 def test_nothing_is_done_before_the_newest_table_is_known() -> None:
     lead = Lead(chosen=settings(1))
     lead.wanted = [(A, B)]
@@ -77,7 +78,7 @@ def test_who_is_in_no_view_has_nothing_planned_and_plans_nothing() -> None:
 
 
 def test_where_members_hold_no_data_any_more_nothing_is_planned() -> None:
-    lead = Lead(Row(5, (A, B)))
+    lead = Lead(Assignment(5, (A, B)))
     lead.enter(View(1, "id", [info(A, lite=True), info(B, lite=True)]))
     assert lead.asked == []
     assert lead.migrations.planned
@@ -109,6 +110,7 @@ DEEP = settings(1, backups=1, deep=2)
 ROWS = list(permutations((A, B, C, D), 3))
 
 
+@pytest.mark.rule("migration/M-2")
 @pytest.mark.parametrize("gone", [(B,), (C,), (B, C), (B, D), (B, C, D)])
 def test_whoever_is_gone_is_taken_out_and_the_hottest_that_is_left_is_promoted(
     gone: tuple[MemberId, ...],
@@ -116,19 +118,19 @@ def test_whoever_is_gone_is_taken_out_and_the_hottest_that_is_left_is_promoted(
     """Every row of three of four members. The third slot does not hold every map: it is not promoted."""
     present = {A, B, C, D} - set(gone)
     for replicas in ROWS:
-        lead = Lead(Row(5, replicas), chosen=DEEP)
+        lead = Lead(Assignment(5, replicas), chosen=DEEP)
         lead.enter(View(1, "id", [info(one) for one in sorted(present)]))
         found = expected(replicas, present)
         if not set(replicas) & set(gone):
-            assert lead.table.rows[0] == Row(5, replicas)
+            assert lead.table.rows[0] == Assignment(5, replicas)
             assert lead.news == []
         elif found is None or not set(replicas[:2]) & present:
-            assert lead.table.rows[0] == Row(5, replicas), "it waits"
+            assert lead.table.rows[0] == Assignment(5, replicas), "it waits"
             assert lead.migrations.lost == {0}
             assert [one.loss for one in lead.news] == [Loss(0, 2, True, [])]
         else:
             slots, changed = found
-            assert lead.table.rows[0] == Row(5 + changed, slots)
+            assert lead.table.rows[0] == Assignment(5 + changed, slots)
             assert lead.migrations.lost == set()
             if slots[0] == replicas[0]:
                 assert lead.news == []
@@ -146,7 +148,7 @@ def test_whoever_is_gone_is_taken_out_and_the_hottest_that_is_left_is_promoted(
 
 
 def test_of_several_promotions_there_is_one_process() -> None:
-    lead = Lead(Row(5, (B, A)), Row(7, (B, C)), Row(3, (A, B))).enter((A, C))
+    lead = Lead(Assignment(5, (B, A)), Assignment(7, (B, C)), Assignment(3, (A, B))).enter((A, C))
     assert lead.told() == [
         (Kind.LOST, 0),
         (Kind.LOST, 0),
@@ -155,74 +157,75 @@ def test_of_several_promotions_there_is_one_process() -> None:
         (Kind.COMPLETED, 9),
         (Kind.FINISHED, 0),
     ]
-    assert lead.table.rows == [Row(7, (A, None)), Row(9, (C, None)), Row(4, (A, None))]
+    assert lead.table.rows == [Assignment(7, (A, None)), Assignment(9, (C, None)), Assignment(4, (A, None))]
 
 
 def test_the_first_round_tells_all_that_has_happened() -> None:
-    lead = Lead(Row(1, (B, A))).enter((A, C))
-    assert lead.table.rows == [Row(3, (A, None))]
+    lead = Lead(Assignment(1, (B, A))).enter((A, C))
+    assert lead.table.rows == [Assignment(3, (A, None))]
     told = [Kind.LOST, Kind.STARTED, Kind.COMPLETED, Kind.FINISHED]
     assert lead.offered[0] == (1, 1, [0], told)
     assert "partitions lost their owners: a backup has taken over, no entry is gone" in lead.notes
 
 
 def test_what_waits_or_begins_anew_does_not_hold_up_the_repair_of_others() -> None:
-    lead = Lead(Row(5, (D, E)), Row(5, (D, A))).enter((A, C))
-    assert lead.table.rows[1] == Row(7, (A, None))
+    lead = Lead(Assignment(5, (D, E)), Assignment(5, (D, A))).enter((A, C))
+    assert lead.table.rows[1] == Assignment(7, (A, None))
     assert "partitions lost: they wait for a copy to return" in lead.notes
-    lead = Lead(Row(5, (D, E)), Row(5, (D, A)), chosen=settings(2, lost="accept")).enter((A, C))
+    lead = Lead(Assignment(5, (D, E)), Assignment(5, (D, A)), chosen=settings(2, lost="accept")).enter((A, C))
     assert [row.replicas for row in lead.table.rows] == [(A, None), (A, None)]
     assert "partitions lost: begun anew, empty" in lead.notes
 
 
 def test_a_partition_that_was_never_assigned_is_left_alone() -> None:
-    lead = Lead(Row(5, (A, B)), Row()).enter()
-    assert lead.table.rows == [Row(5, (A, B)), Row()]
+    lead = Lead(Assignment(5, (A, B)), Assignment()).enter()
+    assert lead.table.rows == [Assignment(5, (A, B)), Assignment()]
 
 
+@pytest.mark.rule("migration/M-2")
 def test_what_waits_is_told_once_and_goes_on_waiting() -> None:
-    lead = Lead(Row(5, (D, E))).enter()
+    lead = Lead(Assignment(5, (D, E))).enter()
     assert [one.loss for one in lead.news] == [Loss(0, 1, True, [])]
     lead.news.clear()
     lead.enter(view_of(2, A, B))
     assert lead.news == []
     assert lead.migrations.lost == {0}
-    assert lead.table.rows[0] == Row(5, (D, E))
+    assert lead.table.rows[0] == Assignment(5, (D, E))
 
 
 @pytest.mark.parametrize("how", ["accept", "rule off"])
 def test_where_the_loss_is_accepted_a_partition_begins_anew_with_a_later_epoch(how: str) -> None:
     """The rule is wait-for-copies."""
-    rows = [Row(5, (D, E), 2), Row(5, (E, D), 0)]
+    rows = [Assignment(5, (D, E), 2), Assignment(5, (E, D), 0)]
     chosen = settings(2, lost="accept" if how == "accept" else "wait")
     lead = Lead(*rows, chosen=chosen)
     with ablated(*([] if how == "accept" else ["wait-for-copies"])):
         lead.enter((A, B, C))
-    assert lead.table.rows == [Row(9, (A, None), 3), Row(9, (B, None), 1)]
+    assert lead.table.rows == [Assignment(9, (A, None), 3), Assignment(9, (B, None), 1)]
     assert lead.migrations.lost == set()
     assert [one.loss for one in lead.news] == [Loss(p, 1, True, ["default"], begun_anew=True) for p in (0, 1)]
 
 
 def test_where_the_loss_is_accepted_a_replica_without_every_map_takes_over() -> None:
-    lead = Lead(Row(5, (B, C, A)), chosen=settings(1, backups=1, deep=2, lost="accept")).enter((A, D))
-    assert lead.table.rows[0] == Row(8, (A, None, None))
+    lead = Lead(Assignment(5, (B, C, A)), chosen=settings(1, backups=1, deep=2, lost="accept")).enter((A, D))
+    assert lead.table.rows[0] == Assignment(8, (A, None, None))
     assert [one.loss for one in lead.news if one.loss] == [Loss(0, 1, False, ["default"])]
 
 
 def test_with_nobody_to_hold_it_a_partition_waits_even_if_the_loss_is_accepted() -> None:
-    lead = Lead(Row(5, (D, E)), chosen=settings(1, lost="accept"))
+    lead = Lead(Assignment(5, (D, E)), chosen=settings(1, lost="accept"))
     lead.enter(View(1, "id", [info(A, lite=True), info(B, lite=True)]))
     assert lead.migrations.lost == {0}
-    assert lead.table.rows[0] == Row(5, (D, E))
+    assert lead.table.rows[0] == Assignment(5, (D, E))
 
 
 def test_a_backup_that_was_behind_loses_its_slot_when_the_table_is_not_frozen_any_more() -> None:
-    lead = Lead(Row(5, (A, B), behind=(B,))).enter()
-    assert lead.table.rows[0] == Row(6, (A, None))
+    lead = Lead(Assignment(5, (A, B), behind=(B,))).enter()
+    assert lead.table.rows[0] == Assignment(6, (A, None))
 
 
 def test_a_backup_that_is_behind_is_not_promoted() -> None:
-    lead = Lead(Row(5, (D, B), behind=(B,))).enter()
+    lead = Lead(Assignment(5, (D, B), behind=(B,))).enter()
     assert lead.migrations.lost == {0}
 
 
@@ -231,10 +234,10 @@ def test_a_first_row_that_was_never_committed_and_whose_members_are_gone_begins_
     lead.wanted = [(C, D)]
     lead.silent = {D}
     lead.enter((A, B, C, D))
-    assert lead.ledger.head[0] == Row(2, (C, D))
+    assert lead.table_replication.head[0] == Assignment(2, (C, D))
     lead.wanted = None
     lead.enter(view_of(2, A, B))
-    assert lead.table.rows[0] == Row(6, (A, None))
+    assert lead.table.rows[0] == Assignment(6, (A, None))
     assert lead.migrations.lost == set()
     assert [one.loss for one in lead.news if one.loss] == []
 
@@ -246,7 +249,7 @@ def test_of_a_first_row_that_was_never_committed_who_is_left_gets_the_partition(
     lead.enter((A, B, C, D))
     lead.wanted = None
     lead.enter(view_of(2, A, B))
-    assert lead.table.rows == [Row(6, (A, None)), Row(3, (B, None))]
+    assert lead.table.rows == [Assignment(6, (A, None)), Assignment(3, (B, None))]
 
 
 def test_a_first_row_that_was_never_committed_waits_for_somebody_to_hold_data() -> None:
@@ -255,35 +258,41 @@ def test_a_first_row_that_was_never_committed_waits_for_somebody_to_hold_data() 
     lead.silent = {D}
     lead.enter(View(1, "id", [info(A, lite=True), info(B, lite=True), info(C), info(D)]))
     lead.enter(View(2, "id", [info(A, lite=True), info(B, lite=True)]))
-    assert lead.ledger.head[0] == Row(2, (C, D))
+    assert lead.table_replication.head[0] == Assignment(2, (C, D))
 
 
 FROZEN = ClusterState.FROZEN
 
 
+@pytest.mark.rule("migration/M-6")
 def test_in_a_frozen_table_a_missing_backup_is_marked_as_behind() -> None:
-    rows = [Row(5, (A, D, B)), Row(5, (A, B, None)), Row(5, (D, A, E)), Row(5, (A, E, D), behind=(E,))]
+    rows = [
+        Assignment(5, (A, D, B)),
+        Assignment(5, (A, B, None)),
+        Assignment(5, (D, A, E)),
+        Assignment(5, (A, E, D), behind=(E,)),
+    ]
     lead = Lead(*rows, chosen=settings(4, deep=2))
     lead.enter(view_of(1, A, B, state=FROZEN, missing=[info(D)]))
     assert lead.table.rows == [
-        Row(6, (A, D, B), behind=(D,)),
+        Assignment(6, (A, D, B), behind=(D,)),
         rows[1],
         rows[2],
-        Row(6, (A, E, D), behind=(E, D)),
+        Assignment(6, (A, E, D), behind=(E, D)),
     ]
     assert lead.migrations.lost == set()
     assert lead.asked == []
     lead.migrations.accept_loss()
     lead.settle()
-    assert lead.table.rows[0] == Row(6, (A, D, B), behind=(D,)), "nothing was lost"
+    assert lead.table.rows[0] == Assignment(6, (A, D, B), behind=(D,)), "nothing was lost"
 
 
-# -- M-3: migrations
+# -- migration/M-3: migrations
 
 
 def moving(*, backups: int = 1) -> Lead:
     """A's partition is on its way to B."""
-    lead = Lead(Row(5, (A, C)))
+    lead = Lead(Assignment(5, (A, C)))
     lead.wanted = [(B, C)]
     lead.enter()
     assert lead.requests() == [(A, 0, B, 5)]
@@ -292,6 +301,7 @@ def moving(*, backups: int = 1) -> Lead:
     return lead
 
 
+@pytest.mark.rule("migration/M-3")
 def test_a_migration_is_asked_of_the_primary_and_committed_when_it_says_so() -> None:
     lead = moving()
     assert (lead.migrations.queued, lead.migrations.leftovers) == (
@@ -300,7 +310,7 @@ def test_a_migration_is_asked_of_the_primary_and_committed_when_it_says_so() -> 
     )
     lead.pass_ns(7 * MILLISECOND)
     lead.ready()
-    assert lead.table.rows[0] == Row(6, (B, C))
+    assert lead.table.rows[0] == Assignment(6, (B, C))
     done, over = lead.news
     assert (done.kind, done.version, done.took_ms, done.completed) == (Kind.COMPLETED, 6, 7, 1)
     assert over.kind is Kind.FINISHED
@@ -324,12 +334,12 @@ def another_version(lead: Lead) -> None:
 
 
 def not_master(lead: Lead) -> None:
-    lead.ledger.ready = False
+    lead.table_replication.ready = False
     lead.hear(A, MigrationReady(1, 0, 5))
 
 
 def the_row_has_changed(lead: Lead) -> None:
-    lead.ledger.head[0] = Row(6, (A, C))
+    lead.table_replication.head[0] = Assignment(6, (A, C))
     lead.hear(A, MigrationReady(1, 0, 5))
 
 
@@ -338,7 +348,7 @@ def test_a_word_that_is_not_of_the_running_migration_commits_nothing(said: Calla
     lead = moving()
     said(lead)
     lead.settle()
-    assert lead.table.rows[0] == Row(5, (A, C))
+    assert lead.table.rows[0] == Assignment(5, (A, C))
     assert lead.applied == []
     assert lead.told() == []
     assert lead.migrations.running
@@ -350,7 +360,7 @@ def test_a_migration_is_committed_once() -> None:
     lead.ready()
     lead.ready()
     lead.hear(A, MigrationRefused(1, 0, 5, "late"))
-    assert lead.ledger.head[0] == Row(6, (B, C))
+    assert lead.table_replication.head[0] == Assignment(6, (B, C))
     assert lead.migrations.running
     lead.silent = set()
     for member in (B, C):
@@ -389,14 +399,14 @@ def test_after_a_refusal_the_master_pauses_and_plans_anew() -> None:
 def test_while_a_disk_is_full_it_pauses_for_longer() -> None:
     lead = moving()
     lead.timers_set.clear()
-    lead.membership.wishes.note_full(B, full=True)
+    lead.membership.intents.note_full(B, full=True)
     lead.hear(A, MigrationRefused(1, 0, 5, "full"))
     lead.settle()
     assert lead.timers_set == [SetTimer("plan", 10 * SECOND, 5 * SECOND)]
 
 
 def test_two_refusals_are_one_pause() -> None:
-    lead = Lead(Row(5, (A, C)), Row(5, (A, C)))
+    lead = Lead(Assignment(5, (A, C)), Assignment(5, (A, C)))
     lead.wanted = [(B, C)] * 2
     lead.enter()
     assert len(lead.requests()) == 2
@@ -409,7 +419,7 @@ def test_two_refusals_are_one_pause() -> None:
 
 
 def test_the_steps_of_one_partition_go_one_after_the_other() -> None:
-    lead = Lead(Row(5, (A, None)))
+    lead = Lead(Assignment(5, (A, None)))
     lead.wanted = [(B, C)]
     lead.enter()
     (first,) = lead.requests()
@@ -433,52 +443,53 @@ def test_when_all_is_done_it_looks_once_more_for_what_the_layout_wants() -> None
 
 
 def test_a_slot_that_is_not_wanted_is_cleared_by_the_table_alone() -> None:
-    lead = Lead(Row(5, (A, B)))
+    lead = Lead(Assignment(5, (A, B)))
     lead.wanted = [(A, None)]
     lead.enter()
     assert lead.requests() == []
-    assert lead.table.rows[0] == Row(6, (A, None))
+    assert lead.table.rows[0] == Assignment(6, (A, None))
 
 
 def test_a_rotation_that_is_not_made_changes_nothing() -> None:
-    lead = Lead(Row(5, (A, B)))
+    lead = Lead(Assignment(5, (A, B)))
     lead.wanted = [(B, A)]
     lead.enter()
-    assert (lead.requests(), lead.table.rows[0]) == ([], Row(5, (A, B)))
+    assert (lead.requests(), lead.table.rows[0]) == ([], Assignment(5, (A, B)))
     assert "rebalance planned" not in lead.notes
 
 
 def test_without_plans_that_keep_copies_a_backup_goes_before_its_successor_comes() -> None:
-    lead = Lead(Row(5, (A, B)))
+    lead = Lead(Assignment(5, (A, B)))
     lead.wanted = [(A, C)]
     with ablated("plan-keeps-copies"):
         lead.enter()
-    assert lead.table.rows[0] == Row(6, (A, None))
-    safe = Lead(Row(5, (A, B)))
+    assert lead.table.rows[0] == Assignment(6, (A, None))
+    safe = Lead(Assignment(5, (A, B)))
     safe.wanted = [(A, C)]
     safe.enter()
-    assert safe.table.rows[0] == Row(5, (A, B))
+    assert safe.table.rows[0] == Assignment(5, (A, B))
     assert safe.requests() == [(A, 0, C, 5)]
 
 
 def test_a_partition_that_waits_for_copies_takes_no_part_in_the_plan() -> None:
-    lead = Lead(Row(5, (D, E)), Row(5, (A, B)))
+    lead = Lead(Assignment(5, (D, E)), Assignment(5, (A, B)))
     lead.wanted = [(A, C)]
     lead.enter()
     assert lead.requests() == [(A, 1, C, 5)]
 
 
-# -- what was under way when members go (M-4, L-6)
+# -- what was under way when members go (migration/M-4, placement/L-6)
 
 
+@pytest.mark.rule("migration/M-4")
 def test_when_an_end_of_a_migration_dies_the_version_goes_beyond_its_success() -> None:
     lead = moving()
     lead.wanted = [(A, C)]
     lead.install(view_of(2, A, C))
     assert lead.migrations.running == {}
-    assert lead.ledger.head[0] == Row(7, (A, C))
+    assert lead.table_replication.head[0] == Assignment(7, (A, C))
     lead.settle()
-    assert lead.table.rows[0] == Row(7, (A, C))
+    assert lead.table.rows[0] == Assignment(7, (A, C))
     assert lead.migrations.failed == 1
     assert lead.told() == [(Kind.FAILED, 7), (Kind.FINISHED, 0)]
     assert "migration failed" in lead.notes
@@ -490,12 +501,12 @@ def test_without_that_rule_the_row_stays_as_it_is() -> None:
     lead = moving()
     lead.wanted = [(A, C)]
     lead.enter(view_of(2, A, C))
-    assert lead.table.rows[0] == Row(5, (A, C))
+    assert lead.table.rows[0] == Assignment(5, (A, C))
 
 
 @pytest.mark.parametrize("last", [(A, B), (A, B, C)])
 def test_a_migration_between_members_that_stay_goes_on(last: tuple[MemberId, ...]) -> None:
-    lead = Lead(Row(5, (A, None)))
+    lead = Lead(Assignment(5, (A, None)))
     lead.wanted = [(B, None)]
     lead.enter((A, B, C, D))
     lead.told()
@@ -503,22 +514,22 @@ def test_a_migration_between_members_that_stay_goes_on(last: tuple[MemberId, ...
     assert len(lead.requests()) == 1, "it is asked for once"
     assert lead.migrations.failed == 0
     lead.ready()
-    assert lead.table.rows[0] == Row(6, (B, None))
+    assert lead.table.rows[0] == Assignment(6, (B, None))
     assert lead.told() == [(Kind.COMPLETED, 6), (Kind.FINISHED, 0)]
 
 
 def test_of_several_migrations_those_end_whose_members_have_gone() -> None:
-    lead = Lead(Row(5, (A, None)), Row(5, (A, None)), Row(5, (A, None)))
+    lead = Lead(Assignment(5, (A, None)), Assignment(5, (A, None)), Assignment(5, (A, None)))
     lead.wanted = [(B, None), (D, None), (B, None)]
     lead.enter((A, B, C, D))
     assert len(lead.migrations.running) == 3
     lead.install(view_of(2, A, B, C))
     assert lead.migrations.running.keys() == {0, 2}
-    assert [row.version for row in lead.ledger.head] == [5, 7, 5]
+    assert [row.version for row in lead.table_replication.head] == [5, 7, 5]
 
 
 def test_what_was_offered_is_taken_back_when_a_third_one_that_it_names_is_gone() -> None:
-    lead = Lead(Row(5, (A, C)))
+    lead = Lead(Assignment(5, (A, C)))
     lead.wanted = [(B, C)]
     lead.enter((A, B, C, D))
     lead.told()
@@ -527,7 +538,7 @@ def test_what_was_offered_is_taken_back_when_a_third_one_that_it_names_is_gone()
     lead.silent = set()
     lead.wanted = None
     lead.enter(view_of(2, A, B, D))
-    assert lead.table.rows[0] == Row(8, (A, None))
+    assert lead.table.rows[0] == Assignment(8, (A, None))
     assert (lead.migrations.completed, lead.migrations.failed) == (0, 1)
     assert lead.told()[:1] == [(Kind.FAILED, 7)]
     assert sum(lead.migrations.leftovers.values()) == 0
@@ -537,31 +548,32 @@ def test_a_member_in_another_life_has_not_stayed() -> None:
     lead = moving()
     lead.enter(View(2, "id", [info(A), info(B, 2), info(C)]))
     assert lead.migrations.failed == 1
-    assert lead.table.rows[0] == Row(7, (A, C))
+    assert lead.table.rows[0] == Assignment(7, (A, C))
 
 
 def test_where_nothing_may_move_any_more_migrations_end_without_effect() -> None:
     lead = moving()
     lead.enter(view_of(2, A, B, C, state=ClusterState.NO_MIGRATION))
-    assert lead.table.rows[0] == Row(7, (A, C))
+    assert lead.table.rows[0] == Assignment(7, (A, C))
     assert lead.told() == [(Kind.FAILED, 7), (Kind.FINISHED, 0)]
     assert lead.requests() == []
 
 
 @pytest.mark.parametrize("state", [ClusterState.ACTIVE, ClusterState.NO_MIGRATION])
 def test_what_is_being_committed_is_committed_in_the_next_view_too(state: ClusterState) -> None:
-    lead = Lead(Row(5, (A, C)))
+    lead = Lead(Assignment(5, (A, C)))
     lead.wanted = [(B, C)]
     lead.enter((A, B, C, D))
     lead.silent = {B, C, D}
     lead.ready()
-    assert lead.table.rows[0] == Row(5, (A, C))
+    assert lead.table.rows[0] == Assignment(5, (A, C))
     lead.silent = set()
     lead.enter(view_of(2, A, B, C, state=state))
-    assert lead.table.rows[0] == Row(6, (B, C))
+    assert lead.table.rows[0] == Assignment(6, (B, C))
     assert (lead.migrations.completed, lead.migrations.failed) == (1, 0)
 
 
+@pytest.mark.rule("placement/L-6")
 def test_what_was_offered_and_not_committed_is_taken_back_when_one_that_it_names_is_gone() -> None:
     lead = moving()
     lead.silent = {B, C}
@@ -569,7 +581,7 @@ def test_what_was_offered_and_not_committed_is_taken_back_when_one_that_it_names
     lead.silent = set()
     lead.wanted = None
     lead.enter(view_of(2, A, C))
-    assert lead.table.rows[0] == Row(7, (A, C))
+    assert lead.table.rows[0] == Assignment(7, (A, C))
     assert (lead.migrations.completed, lead.migrations.failed) == (0, 1)
     assert [one for one in lead.told() if one[0] is not Kind.STARTED] == [
         (Kind.FAILED, 7),
@@ -585,68 +597,69 @@ def test_without_that_rule_the_same_version_gets_another_row() -> None:
     lead.silent = set()
     lead.wanted = None
     lead.enter(view_of(2, A, C))
-    assert lead.table.rows[0] == Row(5, (A, C))
+    assert lead.table.rows[0] == Assignment(5, (A, C))
 
 
 def test_what_was_offered_stays_when_all_that_it_names_are_there() -> None:
-    lead = Lead(Row(5, (A, B)), Row(5, (A, B)))
+    lead = Lead(Assignment(5, (A, B)), Assignment(5, (A, B)))
     lead.enter((A, B, C, D))
     lead.silent = {B, C, D}
-    lead.ledger.propose({0: Row(6, (A, B), 4), 1: Row(6, (A, D), 4)})
+    lead.table_replication.propose({0: Assignment(6, (A, B), 4), 1: Assignment(6, (A, D), 4)})
     lead.settle()
     lead.silent = set()
     lead.enter(view_of(2, A, B, C))
-    assert lead.table.rows == [Row(6, (A, B), 4), Row(7, (A, B))]
+    assert lead.table.rows == [Assignment(6, (A, B), 4), Assignment(7, (A, B))]
     assert lead.migrations.failed == 0, "that was no migration"
 
 
+@pytest.mark.rule("placement/L-6")
 def test_what_an_earlier_master_has_offered_is_not_taken_back() -> None:
     """It may have committed it. Whoever it names and is gone is taken out as of any row."""
-    lead = Lead(Row(5, (A, B)))
+    lead = Lead(Assignment(5, (A, B)))
     lead.install(view_of(1, A, B, C))
     lead.effects()
-    lead.hear(B, TableReport(1, [(0, Row(6, (A, D)))], []))
+    lead.hear(B, TableReport(1, [(0, Assignment(6, (A, D)))], []))
     lead.hear(C, TableReport(1, [], []))
-    assert lead.ledger.head[0] == Row(7, (A, None))
+    assert lead.table_replication.head[0] == Assignment(7, (A, None))
     lead.silent = {B, C}
     lead.settle()
     lead.silent = set()
     lead.enter(view_of(2, A, B))
-    assert lead.table.rows[0] == Row(7, (A, None))
+    assert lead.table.rows[0] == Assignment(7, (A, None))
 
 
 def test_a_new_master_ends_the_migrations_of_the_old_one() -> None:
     """Those whose rows are still the newest: their versions go beyond what the old master may have committed."""
-    lead = Lead(Row(5, (A, C)), Row(9, (A, C)))
+    lead = Lead(Assignment(5, (A, C)), Assignment(9, (A, C)))
     lead.install(view_of(3, A, B, C))
     lead.effects()
     begun = [(Migration(p, A, 0, NONE, B, NONE, 0), 5) for p in (0, 1)]
     lead.hear(B, TableReport(3, [], begun))
     lead.hear(C, TableReport(3, [], []))
     lead.settle()
-    assert lead.table.rows == [Row(7, (A, C)), Row(9, (A, C))]
+    assert lead.table.rows == [Assignment(7, (A, C)), Assignment(9, (A, C))]
     assert lead.migrations.failed == 1
     assert lead.told() == [(Kind.FAILED, 7)]
 
 
 def test_a_new_master_ends_the_process_of_the_old_one() -> None:
-    lead = Lead(Row(5, (A, B)))
+    lead = Lead(Assignment(5, (A, B)))
     lead.install(view_of(2, A, B))
     lead.effects()
     lead.hear(B, TableReport(2, [], [], [News((1, 1), Kind.STARTED, (1, 1), 3)]))
     lead.settle()
     assert [(one.kind, one.number[0]) for one in lead.news][-1:] == [(Kind.FINISHED, 2)]
     assert lead.offered[0] == (2, 1, [0], [Kind.STARTED, Kind.FINISHED])
-    assert not lead.ledger.reporter.under_way
+    assert not lead.table_replication.reporter.under_way
 
 
 def test_the_process_of_the_same_master_goes_on() -> None:
-    lead = Lead(Row(5, (A, C)))
+    lead = Lead(Assignment(5, (A, C)))
     lead.wanted = [(B, C)]
     lead.enter((A, B, C, D))
     lead.told()
     lead.enter(view_of(2, A, B, C))
-    assert lead.ledger.reporter.under_way
+    assert lead.table_replication.reporter.under_way
     assert lead.told() == []
 
 
@@ -664,7 +677,7 @@ def test_who_is_master_no_more_forgets_what_runs(view: View) -> None:
 @pytest.mark.parametrize("known", list(product((None, 5, 6, 7), repeat=2)))
 def test_whatever_a_new_master_hears_its_table_goes_beyond_it(known: tuple[int | None, int | None]) -> None:
     """Rows of an earlier master's migration of A's partition to B: none, before, done, failed."""
-    rows = {5: Row(5, (A, C)), 6: Row(6, (B, C)), 7: Row(7, (A, C))}
+    rows = {5: Assignment(5, (A, C)), 6: Assignment(6, (B, C)), 7: Assignment(7, (A, C))}
     for mine in (5, 6, 7):
         lead = Lead(rows[mine])
         lead.install(view_of(2, A, B, C))

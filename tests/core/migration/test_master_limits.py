@@ -1,4 +1,4 @@
-"""How much the master does at once, what it waits for, and whom it lets go (M-5, M-6)."""
+"""How much the master does at once, what it waits for, and whom it lets go (migration/M-5, migration/M-6)."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.machine import Send, SetTimer
 from holdfast.core.messages import Prepare
 from holdfast.core.model.ids import MILLISECOND, MemberId
-from holdfast.core.model.migration_step import NONE, Migration, Slots
+from holdfast.core.model.migration_step import NONE, Migration, ReplicaList
 from holdfast.core.model.partition_events import Kind
-from holdfast.core.model.partition_table import Row
-from holdfast.core.model.views import ClusterState, Room, View, Wish
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.views import ClusterState, Intent, Room, View
 from holdfast.sim.ablations.switching import ablated
 
-# -- how much at once (M-5)
+# -- how much at once (migration/M-5)
 
 
 QUARTER_NS = 250 * MILLISECOND
 
 
-def many(count: int, before: tuple[MemberId, ...], wanted: Slots, **more: object) -> Lead:
-    lead = Lead(*[Row(5, before)] * count, chosen=settings(count, **more))  # type: ignore[arg-type]
+def many(count: int, before: tuple[MemberId, ...], wanted: ReplicaList, **more: object) -> Lead:
+    lead = Lead(*[Assignment(5, before)] * count, chosen=settings(count, **more))  # type: ignore[arg-type]
     lead.wanted = [wanted] * count
     return lead
 
 
+@pytest.mark.rule("migration/M-5")
 def test_at_most_so_many_migrations_run_on_one_member() -> None:
     lead = many(5, (A, C), (B, C), parallel_migrations=2).enter()
     assert [one[1] for one in lead.requests()] == [0, 1]
@@ -44,17 +45,18 @@ def test_at_most_so_many_migrations_run_on_one_member() -> None:
 
 
 def test_the_limit_holds_at_each_end() -> None:
-    rows = [Row(5, (A, None)), Row(5, (B, None)), Row(5, (C, None))]
+    rows = [Assignment(5, (A, None)), Assignment(5, (B, None)), Assignment(5, (C, None))]
     lead = Lead(*rows, chosen=settings(3, parallel_migrations=1))
     lead.wanted = [(D, None)] * 3
     lead.enter((A, B, C, D))
     assert len(lead.requests()) == 1, "one destination"
-    lead = Lead(*[Row(5, (A, None))] * 3, chosen=settings(3, parallel_migrations=1))
+    lead = Lead(*[Assignment(5, (A, None))] * 3, chosen=settings(3, parallel_migrations=1))
     lead.wanted = [(B, None), (C, None), (D, None)]
     lead.enter((A, B, C, D))
     assert len(lead.requests()) == 1, "one primary"
 
 
+@pytest.mark.rule("migration/M-5")
 @pytest.mark.parametrize(("total", "running"), [(3 << 20, 3), (4 << 20, 4), (1 << 19, 1)])
 def test_all_together_have_no_more_chunks_under_way_than_may_be(total: int, running: int) -> None:
     lead = many(
@@ -68,8 +70,9 @@ def test_all_together_have_no_more_chunks_under_way_than_may_be(total: int, runn
     assert len(lead.requests()) == running
 
 
+@pytest.mark.rule("migration/M-5")
 def test_what_restores_a_lost_copy_comes_before_what_balances() -> None:
-    lead = Lead(Row(5, (A, C)), Row(5, (A, None)), chosen=settings(2, parallel_migrations=1))
+    lead = Lead(Assignment(5, (A, C)), Assignment(5, (A, None)), chosen=settings(2, parallel_migrations=1))
     lead.wanted = [(B, C), (A, B)]
     lead.enter()
     assert [one[1] for one in lead.requests()] == [1]
@@ -78,7 +81,7 @@ def test_what_restores_a_lost_copy_comes_before_what_balances() -> None:
 
 
 def test_of_two_ways_the_one_between_the_less_busy_is_gone() -> None:
-    rows = [Row(5, (A, None))] * 3 + [Row(5, (B, None))]
+    rows = [Assignment(5, (A, None))] * 3 + [Assignment(5, (B, None))]
     lead = Lead(*rows, chosen=settings(4, parallel_migrations=2))
     lead.wanted = [(A, C), (A, C), (A, C), (B, D)]
     lead.enter((A, B, C, D))
@@ -88,47 +91,47 @@ def test_of_two_ways_the_one_between_the_less_busy_is_gone() -> None:
 @pytest.mark.parametrize(("room", "moves"), [(Room.NONE, False), (Room.LITTLE, True)])
 def test_nothing_is_moved_to_a_member_whose_memory_is_full(room: Room, *, moves: bool) -> None:
     lead = many(1, (A, C), (B, C))
-    lead.membership.wishes.note_room(B, room)
+    lead.membership.intents.note_room(B, room)
     lead.install(view_of(1, A, B, C))
-    lead.membership.wishes.note_room(B, room)
+    lead.membership.intents.note_room(B, room)
     lead.settle()
     assert len(lead.requests()) == moves
-    lead.wish(C, Wish.LEAVE)
+    lead.wish(C, Intent.LEAVE)
     lead.membership._may_part = lambda member: True
     lead.migrations.control()
     assert not any(isinstance(message, Prepare) for _, message in lead.settle().log)
-    assert lead.ledger.reporter.under_way
-    lead.membership.wishes.note_room(B, Room.PLENTY)
+    assert lead.table_replication.reporter.under_way
+    lead.membership.intents.note_room(B, Room.PLENTY)
     lead.migrations.control()
     assert len(lead.settle().requests()) == (not moves)
 
 
 def test_a_partition_whose_row_is_just_offered_is_started_when_that_is_committed() -> None:
-    lead = Lead(Row(5, (A, C)), Row(5, (A, C)), chosen=settings(2, parallel_migrations=1))
+    lead = Lead(Assignment(5, (A, C)), Assignment(5, (A, C)), chosen=settings(2, parallel_migrations=1))
     lead.wanted = [(B, C)] * 2
     lead.enter()
     assert [one[1] for one in lead.requests()] == [0]
-    lead.ledger.head[1] = Row(6, (A, C))
+    lead.table_replication.head[1] = Assignment(6, (A, C))
     lead.ready(0)
     assert lead.requests() == []
     assert lead.migrations.queued == 1
-    lead.ledger.publish({1: Row(6, (A, C))})
+    lead.table_replication.publish({1: Assignment(6, (A, C))})
     lead.settle()
     assert lead.requests() == [(A, 1, B, 6)]
 
 
 def test_a_step_that_does_not_fit_the_row_makes_it_plan_anew() -> None:
     for before, wanted, changed in (
-        ((A, C), (B, C), Row(6, (A, B))),
-        ((A, C), (B, C), Row(6, (C, A))),
-        ((A, None), (A, B), Row(6, (C, None))),
+        ((A, C), (B, C), Assignment(6, (A, B))),
+        ((A, C), (B, C), Assignment(6, (C, A))),
+        ((A, None), (A, B), Assignment(6, (C, None))),
     ):
-        lead = Lead(Row(5, before), Row(5, before), chosen=settings(2, parallel_migrations=1))
+        lead = Lead(Assignment(5, before), Assignment(5, before), chosen=settings(2, parallel_migrations=1))
         lead.wanted = [wanted] * 2
         lead.enter()
         lead.requests()
         lead.timers_set.clear()
-        lead.table.rows[1] = lead.ledger.head[1] = changed
+        lead.table.rows[1] = lead.table_replication.head[1] = changed
         lead.ready(0)
         assert lead.requests() == []
         assert [one for one in lead.timers_set if one.name == "plan"] == [
@@ -138,12 +141,12 @@ def test_a_step_that_does_not_fit_the_row_makes_it_plan_anew() -> None:
 
 
 def test_a_plan_that_does_not_fit_is_given_up_as_a_whole() -> None:
-    lead = Lead(*[Row(5, (A, C))] * 3, chosen=settings(3, parallel_migrations=1))
+    lead = Lead(*[Assignment(5, (A, C))] * 3, chosen=settings(3, parallel_migrations=1))
     lead.wanted = [(B, C)] * 3
     lead.enter()
     lead.requests()
-    lead.ledger.head[1] = Row(6, (A, C))
-    lead.table.rows[2] = lead.ledger.head[2] = Row(6, (C, A))
+    lead.table_replication.head[1] = Assignment(6, (A, C))
+    lead.table.rows[2] = lead.table_replication.head[2] = Assignment(6, (C, A))
     lead.ready(0)
     assert (lead.requests(), lead.migrations.queued) == ([], 0)
 
@@ -167,7 +170,7 @@ def test_what_was_planned_before_is_not_done_when_nothing_is_wanted_any_more() -
 
 
 def test_nothing_is_asked_of_or_for_who_is_not_in_the_view() -> None:
-    lead = Lead(Row(5, (A, C)))
+    lead = Lead(Assignment(5, (A, C)))
     lead.wanted = [(D, C)]
     lead.enter()
     assert lead.requests() == []
@@ -176,7 +179,7 @@ def test_nothing_is_asked_of_or_for_who_is_not_in_the_view() -> None:
 
 def test_a_plan_for_many_partitions_is_made_in_parts() -> None:
     count = 150
-    lead = Lead(*[Row(5, (A, C))] * count, chosen=settings(count))
+    lead = Lead(*[Assignment(5, (A, C))] * count, chosen=settings(count))
     lead.wanted = [(A, C)] * (count - 1) + [(B, C)]
     lead.install(view_of(1, A, B, C))
     parts = 0
@@ -197,9 +200,9 @@ def test_a_plan_for_many_partitions_is_made_in_parts() -> None:
     assert lead.effects() == []
 
 
-def in_parts(count: int, change: Callable[[Lead], None], wanted: list[Slots]) -> Lead:
+def in_parts(count: int, change: Callable[[Lead], None], wanted: list[ReplicaList]) -> Lead:
     """Something changes between two parts of a plan."""
-    lead = Lead(*[Row(5, (A, C))] * count, chosen=settings(count, parallel_migrations=20))
+    lead = Lead(*[Assignment(5, (A, C))] * count, chosen=settings(count, parallel_migrations=20))
     lead.wanted = wanted
     lead.install(view_of(1, A, B, C))
     while effects := lead.effects():
@@ -215,7 +218,7 @@ def in_parts(count: int, change: Callable[[Lead], None], wanted: list[Slots]) ->
 
 def test_what_changes_while_it_is_planned_is_left_to_the_next_plan() -> None:
     def change(lead: Lead) -> None:
-        lead.ledger.propose({149: Row(6, (A, C), 9)})
+        lead.table_replication.propose({149: Assignment(6, (A, C), 9)})
 
     lead = in_parts(150, change, [(A, C)] * 149 + [(B, C)])
     assert lead.requests() == []
@@ -226,7 +229,7 @@ def test_what_changes_while_it_is_planned_is_left_to_the_next_plan() -> None:
 
 def test_a_plan_of_which_something_is_to_be_done_is_a_plan_even_if_the_table_has_changed() -> None:
     def change(lead: Lead) -> None:
-        lead.ledger.propose({149: Row(6, (A, C), 9)})
+        lead.table_replication.propose({149: Assignment(6, (A, C), 9)})
 
     lead = in_parts(150, change, [(B, C)] + [(A, C)] * 148 + [(B, C)])
     assert lead.migrations.planned
@@ -239,13 +242,13 @@ def test_a_plan_of_which_something_is_to_be_done_is_a_plan_even_if_the_table_has
 
 def test_while_something_runs_it_does_not_plan_anew_with_each_change_of_the_table() -> None:
     """A plan goes through all partitions; it is made once more when what runs is done."""
-    lead = Lead(*[Row(5, (A, C))] * 150, chosen=settings(150))
+    lead = Lead(*[Assignment(5, (A, C))] * 150, chosen=settings(150))
     lead.wanted = [(B, C)] + [(A, C)] * 149
     lead.enter()
     assert lead.requests() == [(A, 0, B, 5)]
     plans = len(lead.asked)
     lead.migrations.departures_known()
-    lead.ledger.propose({149: Row(6, (A, C), 9)})
+    lead.table_replication.propose({149: Assignment(6, (A, C), 9)})
     lead.settle()
     assert len(lead.asked) == plans + 1
     lead.ready(0)
@@ -264,7 +267,7 @@ def test_a_plan_dies_with_its_view() -> None:
 
 
 def test_what_runs_is_not_planned_again() -> None:
-    lead = Lead(Row(5, (A, C)), Row(5, (A, C)), chosen=settings(2))
+    lead = Lead(Assignment(5, (A, C)), Assignment(5, (A, C)), chosen=settings(2))
     lead.wanted = [(B, C), (A, C)]
     lead.enter()
     assert len(lead.requests()) == 1
@@ -277,11 +280,12 @@ def test_what_runs_is_not_planned_again() -> None:
     assert [one.planned for one in started] == [2], "with what runs"
 
 
-# -- M-6: states of the cluster, delays, wishes
+# -- migration/M-6: states of the cluster, delays, wishes
 
 
+@pytest.mark.rule("migration/M-6")
 def test_where_nothing_may_move_nothing_is_planned() -> None:
-    lead = Lead(Row(5, (A, C)))
+    lead = Lead(Assignment(5, (A, C)))
     lead.wanted = [(B, C)]
     lead.enter(view_of(1, A, B, C, state=ClusterState.NO_MIGRATION))
     lead.migrations.control()
@@ -293,10 +297,10 @@ def test_where_nothing_may_move_nothing_is_planned() -> None:
 def test_when_there_is_nothing_left_to_do_who_waits_to_leave_may(
     state: ClusterState, *, settled: bool
 ) -> None:
-    lead = Lead(Row(5, (A, B)))
+    lead = Lead(Assignment(5, (A, B)))
     lead.silent = set() if settled else {C}
     lead.enter(view_of(1, A, B, C, D, state=state))
-    lead.wish(D, Wish.LEAVE)
+    lead.wish(D, Intent.LEAVE)
     lead.membership._may_part = lambda member: True
     lead.log.clear()
     lead.migrations.control()
@@ -305,9 +309,9 @@ def test_when_there_is_nothing_left_to_do_who_waits_to_leave_may(
 
 
 def test_a_wish_to_leave_is_granted_when_the_new_plan_has_nothing_to_do() -> None:
-    lead = Lead(Row(5, (A, B)))
+    lead = Lead(Assignment(5, (A, B)))
     lead.enter((A, B, C, D))
-    lead.wish(D, Wish.LEAVE)
+    lead.wish(D, Intent.LEAVE)
     lead.membership._may_part = lambda member: True
     lead.log.clear()
     lead.migrations.departures_known()
@@ -315,10 +319,10 @@ def test_a_wish_to_leave_is_granted_when_the_new_plan_has_nothing_to_do() -> Non
 
 
 def test_nobody_is_asked_about_leaving_while_something_runs() -> None:
-    lead = Lead(Row(5, (A, C)))
+    lead = Lead(Assignment(5, (A, C)))
     lead.wanted = [(B, C)]
     lead.enter((A, B, C, D))
-    lead.wish(D, Wish.LEAVE)
+    lead.wish(D, Intent.LEAVE)
     lead.membership._may_part = lambda member: True
     lead.log.clear()
     lead.migrations.control()
@@ -326,7 +330,7 @@ def test_nobody_is_asked_about_leaving_while_something_runs() -> None:
 
 
 def crashed(delay_ms: int = 1000, **view: object) -> Lead:
-    lead = Lead(Row(5, (A, C)), chosen=settings(1, rebalance_delay_ms=delay_ms))
+    lead = Lead(Assignment(5, (A, C)), chosen=settings(1, rebalance_delay_ms=delay_ms))
     lead.enter((A, B, C))
     lead.timers_set.clear()
     lead.wanted = [(A, B)]
@@ -336,7 +340,7 @@ def crashed(delay_ms: int = 1000, **view: object) -> Lead:
 
 def test_after_a_crash_copies_are_restored_elsewhere_after_a_delay() -> None:
     lead = crashed()
-    assert lead.table.rows[0] == Row(6, (A, None)), "the row is repaired at once"
+    assert lead.table.rows[0] == Assignment(6, (A, None)), "the row is repaired at once"
     assert lead.requests() == []
     assert SetTimer("delay", 1000 * MILLISECOND) in lead.timers_set
     assert lead.migrations.delayed_ms == 1000
@@ -371,7 +375,7 @@ def test_whoever_joins_ends_the_delay() -> None:
 
 
 def test_who_comes_while_another_one_crashes_ends_the_delay_too() -> None:
-    lead = Lead(Row(5, (A, C)), chosen=settings(1, rebalance_delay_ms=1000))
+    lead = Lead(Assignment(5, (A, C)), chosen=settings(1, rebalance_delay_ms=1000))
     lead.enter((A, B, C))
     lead.wanted = [(A, B)]
     lead.enter(view_of(2, A, B, D))
@@ -388,17 +392,17 @@ def test_the_delay_does_not_hold_up_a_first_assignment() -> None:
     lead = Lead(chosen=settings(1, rebalance_delay_ms=1000))
     lead.wanted = [(A, None)]
     lead.enter(View(1, "id", [info(A, lite=True), info(B)]))
-    lead.table.rows[0] = lead.ledger.head[0] = Row()
+    lead.table.rows[0] = lead.table_replication.head[0] = Assignment()
     lead.enter(view_of(2, A))
     assert lead.migrations.delayed_ms == 1000
-    assert lead.table.rows[0] == Row(1, (A, None))
+    assert lead.table.rows[0] == Assignment(1, (A, None))
 
 
 def test_whoever_wants_to_leave_does_not_wait_for_the_delay() -> None:
     lead = crashed()
     lead.migrations.departures_known()
     assert lead.settle().requests() == []
-    lead.wish(B, Wish.LEAVE)
+    lead.wish(B, Intent.LEAVE)
     lead.migrations.departures_known()
     assert lead.migrations.delayed_ms == 0
     lead.settle()
@@ -408,10 +412,10 @@ def test_whoever_wants_to_leave_does_not_wait_for_the_delay() -> None:
 # -- who may leave, or be lite
 
 
-def free(*, chosen: Settings | None = None, rows: tuple[Row, ...] = (Row(5, (A, B)),)) -> Lead:
+def free(*, chosen: Settings | None = None, rows: tuple[Assignment, ...] = (Assignment(5, (A, B)),)) -> Lead:
     lead = Lead(*rows, chosen=chosen)
     lead.enter((A, B, C))
-    lead.wish(C, Wish.LEAVE)
+    lead.wish(C, Intent.LEAVE)
     lead.timers_set.clear()
     lead.effects()
     return lead
@@ -432,10 +436,10 @@ def test_who_gets_something_meanwhile_begins_to_wait_anew() -> None:
     lead = free()
     assert not lead.migrations.may_part(C)
     lead.pass_ns(QUARTER_NS)
-    lead.table.rows[0] = Row(6, (A, C))
+    lead.table.rows[0] = Assignment(6, (A, C))
     assert not lead.migrations.may_part(C)
     assert lead.migrations.why_kept(C) == "1 partition replicas are still here"
-    lead.table.rows[0] = Row(7, (A, B))
+    lead.table.rows[0] = Assignment(7, (A, B))
     assert not lead.migrations.may_part(C)
     lead.pass_ns(QUARTER_NS)
     assert lead.migrations.may_part(C)
@@ -443,7 +447,7 @@ def test_who_gets_something_meanwhile_begins_to_wait_anew() -> None:
 
 @ablated("drain-waits")
 def test_without_that_rule_anybody_may_leave_at_any_time() -> None:
-    lead = free(rows=(Row(5, (C, B)),))
+    lead = free(rows=(Assignment(5, (C, B)),))
     assert lead.migrations.may_part(C)
 
 
@@ -456,11 +460,11 @@ def waited(lead: Lead) -> bool:
 def test_nobody_leaves_while_the_table_is_not_everybodys() -> None:
     lead = free()
     lead.silent = {B, C}
-    lead.ledger.propose({0: Row(6, (A, B), 1)})
+    lead.table_replication.propose({0: Assignment(6, (A, B), 1)})
     assert not waited(lead.settle())
     assert not lead.migrations.may_demote(C)
     lead = free()
-    lead.ledger.ready = False
+    lead.table_replication.ready = False
     assert not waited(lead)
     assert not lead.migrations.may_demote(C)
 
@@ -472,7 +476,7 @@ def test_with_journals_nobody_leaves_before_all_files_know_the_table() -> None:
     lead = free(chosen=chosen)
     assert not waited(lead)
     for member in (B, C):
-        lead.ledger.heard(member, 1, 9, 0)
+        lead.table_replication.heard(member, 1, 9, 0)
     assert waited(lead)
 
 
@@ -483,35 +487,35 @@ def test_nobody_leaves_who_takes_part_in_a_migration() -> None:
         (Migration(0, C, 1, NONE, B, NONE, 1), A),
         (Migration(0, None, NONE, NONE, B, NONE, 1), C),
     ):
-        lead = Lead(Row(5, (owner, C if migration.source == C else None)))
+        lead = Lead(Assignment(5, (owner, C if migration.source == C else None)))
         lead.wanted = [migration.apply_to(lead.table.rows[0].replicas)]
         lead.enter()
         assert len(lead.migrations.running) == 1
-        lead.wish(C, Wish.LEAVE)
-        lead.table.rows[0] = Row(5, (A, B))
+        lead.wish(C, Intent.LEAVE)
+        lead.table.rows[0] = Assignment(5, (A, B))
         assert not waited(lead)
         assert not lead.migrations.may_demote(C)
         lead.migrations.running.clear()
-        lead.ledger._number = 0
+        lead.table_replication._number = 0
         assert waited(lead)
         assert lead.migrations.may_demote(C)
 
 
 def test_when_all_who_hold_data_leave_nobody_waits() -> None:
-    lead = Lead(Row(5, (A, B))).enter((A, B))
+    lead = Lead(Assignment(5, (A, B))).enter((A, B))
     for member in (A, B):
         if member == A:
-            lead.membership.wishes.become(Wish.LEAVE)
+            lead.membership.intents.become(Intent.LEAVE)
         else:
-            lead.wish(B, Wish.LEAVE)
+            lead.wish(B, Intent.LEAVE)
     assert lead.migrations.may_part(B)
 
 
 def test_who_holds_nothing_may_be_lite_unless_nobody_else_holds_data() -> None:
-    lead = Lead(Row(5, (A, B)), Row(5, (A, D))).enter()
+    lead = Lead(Assignment(5, (A, B)), Assignment(5, (A, D))).enter()
     assert lead.migrations.may_demote(C)
     assert not lead.migrations.may_demote(B)
     assert not lead.migrations.may_demote(A)
-    alone = Lead(Row(5, (B, None)))
+    alone = Lead(Assignment(5, (B, None)))
     alone.enter(View(1, "id", [info(A), info(B, lite=True)]))
     assert not alone.migrations.may_demote(A)

@@ -1,7 +1,8 @@
-"""What the master makes of copies that come back (X-1, X-2), and of losses that are accepted."""
+"""What the master makes of copies that come back (migration/X-1, migration/X-2), and of losses that are accepted."""
 
 from __future__ import annotations
 
+import pytest
 from tests.core.migration.lead import E, Lead, settings
 from tests.core.seats import A, B, C, D, info
 
@@ -10,7 +11,7 @@ from holdfast.core.machine import SetTimer
 from holdfast.core.messages import Holdings, RetainedCopy
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.partition_events import Loss
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import View
 
 # -- what comes back
@@ -22,7 +23,7 @@ OLD_A, OLD_B, OLD_D = MemberId("f"), MemberId("g"), MemberId("h")
 
 def lost_d(**more: object) -> Lead:
     """D had files, and is gone with the only copy."""
-    lead = Lead(Row(5, (D, None)), chosen=settings(1, **more))  # type: ignore[arg-type]
+    lead = Lead(Assignment(5, (D, None)), chosen=settings(1, **more))  # type: ignore[arg-type]
     lead.enter(View(1, "id", [info(A), info(B), info(D, store=STORE)]))
     lead.enter(View(2, "id", [info(A), info(B)]))
     assert lead.migrations.lost == {0}
@@ -34,13 +35,14 @@ def holdings(*kept: RetainedCopy, view: int = 3) -> Holdings:
     return Holdings(view, None, {}, [], list(kept))
 
 
+@pytest.mark.rule("migration/X-2")
 def test_a_partition_goes_on_when_one_that_its_row_names_is_back_with_it() -> None:
     lead = lost_d()
     lead.enter(View(3, "id", [info(A), info(B), info(E, store=STORE, returns=True)]))
     assert lead.migrations.lost == {0}
     lead.hear(E, holdings(RetainedCopy(0, 0, [("m", 4, 5)], True)))
     lead.settle()
-    assert lead.table.rows[0] == Row(8, (E, None))
+    assert lead.table.rows[0] == Assignment(8, (E, None))
     assert lead.migrations.lost == set()
     assert "partitions are back" in lead.notes
 
@@ -50,11 +52,11 @@ def test_who_leads_no_more_decides_nothing() -> None:
     lead.install(View(3, "id", [info(B), info(A), info(E, store=STORE, returns=True)]))
     lead.hear(E, holdings(RetainedCopy(0, 0, [("m", 4, 5)], True)))
     lead.migrations.accept_loss()
-    assert lead.ledger.head[0] == Row(5, (D, None))
+    assert lead.table_replication.head[0] == Assignment(5, (D, None))
 
 
 def test_nothing_is_planned_before_all_have_said_what_they_have_kept() -> None:
-    lead = Lead(Row(5, (A, B)))
+    lead = Lead(Assignment(5, (A, B)))
     lead.enter(View(1, "id", [info(A), info(B), info(E, store=STORE, returns=True)]))
     assert (lead.asked, lead.migrations.planned) == ([], True)
     lead.hear(E, holdings(view=1))
@@ -71,7 +73,7 @@ def test_a_copy_that_proves_nothing_does_not_end_the_wait_until_the_operator_acc
     assert "partitions are back" not in lead.notes
     lead.migrations.accept_loss()
     lead.settle()
-    assert lead.table.rows[0] == Row(8, (E, None))
+    assert lead.table.rows[0] == Assignment(8, (E, None))
     assert "the operator accepts the loss of what is missing" in lead.notes
     assert "partitions are back" in lead.notes
     assert not lead.migrations.returns.accepted, "what is lost later waits again"
@@ -82,13 +84,13 @@ def test_a_loss_that_is_accepted_lets_the_partition_begin_anew() -> None:
     lead = lost_d()
     lead.migrations.accept_loss()
     lead.settle()
-    assert lead.table.rows[0] == Row(8, (A, None), 1)
+    assert lead.table.rows[0] == Assignment(8, (A, None), 1)
     assert lead.migrations.lost == set()
     assert [one.loss for one in lead.news if one.loss] == [Loss(0, 1, True, ["default"], begun_anew=True)]
 
 
 def test_only_what_was_lost_changes() -> None:
-    lead = Lead(Row(5, (A, B)), Row(5, (D, E)), Row(5, (A, B))).enter()
+    lead = Lead(Assignment(5, (A, B)), Assignment(5, (D, E)), Assignment(5, (A, B))).enter()
     lead.offered.clear()
     lead.migrations.accept_loss()
     lead.settle()
@@ -96,14 +98,14 @@ def test_only_what_was_lost_changes() -> None:
 
 
 def test_a_copy_that_came_back_is_not_taken_while_a_better_one_lives() -> None:
-    lead = Lead(Row(5, (OLD_A, B)))
+    lead = Lead(Assignment(5, (OLD_A, B)))
     lead.bringing = Holdings(1, None, {OLD_A: "files of a"}, [], [RetainedCopy(0, 0, [("m", 9, 5)], True)])
     lead.enter(View(1, "id", [info(A, store="files of a", returns=True), info(B)]))
-    assert lead.table.rows[0] == Row(7, (B, None))
+    assert lead.table.rows[0] == Assignment(7, (B, None))
 
 
 def test_while_nothing_is_lost_there_is_nothing_to_accept() -> None:
-    lead = Lead(Row(5, (A, B))).enter()
+    lead = Lead(Assignment(5, (A, B))).enter()
     lead.applied.clear()
     lead.migrations.accept_loss()
     lead.settle()
@@ -118,11 +120,11 @@ def test_before_the_first_assignment_the_loss_stays_accepted() -> None:
 
 
 def test_what_a_new_master_has_brought_back_itself_does_not_wait() -> None:
-    lead = Lead(Row(5, (OLD_A, D), 2), Row(5, (D, B)))
+    lead = Lead(Assignment(5, (OLD_A, D), 2), Assignment(5, (D, B)))
     lead.bringing = Holdings(1, None, {OLD_A: "files of a"}, [], [RetainedCopy(0, 2, [("m", 1, 5)], True)])
     lead.enter(View(1, "id", [info(A, store="files of a", returns=True), info(B)]))
-    assert lead.table.rows[0] == Row(8, (A, None), 2)
-    assert lead.table.rows[1] == Row(7, (B, None)), "nor do others wait"
+    assert lead.table.rows[0] == Assignment(8, (A, None), 2)
+    assert lead.table.rows[1] == Assignment(7, (B, None)), "nor do others wait"
     assert lead.migrations.lost == set()
     assert [one.loss.partition for one in lead.news if one.loss] == [1]
 
@@ -150,14 +152,15 @@ def stopped(
 
 
 STORES = {OLD_A: "files of a", OLD_B: "files of b", OLD_D: "files of d"}
-WAS = [(0, Row(5, (OLD_A, OLD_B))), (1, Row(5, (OLD_B, None)))]
+WAS = [(0, Assignment(5, (OLD_A, OLD_B))), (1, Assignment(5, (OLD_B, None)))]
 
 
-def brought(*partitions: int, rows: list[tuple[int, Row]] = WAS) -> Holdings:
+def brought(*partitions: int, rows: list[tuple[int, Assignment]] = WAS) -> Holdings:
     kept = [RetainedCopy(partition, 0, [("m", 4, 5)], True) for partition in partitions]
     return Holdings(7, None, STORES, rows, kept)
 
 
+@pytest.mark.rule("migration/X-1")
 def test_the_table_of_a_stopped_cluster_is_made_when_all_have_spoken() -> None:
     lead = stopped((A, brought(0)))
     assert not lead.table.assigned
@@ -181,7 +184,7 @@ def test_of_what_no_copy_came_back_it_waits() -> None:
 
 def test_a_stopped_cluster_that_had_no_table_is_assigned_one() -> None:
     lead = stopped((A, brought(rows=[])), (B, brought(rows=[])), initial=2)
-    assert lead.table.rows == [Row(2, (A, B))] * 2
+    assert lead.table.rows == [Assignment(2, (A, B))] * 2
     assert "the table of before is found" not in lead.notes
     few = stopped((A, brought(rows=[])), (B, brought(rows=[])), initial=3)
     assert not few.table.assigned
@@ -198,6 +201,7 @@ def test_a_stopped_cluster_whose_loss_is_accepted_begins_anew_where_nothing_is_l
     assert [one[:3] for one in lead.offered[:2]] == [(7, 1, [0, 1]), (7, 2, [1])]
 
 
+@pytest.mark.rule("migration/X-1")
 def test_members_that_are_missing_are_waited_for_until_the_operator_accepts_the_loss() -> None:
     lead = stopped((A, brought(0)), (B, brought(0, 1)), missing=[info(D, store="files of d")])
     assert not lead.table.assigned

@@ -15,15 +15,15 @@ from holdfast.core.model.journal_entries import (
     Meta,
     Seen,
     Snapshot,
-    TableRows,
+    TableAssignments,
     Wrote,
 )
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import View
 
 MADE: list[tuple[Entry, list[object]]] = [
     (Wrote(3, 4, [], 9), [1, 3, 4, [], 9]),
-    (TableRows([(0, Row(5, (MemberId("a"), None), 2))]), [2, [[0, [5, ["a", None], 2, []]]]]),
+    (TableAssignments([(0, Assignment(5, (MemberId("a"), None), 2))]), [2, [[0, [5, ["a", None], 2, []]]]]),
     (Seen(View(7, "id", [])), [3, [7, "id", [], [], "active", False, [], {}, False]]),
     (Began(3, 2), [4, 3, 2]),
     (Dropped(3), [5, 3, ""]),

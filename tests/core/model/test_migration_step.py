@@ -7,9 +7,9 @@ import itertools
 import msgspec
 import pytest
 
-from holdfast.core.model.migration_step import Migration, MigrationKind, Slots
+from holdfast.core.model.migration_step import Migration, MigrationKind, ReplicaList
 
-CASES: list[tuple[Migration, MigrationKind, Slots, Slots]] = [
+CASES: list[tuple[Migration, MigrationKind, ReplicaList, ReplicaList]] = [
     (Migration(0, "B", 1, -1, "D", -1, 1), MigrationKind.MOVE, ("A", "B", "C"), ("A", "D", "C")),
     (Migration(0, None, -1, -1, "D", -1, 1), MigrationKind.COPY, ("A", None, "C"), ("A", "D", "C")),
     (Migration(0, "A", 0, 1, "D", -1, 0), MigrationKind.SHIFT_DOWN, ("A", None, "C"), ("D", "A", "C")),
@@ -26,7 +26,9 @@ CASES: list[tuple[Migration, MigrationKind, Slots, Slots]] = [
 
 
 @pytest.mark.parametrize(("migration", "kind", "before", "after"), CASES, ids=str)
-def test_each_form(migration: Migration, kind: MigrationKind, before: Slots, after: Slots) -> None:
+def test_each_form(
+    migration: Migration, kind: MigrationKind, before: ReplicaList, after: ReplicaList
+) -> None:
     assert migration.kind is kind
     assert migration.apply_to(before) == after
     assert migration.increment == sum(old != new for old, new in zip(before, after, strict=True))
@@ -47,7 +49,7 @@ def test_each_form(migration: Migration, kind: MigrationKind, before: Slots, aft
         (CASES[5][0], ("A", "B", "C"), "slot 3 is beyond"),
     ],
 )
-def test_a_row_that_does_not_fit_is_named(migration: Migration, row: Slots, why: str) -> None:
+def test_a_row_that_does_not_fit_is_named(migration: Migration, row: ReplicaList, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         migration.apply_to(row)
 
@@ -73,7 +75,7 @@ def test_impossible_records_cannot_be_made_or_received(indices: tuple[object, ..
 
 def test_whatever_fits_keeps_the_row_valid() -> None:
     """Every record with four slots and four members, against every shape of row."""
-    rows: list[Slots] = [
+    rows: list[ReplicaList] = [
         ("A", "B", "C", None),
         ("A", None, "C", "B"),
         ("A", None, None, "B"),

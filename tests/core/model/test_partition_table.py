@@ -7,35 +7,41 @@ from itertools import product
 import pytest
 
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.partition_table import Row, Table, survivors
+from holdfast.core.model.partition_table import Assignment, Table, survivors
 from holdfast.errors import InvariantBroken
 
 A, B, C, D = MemberId("a"), MemberId("b"), MemberId("c"), MemberId("d")
 
 
 def test_an_unassigned_row_has_no_owner_and_no_replicas() -> None:
-    assert (Row().version, Row().owner, Row().replicas, Row().holding, Row().epoch) == (0, None, (), (), 0)
+    assert (
+        Assignment().version,
+        Assignment().owner,
+        Assignment().replicas,
+        Assignment().holding,
+        Assignment().epoch,
+    ) == (0, None, (), (), 0)
 
 
 def test_a_row_cannot_be_changed_and_travels_as_a_list() -> None:
     with pytest.raises(AttributeError):
-        Row().version = 1  # type: ignore[misc]
-    assert Row.__struct_config__.array_like
+        Assignment().version = 1  # type: ignore[misc]
+    assert Assignment.__struct_config__.array_like
 
 
 def test_the_owner_is_in_the_first_slot() -> None:
-    assert Row(1, (A, B)).owner == A
-    assert Row(1, (None, B)).owner is None
+    assert Assignment(1, (A, B)).owner == A
+    assert Assignment(1, (None, B)).owner is None
 
 
 def test_who_is_behind_is_named_and_does_not_hold() -> None:
-    row = Row(1, (A, B, None, C), behind=(B,))
+    row = Assignment(1, (A, B, None, C), behind=(B,))
     assert row.holding == (A, None, None, C)
-    assert Row(1, (A, B)).holding == (A, B)
+    assert Assignment(1, (A, B)).holding == (A, B)
 
 
 def test_the_index_of_a_member_is_its_slot() -> None:
-    row = Row(1, (A, None, B))
+    row = Assignment(1, (A, None, B))
     assert [row.index_of(member) for member in (A, B, C)] == [0, 2, -1]
 
 
@@ -46,14 +52,14 @@ def test_each_slot_that_changes_raises_the_version_by_one_and_any_change_by_one_
         wide = max(len(before), len(after))
         padded = [(*slots, *(None,) * (wide - len(slots))) for slots in (before, after)]
         differing = sum(padded[0][slot] != padded[1][slot] for slot in range(wide))
-        changed = Row(5, before, 3).changed(after)
-        assert changed == Row(5 + max(1, differing), after, 3)
-        assert Row(5, before, 3).changed(after, extra=2).version == changed.version + 2
+        changed = Assignment(5, before, 3).changed(after)
+        assert changed == Assignment(5 + max(1, differing), after, 3)
+        assert Assignment(5, before, 3).changed(after, extra=2).version == changed.version + 2
 
 
 def test_who_is_behind_stays_behind_as_long_as_it_is_named() -> None:
-    row = Row(5, (A, B, C), 1, (B, C))
-    assert row.changed((A, None, C)) == Row(6, (A, None, C), 1, (C,))
+    row = Assignment(5, (A, B, C), 1, (B, C))
+    assert row.changed((A, None, C)) == Assignment(6, (A, None, C), 1, (C,))
 
 
 def test_of_those_who_are_left_the_hottest_goes_to_the_front_and_nobody_else_moves() -> None:
@@ -74,33 +80,39 @@ def test_of_those_who_are_left_the_hottest_goes_to_the_front_and_nobody_else_mov
 
 def test_a_table_is_assigned_when_its_rows_have_versions() -> None:
     table = Table(3)
-    assert table.rows == [Row()] * 3
+    assert table.rows == [Assignment()] * 3
     assert (table.assigned, table.version, table.stamp) == (False, 0, 0)
-    table.rows[1] = Row(1, (A,))
+    table.rows[1] = Assignment(1, (A,))
     assert table.assigned is False
-    table.rows[0] = Row(1, (A,))
+    table.rows[0] = Assignment(1, (A,))
     assert table.assigned is True
 
 
 def test_the_version_of_a_table_is_the_sum_of_its_rows_in_63_bits() -> None:
     table = Table(2)
-    table.rows[:] = [Row(3, (A,)), Row(4, (A,))]
+    table.rows[:] = [Assignment(3, (A,)), Assignment(4, (A,))]
     assert table.version == 7
-    table.rows[0] = Row((1 << 63) - 1, (A,))
+    table.rows[0] = Assignment((1 << 63) - 1, (A,))
     assert table.version == 3
-    table.rows[1] = Row(0)
+    table.rows[1] = Assignment(0)
     assert table.version == (1 << 63) - 1
 
 
 def test_tables_that_differ_anywhere_have_different_stamps() -> None:
-    def stamp(*rows: Row) -> int:
+    def stamp(*rows: Assignment) -> int:
         table = Table(len(rows))
         table.rows[:] = rows
         return table.stamp
 
-    same = Row(1, (A, B))
-    assert stamp(same, same) == stamp(Row(1, (A, B)), same)
-    others = [Row(2, (A, B)), Row(1, (B, A)), Row(1, (A, B), 1), Row(1, (A, B), 0, (B,)), Row(1, (A,))]
+    same = Assignment(1, (A, B))
+    assert stamp(same, same) == stamp(Assignment(1, (A, B)), same)
+    others = [
+        Assignment(2, (A, B)),
+        Assignment(1, (B, A)),
+        Assignment(1, (A, B), 1),
+        Assignment(1, (A, B), 0, (B,)),
+        Assignment(1, (A,)),
+    ]
     stamps = {stamp(same, row) for row in (same, *others)}
     assert len(stamps) == 6
     assert all(0 < one < 1 << 64 for one in stamps)
@@ -110,15 +122,15 @@ def test_tables_that_differ_anywhere_have_different_stamps() -> None:
 @pytest.mark.parametrize(("version", "taken"), [(4, False), (5, False), (6, True)])
 def test_only_a_newer_row_is_taken(version: int, *, taken: bool) -> None:
     table = Table(2)
-    old = table.rows[1] = Row(5, (A, B))
-    assert table.apply(1, Row(version, (A, B), 7)) == (old if taken else None)
+    old = table.rows[1] = Assignment(5, (A, B))
+    assert table.apply(1, Assignment(version, (A, B), 7)) == (old if taken else None)
     assert table.rows[1].version == max(5, version)
-    assert table.rows[0] == Row()
+    assert table.rows[0] == Assignment()
 
 
-@pytest.mark.parametrize("other", [Row(5, (B, A)), Row(5, (A, B), behind=(B,))])
-def test_an_equal_version_with_other_replicas_is_another_history(other: Row) -> None:
+@pytest.mark.parametrize("other", [Assignment(5, (B, A)), Assignment(5, (A, B), behind=(B,))])
+def test_an_equal_version_with_other_replicas_is_another_history(other: Assignment) -> None:
     table = Table(1)
-    table.rows[0] = Row(5, (A, B))
+    table.rows[0] = Assignment(5, (A, B))
     with pytest.raises(InvariantBroken, match="partition 0 diverged at version 5"):
         table.apply(0, other)

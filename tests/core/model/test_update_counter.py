@@ -147,6 +147,7 @@ TestAgainstASet = AgainstASet.TestCase
 TestAgainstASet.settings = settings(max_examples=200, stateful_step_count=40)
 
 
+@pytest.mark.rule("model/K-2")
 @given(st.permutations([(0, 3), (3, 2), (5, 1), (6, 4), (10, 1)]))
 def test_any_order_ends_the_same(order: list[tuple[int, int]]) -> None:
     counter = UpdateCounter()
@@ -195,6 +196,7 @@ def test_figure_2_an_outdated_node_joins() -> None:
     assert joining.lwm == 105
 
 
+@pytest.mark.rule("model/K-3")
 def test_figure_3_a_transaction_that_never_reached_the_backups() -> None:
     primary, backups = UpdateCounter(), [UpdateCounter(), UpdateCounter()]
     primary.reserve(3)
@@ -226,6 +228,7 @@ def test_figure_4_prepared_on_one_backup_only() -> None:
 # -- traps
 
 
+@pytest.mark.rule("model/K-2")
 def test_a_range_that_begins_where_everything_ends_is_kept() -> None:
     counter = UpdateCounter()
     counter.update(5, 3)
@@ -233,6 +236,7 @@ def test_a_range_that_begins_where_everything_ends_is_kept() -> None:
     assert (counter.lwm, counter.hwm, counter.ranges) == (8, 8, [])
 
 
+@pytest.mark.rule("model/K-1")
 def test_finalising_after_an_absolute_value_goes_not_back() -> None:
     counter = UpdateCounter()
     counter.update(3, 2)
@@ -306,6 +310,18 @@ def test_ranges_that_are_none() -> None:
     assert counter == UpdateCounter(3) != UpdateCounter(4)
     assert (counter == 3, counter != 3) == (False, True)
     assert counter_module.VERSION == 1, "files hold it"
+
+
+@pytest.mark.rule("model/K-4")
+@pytest.mark.parametrize(("start", "count"), [(4, 3), (6, 2), (9, 2), (11, 3), (7, 9)])
+def test_a_range_that_is_known_in_part_is_an_error(start: int, count: int) -> None:
+    counter = UpdateCounter(5)
+    counter.update(7, 3)
+    counter.update(12, 1)
+    before = counter.copy()
+    with pytest.raises(CounterBroken, match="known in part"):
+        counter.update(start, count)
+    assert (counter, counter.hwm) == (before, before.hwm)
 
 
 def test_a_counter_with_as_many_ranges_as_may_be_comes_back_from_its_bytes() -> None:

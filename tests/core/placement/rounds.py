@@ -1,4 +1,4 @@
-"""Words of the ledger, and members that speak them: for the tests of table replication."""
+"""Words of the table replication, and members that speak them: for the tests of table replication."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.core.messages import TableOffer, TableReport, TableStored
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import NONE, Migration
 from holdfast.core.model.partition_events import Kind, News
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import View
 
 E = MemberId("e")
@@ -16,8 +16,8 @@ VIEW = view_of(1, A, B, C)
 MOVE = Migration(0, A, 0, NONE, B, NONE, 0)
 
 
-def row(version: int, *replicas: MemberId | None) -> Row:
-    return Row(version, replicas or (A, B))
+def row(version: int, *replicas: MemberId | None) -> Assignment:
+    return Assignment(version, replicas or (A, B))
 
 
 def said(view: int, number: int, kind: Kind = Kind.STARTED, **more: object) -> News:
@@ -26,7 +26,7 @@ def said(view: int, number: int, kind: Kind = Kind.STARTED, **more: object) -> N
 
 def offer(
     number: int,
-    rows: list[tuple[int, Row]],
+    rows: list[tuple[int, Assignment]],
     *,
     view: int = 1,
     committed: int | None = None,
@@ -35,7 +35,7 @@ def offer(
     return TableOffer(view, number, number - 1 if committed is None else committed, rows, list(news))
 
 
-def report(rows: tuple[tuple[int, Row], ...] = (), view: int = 1, **more: object) -> TableReport:
+def report(rows: tuple[tuple[int, Assignment], ...] = (), view: int = 1, **more: object) -> TableReport:
     return TableReport(view, list(rows), **({"active": []} | more))  # type: ignore[arg-type]
 
 
@@ -47,7 +47,7 @@ def follower(partitions: int = 2, view: View = VIEW) -> Seat:
     return seat
 
 
-def leader(*others: MemberId, partitions: int = 2, rows: tuple[tuple[int, Row], ...] = ()) -> Seat:
+def leader(*others: MemberId, partitions: int = 2, rows: tuple[tuple[int, Assignment], ...] = ()) -> Seat:
     """A master that knows the newest table; `rows` are told by the others, and offered by it since."""
     seat = Seat(A, partitions)
     members = others or (B, C)
@@ -72,4 +72,4 @@ def offered_to(seat: Seat) -> list[MemberId]:
 
 
 def heard(seat: Seat, member: MemberId, applied: int, *, known: int = 0, view: int = 1) -> None:
-    seat.ledger.heard(member, view, applied, known)
+    seat.table_replication.heard(member, view, applied, known)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from holdfast.core.model.migration_step import MigrationKind, Slots
+from holdfast.core.model.migration_step import MigrationKind, ReplicaList
 from holdfast.core.placement.dryrun import Outlook, dry_run, forecast
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.placement.planner import plan
 
 
-def row(text: str) -> Slots:
+def row(text: str) -> ReplicaList:
     return tuple(None if name == "-" else name for name in text)
 
 

@@ -9,7 +9,7 @@ from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.migration_step import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News
 from holdfast.core.placement import event_log as under_test
-from holdfast.core.placement.event_log import Chronicle, Reporter
+from holdfast.core.placement.event_log import EventLog, Reporter
 
 MOVE = Migration(3, "a", 0, NONE, "b", NONE, 0)
 
@@ -19,74 +19,74 @@ def said(view: int, count: int) -> News:
 
 
 def test_news_are_told_once_in_order_to_whoever_listens() -> None:
-    chronicle = Chronicle()
+    event_log = EventLog()
     heard: list[News] = []
-    chronicle.listen(heard.append)
-    chronicle.learn(1, [said(1, 2), said(1, 1)], whole=True)
-    chronicle.learn(2, [said(1, 2), said(1, 3)], whole=False)
+    event_log.listen(heard.append)
+    event_log.learn(1, [said(1, 2), said(1, 1)], whole=True)
+    event_log.learn(2, [said(1, 2), said(1, 3)], whole=False)
     assert [news.number for news in heard] == [(1, 1), (1, 2), (1, 3)]
 
 
 def test_who_registers_twice_hears_twice_and_each_registration_ends_alone() -> None:
-    chronicle = Chronicle()
+    event_log = EventLog()
     heard: list[News] = []
-    first, second = chronicle.listen(heard.append), chronicle.listen(heard.append)
-    chronicle.learn(1, [said(1, 1)], whole=True)
+    first, second = event_log.listen(heard.append), event_log.listen(heard.append)
+    event_log.learn(1, [said(1, 1)], whole=True)
     assert len(heard) == 2
     assert first() is True
     assert first() is False
-    chronicle.learn(2, [said(1, 2)], whole=False)
+    event_log.learn(2, [said(1, 2)], whole=False)
     assert len(heard) == 3
     assert second() is True
-    chronicle.learn(3, [said(1, 3)], whole=False)
+    event_log.learn(3, [said(1, 3)], whole=False)
     assert len(heard) == 3
 
 
 def test_who_is_removed_while_news_are_told_hears_no_more_of_them() -> None:
-    chronicle = Chronicle()
+    event_log = EventLog()
     heard: list[News] = []
     ends = []
 
     def end_the_other(news: News) -> None:
         ends[0]()
 
-    chronicle.listen(end_the_other)
-    ends.append(chronicle.listen(heard.append))
-    chronicle.learn(1, [said(1, 1), said(1, 2)], whole=True)
+    event_log.listen(end_the_other)
+    ends.append(event_log.listen(heard.append))
+    event_log.learn(1, [said(1, 1), said(1, 2)], whole=True)
     assert heard == []
 
 
 def test_what_was_told_can_be_asked_for_again() -> None:
-    chronicle = Chronicle()
-    chronicle.admitted(1)
-    assert chronicle.since((1, 0)) == ([], True)
-    chronicle.learn(1, [said(1, 1), said(1, 2)], whole=True)
-    assert chronicle.since((1, 0)) == ([said(1, 1), said(1, 2)], True)
-    assert chronicle.since((1, 1)) == ([said(1, 2)], True)
-    assert chronicle.since((1, 2)) == ([], True)
-    assert chronicle.told == (1, 2)
+    event_log = EventLog()
+    event_log.admitted(1)
+    assert event_log.since((1, 0)) == ([], True)
+    event_log.learn(1, [said(1, 1), said(1, 2)], whole=True)
+    assert event_log.since((1, 0)) == ([said(1, 1), said(1, 2)], True)
+    assert event_log.since((1, 1)) == ([said(1, 2)], True)
+    assert event_log.since((1, 2)) == ([], True)
+    assert event_log.told == (1, 2)
 
 
 def test_what_a_member_was_not_there_for_is_said_to_be_missing() -> None:
-    chronicle = Chronicle()
-    chronicle.admitted(5)
-    chronicle.learn(1, [said(5, 1)], whole=True)
-    assert chronicle.since((4, 9)) == ([said(5, 1)], False)
-    assert chronicle.since((5, 0)) == ([said(5, 1)], True)
-    chronicle.admitted(9)  # it was removed, and admitted again
-    news, whole = chronicle.since((5, 1))
+    event_log = EventLog()
+    event_log.admitted(5)
+    event_log.learn(1, [said(5, 1)], whole=True)
+    assert event_log.since((4, 9)) == ([said(5, 1)], False)
+    assert event_log.since((5, 0)) == ([said(5, 1)], True)
+    event_log.admitted(9)  # it was removed, and admitted again
+    news, whole = event_log.since((5, 1))
     assert not whole
     assert [one.kind for one in news] == [Kind.FINISHED], "for its listeners the process is over"
-    assert chronicle.since((9, 0)) == ([], True)
+    assert event_log.since((9, 0)) == ([], True)
 
 
 def test_old_news_are_forgotten_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "RECENT", 3)
-    chronicle = Chronicle()
+    event_log = EventLog()
     for count in range(1, 6):
-        chronicle.learn(count, [said(1, count)], whole=False)
-    assert chronicle.since((1, 1)) == ([said(1, 3), said(1, 4), said(1, 5)], False)
-    assert chronicle.since((1, 2)) == ([said(1, 3), said(1, 4), said(1, 5)], True)
+        event_log.learn(count, [said(1, count)], whole=False)
+    assert event_log.since((1, 1)) == ([said(1, 3), said(1, 4), said(1, 5)], False)
+    assert event_log.since((1, 2)) == ([said(1, 3), said(1, 4), said(1, 5)], True)
 
 
 def test_the_reporter_says_how_long_each_migration_took() -> None:

@@ -15,7 +15,7 @@ from random import Random
 
 import pytest
 
-from holdfast.core.model.migration_step import NONE, Migration, Slots
+from holdfast.core.model.migration_step import NONE, Migration, ReplicaList
 from holdfast.core.placement.planner import plan
 
 MEMBERS = "ABCDEF"
@@ -23,14 +23,14 @@ MEMBERS = "ABCDEF"
 # -- the tables
 
 
-def currents(width: int) -> Iterator[Slots]:
+def currents(width: int) -> Iterator[ReplicaList]:
     """Every present row, with any slots empty."""
     for filled in range(2**width):
         names = iter(MEMBERS)
         yield tuple(next(names) if filled >> slot & 1 else None for slot in range(width))
 
 
-def targets(width: int, known: str, new: str) -> Iterator[Slots]:
+def targets(width: int, known: str, new: str) -> Iterator[ReplicaList]:
     """Every target, with any slots empty: of members of the present row, and of new ones in this order."""
     if not width:
         yield ()
@@ -45,7 +45,7 @@ def targets(width: int, known: str, new: str) -> Iterator[Slots]:
             yield (new[0], *rest)
 
 
-def tables(width: int) -> Iterator[tuple[Slots, Slots]]:
+def tables(width: int) -> Iterator[tuple[ReplicaList, ReplicaList]]:
     for current in currents(width):
         known = MEMBERS[: width - current.count(None)]
         for target in targets(width, known, MEMBERS[len(known) :]):
@@ -60,21 +60,21 @@ def written_out(width: int) -> int:
 # -- the judge
 
 
-def counts(row: Slots) -> list[int]:
+def counts(row: ReplicaList) -> list[int]:
     """For every backup count, the copies."""
     return [sum(owner is not None for owner in row[: backups + 1]) for backups in range(len(row))]
 
 
-def least(current: Slots, target: Slots) -> list[int]:
+def least(current: ReplicaList, target: ReplicaList) -> list[int]:
     """For every backup count, the copies that may not be missing."""
     return [min(pair) for pair in zip(counts(current), counts(target), strict=True)]
 
 
-def dips(states: list[Slots], floor: list[int]) -> bool:
+def dips(states: list[ReplicaList], floor: list[int]) -> bool:
     return any(have < need for row in states for have, need in zip(counts(row), floor, strict=True))
 
 
-def moved(row: Slots, step: Migration) -> Slots:
+def moved(row: ReplicaList, step: Migration) -> ReplicaList:
     """The row after a migration."""
     slots = list(row)
     if step.destination_current != NONE:
@@ -85,11 +85,11 @@ def moved(row: Slots, step: Migration) -> Slots:
     return tuple(slots)
 
 
-def emptied(row: Slots, slot: int) -> Slots:
+def emptied(row: ReplicaList, slot: int) -> ReplicaList:
     return (*row[:slot], None, *row[slot + 1 :])
 
 
-def without_cycles(current: Slots, target: Slots) -> Slots:
+def without_cycles(current: ReplicaList, target: ReplicaList) -> ReplicaList:
     """The target, but where a ring of owners would only pass their slots on, each keeps its own."""
     wanted = list(target)
     for slot, first in enumerate(current):
@@ -106,7 +106,7 @@ def without_cycles(current: Slots, target: Slots) -> Slots:
 # -- the published algorithm, from the words of source 001 §3.2.2 and §3.2.3
 
 
-def published(current: Slots, target: Slots) -> tuple[list[Migration], list[int]] | None:
+def published(current: ReplicaList, target: ReplicaList) -> tuple[list[Migration], list[int]] | None:
     """Its migrations before prioritisation, and the slots that it clears; None where it leads nowhere."""
     state = list(current)
     steps: list[Migration] = []
@@ -165,8 +165,8 @@ def prioritised(steps: list[Migration]) -> list[Migration]:
 
 
 def executed(
-    current: Slots, steps: list[Migration], cleared: list[int], *, first: bool
-) -> list[Slots] | None:
+    current: ReplicaList, steps: list[Migration], cleared: list[int], *, first: bool
+) -> list[ReplicaList] | None:
     """Every row on the way, when slots are cleared first, or last; None if a migration does not fit."""
     states = [current]
     for slot in cleared if first else []:
@@ -186,7 +186,7 @@ def executed(
 # -- whatever could be done
 
 
-def anything(row: Slots, members: list[str]) -> Iterator[Slots]:
+def anything(row: ReplicaList, members: list[str]) -> Iterator[ReplicaList]:
     """Every row that is one migration of any kind, or one cleared slot, away."""
     for slot, have in enumerate(row):
         if have is not None:
@@ -202,7 +202,7 @@ def anything(row: Slots, members: list[str]) -> Iterator[Slots]:
                 yield moved(row, Migration(0, have, slot if have else NONE, down, member, held, slot))
 
 
-def reachable(current: Slots, target: Slots, floor: list[int]) -> bool:
+def reachable(current: ReplicaList, target: ReplicaList, floor: list[int]) -> bool:
     """Whether any order of any steps leads to the target without a dip. Nobody takes part who is in neither row."""
     members = sorted({owner for row in (current, target) for owner in row if owner is not None})
     seen = {current}
@@ -275,7 +275,7 @@ SEED = 16
 WIDE = 12_000
 
 
-def wide_tables(count: int, *, owners: bool) -> Iterator[tuple[Slots, Slots]]:
+def wide_tables(count: int, *, owners: bool) -> Iterator[tuple[ReplicaList, ReplicaList]]:
     """Random tables of 6 and 7 slots, both rows with holes: some members stay, some have left, some are new."""
     dice = Random(SEED)
     for _ in range(count):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.model.migration_step import Slots
+from holdfast.core.model.migration_step import ReplicaList
 from holdfast.core.placement.layout import Candidate, arrange, minimum_moves, moves, shares
 from holdfast.core.placement.planner import check, plan
 
@@ -19,7 +19,7 @@ def members(*numbers: int, zones: int = 0) -> list[Candidate]:
     return [Candidate(f"m{number:03d}", f"z{number % zones}" if zones else "") for number in numbers]
 
 
-def executed(rows: Sequence[Slots], target: Sequence[Slots]) -> list[Slots]:
+def executed(rows: Sequence[ReplicaList], target: Sequence[ReplicaList]) -> list[ReplicaList]:
     """The rows after carrying out every plan; all of it must have been possible."""
     reached = []
     for partition, (before, after) in enumerate(zip(rows, target, strict=True)):
@@ -30,7 +30,7 @@ def executed(rows: Sequence[Slots], target: Sequence[Slots]) -> list[Slots]:
     return reached
 
 
-def crashed(rows: Sequence[Slots], dead: str) -> list[Slots]:
+def crashed(rows: Sequence[ReplicaList], dead: str) -> list[ReplicaList]:
     """The rows after a crash: slots emptied, and where the owner is gone the hottest backup promoted."""
     repaired = []
     for row in rows:
@@ -41,7 +41,7 @@ def crashed(rows: Sequence[Slots], dead: str) -> list[Slots]:
     return repaired
 
 
-def unevenness(rows: Sequence[Slots], candidates: Sequence[Candidate], slots: int) -> int:
+def unevenness(rows: Sequence[ReplicaList], candidates: Sequence[Candidate], slots: int) -> int:
     """The greatest difference between two members, over all backup counts."""
     worst = 0
     for last in range(slots):
@@ -51,7 +51,7 @@ def unevenness(rows: Sequence[Slots], candidates: Sequence[Candidate], slots: in
     return worst
 
 
-def valid(rows: Sequence[Slots], candidates: Sequence[Candidate], replicas: int) -> None:
+def valid(rows: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int) -> None:
     """Raise unless every row is full, of candidates only, and of different groups."""
     group = {candidate.uuid: candidate.group or candidate.uuid for candidate in candidates}
     filled = min(replicas, len(set(group.values())))
@@ -114,7 +114,7 @@ def test_the_uuid_of_a_member_that_joins_does_not_matter(
 @pytest.mark.parametrize("replicas", [2, 3])
 def test_growing_and_shrinking_copies_hardly_more_than_the_minimum(replicas: int) -> None:
     """1 -> 10 -> 2 members, one at a time. The lower bound ignores that owners cannot trade places."""
-    rows: list[Slots] = arrange([()] * 271, members(0), replicas)
+    rows: list[ReplicaList] = arrange([()] * 271, members(0), replicas)
     steps = [list(range(count)) for count in range(2, 11)] + [list(range(start, 10)) for start in range(1, 9)]
     for numbers in steps:
         candidates = members(*numbers)
@@ -137,7 +137,7 @@ def test_a_crash_costs_only_the_lost_copies() -> None:
 
 
 def test_replicas_beyond_the_count_are_used_before_new_copies_are_made() -> None:
-    rows: list[Slots] = [("m000", None, "m001"), ("m001", "gone", "m000")]
+    rows: list[ReplicaList] = [("m000", None, "m001"), ("m001", "gone", "m000")]
     assert arrange(rows, members(0, 1), 2) == [("m000", "m001", None), ("m001", "m000", None)]
 
 
@@ -163,7 +163,7 @@ def test_zones() -> None:
 
 
 def test_two_of_one_group_are_separated() -> None:
-    rows: list[Slots] = [("m000", "m002"), ("m001", "m003")]
+    rows: list[ReplicaList] = [("m000", "m002"), ("m001", "m003")]
     target = arrange(rows, members(0, 1, 2, 3, zones=2), 2)
     valid(target, members(0, 1, 2, 3, zones=2), 2)
     assert moves(rows, target) == 2
@@ -171,7 +171,7 @@ def test_two_of_one_group_are_separated() -> None:
 
 def test_a_second_round_belongs_to_the_result() -> None:
     """Here a colder slot must be given up before a hotter one can be evened out."""
-    rows: list[Slots] = [("b", "a", "c")] * 3
+    rows: list[ReplicaList] = [("b", "a", "c")] * 3
     candidates = [Candidate(name) for name in "abcd"]
     target = executed(rows, arrange(rows, candidates, 3))
     assert arrange(target, candidates, 3) == target
@@ -180,7 +180,7 @@ def test_a_second_round_belongs_to_the_result() -> None:
 
 def test_a_member_may_leave_a_colder_slot_for_a_hotter_one() -> None:
     """One owner for all, and three of four members in every row: even owners at once, all even at the second go."""
-    rows: list[Slots] = [("b", "a", "c")] * 12
+    rows: list[ReplicaList] = [("b", "a", "c")] * 12
     candidates = [Candidate(name) for name in "abcd"]
     once = executed(rows, arrange(rows, candidates, 3))
     assert unevenness(once, candidates, 2) <= 1
@@ -191,7 +191,7 @@ def test_a_member_may_leave_a_colder_slot_for_a_hotter_one() -> None:
 
 def test_members_of_one_group_do_not_trade_places_through_a_third() -> None:
     """Found at random: a and c share a group, so c goes; it came back in b's place, and b in its own."""
-    rows: list[Slots] = [
+    rows: list[ReplicaList] = [
         tuple(text) for text in ("abc", "bac", "abc", "abc", "abc", "bac", "abc", "abc", "cab")
     ]
     candidates = [Candidate("a", "x"), Candidate("b", "y"), Candidate("c", "x"), Candidate("d", "z")]
@@ -199,7 +199,7 @@ def test_members_of_one_group_do_not_trade_places_through_a_third() -> None:
 
 
 def test_an_owner_does_not_go_down_beside_a_member_of_its_group() -> None:
-    rows: list[Slots] = [("m000", None)] * 6
+    rows: list[ReplicaList] = [("m000", None)] * 6
     candidates = members(0, 1, 2, zones=2)
     target = arrange(rows, candidates, 2)
     valid(target, candidates, 2)
@@ -234,7 +234,7 @@ class Cluster:
 
     replicas: int
     groups: int
-    rows: list[Slots]
+    rows: list[ReplicaList]
     alive: dict[str, str] = field(default_factory=dict)
     born: int = 0
 
@@ -310,7 +310,7 @@ def test_any_story_ends_even_reached_and_final(
     zones=st.sampled_from([0, 2]),
     replicas=st.integers(1, 4),
 )
-def test_any_rows_become_valid(rows: list[Slots], zones: int, replicas: int) -> None:
+def test_any_rows_become_valid(rows: list[ReplicaList], zones: int, replicas: int) -> None:
     candidates = members(0, 1, 2, 3, zones=zones)
     target = arrange([tuple(dict.fromkeys(row)) for row in rows], candidates, replicas)
     valid(target, candidates, replicas)

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.model.migration_step import MigrationKind, Slots
+from holdfast.core.model.migration_step import MigrationKind, ReplicaList
 from holdfast.core.placement.planner import Clear, Plan, cancel_cycles, check, plan, rotations
 from holdfast.errors import InvariantBroken
 
 
-def row(text: str) -> Slots:
+def row(text: str) -> ReplicaList:
     """`A-C` is a row with an empty slot 1."""
     return tuple(None if name == "-" else name for name in text)
 
@@ -193,7 +193,7 @@ def test_the_check_finds_a_plan_that_costs_a_copy() -> None:
 
 
 @st.composite
-def rows(draw: st.DrawFn) -> tuple[Slots, Slots]:
+def rows(draw: st.DrawFn) -> tuple[ReplicaList, ReplicaList]:
     """A present row and a target of one width; the target has no holes. Fewer members have more in common."""
     width = draw(st.integers(1, 7))
     members = list("ABCDEFGHIJ")[: draw(st.integers(width, 10))]
@@ -205,7 +205,7 @@ def rows(draw: st.DrawFn) -> tuple[Slots, Slots]:
 
 
 @given(rows())
-def test_no_state_has_fewer_copies_than_promised(pair: tuple[Slots, Slots]) -> None:
+def test_no_state_has_fewer_copies_than_promised(pair: tuple[ReplicaList, ReplicaList]) -> None:
     current, target = pair
     result = plan(0, current, target)
     check(result, target)
@@ -217,7 +217,9 @@ def test_no_state_has_fewer_copies_than_promised(pair: tuple[Slots, Slots]) -> N
 
 
 @given(rows())
-def test_everything_but_rotations_is_reached_if_the_target_has_no_holes(pair: tuple[Slots, Slots]) -> None:
+def test_everything_but_rotations_is_reached_if_the_target_has_no_holes(
+    pair: tuple[ReplicaList, ReplicaList],
+) -> None:
     current, target = pair
     result = plan(0, current, target)
     check(result, target)
@@ -225,7 +227,7 @@ def test_everything_but_rotations_is_reached_if_the_target_has_no_holes(pair: tu
 
 
 @given(rows(), st.data())
-def test_holes_in_the_target_do_no_harm(pair: tuple[Slots, Slots], data: st.DataObject) -> None:
+def test_holes_in_the_target_do_no_harm(pair: tuple[ReplicaList, ReplicaList], data: st.DataObject) -> None:
     current, target = pair
     keep = data.draw(st.lists(st.booleans(), min_size=len(target), max_size=len(target)))
     holed = tuple(owner if kept else None for owner, kept in zip(target, keep, strict=True))
@@ -233,7 +235,7 @@ def test_holes_in_the_target_do_no_harm(pair: tuple[Slots, Slots], data: st.Data
 
 
 @given(rows())
-def test_slots_are_cleared_last_if_the_target_has_no_holes(pair: tuple[Slots, Slots]) -> None:
+def test_slots_are_cleared_last_if_the_target_has_no_holes(pair: tuple[ReplicaList, ReplicaList]) -> None:
     """The master relies on it: it executes migrations first."""
     steps = plan(0, *pair).steps
     kinds = [isinstance(step, Clear) for step in steps]
@@ -241,7 +243,7 @@ def test_slots_are_cleared_last_if_the_target_has_no_holes(pair: tuple[Slots, Sl
 
 
 @given(rows())
-def test_a_plan_is_final(pair: tuple[Slots, Slots]) -> None:
+def test_a_plan_is_final(pair: tuple[ReplicaList, ReplicaList]) -> None:
     current, target = pair
     result = plan(0, current, target)
     again = plan(0, result.target, result.target)

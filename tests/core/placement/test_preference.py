@@ -5,16 +5,17 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.model.migration_step import Slots
+from holdfast.core.model.migration_step import ReplicaList
 from holdfast.core.model.partition_table import survivors
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.placement.preference import kept_first, preferring
 
 
-def copied(now: list[Slots], targets: list[Slots]) -> int:
+def copied(now: list[ReplicaList], targets: list[ReplicaList]) -> int:
     return sum(
         member is not None and member not in row
         for row, target in zip(now, targets, strict=True)
@@ -22,23 +23,24 @@ def copied(now: list[Slots], targets: list[Slots]) -> int:
     )
 
 
-def loads(rows: list[Slots]) -> Counter[tuple[int, str | None]]:
+def loads(rows: list[ReplicaList]) -> Counter[tuple[int, str | None]]:
     return Counter((slot, member) for row in rows for slot, member in enumerate(row))
 
 
 def crashed(
     members: int, partitions: int, replicas: int, gone: str
-) -> tuple[list[Slots], set[int], list[Candidate]]:
+) -> tuple[list[ReplicaList], set[int], list[Candidate]]:
     """The rows after a crash was made good, what the crashed one had held, and everybody."""
     everyone = [Candidate(f"m{number}") for number in range(members)]
-    empty: list[Slots] = [(None,) * replicas] * partitions
+    empty: list[ReplicaList] = [(None,) * replicas] * partitions
     before = arrange(empty, everyone, replicas)
     kept = {p for p, row in enumerate(before) if gone in row}
     rest = [one for one in everyone if one.uuid != gone]
-    left: list[Slots] = [tuple(None if m == gone else m for m in row) for row in before]
+    left: list[ReplicaList] = [tuple(None if m == gone else m for m in row) for row in before]
     return arrange(left, rest, replicas), kept, rest
 
 
+@pytest.mark.rule("migration/X-3")
 def test_one_of_three_gets_back_what_the_balance_of_the_others_allows() -> None:
     """Its partitions have been evened out among the two others meanwhile: some have to keep what it once had."""
     now, kept, rest = crashed(3, 271, 2, "m2")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast.core.messages import RetainedCopy
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.placement.revival import GENERATION, Claim, keeping, next_generation, revived
 
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
-OLD = Row(7, (MemberId("x"), MemberId("y"), MemberId("z")))
+OLD = Assignment(7, (MemberId("x"), MemberId("y"), MemberId("z")))
 
 
 def claim(
@@ -34,6 +36,7 @@ def test_more_maps_count_before_higher_counters() -> None:
     assert row_of(claim(A, 0, ("m", 8), ("n", 1)), claim(B, 1, ("m", 90))) == (A, B, None)
 
 
+@pytest.mark.rule("placement/E-1")
 def test_a_copy_that_may_lack_something_is_not_believed() -> None:
     assert row_of(claim(A, 0, ("m", 90), whole=False), claim(B, 1, ("m", 8))) == (B, None, None)
     assert row_of(claim(A, 0, ("m", 90), whole=False)) is None
@@ -47,6 +50,7 @@ def test_a_whole_copy_goes_before_a_damaged_one_that_claims_more() -> None:
     assert row_of(*claims, uncertain=True) == (B, None, None)
 
 
+@pytest.mark.rule("placement/E-1")
 def test_a_copy_of_another_epoch_is_another_history() -> None:
     assert row_of(claim(A, 0, ("m", 90), epoch=1)) is None
 
@@ -56,6 +60,7 @@ def test_empty_copies_are_copies() -> None:
     assert row_of() is None
 
 
+@pytest.mark.rule("placement/E-3")
 def test_each_table_that_was_found_again_is_beyond_all_before() -> None:
     first = next_generation(7, "a")
     assert GENERATION <= first < 2 * GENERATION
@@ -76,18 +81,19 @@ def test_a_replica_that_never_held_every_map_does_not_become_the_owner() -> None
     assert row_of(claim(C, 2, ("deep", 9)), claim(B, 1), holders=2) == (B, None, C), "B held every map: none"
 
 
+@pytest.mark.rule("placement/E-2")
 def test_a_replica_that_does_not_hold_every_map_stays_behind_the_slots_of_those_that_do() -> None:
     """The owner may be lost before it has made the others equal; who follows it then must hold everything."""
     assert row_of(claim(A, 0, ("m", 8)), claim(C, 2, ("m", 8)), holders=2) == (A, None, C)
     assert row_of(claim(B, 1, ("m", 8)), claim(C, 2, ("m", 8)), holders=2) == (B, None, C)
     assert row_of(claim(A, 0, ("m", 8)), claim(B, 1, ("m", 9)), claim(C, 2), holders=2) == (B, A, C)
     assert row_of(claim(C, 2, ("m", 8)), holders=2, uncertain=True) == (C, None, None)
-    assert keeping(Row(9, (A, None, None)), [None, None, C], 2).replicas == (A, None, C)
-    assert keeping(Row(9, (A, None, None)), [None, B, C], 2).replicas == (A, B, C)
+    assert keeping(Assignment(9, (A, None, None)), [None, None, C], 2).replicas == (A, None, C)
+    assert keeping(Assignment(9, (A, None, None)), [None, B, C], 2).replicas == (A, B, C)
 
 
 def test_who_never_went_away_stays_in_the_row() -> None:
-    row = keeping(Row(9, (A, None, None)), [None, None, C], 3)
+    row = keeping(Assignment(9, (A, None, None)), [None, None, C], 3)
     assert row.replicas == (A, C, None)
-    assert keeping(Row(9, (A, C)), [C], 2).replicas == (A, C)
-    assert keeping(Row(9, (A, C, None)), [None, C], 3).replicas == (A, C, None), "once"
+    assert keeping(Assignment(9, (A, C)), [C], 2).replicas == (A, C)
+    assert keeping(Assignment(9, (A, C, None)), [None, C], 3).replicas == (A, C, None), "once"

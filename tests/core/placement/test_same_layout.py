@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from holdfast.core.model.migration_step import Slots
+from holdfast.core.model.migration_step import ReplicaList
 from holdfast.core.placement.layout import Candidate, arrange
 
 RECORDED = {
@@ -32,7 +32,7 @@ def change(dice: random.Random, members: list[Candidate], kinds: int) -> list[Ca
     return [*stay, *joined] or members
 
 
-def scattered(dice: random.Random, members: list[Candidate], replicas: int) -> Slots:
+def scattered(dice: random.Random, members: list[Candidate], replicas: int) -> ReplicaList:
     """A row nobody arranged, with holes, and perhaps two of one group."""
     row: list[str | None] = [
         member.uuid for member in dice.sample(members, min(len(members), dice.randint(0, replicas)))

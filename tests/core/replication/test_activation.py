@@ -11,8 +11,8 @@ from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import Enlist, Enlisted, Message
-from holdfast.core.model.ids import MILLISECOND, MemberId
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.copies import Copies
@@ -29,8 +29,8 @@ SETTINGS = Settings(
 class Office:
     """One member that is named the owner of partitions, and what it asks for."""
 
-    def __init__(self, *rows: Row) -> None:
-        self.rows = list(rows) or [Row(5, (ME, B, C))]
+    def __init__(self, *rows: Assignment) -> None:
+        self.rows = list(rows) or [Assignment(5, (ME, B, C))]
         self.out = Outbox()
         self.copies = Copies(ME, SETTINGS, self.out, self.rows, Log(self.out, on=False))
         for partition in range(len(self.rows)):
@@ -82,6 +82,7 @@ def test_a_new_primary_asks_its_replicas_whether_they_hold_what_it_holds() -> No
     assert (office.served, office.activation.active, office.activation.pending) == ([], set(), 1)
 
 
+@pytest.mark.rule("replication/O-1")
 def test_it_serves_when_all_have_said_so_and_its_own_copy_is_durable_in_whatever_order() -> None:
     for order in permutations([B, C, ME]):
         office = Office()
@@ -108,7 +109,7 @@ def test_without_that_rule_it_serves_at_once() -> None:
 
 
 def test_alone_it_serves_when_its_copy_is_durable() -> None:
-    office = Office(Row(5, (ME, None)))
+    office = Office(Assignment(5, (ME, None)))
     office.begin()
     assert (office.sent(), office.served) == ([], [])
     office.durable()
@@ -117,18 +118,18 @@ def test_alone_it_serves_when_its_copy_is_durable() -> None:
 
 def test_what_only_the_primary_before_saw_in_use_counts_as_used_when_another_one_takes_office() -> None:
     """Reads are not replicated: an entry that was read all the time would end with the primary that saw it."""
-    office = Office(Row(5, (ME, None)))
+    office = Office(Assignment(5, (ME, None)))
     held = office.copies.held[0].maps["m"]
     held.apply(Record("m", 2, Change.SET, b"read often", b"value", max_idle_ms=1000), 0)
     office.out.now_ns = 10_000 * MILLISECOND
     office.begin()
     office.durable()
-    assert not held.expired(b"read often", 10_999 * MILLISECOND, touch=False)
-    assert held.expired(b"read often", 11_000 * MILLISECOND, touch=False)
+    assert not held.state.expired(b"read often", 10_999 * MILLISECOND, touch=False)
+    assert held.state.expired(b"read often", 11_000 * MILLISECOND, touch=False)
 
 
 def test_a_backup_that_is_behind_is_neither_asked_nor_waited_for() -> None:
-    office = Office(Row(5, (ME, B, C), behind=(B,)))
+    office = Office(Assignment(5, (ME, B, C), behind=(B,)))
     office.begin()
     assert [to for to, _ in office.sent()] == [C]
     office.durable()
@@ -136,6 +137,7 @@ def test_a_backup_that_is_behind_is_neither_asked_nor_waited_for() -> None:
     assert office.served == [0]
 
 
+@pytest.mark.rule("replication/O-2")
 def test_a_replica_that_holds_something_else_is_filled_first() -> None:
     office = Office()
     office.begin()
@@ -156,7 +158,7 @@ def test_a_replica_that_holds_something_else_is_filled_first() -> None:
 def test_words_that_are_not_of_this_office_have_no_effect(
     sender: MemberId, partition: int, version: int, *, same: bool
 ) -> None:
-    office = Office(Row(5, (ME, B)), Row(5, (ME, B)))
+    office = Office(Assignment(5, (ME, B)), Assignment(5, (ME, B)))
     office.begin()
     office.durable()
     office.enlisted(sender, partition=partition, version=version, same=same)
@@ -175,7 +177,7 @@ def test_who_has_been_filled_is_not_filled_again_by_a_late_word() -> None:
 
 
 def test_words_about_several_partitions_count_each_for_itself() -> None:
-    office = Office(Row(5, (ME, B)), Row(7, (ME, B)))
+    office = Office(Assignment(5, (ME, B)), Assignment(7, (ME, B)))
     office.begin(0, 1)
     ((to, message),) = office.sent()
     assert to == B
@@ -190,9 +192,9 @@ def test_words_about_several_partitions_count_each_for_itself() -> None:
 
 
 def test_a_copy_that_has_become_durable_for_an_earlier_row_does_not_count_for_the_new_one() -> None:
-    office = Office(Row(5, (ME, None)))
+    office = Office(Assignment(5, (ME, None)))
     office.begin()
-    office.rows[0] = Row(6, (ME, None))
+    office.rows[0] = Assignment(6, (ME, None))
     office.durable()
     assert office.served == []
     office.begin()
@@ -201,7 +203,7 @@ def test_a_copy_that_has_become_durable_for_an_earlier_row_does_not_count_for_th
 
 
 def test_what_is_not_awaited_any_more_makes_nobody_serve() -> None:
-    office = Office(Row(5, (ME, B)))
+    office = Office(Assignment(5, (ME, B)))
     office.begin()
     office.activation.cancel(0)
     assert (office.activation.pending, office.leftovers()) == (0, {})
@@ -211,8 +213,9 @@ def test_what_is_not_awaited_any_more_makes_nobody_serve() -> None:
     assert (office.served, office.activation.active) == ([], set())
 
 
+@pytest.mark.rule("replication/O-3")
 def test_when_a_replica_comes_back_the_primary_stops_and_begins_again() -> None:
-    office = Office(Row(5, (ME, B)))
+    office = Office(Assignment(5, (ME, B)))
     office.begin()
     office.durable()
     office.enlisted(B)
@@ -227,7 +230,7 @@ def test_when_a_replica_comes_back_the_primary_stops_and_begins_again() -> None:
 
 
 def test_what_is_cancelled_before_it_was_sent_is_not_asked() -> None:
-    office = Office(Row(5, (ME, B)), Row(5, (ME, B)))
+    office = Office(Assignment(5, (ME, B)), Assignment(5, (ME, B)))
     office.activation.begin(0)
     office.activation.begin(1)
     assert office.leftovers() == {"primaries taking office": 2, "enlistments not sent": 1}
@@ -243,7 +246,7 @@ def test_each_order_of_two_terms_of_office_ends_with_the_second_alone() -> None:
     old = [("said", B, 5), ("said", C, 5)]
     new = [("said", B, 6), ("said", C, 6), ("durable", ME, 6)]
     for order in permutations([*old, *new]):
-        office = Office(Row(6, (ME, B, C)))
+        office = Office(Assignment(6, (ME, B, C)))
         office.begin()
         left = set(new)
         for step in order:
@@ -254,3 +257,16 @@ def test_each_order_of_two_terms_of_office_ends_with_the_second_alone() -> None:
                 office.enlisted(member, version=version)
             left.discard(step)
             assert office.served == ([] if left else [0])
+
+
+@pytest.mark.rule("replication/O-4")
+def test_to_a_new_primary_all_entries_were_used_just_now() -> None:
+    office = Office()
+    held = office.copies.held[0].maps["m"]
+    office.out.now_ns = 7 * SECOND
+    held.apply(Record("m", 2, Change.SET, b"idle", b"value", max_idle_ms=5000), 0)
+    office.begin()
+    office.durable()
+    office.enlisted(B, C)
+    assert office.served == [0]
+    assert held.state.expiries[b"idle"].accessed_ns == 7 * SECOND

@@ -8,13 +8,13 @@ import pytest
 
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.ack_batch import NAMED, Batch, by_map, when_all_done
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.replica import MapReplica, map_replica
 
 BEN, CAL, DEB = "ben", "cal", "deb"
 
 
-def mapped(targets: tuple[str, ...] = (BEN, CAL), sync: tuple[str, ...] = (BEN,)) -> MapPartition:
-    held = MapPartition("m")
+def mapped(targets: tuple[str, ...] = (BEN, CAL), sync: tuple[str, ...] = (BEN,)) -> MapReplica:
+    held = map_replica("m")
     held.targets, held.sync = targets, frozenset(sync)
     return held
 

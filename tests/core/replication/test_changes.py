@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
@@ -10,7 +11,7 @@ from holdfast.core.machine import Append, HistoryRead, Outbox, ReadHistory, Send
 from holdfast.core.messages import Replicate, Replicated
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import EventKind
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.change_streams import (
     AHEAD_NS,
@@ -43,12 +44,12 @@ class Primary:
         log = Log(self.out, on=journal)
         self.log = log
         self.lane = Lane(ME, settings, self.out, log)
-        rows = [Row(TERM, (ME, BEN, CAL))]
+        rows = [Assignment(TERM, (ME, BEN, CAL))]
         self.lane.attach(rows)
         copies = self.copies = Copies(ME, settings, self.out, rows, log)
         self.copy = copies.held[0] = PartitionCopy(0, 0)
         self.copy.term = TERM
-        self.lane.serving[0] = self.lane.in_office[0] = self.copy
+        self.lane.serving[0] = self.lane.leading[0] = self.copy
         self.lane.retarget(self.copy)
         self.changes = ChangeStreams(settings, self.out, self.lane, copies, journal=journal)
 
@@ -85,17 +86,18 @@ def counters(told: ChangesSince) -> list[int]:
     return [record.counter for _, record in told.records]
 
 
+@pytest.mark.rule("replication/G-1")
 def test_an_update_is_told_when_its_sync_backup_holds_it_and_async_ones_are_not_waited_for() -> None:
     primary = Primary()
     assert primary.changes.heads(NAME, [0]) == ({0: Reach(0, 0, 0, [])}, [])
     primary.write("a")
     assert primary.head() == 0, "of the open buffer"
-    primary.lane.seal(lambda known: None)
+    primary.lane.close_batch(lambda known: None)
     assert primary.head() == 0, "not sent"
     first = primary.sent()
     assert primary.head() == 0, "sent"
     primary.write("b")
-    primary.lane.seal(lambda known: None)
+    primary.lane.close_batch(lambda known: None)
     second = primary.sent()
     primary.acknowledge(CAL, first[CAL])
     assert primary.head() == 0
@@ -114,7 +116,7 @@ def test_an_older_batch_may_hold_a_newer_update() -> None:
         # The third buffer joins the batch of the first one: they wait for the same members.
         for name in names:
             primary.write("k", name=name)
-        primary.lane.seal(lambda known: None)
+        primary.lane.close_batch(lambda known: None)
     primary.sent()
     updates = [
         [record.counter for held, record in batch.records[0] if held.name == NAME]
@@ -129,16 +131,17 @@ def test_a_slow_async_backup_that_writers_wait_for_out_of_courtesy_is_not_waited
     primary.lane.backlog.slow.add(CAL)
     told: list[bool] = []
     primary.write("a")
-    primary.lane.seal(told.append)
+    primary.lane.close_batch(told.append)
     primary.acknowledge(BEN, primary.sent()[BEN])
     assert told == []
     assert primary.head() == 1
 
 
+@pytest.mark.rule("replication/G-1")
 def test_what_is_on_no_disk_yet_is_not_told() -> None:
     primary = Primary(journal=True)
     primary.write("a")
-    primary.lane.seal(lambda known: None)
+    primary.lane.close_batch(lambda known: None)
     sent = primary.sent()
     primary.acknowledge(BEN, sent[BEN])
     assert primary.head() == 0
@@ -148,14 +151,14 @@ def test_what_is_on_no_disk_yet_is_not_told() -> None:
 
 def test_a_partition_that_is_not_served_here_has_no_head() -> None:
     primary = Primary()
-    primary.lane.in_office[0] = None
+    primary.lane.leading[0] = None
     assert primary.changes.heads(NAME, [0]) == ({}, [0])
 
 
 def written(primary: Primary, *keys: str) -> None:
     for key in keys:
         primary.write(key, f"v{key}")
-    primary.lane.seal(lambda known: None)
+    primary.lane.close_batch(lambda known: None)
     primary.acknowledge(BEN, primary.sent()[BEN])
 
 
@@ -210,10 +213,10 @@ def test_without_the_term_of_the_last_only_the_primary_tells_and_only_what_is_sa
     primary = Primary()
     written(primary, "a", "b")
     primary.write("c")
-    primary.lane.seal(lambda known: None)
+    primary.lane.close_batch(lambda known: None)
     primary.sent()
     assert counters(primary.ask(0, 3, upto_term=0)) == [1, 2]
-    primary.lane.in_office[0] = None
+    primary.lane.leading[0] = None
     assert "not the primary" in primary.ask(0, 2, upto_term=0).why
     assert counters(primary.ask(0, 2)) == [1, 2]
 
@@ -221,22 +224,23 @@ def test_without_the_term_of_the_last_only_the_primary_tells_and_only_what_is_sa
 def test_a_primary_tells_what_is_safe_only_also_when_more_is_named() -> None:
     primary = Primary()
     primary.write("a")
-    primary.lane.seal(lambda known: None)
+    primary.lane.close_batch(lambda known: None)
     first = primary.sent()
     assert primary.ask(0, 1) == ChangesSince(0), "no reason: it may come yet"
     primary.acknowledge(BEN, first[BEN])
     primary.write("b")
-    primary.lane.seal(lambda known: None)
+    primary.lane.close_batch(lambda known: None)
     primary.sent()
     told = primary.ask(0, 2)
     assert (counters(told), told.upto) == ([1], 1)
     assert primary.ask(1, 2) == ChangesSince(1)
-    primary.lane.in_office[0] = None
+    primary.lane.leading[0] = None
     assert counters(primary.ask(0, 2)) == [1, 2], (
         "others cannot know: who names an update has been told of it"
     )
 
 
+@pytest.mark.rule("replication/G-3")
 def test_another_history_is_refused_by_name() -> None:
     primary = Primary()
     written(primary, "a", "b")
@@ -247,6 +251,7 @@ def test_another_history_is_refused_by_name() -> None:
     assert "nothing of this map" in primary.ask(1, 2).why
 
 
+@pytest.mark.rule("replication/G-4")
 def test_updates_from_before_the_map_had_a_stream_are_not_told() -> None:
     primary = Primary()
     held = primary.lane.open(primary.copy, NAME)
@@ -263,6 +268,7 @@ def test_updates_from_before_the_map_had_a_stream_are_not_told() -> None:
     assert counters(primary.ask(2, 3)) == [3]
 
 
+@pytest.mark.rule("replication/G-4")
 def test_the_journal_is_asked_for_what_memory_has_forgotten() -> None:
     primary = Primary(journal=True)
     written(primary, "a", "b")

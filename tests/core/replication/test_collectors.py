@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox, Send
+from holdfast.core.machine import Notify, Outbox, Send
 from holdfast.core.messages import Ack, Collecting, Replicate, Replicated
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
@@ -28,16 +28,16 @@ class Primary:
     def __init__(self) -> None:
         self.out = Outbox()
         self.lane = Lane(ME, SETTINGS, self.out, Log(self.out, on=False))
-        self.rows = [Row(1, (ME, BEN)), Row(1, (ME, BEN)), Row(1, (ME, CAL))]
+        self.rows = [Assignment(1, (ME, BEN)), Assignment(1, (ME, BEN)), Assignment(1, (ME, CAL))]
         self.lane.attach(self.rows)
         self.copies = [PartitionCopy(partition, 0) for partition in range(3)]
-        self.lane.collectors = self.collectors = Collectors(self.out, lambda: [ME, BEN, CAL])
+        self.lane.batches.collectors = self.collectors = Collectors(self.out, lambda: [ME, BEN, CAL])
         self.told: list[tuple[bool, int]] = []
 
     def write(self, *partitions: int) -> None:
         for partition in partitions:
             self.lane.set(self.copies[partition], "m", b"k", b"v", 0, 0, 0)
-        self.lane.seal_for(
+        self.lane.close_batch_for(
             lambda known: self.told.append((known, self.lane.acks)), CLIENT, [100 + p for p in partitions]
         )
 
@@ -83,7 +83,7 @@ def test_nobody_is_to_tell_of_what_goes_to_another_backup_by_now() -> None:
     primary = Primary()
     primary.collectors.on_collecting(BEN, Collecting([CLIENT], []))
     primary.write(0)
-    primary.rows[0] = Row(2, (ME, CAL))
+    primary.rows[0] = Assignment(2, (ME, CAL))
     primary.lane.retarget(primary.copies[0])
     assert all(message.acks == [] for message in primary.replicates().values())
     primary.write(1)
@@ -93,18 +93,17 @@ def test_nobody_is_to_tell_of_what_goes_to_another_backup_by_now() -> None:
 def test_members_tell_each_other_who_has_registered() -> None:
     out = Outbox()
     collectors = Collectors(out, lambda: [ME, BEN])
-    heard: list[int] = []
-    end_first = collectors.add(CLIENT, heard.append)
-    end_second = collectors.add(CLIENT, heard.append)
+    collectors.add(1, CLIENT)
+    collectors.add(2, CLIENT)
     assert sent(out) == [(ME, Collecting([CLIENT], [])), (BEN, Collecting([CLIENT], []))]
     collectors.tell([Ack(CLIENT, [7, 8], [0]), Ack(b"stranger", [9], [0])])
-    assert heard == [7, 8], "over one connection"
+    assert out.take() == [Notify(1, 7), Notify(1, 8)], "over one connection"
     collectors.members_changed(set(), {CAL})
     assert sent(out) == [(CAL, Collecting([CLIENT], []))]
-    end_first()
+    collectors.remove(1)
     assert sent(out) == []
-    end_second()
-    end_second()
+    collectors.remove(2)
+    collectors.remove(2)
     assert sent(out) == [(ME, Collecting([], [CLIENT])), (BEN, Collecting([], [CLIENT]))]
 
 
@@ -113,7 +112,7 @@ def test_a_backup_that_gets_only_a_part_of_it_tells_nothing() -> None:
     backup = Backup()
     primary = backup.primary
     primary.write(0, 1)
-    primary.rows[0] = Row(1, (ME, CAL))
+    primary.rows[0] = Assignment(1, (ME, CAL))
     primary.lane.retarget(primary.copies[0])
     message = primary.replicates()[BEN]
     assert [section.partition for section in message.sections] == [1]
@@ -129,20 +128,20 @@ class Backup:
 
     def __init__(self) -> None:
         self.out = Outbox()
-        self.rows = [Row(1, (BEN, ME))] * 3
+        self.rows = [Assignment(1, (BEN, ME))] * 3
         self.copies = Copies(ME, SETTINGS, self.out, self.rows, Log(self.out, on=False))
         for partition in range(3):
             self.copies.held[partition] = PartitionCopy(partition, 0)
         self.told: list[Ack] = []
         self.copies.collected = self.told.extend
         self.primary = Primary()
-        self.primary.rows[:] = [Row(1, (ME, BEN))] * 3
+        self.primary.rows[:] = [Assignment(1, (ME, BEN))] * 3
         self.primary.collectors.on_collecting(BEN, Collecting([CLIENT], []))
 
     def take(self, *partitions: int, newer: tuple[int, ...] = ()) -> None:
         """What a primary sends of a write to these partitions; of some of them the row is at a newer version there."""
         for partition in newer:
-            self.primary.rows[partition] = Row(2, (ME, BEN))
+            self.primary.rows[partition] = Assignment(2, (ME, BEN))
         self.primary.write(*partitions)
         self.copies.on_replicate(BEN, self.primary.replicates()[BEN])
 
@@ -157,14 +156,14 @@ def test_what_comes_too_early_is_told_when_it_is_taken() -> None:
     backup = Backup()
     backup.take(0, 1, newer=(1,))
     assert backup.told == []
-    backup.rows[1] = Row(2, (BEN, ME))
+    backup.rows[1] = Assignment(2, (BEN, ME))
     backup.copies.retry(1)
     assert backup.told == [Ack(CLIENT, [100, 101], [1])]
 
 
 def test_what_is_not_taken_is_not_told() -> None:
     backup = Backup()
-    backup.rows[0] = Row(5, (CAL, ME))
+    backup.rows[0] = Assignment(5, (CAL, ME))
     backup.take(0)
     backup.take(1, 2, newer=(1, 2))
     assert backup.told == []
@@ -173,23 +172,22 @@ def test_what_is_not_taken_is_not_told() -> None:
 def test_members_are_told_of_a_client_with_its_first_connection_and_its_last() -> None:
     out = Outbox()
     collectors = Collectors(out, lambda: [BEN, CAL])
-    heard: list[tuple[int, int]] = []
-    first = collectors.add(CLIENT, lambda correlation: heard.append((1, correlation)))
+    collectors.add(1, CLIENT)
     assert sent(out) == [(one, Collecting([CLIENT], [])) for one in (BEN, CAL)]
-    second = collectors.add(CLIENT, lambda correlation: heard.append((2, correlation)))
+    collectors.add(2, CLIENT)
     assert sent(out) == []
     collectors.tell([Ack(CLIENT, [7, 8], [0]), Ack(b"nobody", [9], [0])])
-    assert heard == [(1, 7), (1, 8)], "over one connection"
-    first()
-    first()
+    assert out.take() == [Notify(1, 7), Notify(1, 8)], "over one connection"
+    collectors.remove(1)
+    collectors.remove(1)
     assert sent(out) == []
     collectors.tell([Ack(CLIENT, [9], [0])])
-    assert heard[2:] == [(2, 9)]
-    second()
+    assert out.take() == [Notify(2, 9)]
+    collectors.remove(2)
     assert sent(out) == [(one, Collecting([], [CLIENT])) for one in (BEN, CAL)]
     collectors.tell([Ack(CLIENT, [10], [0])])
-    assert len(heard) == 3
+    assert out.take() == []
     collectors.members_changed([], [BEN])
     assert sent(out) == [], "there is nobody to tell of"
-    collectors.add(CLIENT, lambda correlation: None)
+    collectors.add(3, CLIENT)
     assert len(sent(out)) == 2, "it is new again"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.config import MapSettings, PartitionSettings, ReplicationSettings, Settings
+from holdfast.config import MapSettings, PartitionSettings, ReplicationSettings, ServiceSettings, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Append, Outbox, Send
 from holdfast.core.messages import (
@@ -20,22 +20,26 @@ from holdfast.core.messages import (
 )
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import Wrote
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.object_names import part_name
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import How
 from holdfast.core.replication.copies import Copies
-from holdfast.core.replication.staging import Shadow
-from holdfast.core.store.partition import FOLD_AT, MapPartition, PartitionCopy, ServicePartition
+from holdfast.core.replication.staging import StagingReplica
+from holdfast.core.store.map_state import FOLD_AT
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica, Replica
 from holdfast.core.store.request_ids import mark_of
+from holdfast.core.store.service_state import ServiceState
 from holdfast.sim.ablations.switching import ablated
 
 ME, OWNER, OTHER = MemberId("me"), MemberId("owner"), MemberId("other")
 SETTINGS = Settings(partitions=PartitionSettings(count=1), maps={"deep": MapSettings(backups=2)})
 
 
-def backup(row: tuple[MemberId, ...] = (OWNER, ME)) -> tuple[Copies, Outbox, list[Row]]:
+def backup(row: tuple[MemberId, ...] = (OWNER, ME)) -> tuple[Copies, Outbox, list[Assignment]]:
     out = Outbox()
-    rows = [Row(5, row)]
+    rows = [Assignment(5, row)]
     copies = Copies(ME, SETTINGS, out, rows, Log(out, on=False))
     copies.held[0] = PartitionCopy(0, 0)
     return copies, out, rows
@@ -56,7 +60,7 @@ def acknowledged(out: Outbox) -> list[int]:
 
 def value_of(copies: Copies, key: bytes = b"key", name: str = "m") -> bytes | None:
     held = copies.held[0].maps.get(name)
-    return held.entries.get(key) if held else None
+    return held.state.entries.get(key) if held else None
 
 
 def late_then_early() -> tuple[bytes | None, list[int]]:
@@ -67,6 +71,7 @@ def late_then_early() -> tuple[bytes | None, list[int]]:
     return value_of(copies), acknowledged(out)
 
 
+@pytest.mark.rule("replication/B-2")
 def test_records_are_applied_in_the_order_of_the_counter_and_once() -> None:
     value, numbers = late_then_early()
     assert value == b"second"
@@ -84,6 +89,7 @@ def test_an_early_record_is_not_acknowledged_before_its_turn() -> None:
     assert acknowledged(out) == []
 
 
+@pytest.mark.rule("replication/B-1")
 def test_a_stranger_and_an_old_version_are_not_believed() -> None:
     copies, out, _ = backup()
     copies.on_replicate(OTHER, message(1, put(1, b"of a stranger")))
@@ -91,12 +97,13 @@ def test_a_stranger_and_an_old_version_are_not_believed() -> None:
     assert (value_of(copies), acknowledged(out)) == (None, [])
 
 
+@pytest.mark.rule("replication/B-1")
 def test_a_newer_version_waits_for_its_row() -> None:
     copies, out, rows = backup()
     copies.on_replicate(OWNER, message(1, put(1, b"new"), version=6))
     assert acknowledged(out) == []
-    old, rows[0] = rows[0], Row(6, (OWNER, ME))
-    copies.row_changed(0, old, rows[0], None)
+    old, rows[0] = rows[0], Assignment(6, (OWNER, ME))
+    copies.assignment_changed(0, old, rows[0], None)
     copies.retry(0)
     assert (value_of(copies), acknowledged(out)) == (b"new", [1])
 
@@ -108,7 +115,7 @@ def test_what_comes_back_from_files_holds_only_the_maps_of_its_new_place() -> No
         copies.open(copies.held[0], name).apply(put(1, b"value", name=name), 0)
     copies.stale[0] = copies.held.pop(0)
     out.take()
-    held = copies.row_changed(0, Row(5, (OWNER, ME)), Row(9, (OWNER, OTHER, ME)), None)
+    held = copies.assignment_changed(0, Assignment(5, (OWNER, ME)), Assignment(9, (OWNER, OTHER, ME)), None)
     assert held is not None
     assert held.maps.keys() == {"deep"}
 
@@ -121,7 +128,7 @@ def enlisted(out: Outbox) -> list[tuple[MemberId, list[tuple[int, int, bool]]]]:
     return [(one.to, one.message.partitions) for one in effects if isinstance(one.message, Enlisted)]
 
 
-def with_one_record() -> tuple[Copies, Outbox, list[Row]]:
+def with_one_record() -> tuple[Copies, Outbox, list[Assignment]]:
     copies, out, rows = backup()
     copies.on_replicate(OWNER, Replicate([1], [Section(0, 5, [put(1, b"v")], 4)]))
     out.take()
@@ -168,7 +175,7 @@ def test_without_a_copy_it_holds_something_else_whatever_the_primary_holds() -> 
 
 def test_only_maps_of_its_index_are_compared() -> None:
     copies, out, rows = with_one_record()
-    rows[0] = Row(5, (OWNER, OTHER, ME))
+    rows[0] = Assignment(5, (OWNER, OTHER, ME))
     copies.open(copies.held[0], "deep").apply(put(1, b"v", name="deep"), 0)
     copies.on_enlist(OWNER, Enlist([(0, 5, [("deep", 1, 0)])]))
     assert enlisted(out) == [(OWNER, [(0, 5, True)])]
@@ -178,7 +185,7 @@ def test_an_enlistment_waits_for_the_row_that_it_speaks_of() -> None:
     copies, out, rows = with_one_record()
     copies.on_enlist(OWNER, Enlist([(0, 6, [("m", 1, 4)])]))
     assert (enlisted(out), copies.leftovers["early messages"]) == ([], 1)
-    rows[0] = Row(6, (OWNER, ME))
+    rows[0] = Assignment(6, (OWNER, ME))
     copies.retry(0)
     assert enlisted(out) == [(OWNER, [(0, 6, True)])]
     assert copies.leftovers["early messages"] == 0
@@ -194,9 +201,10 @@ def test_a_stranger_and_an_earlier_primary_are_not_answered() -> None:
 def journalled() -> tuple[Copies, Outbox, Log]:
     out = Outbox()
     maps = {"m": MapSettings(journal="sync"), "later": MapSettings(journal="lazy"), "never": MapSettings()}
-    settings = Settings(partitions=PartitionSettings(count=1), maps=maps)
+    services = {"kept": ServiceSettings(journal="sync"), "loose": ServiceSettings()}
+    settings = Settings(partitions=PartitionSettings(count=1), maps=maps, services=services)
     log = Log(out, on=True)
-    copies = Copies(ME, settings, out, [Row(5, (OWNER, ME))], log)
+    copies = Copies(ME, settings, out, [Assignment(5, (OWNER, ME))], log)
     copies.held[0] = PartitionCopy(0, 0)
     return copies, out, log
 
@@ -256,7 +264,7 @@ def test_what_was_applied_before_is_not_written_again_but_is_waited_for() -> Non
 def collecting() -> tuple[Copies, Outbox, list[list[Ack]]]:
     out = Outbox()
     settings = Settings(partitions=PartitionSettings(count=2))
-    rows = [Row(5, (OWNER, ME)), Row(5, (OWNER, ME))]
+    rows = [Assignment(5, (OWNER, ME)), Assignment(5, (OWNER, ME))]
     copies = Copies(ME, settings, out, rows, Log(out, on=False))
     for partition in (0, 1):
         copies.held[partition] = PartitionCopy(partition, 0)
@@ -400,7 +408,7 @@ def called(counter: int, update: bytes = b"x") -> Record:
 def with_service() -> tuple[Copies, Outbox, Sum]:
     copies, out, _ = backup()
     share = Sum()
-    copies.held[0].services["m"] = ServicePartition("m", share)
+    copies.held[0].services["m"] = Replica("m", ServiceState(share))
     for counter in range(1, 5):
         copies.on_replicate(OWNER, message(counter, called(counter)))
     assert (share.sum, acknowledged(out)) == (4, [1, 2, 3, 4])
@@ -438,13 +446,17 @@ def test_calls_of_a_service_that_is_not_here_are_left_out() -> None:
     assert value_of(copies) == b"v"
 
 
-def test_calls_are_never_written_down() -> None:
+@pytest.mark.parametrize(("name", "written"), [("kept", True), ("loose", False)])
+def test_calls_are_written_down_when_their_service_says_so(name: str, written: bool) -> None:
     copies, out, log = journalled()
-    copies.held[0].services["m"] = ServicePartition("m", Sum())
-    copies.on_replicate(OWNER, message(1, called(1)))
+    called_so = part_name(name)
+    copies.held[0].services[called_so] = Replica(called_so, ServiceState(Sum()))
+    copies.on_replicate(OWNER, message(1, Record(called_so, 1, Change.CALL, b"", b"x")))
     log.flush()
-    effects = out.take()
-    assert [type(effect) for effect in effects] == [Send]
+    kinds = [type(effect) for effect in out.take()]
+    assert kinds == ([Append] if written else [Send])
+    log.on_durable(1)
+    assert [type(effect) for effect in out.take()] == ([Send] if written else [])
 
 
 def test_what_comes_twice_says_nothing_of_cuts() -> None:
@@ -459,10 +471,10 @@ def test_what_comes_twice_says_nothing_of_cuts() -> None:
 def test_digests_that_are_kept_follow_when_so_many_keys_have_changed(count: int, left: int) -> None:
     copies, _, _ = backup()
     held = copies.open(copies.held[0], "m")
-    held.digests()
+    held.state.digests()
     copies.on_replicate(OWNER, message(1, *(put(n + 1, b"v", key=b"%d" % n) for n in range(count))))
-    assert held.touched is not None
-    assert len(held.touched) == left
+    assert held.state.touched is not None
+    assert len(held.state.touched) == left
 
 
 def test_a_backup_remembers_requests_and_updates() -> None:
@@ -516,7 +528,7 @@ def test_maps_with_change_streams_remember_more_than_others() -> None:
     settings = Settings(
         partitions=PartitionSettings(count=1), maps=maps, replication=ReplicationSettings(tail_bytes=1000)
     )
-    copies = Copies(ME, settings, out, [Row(5, (OWNER, ME))], Log(out, on=False))
+    copies = Copies(ME, settings, out, [Assignment(5, (OWNER, ME))], Log(out, on=False))
     copies.held[0] = PartitionCopy(0, 0)
     for name in ("told", "m"):
         copies.on_replicate(OWNER, message(1, *(put(n, b"v" * 100, name=name) for n in range(1, 21))))
@@ -530,7 +542,7 @@ def test_without_a_journal_nothing_waits_for_a_disk() -> None:
     out = Outbox()
     settings = Settings(partitions=PartitionSettings(count=1), maps={"m": MapSettings(journal="sync")})
     log = Log(out, on=False)
-    copies = Copies(ME, settings, out, [Row(5, (OWNER, ME))], log)
+    copies = Copies(ME, settings, out, [Assignment(5, (OWNER, ME))], log)
     copies.held[0] = PartitionCopy(0, 0)
     copies.on_replicate(OWNER, message(1, put(1, b"v")))
     log.flush()
@@ -559,7 +571,7 @@ def test_a_gap_in_the_calls_of_a_service_is_one_at_every_index() -> None:
     """A share may be kept where maps of few backups are not."""
     copies, out, _ = backup(row=(OWNER, OTHER, ME))
     share = Sum()
-    copies.held[0].services["m"] = ServicePartition("m", share)
+    copies.held[0].services["m"] = Replica("m", ServiceState(share))
     copies.on_replicate(OWNER, message(2, called(2)))
     assert (acknowledged(out), share.sum) == ([], 0)
     copies.on_replicate(OWNER, message(1, called(1)))
@@ -582,15 +594,15 @@ def test_cuts_whose_lease_is_over_go() -> None:
 
 def filling(
     copies: Copies, *, whole: bool = True, source: MemberId = OWNER, version: int = 5
-) -> tuple[Shadow, MapPartition]:
+) -> tuple[StagingReplica, MapReplica]:
     """The copy that is being filled: it holds the first update of map m."""
     begin = Fill(0, version, 1, 0, False, 0, True, 1, [])
-    shadow = copies.shadows[0] = Shadow(source, begin, PartitionCopy(0, 0), copies.open)
+    staged = copies.staging[0] = StagingReplica(source, begin, PartitionCopy(0, 0), copies.open)
     content = [FillEntries("m", 1, [b"key"], [b"one"])]
     plans = [FillPlan("m", How.FULL, 1)]
-    shadow.pour(Fill(0, version, 1, 1, whole, 0, True, 1, content, plans=plans), 0)
-    assert shadow.complete == whole
-    return shadow, shadow.copy.maps["m"]
+    staged.pour(Fill(0, version, 1, 1, whole, 0, True, 1, content, plans=plans), 0)
+    assert staged.complete == whole
+    return staged, staged.copy.maps["m"]
 
 
 def test_a_whole_copy_that_waits_for_its_row_takes_records_in_their_order() -> None:
@@ -598,16 +610,16 @@ def test_a_whole_copy_that_waits_for_its_row_takes_records_in_their_order() -> N
     del copies.held[0]
     _, filled = filling(copies)
     copies.on_replicate(OWNER, message(3, put(3, b"three")))
-    assert (acknowledged(out), filled.entries) == ([], {b"key": b"one"})
+    assert (acknowledged(out), filled.state.entries) == ([], {b"key": b"one"})
     copies.on_replicate(OWNER, message(2, put(2, b"two")))
-    assert (acknowledged(out), filled.entries, filled.counter) == ([2, 3], {b"key": b"three"}, 3)
+    assert (acknowledged(out), filled.state.entries, filled.counter) == ([2, 3], {b"key": b"three"}, 3)
 
 
 def test_of_a_map_that_is_new_to_it_the_first_record_is_waited_for_whatever_its_backups() -> None:
     """What is filled may become the owner, which holds every map."""
     out = Outbox()
     settings = Settings(partitions=PartitionSettings(count=1), maps={"alone": MapSettings(backups=0)})
-    copies = Copies(ME, settings, out, [Row(5, (OWNER, OTHER))], Log(out, on=False))
+    copies = Copies(ME, settings, out, [Assignment(5, (OWNER, OTHER))], Log(out, on=False))
     filling(copies)
     copies.on_replicate(OWNER, message(2, put(2, b"two", name="alone")))
     assert acknowledged(out) == []
@@ -619,7 +631,7 @@ def test_of_a_map_that_is_new_to_it_the_first_record_is_waited_for_whatever_its_
 def test_what_a_whole_copy_takes_is_durable_before_it_is_acknowledged(*, whole: bool) -> None:
     """A copy that is not whole yet is written as such when it is."""
     copies, out, log = journalled()
-    copies._rows[0] = Row(5, (OWNER, OTHER))
+    copies._rows[0] = Assignment(5, (OWNER, OTHER))
     del copies.held[0]
     filling(copies, whole=whole)
     record = put(2, b"two")
@@ -640,7 +652,7 @@ def test_it_takes_records_only_from_who_fills_it_and_at_the_version_of_that(
     copies, out, rows = backup(row=(OWNER, OTHER))
     del copies.held[0]
     _, filled = filling(copies, source=source)
-    rows[0] = Row(version, (OWNER, OTHER))
+    rows[0] = Assignment(version, (OWNER, OTHER))
     copies.on_replicate(sender, message(1, put(2, b"two"), version=version))
     assert (acknowledged(out), filled.counter) == ([], 1)
 
@@ -650,7 +662,7 @@ def test_what_the_primary_of_its_row_writes_is_not_of_a_copy_that_another_one_fi
     _, filled = filling(copies, source=OTHER)
     copies.on_replicate(OWNER, message(1, put(1, b"v"), put(2, b"w")))
     assert (acknowledged(out), value_of(copies)) == ([1], b"w")
-    assert (filled.counter, filled.entries) == (1, {b"key": b"one"})
+    assert (filled.counter, filled.state.entries) == (1, {b"key": b"one"})
 
 
 def test_that_it_has_become_whole_is_told_once() -> None:
@@ -658,11 +670,11 @@ def test_that_it_has_become_whole_is_told_once() -> None:
     del copies.held[0]
     told: list[int] = []
     copies.completed = told.append
-    shadow, _ = filling(copies, whole=False)
+    staged, _ = filling(copies, whole=False)
     copies.on_replicate(OWNER, message(1, put(2, b"two")))
     assert told == []
     last = Fill(0, 5, 1, 2, True, 0, True, 1, [FillEntries("m", 3, [], [])])
-    shadow.pour(last, 0)
+    staged.pour(last, 0)
     for counter in (3, 4, 5):
         copies.on_replicate(OWNER, message(counter, put(counter, b"v")))
     assert told == [0]

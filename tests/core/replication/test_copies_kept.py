@@ -1,4 +1,4 @@
-"""What a member keeps of a partition, takes back, begins anew or forgets, when rows change (B-3)."""
+"""What a member keeps of a partition, takes back, begins anew or forgets, when rows change (replication/B-3)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.core.machine import Append, Outbox
 from holdfast.core.messages import Replicate, Section
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import Began, Dropped
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.copies import Copies
 from holdfast.core.services.hosting import Endpoint, MigrationEvent, Share, part_name
@@ -18,13 +18,13 @@ from holdfast.core.store.partition import PartitionCopy
 from holdfast.errors import InvariantBroken
 
 ME, OWNER, OTHER = MemberId("me"), MemberId("owner"), MemberId("other")
-HERE, GONE, AWAY = Row(5, (OWNER, ME)), Row(6, (OWNER, OTHER)), Row(7, (OWNER, None))
+HERE, GONE, AWAY = Assignment(5, (OWNER, ME)), Assignment(6, (OWNER, OTHER)), Assignment(7, (OWNER, None))
 
 
 class Kept:
     """The copies of one member, and what it writes down."""
 
-    def __init__(self, row: Row = HERE, *, held: bool = True) -> None:
+    def __init__(self, row: Assignment = HERE, *, held: bool = True) -> None:
         self.out = Outbox()
         self.log = Log(self.out, on=True)
         self.rows = [row]
@@ -39,9 +39,9 @@ class Kept:
             for name in ("m", "deep"):
                 self.copies.open(copy, name).apply(Record(name, 1, Change.SET, b"key", b"value"), 0)
 
-    def becomes(self, row: Row, arrived: PartitionCopy | None = None) -> PartitionCopy | None:
+    def becomes(self, row: Assignment, arrived: PartitionCopy | None = None) -> PartitionCopy | None:
         old, self.rows[0] = self.rows[0], row
-        return self.copies.row_changed(0, old, row, arrived)
+        return self.copies.assignment_changed(0, old, row, arrived)
 
     def written(self) -> list[object]:
         self.log.flush()
@@ -51,11 +51,12 @@ class Kept:
 def test_a_copy_stays_as_long_as_the_row_names_this_member() -> None:
     kept = Kept()
     copy = kept.copies.held[0]
-    assert kept.becomes(Row(6, (ME, OWNER))) is copy
+    assert kept.becomes(Assignment(6, (ME, OWNER))) is copy
     assert kept.copies.held == {0: copy}
     assert kept.written() == []
 
 
+@pytest.mark.rule("replication/B-3")
 def test_a_copy_is_dropped_when_a_committed_row_names_this_member_no_more() -> None:
     kept = Kept()
     assert kept.becomes(GONE) is None
@@ -66,7 +67,7 @@ def test_a_copy_is_dropped_when_a_committed_row_names_this_member_no_more() -> N
 
 
 def test_a_first_row_begins_an_empty_copy() -> None:
-    kept = Kept(Row(), held=False)
+    kept = Kept(Assignment(), held=False)
     copy = kept.becomes(HERE)
     assert copy is kept.copies.held[0]
     assert (copy.partition, copy.epoch, list(copy)) == (0, 0, [])
@@ -76,23 +77,24 @@ def test_a_first_row_begins_an_empty_copy() -> None:
 
 def test_a_partition_that_begins_anew_is_empty() -> None:
     kept = Kept()
-    copy = kept.becomes(Row(9, (OWNER, ME), 1))
+    copy = kept.becomes(Assignment(9, (OWNER, ME), 1))
     assert copy is not None
     assert (copy.epoch, list(copy)) == (1, [])
     assert kept.written() == [Dropped(0, "m"), Dropped(0, "deep"), Began(0, 1)]
 
 
 def test_to_be_named_without_a_copy_is_a_broken_promise() -> None:
-    kept = Kept(Row(5, (OWNER, OTHER)), held=False)
+    kept = Kept(Assignment(5, (OWNER, OTHER)), held=False)
     with pytest.raises(InvariantBroken, match="holds no copy"):
         kept.becomes(HERE.changed((OWNER, ME, None)))
-    anew = Kept(Row(5, (OWNER, OTHER)), held=False)
-    assert anew.becomes(Row(9, (ME, None), 1)) is not None, "unless it begins anew"
+    anew = Kept(Assignment(5, (OWNER, OTHER)), held=False)
+    assert anew.becomes(Assignment(9, (ME, None), 1)) is not None, "unless it begins anew"
 
 
 # -- who was away
 
 
+@pytest.mark.rule("replication/B-3")
 def test_what_rows_have_taken_from_a_member_that_was_removed_is_kept_to_begin_with() -> None:
     kept = Kept()
     copy = kept.copies.held[0]
@@ -113,11 +115,11 @@ def test_once_it_knows_the_newest_rows_what_is_taken_is_dropped() -> None:
 
 
 def test_what_is_taken_from_who_was_behind_is_kept_too() -> None:
-    kept = Kept(Row(5, (OWNER, ME), behind=(ME,)))
+    kept = Kept(Assignment(5, (OWNER, ME), behind=(ME,)))
     copy = kept.copies.held[0]
     kept.becomes(GONE)
     assert kept.copies.stale == {0: copy}
-    other = Kept(Row(5, (OWNER, ME), behind=(OTHER,)))
+    other = Kept(Assignment(5, (OWNER, ME), behind=(OTHER,)))
     other.becomes(GONE)
     assert other.copies.stale == {}
 
@@ -127,17 +129,17 @@ def test_it_is_kept_once() -> None:
     kept = Kept()
     kept.copies.removed()
     kept.becomes(GONE)
-    kept.becomes(Row(7, (OWNER, ME)))
-    kept.becomes(Row(8, (OWNER, OTHER)))
+    kept.becomes(Assignment(7, (OWNER, ME)))
+    kept.becomes(Assignment(8, (OWNER, OTHER)))
     assert kept.copies.stale == {}
 
 
 def test_a_copy_of_before_is_taken_back_when_the_row_gives_it_to_this_member() -> None:
-    kept = Kept(Row(), held=False)
+    kept = Kept(Assignment(), held=False)
     stale = kept.copies.stale[0] = PartitionCopy(0, 2)
     for name in ("m", "deep", "wide"):
         stale.open(name).apply(Record(name, 1, Change.SET, b"key", b"value"), 0)
-    copy = kept.becomes(Row(9, (OWNER, OTHER, ME), 2))
+    copy = kept.becomes(Assignment(9, (OWNER, OTHER, ME), 2))
     assert copy is stale
     assert kept.copies.held == {0: stale}
     assert kept.copies.stale == {}
@@ -148,9 +150,9 @@ def test_a_copy_of_before_is_taken_back_when_the_row_gives_it_to_this_member() -
 
 @pytest.mark.parametrize("epoch", [1, 3])
 def test_a_copy_of_another_epoch_is_not_taken_back(epoch: int) -> None:
-    kept = Kept(Row(), held=False)
+    kept = Kept(Assignment(), held=False)
     kept.copies.stale[0] = PartitionCopy(0, epoch)
-    copy = kept.becomes(Row(9, (OWNER, ME), 2))
+    copy = kept.becomes(Assignment(9, (OWNER, ME), 2))
     assert copy is not None
     assert copy.epoch == 2
     assert kept.copies.stale == {}
@@ -158,12 +160,13 @@ def test_a_copy_of_another_epoch_is_not_taken_back(epoch: int) -> None:
 
 def test_a_copy_of_before_is_of_no_use_once_the_partition_has_begun_anew() -> None:
     for epoch, left in ((0, {0}), (1, set())):
-        kept = Kept(Row(5, (OWNER, OTHER)), held=False)
+        kept = Kept(Assignment(5, (OWNER, OTHER)), held=False)
         kept.copies.stale[0] = PartitionCopy(0, 0)
-        kept.becomes(Row(9, (OTHER, None), epoch))
+        kept.becomes(Assignment(9, (OTHER, None), epoch))
         assert kept.copies.stale.keys() == left
 
 
+@pytest.mark.rule("sync/D-2")
 def test_the_copy_that_is_held_is_the_base_before_one_of_before() -> None:
     kept = Kept()
     assert kept.copies.base(1) is None
@@ -177,7 +180,7 @@ def test_when_all_is_where_it_belongs_what_is_left_of_before_is_dropped() -> Non
     kept = Kept()
     for partition in (0, 1, 2):
         kept.copies.stale[partition] = PartitionCopy(partition, 0)
-    kept.copies.shadows[2] = object()  # type: ignore[assignment]
+    kept.copies.staging[2] = object()  # type: ignore[assignment]
     kept.copies.removed()
     kept.copies.drop_stale()
     assert kept.copies.stale == {}
@@ -254,13 +257,13 @@ def test_nothing_is_dropped_of_what_is_not_held() -> None:
 def test_deadlines_that_are_over_are_forgotten() -> None:
     kept = Kept()
     held = kept.copies.held[0].maps["m"]
-    held.store(b"a", b"1", 1, 0, 0, 0)
-    held.drop(b"a")
+    held.state.store(b"a", b"1", 1, 0, 0, 0)
+    held.state.drop(b"a")
     kept.copies.sweep()
-    assert len(held.deadlines) == 1
+    assert len(held.state.deadlines) == 1
     kept.out.now_ns = 2 * MILLISECOND
     kept.copies.sweep()
-    assert held.deadlines == []
+    assert held.state.deadlines == []
 
 
 # -- services
@@ -297,10 +300,13 @@ class Nothing:
 
 
 def test_a_copy_has_a_share_of_each_service_that_its_index_holds() -> None:
-    for row, shares in ((Row(5, (OWNER, ME)), {part_name("counting")}), (Row(5, (OWNER, OTHER, ME)), set())):
+    for row, shares in (
+        (Assignment(5, (OWNER, ME)), {part_name("counting")}),
+        (Assignment(5, (OWNER, OTHER, ME)), set()),
+    ):
         out = Outbox()
         settings = Settings(partitions=PartitionSettings(count=1))
         copies = Copies(ME, settings, out, [row], Log(out, on=False), services=[Counting()])
-        copy = copies.row_changed(0, Row(), row, None)
+        copy = copies.assignment_changed(0, Assignment(), row, None)
         assert copy is not None
         assert copy.services.keys() == shares

@@ -13,13 +13,15 @@ from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import Replicate, Replicated, Section
 from holdfast.core.model.ids import MILLISECOND, MemberId
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.cuts import CUTS_MAX, ENDED_MAX, LOOKED_AT_MAX, Cuts, Pin, Taken
 from holdfast.core.replication.lane import Lane
-from holdfast.core.store.partition import FOLD_AT, MapPartition, PartitionCopy
+from holdfast.core.store.map_state import FOLD_AT
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica, map_replica
 from holdfast.sim.ablations.switching import ablated
 
 ME, BEN, CAL = MemberId("me"), MemberId("ben"), MemberId("cal")
@@ -34,13 +36,14 @@ SETTINGS = Settings(
 # -- what a pin holds
 
 
+@pytest.mark.rule("replication/C-2")
 @given(seed=st.integers(0, 2**32), digests=st.booleans())
 def test_pins_hold_what_the_map_held_whatever_comes_after(seed: int, digests: bool) -> None:
     dice = random.Random(seed)
-    held = MapPartition("m")
+    held = map_replica("m")
     keys = [b"k%d" % number for number in range(12)]
     pins: list[tuple[Pin, dict[bytes, bytes]]] = []
-    copies: list[MapPartition] = []
+    copies: list[MapReplica] = []
     for turn in range(dice.randrange(1, 120)):
         key = dice.choice(keys)
         what = dice.choices(
@@ -48,25 +51,25 @@ def test_pins_hold_what_the_map_held_whatever_comes_after(seed: int, digests: bo
             [50, 20, 2, 5, 8, 3, 3, 3, 2, 2],
         )[0]
         if what == "set":
-            held.store(key, b"%d" % turn, dice.choice([0, 0, 50]), 0, 0, turn)
+            held.state.store(key, b"%d" % turn, dice.choice([0, 0, 50]), 0, 0, turn)
         elif what == "drop":
-            held.drop(key)
+            held.state.drop(key)
         elif what == "wipe":
-            held.wipe()
-        elif what == "expiry" and key in held.entries:
-            held.schedule(key, 100, 0, turn)
+            held.state.wipe()
+        elif what == "expiry" and key in held.state.entries:
+            held.state.schedule(key, 100, 0, turn)
         elif what == "pin":
-            pins.append((Pin(0, held, turn), dict(held.entries)))
+            pins.append((Pin(0, held, turn), dict(held.state.entries)))
         elif what == "release" and pins:
             pins.pop(dice.randrange(len(pins)))[0].release()
         elif what == "fold":
-            held.fold()
+            held.state.fold()
         elif what == "digests" and digests:
-            assert held.digests() == MapPartition.digests(_same_entries(held))
+            assert held.state.digests() == _same_entries(held).state.digests()
         elif what == "none" and digests:
-            held.no_digests()
+            held.state.not_compared()
         elif what == "base":
-            copy = MapPartition("m")
+            copy = map_replica("m")
             copy.start_from(held)
             copies.append(copy)
         for pin, content in pins:
@@ -79,27 +82,28 @@ def test_pins_hold_what_the_map_held_whatever_comes_after(seed: int, digests: bo
         assert pin.content() == content
         pin.release()
     if not digests:
-        assert held.touched is None, "nothing is noted when nobody wants to know"
-    assert held.observers == ()
-    assert not any(copy.observers or copy.touched is not None for copy in copies), (
+        assert held.state.touched is None, "nothing is noted when nobody wants to know"
+    held.state.not_compared()
+    assert held.state.observers == ()
+    assert not any(copy.state.observers or copy.state.touched is not None for copy in copies), (
         "nobody observes a copy of a copy"
     )
 
 
-def _same_entries(held: MapPartition) -> MapPartition:
-    other = MapPartition("m")
-    other.entries = dict(held.entries)
+def _same_entries(held: MapReplica) -> MapReplica:
+    other = map_replica("m")
+    other.state.entries = dict(held.state.entries)
     return other
 
 
 def test_times_to_live_are_those_of_the_cut() -> None:
-    held = MapPartition("m")
-    held.store(b"a", b"1", 5000, 0, 77, 0)
-    held.store(b"b", b"1", 0, 0, 0, 0)
+    held = map_replica("m")
+    held.state.store(b"a", b"1", 5000, 0, 77, 0)
+    held.state.store(b"b", b"1", 0, 0, 0, 0)
     pin = Pin(0, held, 2000 * MILLISECOND)
-    held.store(b"a", b"2", 0, 0, 0, 0)
-    held.store(b"b", b"2", 9000, 0, 0, 0)
-    held.drop(b"a")
+    held.state.store(b"a", b"2", 0, 0, 0, 0)
+    held.state.store(b"b", b"2", 9000, 0, 0, 0)
+    held.state.drop(b"a")
     assert pin.expiries[b"a"].remaining_ttl_ms(pin.taken_ns) == 3000
     assert pin.expiries.keys() == {b"a"}
     assert pin.hashes == {b"a": 77}
@@ -115,7 +119,7 @@ class Primary:
     def __init__(self, maps: tuple[str, ...] = ("m",)) -> None:
         self.out = Outbox()
         log = Log(self.out, on=False)
-        self.rows = [Row(1, (ME, BEN, CAL)), Row(1, (BEN, ME))]
+        self.rows = [Assignment(1, (ME, BEN, CAL)), Assignment(1, (BEN, ME))]
         self.lane = Lane(ME, SETTINGS, self.out, log)
         self.lane.attach(self.rows)
         copies = Copies(ME, SETTINGS, self.out, self.rows, log)
@@ -123,7 +127,7 @@ class Primary:
         self.cuts.lane = self.lane
         self.copy = copies.held[0] = PartitionCopy(0, 0)
         self.copy.term = 1
-        self.lane.serving[0] = self.lane.in_office[0] = self.copy
+        self.lane.serving[0] = self.lane.leading[0] = self.copy
         self.lane.retarget(self.copy)
         for name in maps:
             self.write(b"a", b"1", name)
@@ -132,7 +136,7 @@ class Primary:
 
     def write(self, key: bytes, value: bytes, name: str = "m", ttl_ms: int = 0) -> None:
         self.lane.set(self.copy, name, key, value, ttl_ms, 0, 0)
-        self.lane.seal(lambda known: None)
+        self.lane.close_batch(lambda known: None)
 
     def take(self, *maps: str, cut: bytes = CUT, passive: bool = False) -> None:
         self.cuts.take(cut, maps or ("m",), [0], LEASE_MS, self.answers.append, passive=passive)
@@ -151,10 +155,11 @@ class Primary:
         return found
 
     def row(self, *replicas: MemberId) -> None:
-        self.rows[0] = Row(self.rows[0].version + 1, replicas)
+        self.rows[0] = Assignment(self.rows[0].version + 1, replicas)
         self.lane.retarget(self.copy)
 
 
+@pytest.mark.rule("replication/C-3")
 def test_a_cut_is_a_record_that_all_sync_backups_must_hold() -> None:
     primary = Primary()
     primary.take()
@@ -200,6 +205,7 @@ def test_async_backups_are_not_waited_for_and_not_named() -> None:
     assert taken.pins[0].holders == (ME,)
 
 
+@pytest.mark.rule("replication/C-4")
 def test_what_has_ended_is_not_in_the_cut() -> None:
     primary = Primary()
     primary.write(b"over", b"x", ttl_ms=10)
@@ -239,6 +245,7 @@ def test_asked_again_a_cut_that_was_not_told_is_taken_anew() -> None:
     assert primary.cuts.pins == 1
 
 
+@pytest.mark.rule("replication/C-3")
 def test_a_row_that_has_changed_meanwhile_makes_it_void() -> None:
     primary = Primary()
     primary.take()
@@ -257,7 +264,7 @@ def test_a_lost_office_makes_it_unknown() -> None:
     primary = Primary()
     primary.take()
     primary.messages()
-    primary.lane.serving[0] = primary.lane.in_office[0] = None
+    primary.lane.serving[0] = primary.lane.leading[0] = None
     primary.lane.abandon(0)
     (taken,) = primary.answers
     assert not taken.known
@@ -277,7 +284,7 @@ def test_while_nothing_may_be_written_only_this_member_keeps_it() -> None:
     (pin,) = primary.answers[0].pins
     assert (pin.holders, pin.counter, pin.entries) == ((ME,), 2, 1)
     assert pin.content() == {b"a": b"1"}
-    assert b"over" in primary.copy.maps["m"].entries
+    assert b"over" in primary.copy.maps["m"].state.entries
     primary.take()
     assert primary.answers[1].moved == [0], "one that would have to be written is not taken"
 
@@ -287,7 +294,7 @@ def test_while_nothing_may_be_written_only_this_member_keeps_it() -> None:
 
 def backup() -> tuple[Copies, Cuts, Outbox]:
     out = Outbox()
-    rows = [Row(1, (BEN, ME)), Row(1, (BEN, ME))]
+    rows = [Assignment(1, (BEN, ME)), Assignment(1, (BEN, ME))]
     copies = Copies(ME, SETTINGS, out, rows, Log(out, on=False))
     copies.held[0] = PartitionCopy(0, 0)
     return copies, copies.cuts, out
@@ -297,6 +304,7 @@ def told(copies: Copies, *records: Record) -> None:
     copies.on_replicate(BEN, Replicate([1], [Section(0, 1, list(records), 1)]))
 
 
+@pytest.mark.rule("replication/C-1")
 def test_a_backup_keeps_it_in_the_turn_of_the_record() -> None:
     copies, cuts, _ = backup()
     pin = Record("m", 2, Change.PIN, CUT, ttl_ms=LEASE_MS)
@@ -309,9 +317,10 @@ def test_a_backup_keeps_it_in_the_turn_of_the_record() -> None:
     assert found is not None
     assert (found.counter, found.term, found.content()) == (2, 1, {b"a": b"1"})
     held = copies.held[0].maps["m"]
-    assert (held.counter, held.entries) == (3, {b"a": b"2"})
+    assert (held.counter, held.state.entries) == (3, {b"a": b"2"})
 
 
+@pytest.mark.rule("replication/C-5")
 @pytest.mark.parametrize("how", ["cleared", "dropped", "replaced", "many"])
 def test_it_stays_right_whatever_becomes_of_the_copy(how: str) -> None:
     copies, cuts, _ = backup()
@@ -345,6 +354,7 @@ def test_a_backup_that_was_filled_past_it_says_that_it_does_not_keep_it() -> Non
     assert [effect.message for effect in out.take()] == [Replicated([1], [0])]  # type: ignore[union-attr]
 
 
+@pytest.mark.rule("replication/C-3")
 @pytest.mark.parametrize(("sender", "void"), [(BEN, True), (CAL, False)])
 def test_a_holder_that_does_not_keep_it_makes_it_void(sender: MemberId, void: bool) -> None:
     primary = Primary()
@@ -361,6 +371,7 @@ def test_a_holder_that_does_not_keep_it_makes_it_void(sender: MemberId, void: bo
 # -- leases
 
 
+@pytest.mark.rule("replication/C-5")
 def test_the_lease_ends_and_what_was_kept_is_free() -> None:
     primary = Primary()
     held = primary.copy.maps["m"]
@@ -381,7 +392,12 @@ def test_the_lease_ends_and_what_was_kept_is_free() -> None:
     assert primary.cuts.keeps(CUT)
     primary.out.now_ns += MILLISECOND
     primary.cuts.sweep()
-    assert (len(primary.cuts), primary.cuts.pins, held.observers, held.touched) == (0, 0, (), None)
+    assert (len(primary.cuts), primary.cuts.pins, held.state.observers, held.state.touched) == (
+        0,
+        0,
+        (),
+        None,
+    )
     assert primary.cuts.hold(CUT, LEASE_MS) == 0
 
 
@@ -389,7 +405,7 @@ def test_a_cut_can_be_ended() -> None:
     primary = Primary()
     primary.take()
     assert primary.cuts.hold(CUT, 0) == 1
-    assert primary.copy.maps["m"].observers == ()
+    assert primary.copy.maps["m"].state.observers == ()
     primary.acknowledge(BEN)
     assert primary.answers[0].moved == [0], "it was ended before it was known"
 
@@ -400,7 +416,7 @@ def test_a_member_begins_so_many_cuts_and_keeps_those_of_others() -> None:
         assert not primary.cuts.full
         primary.take(cut=number.to_bytes(16, "big"))
     assert primary.cuts.full
-    primary.cuts.keep(OTHER, 1, MapPartition("m"), LEASE_MS)
+    primary.cuts.keep(OTHER, 1, map_replica("m"), LEASE_MS)
     assert len(primary.cuts) == CUTS_MAX + 1
     assert primary.cuts.begun(bytes(16)) == {"m"}
     assert primary.cuts.begun(OTHER) is None, "that one was begun elsewhere"
@@ -409,7 +425,7 @@ def test_a_member_begins_so_many_cuts_and_keeps_those_of_others() -> None:
 def test_cuts_that_others_have_begun_shut_nobody_out() -> None:
     primary = Primary()
     for number in range(CUTS_MAX + 1):
-        primary.cuts.keep(number.to_bytes(16, "big"), 1, MapPartition("m"), LEASE_MS)
+        primary.cuts.keep(number.to_bytes(16, "big"), 1, map_replica("m"), LEASE_MS)
     assert not primary.cuts.full
     for number in range(CUTS_MAX):
         primary.take(cut=number.to_bytes(16, "big"))
@@ -423,6 +439,7 @@ def contents(taken: Taken) -> dict[str, dict[bytes, bytes]]:
     return {pin.map: pin.content() for pin in taken.pins}
 
 
+@pytest.mark.rule("replication/C-6")
 def test_asked_again_no_map_is_of_another_moment_than_the_others() -> None:
     primary = Primary()
     primary.take("m", "new")
@@ -452,6 +469,7 @@ def test_maps_that_came_into_being_before_a_cut_was_told_are_in_it() -> None:
     assert (late.moved, late.unwritten) == ([0], []), "nothing of the first one counts"
 
 
+@pytest.mark.rule("replication/C-6")
 @pytest.mark.parametrize("refused", ["m", "other"])
 def test_what_is_void_is_void_for_all_maps_of_the_partition(refused: str) -> None:
     primary = Primary(maps=("m", "other"))
@@ -487,17 +505,18 @@ def test_one_map_that_another_primary_has_cut_anew_makes_all_anew() -> None:
 def two_partitions() -> Primary:
     """Partition 1 is served here, too."""
     primary = Primary()
-    primary.rows[1] = Row(1, (ME, BEN))
+    primary.rows[1] = Assignment(1, (ME, BEN))
     copy = PartitionCopy(1, 0)
     copy.term = 1
-    primary.lane.serving[1] = primary.lane.in_office[1] = copy
+    primary.lane.serving[1] = primary.lane.leading[1] = copy
     primary.lane.retarget(copy)
     primary.lane.set(copy, "m", b"b", b"1", 0, 0, 0)
-    primary.lane.seal(lambda known: None)
+    primary.lane.close_batch(lambda known: None)
     primary.acknowledge(BEN)
     return primary
 
 
+@pytest.mark.rule("replication/C-7")
 def test_what_has_ended_is_removed_over_several_questions() -> None:
     primary = two_partitions()
     for number in range(ENDED_MAX + 10):
@@ -533,13 +552,14 @@ def test_all_maps_and_partitions_of_a_question_share_what_may_be_removed() -> No
     assert contents(primary.answers[1]) == {"m": {b"a": b"1"}, "other": {b"a": b"1"}}
 
 
+@pytest.mark.rule("replication/C-7")
 def test_partitions_with_many_times_to_live_are_left_for_the_next_question() -> None:
     primary = two_partitions()
     for partition in (0, 1):
         copy = primary.lane.serving[partition]
         assert copy is not None
         for number in range(LOOKED_AT_MAX // 2 + 1):
-            copy.maps["m"].store(b"k%d" % number, b"x", 10_000, 0, 0, 0)
+            copy.maps["m"].state.store(b"k%d" % number, b"x", 10_000, 0, 0, 0)
     primary.cuts.take(CUT, ["m"], [0, 1], LEASE_MS, primary.answers.append)
     primary.acknowledge(BEN)
     (first,) = primary.answers

@@ -9,7 +9,7 @@ from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox, Send, SetTimer
 from holdfast.core.messages import Replicate, Replicated
 from holdfast.core.model.ids import SECOND, MemberId
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.lane import Lane
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.request_ids import id_of
@@ -35,7 +35,7 @@ class Primary:
             limits=limits or LimitSettings(),
         )
         self.lane = Lane(ME, settings, self.out, Log(self.out, on=False))
-        self.rows = [Row(1, (ME, CAL if partition % 2 else BEN)) for partition in range(PARTITIONS)]
+        self.rows = [Assignment(1, (ME, CAL if partition % 2 else BEN)) for partition in range(PARTITIONS)]
         self.copies = [PartitionCopy(partition, 0) for partition in range(PARTITIONS)]
         self.lane.attach(self.rows)
         self.lane.serving = list(self.copies)
@@ -47,7 +47,7 @@ class Primary:
         """The buffer `name`: one write to each partition."""
         for partition in partitions:
             self.lane.set(self.copies[partition], "m", name.encode(), b"value", 0, 0, 0)
-        self.lane.seal(lambda known: self.tell(name, known))
+        self.lane.close_batch(lambda known: self.tell(name, known))
 
     def tell(self, name: str, known: bool) -> None:
         self.told[name] = known
@@ -78,7 +78,7 @@ class Primary:
 
     def row(self, partition: int, *replicas: MemberId) -> None:
         """A new row, of which this member is still the primary."""
-        self.rows[partition] = Row(self.rows[partition].version + 1, replicas)
+        self.rows[partition] = Assignment(self.rows[partition].version + 1, replicas)
         self.lane.retarget(self.copies[partition])
 
 
@@ -101,6 +101,7 @@ def test_buffers_of_one_turn_leave_as_one_message_for_each_backup(primary: Prima
     assert primary.sent() == {}
 
 
+@pytest.mark.rule("replication/P-1")
 def test_a_buffer_waits_for_its_own_backups_only(primary: Primary) -> None:
     primary.write("even", 0)
     primary.write("odd", 1)
@@ -113,6 +114,7 @@ def test_a_buffer_waits_for_its_own_backups_only(primary: Primary) -> None:
     assert primary.lane.waiting == 0
 
 
+@pytest.mark.rule("replication/P-1")
 def test_a_part_of_the_acknowledgement_is_not_enough(primary: Primary) -> None:
     primary.write("a", 0)
     primary.write("b", 2)
@@ -130,10 +132,11 @@ def test_nothing_waits_without_backups(primary: Primary) -> None:
     assert primary.sent() == {}
 
 
+@pytest.mark.rule("replication/P-3")
 def test_what_was_sealed_and_not_sent_is_unknown_when_the_partition_leaves(primary: Primary) -> None:
     primary.write("a", 0)
     assert primary.lane.unfinished(0)
-    primary.rows[0] = Row(2, (DAN, BEN))
+    primary.rows[0] = Assignment(2, (DAN, BEN))
     primary.lane.abandon(0)
     assert primary.told == {"a": False}
     # The batch is over: a buffer that is sealed in the same turn must not join it.
@@ -142,6 +145,7 @@ def test_what_was_sealed_and_not_sent_is_unknown_when_the_partition_leaves(prima
     assert primary.told == {"a": False, "b": True}
 
 
+@pytest.mark.rule("replication/P-2")
 def test_what_was_sealed_and_not_sent_goes_to_the_new_backup(primary: Primary) -> None:
     primary.write("a", 0)
     primary.row(0, ME, DAN)
@@ -176,15 +180,16 @@ def test_what_a_missing_backup_will_want_is_remembered() -> None:
     assert tail is not None
     assert [record.key for _, record in tail.since(0)] == [b"a", b"b"]
     alone = Primary()
-    alone.rows[0] = Row(1, (ME,))
+    alone.rows[0] = Assignment(1, (ME,))
     alone.write("a", 0)
     alone.sent()
     assert alone.copies[0].maps["m"].tail is None
 
 
-# -- time that passes (P-5)
+# -- time that passes (replication/P-5)
 
 
+@pytest.mark.rule("replication/P-5")
 def test_what_no_backup_acknowledges_in_time_is_unknown_and_who_is_missing_is_said(primary: Primary) -> None:
     primary.write("a", 0, 1)
     sent = primary.sent()
@@ -197,6 +202,7 @@ def test_what_no_backup_acknowledges_in_time_is_unknown_and_who_is_missing_is_sa
     assert primary.why["a"] == "not acknowledged within 5 s: backup ben (partitions [0])"
 
 
+@pytest.mark.rule("replication/P-5")
 def test_a_batch_whose_callers_were_told_is_still_sent_again_and_ends(primary: Primary) -> None:
     primary.write("a", 0)
     primary.sent()
@@ -246,7 +252,7 @@ def request_of(primary: Primary, name: str, partition: int) -> bytes:
     before = lane.opened
     lane.set(copy, "m", name.encode(), b"value", 0, 0, 0)
     lane.remember(copy, b"id of " + name.encode(), None, before)
-    lane.seal(lambda known: primary.tell(name, known))
+    lane.close_batch(lambda known: primary.tell(name, known))
     return b"id of " + name.encode()
 
 
@@ -280,6 +286,7 @@ def test_who_asks_again_waits_for_the_same_backups(primary: Primary) -> None:
 SMALL = LimitSettings(backlog_bytes=65_536, async_bytes=65_536)
 
 
+@pytest.mark.rule("replication/K-1", "replication/K-2")
 def test_too_much_for_backups_stops_reading_and_then_refuses_until_half_is_gone() -> None:
     primary = Primary(limits=SMALL)
     changes: list[tuple[bool, bool]] = []
@@ -298,6 +305,7 @@ def test_too_much_for_backups_stops_reading_and_then_refuses_until_half_is_gone(
     assert backlog.bytes == 0
 
 
+@pytest.mark.rule("replication/K-2", "replication/P-6")
 def test_twice_too_much_is_refused_at_once() -> None:
     primary = Primary(limits=SMALL)
     while not primary.lane.backlog.refusing:
@@ -305,6 +313,7 @@ def test_twice_too_much_is_refused_at_once() -> None:
     assert 2 * 65_536 < primary.lane.backlog.bytes < 2 * 65_536 + 1000
 
 
+@pytest.mark.rule("replication/K-3")
 def test_an_async_backup_that_is_far_behind_is_waited_for_but_not_for_ever() -> None:
     primary = Primary(limits=SMALL, async_backups=1)
     for partition in range(PARTITIONS):
@@ -354,15 +363,16 @@ def test_who_is_a_slow_async_backup_of_one_partition_is_waited_for_as_the_sync_o
     assert primary.told["c"] is True
 
 
-# -- answers that have changed nothing (P-7)
+# -- answers that have changed nothing (replication/P-7)
 
 
 def rest(primary: Primary, name: str, partition: int, of: str = "m") -> None:
     """The buffer `name`: a remove that finds nothing."""
     assert primary.lane.remove(primary.copies[partition], of, b"nothing") is None
-    primary.lane.seal(lambda known: primary.tell(name, known))
+    primary.lane.close_batch(lambda known: primary.tell(name, known))
 
 
+@pytest.mark.rule("replication/P-7")
 @pytest.mark.parametrize("of", ["m", "never written"])
 def test_who_found_nothing_waits_until_the_backup_has_confirmed(primary: Primary, of: str) -> None:
     primary.write("write", 0)
@@ -381,7 +391,7 @@ def test_who_found_nothing_waits_until_the_backup_has_confirmed(primary: Primary
 def test_many_of_one_buffer_are_one_question(primary: Primary) -> None:
     for partition in (0, 2, 0, 2):
         primary.lane.remove(primary.copies[partition], "m", b"nothing")
-    primary.lane.seal(lambda known: primary.tell("rest", known))
+    primary.lane.close_batch(lambda known: primary.tell("rest", known))
     rest(primary, "also", 0)
     messages = primary.sent()
     assert list(messages) == [BEN]
@@ -407,7 +417,7 @@ def test_it_waits_for_what_it_has_seen_too(primary: Primary) -> None:
 def test_a_write_of_the_same_buffer_does_not_answer_for_another_partition(primary: Primary) -> None:
     primary.lane.set(primary.copies[0], "m", b"key", b"value", 0, 0, 0)
     assert primary.lane.remove(primary.copies[1], "m", b"nothing") is None
-    primary.lane.seal(lambda known: primary.tell("both", known))
+    primary.lane.close_batch(lambda known: primary.tell("both", known))
     messages = primary.sent()
     primary.acknowledge(BEN, messages[BEN][0])
     assert primary.told == {}
@@ -479,7 +489,7 @@ def test_answers_that_rest_on_each_other_are_linked_in_a_row(primary: Primary) -
     for number in range(20):
         rest(primary, f"rest {number}", 0)
         primary.sent()
-    waiting = primary.lane._waiting
+    waiting = primary.lane.batches._waiting
     assert [len(batch.links) for batch in waiting.values() if batch.resting] == [30, *[1] * 19]
     for number in range(1, 51):
         primary.lane.on_replicated(BEN, Replicated([number], [0]))

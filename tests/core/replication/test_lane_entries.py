@@ -8,14 +8,18 @@ from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Append, Outbox, Send, SetTimer
 from holdfast.core.messages import Replicate, Replicated
+from holdfast.core.model.decisions import Update
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import Began
 from holdfast.core.model.operations import DEFAULT_TTL, EntryEvent, EventKind
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.backlog import RECORD_BYTES
 from holdfast.core.replication.lane import Lane
-from holdfast.core.store.partition import FOLD_AT, PartitionCopy, ServicePartition
+from holdfast.core.store.map_state import FOLD_AT
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import Replica
+from holdfast.core.store.service_state import ServiceState
 from holdfast.sim.ablations.switching import ablated
 
 ME, BEN, CAL = (MemberId(name) for name in ("me", "ben", "cal"))
@@ -32,7 +36,7 @@ class Serving:
         )
         self.log = Log(self.out, on=journal)
         self.lane = Lane(ME, settings, self.out, self.log)
-        self.rows = [Row(1, (ME, BEN)), Row(1, (ME, CAL))]
+        self.rows = [Assignment(1, (ME, BEN)), Assignment(1, (ME, CAL))]
         self.copies = [PartitionCopy(partition, 0) for partition in (0, 1)]
         self.lane.attach(self.rows)
         self.lane.serving = list(self.copies)
@@ -52,8 +56,8 @@ class Serving:
     ) -> bytes | None:
         return self.lane.set(self.copies[partition], name, key, b"value", ttl_ms, max_idle_ms, key_hash)
 
-    def seal(self) -> None:
-        self.lane.seal(self.told.append)
+    def close_batch(self) -> None:
+        self.lane.close_batch(self.told.append)
 
     def sent(self) -> dict[MemberId, Replicate]:
         self.lane.flush()
@@ -65,13 +69,13 @@ class Serving:
         }
 
     def records(self) -> list[Record]:
-        self.seal()
+        self.close_batch()
         return [
             record for one in self.sent().values() for section in one.sections for record in section.records
         ]
 
     def expiry(self, key: bytes) -> tuple[int, int] | None:
-        found = self.copies[0].maps["m"].expiries.get(key)
+        found = self.copies[0].maps["m"].state.expiries.get(key)
         return (found.ttl_ms, found.max_idle_ms) if found is not None else None
 
 
@@ -145,11 +149,11 @@ def test_digests_of_a_key_that_is_stored_twice_are_those_of_what_it_holds() -> N
     """Else copies that are equal would seem to differ, and be filled anew."""
     serving, other = Serving(), Serving()
     held = serving.lane.open(serving.copies[0], "m")
-    held.digests()
+    held.state.digests()
     for value in (b"one", b"two"):
         serving.lane.set(serving.copies[0], "m", b"k", value, 0, 0, 0)
     other.lane.set(other.copies[0], "m", b"k", b"two", 0, 0, 0)
-    assert held.digests() == other.copies[0].maps["m"].digests()
+    assert held.state.digests() == other.copies[0].maps["m"].state.digests()
 
 
 @pytest.mark.parametrize(("reads", "confirms"), [("confirmed", True), ("primary", False)])
@@ -164,7 +168,7 @@ def test_stores_keep_the_partition_hash_of_the_key_and_the_old_value() -> None:
     serving = Serving()
     assert serving.set(b"k", key_hash=9) is None
     assert serving.set(b"k", key_hash=9) == b"value"
-    assert serving.copies[0].maps["m"].hashes == {b"k": 9}
+    assert serving.copies[0].maps["m"].state.hashes == {b"k": 9}
     assert [record.key_hash for record in serving.records()] == [9, 9]
 
 
@@ -198,12 +202,12 @@ def test_a_sweep_removes_what_is_over_where_it_may() -> None:
     serving.out.now_ns = 5 * MILLISECOND
     serving.lane.serving[1] = None
     serving.lane.sweep(1)
-    assert [len(copy.maps["m"].entries) for copy in serving.copies] == [2, 3]
+    assert [len(copy.maps["m"].state.entries) for copy in serving.copies] == [2, 3]
     serving.lane.sweep(10)
-    assert [len(copy.maps["m"].entries) for copy in serving.copies] == [1, 3]
+    assert [len(copy.maps["m"].state.entries) for copy in serving.copies] == [1, 3]
     assert sum(serving.lane.leftovers.values()) > 0, "the backups are told"
     serving.lane.sweep(10, [None, serving.copies[1]])
-    assert [len(copy.maps["m"].entries) for copy in serving.copies] == [1, 1]
+    assert [len(copy.maps["m"].state.entries) for copy in serving.copies] == [1, 1]
     removed = [record.change for record in serving.records()]
     assert removed == [Change.REMOVE] * 4
 
@@ -261,10 +265,9 @@ class Echo:
 def test_a_call_of_a_service_goes_to_its_backups() -> None:
     serving = Serving()
     copy = serving.copies[0]
-    assert serving.lane.call(copy, "echo", b"x") is None, "there is no such service"
-    held = copy.services["echo"] = ServicePartition("echo", Echo())
+    held = copy.services["echo"] = Replica("echo", ServiceState(Echo()))
     serving.lane.retarget(copy)
-    assert serving.lane.call(copy, "echo", b"x") == b"done x"
+    assert serving.lane.carry_out(copy, held, Update(Change.CALL, b"", b"x")) == b"done x"
     assert serving.records() == [Record("echo", 1, Change.CALL, b"", b"x")]
     assert (held.journal, held.changes, held.counter) == ("off", 0, 1)
 
@@ -289,7 +292,7 @@ def test_a_mark_goes_with_the_last_record_of_its_request_if_it_has_any() -> None
 def test_what_is_written_down_is_waited_for_as_the_map_says(journal: str, *, urgent: bool | None) -> None:
     serving = Serving(journal=True, m=MapSettings(backups=0, journal=journal))  # type: ignore[arg-type]
     serving.set(b"k")
-    serving.seal()
+    serving.close_batch()
     serving.lane.flush()
     serving.log.flush()
     appended = [one for one in serving.out.take() if isinstance(one, Append)]
@@ -306,16 +309,16 @@ def test_a_synchronous_map_beside_another_keeps_a_collecting_client_waiting() ->
         def reached(self, client: bytes, members: object) -> bool:
             return True
 
-    serving.lane.collectors = Everybody()  # type: ignore[assignment]
+    serving.lane.batches.collectors = Everybody()  # type: ignore[assignment]
     serving.set(b"k", name="off")
     serving.set(b"k")
-    serving.lane.seal_for(serving.told.append, b"client", [1])
+    serving.lane.close_batch_for(serving.told.append, b"client", [1])
     assert serving.told == []
     other = Serving()
-    assert other.lane.collectors is None
-    other.lane.collectors = Everybody()  # type: ignore[assignment]
+    assert other.lane.batches.collectors is None
+    other.lane.batches.collectors = Everybody()  # type: ignore[assignment]
     other.set(b"k", name="off")
-    other.lane.seal_for(other.told.append, b"client", [1])
+    other.lane.close_batch_for(other.told.append, b"client", [1])
     assert other.told == [True]
     assert other.lane.acks == 0
 
@@ -325,20 +328,20 @@ def test_digests_follow_when_so_many_keys_have_changed(count: int, left: int) ->
     serving = Serving()
     serving.set(b"0")
     held = serving.copies[0].maps["m"]
-    held.digests()
+    held.state.digests()
     for number in range(count):
         serving.set(b"%d" % number)
     serving.records()
-    assert held.touched is not None
-    assert len(held.touched) == left
+    assert held.state.touched is not None
+    assert len(held.state.touched) == left
 
 
 def test_who_waits_for_the_end_of_a_partition_is_told_when_nothing_is_under_way() -> None:
     serving = Serving()
     drained: list[int] = []
-    serving.lane.drained = drained.append
+    serving.lane.batches.drained = drained.append
     serving.set(b"k")
-    serving.seal()
+    serving.close_batch()
     assert serving.lane.leftovers["batches"] == 2
     (message,) = serving.sent().values()
     serving.lane.on_replicated(BEN, Replicated(message.batches, [0]))
@@ -346,6 +349,7 @@ def test_who_waits_for_the_end_of_a_partition_is_told_when_nothing_is_under_way(
     assert sum(serving.lane.leftovers.values()) == 0
 
 
+@pytest.mark.rule("sync/S-1")
 @pytest.mark.parametrize(("index", "follows"), [(0, True), (1, True), (2, False)])
 def test_the_destination_of_a_migration_follows_if_its_place_holds_the_map(
     index: int, *, follows: bool
@@ -384,7 +388,7 @@ def test_without_these_rules_an_answer_that_changed_nothing_waits_for_nobody(wit
     with ablated(without):
         serving.lane.remove(serving.copies[0], "m", b"absent")
         assert serving.lane.leftovers["records of an open buffer"] == 0
-        serving.seal()
+        serving.close_batch()
     assert serving.told == [True]
 
 
@@ -396,7 +400,7 @@ def test_an_answer_that_rests_on_what_is_not_durable_yet_waits_for_the_disk() ->
         serving.log.note(Began(0, 0))
         serving.log.flush()
         serving.lane.remove(serving.copies[0], "m", b"absent")
-        serving.seal()
+        serving.close_batch()
         for to, message in serving.sent().items():
             serving.lane.on_replicated(to, Replicated(message.batches, [0]))
         assert serving.told == []
@@ -409,7 +413,7 @@ def test_answers_of_several_partitions_are_counted_each() -> None:
     serving = Serving()
     for partition in (0, 1):
         serving.lane.remove(serving.copies[partition], "m", b"absent")
-    serving.seal()
+    serving.close_batch()
     assert serving.lane.backlog.bytes == 2 * RECORD_BYTES
     for to, message in serving.sent().items():
         assert serving.told == []
@@ -424,7 +428,7 @@ def test_it_is_looked_eight_times_within_the_patience_and_by_one_timer() -> None
     serving = Serving()
     for key in (b"a", b"b"):
         serving.set(key)
-        serving.seal()
+        serving.close_batch()
         serving.lane.flush()
     patience_ms = Settings().replication.backup_timeout_ms
     timers = [one for one in serving.out.take() if isinstance(one, SetTimer)]
@@ -455,7 +459,7 @@ def test_a_request_that_nobody_waits_for_is_answered_at_once() -> None:
     serving = Serving()
     serving.set(b"k")
     serving.lane.remember(serving.copies[0], b"known", 1, 0)
-    serving.seal()
+    serving.close_batch()
     serving.lane.when_held(0, b"unknown", serving.told.append)
     assert serving.told == [True]
     serving.lane.when_held(0, b"known", serving.told.append)
@@ -471,7 +475,7 @@ def test_one_urgent_map_makes_the_whole_turn_urgent() -> None:
     )
     serving.set(b"k", name="a")
     serving.set(b"k", name="b")
-    serving.seal()
+    serving.close_batch()
     serving.lane.flush()
     serving.log.flush()
     assert [one.urgent for one in serving.out.take() if isinstance(one, Append)] == [True]
@@ -483,9 +487,9 @@ def test_one_urgent_map_makes_the_whole_turn_urgent() -> None:
 def test_who_waits_for_a_backup_that_is_gone_waits_no_more() -> None:
     serving = Serving()
     serving.set(b"k")
-    serving.seal()
+    serving.close_batch()
     serving.sent()
-    serving.rows[0] = Row(2, (ME, None))
+    serving.rows[0] = Assignment(2, (ME, None))
     serving.lane.retarget(serving.copies[0])
     assert serving.told == [True]
     assert sum(serving.lane.leftovers.values()) == 0
@@ -494,11 +498,11 @@ def test_who_waits_for_a_backup_that_is_gone_waits_no_more() -> None:
 def test_a_partition_that_is_given_up_has_nothing_under_way() -> None:
     serving = Serving()
     drained: list[int] = []
-    serving.lane.drained = drained.append
+    serving.lane.batches.drained = drained.append
     serving.lane.abandon(0)
     assert drained == []
     serving.set(b"k")
-    serving.seal()
+    serving.close_batch()
     serving.sent()
     serving.lane.abandon(0)
     assert (drained, serving.told) == ([0], [False])

@@ -9,11 +9,16 @@ from holdfast.config import LimitSettings, MapSettings, PartitionSettings, Repli
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox, SetTimer
 from holdfast.core.messages import Replicate, Replicated
+from holdfast.core.model.decisions import Update
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.journal_entries import Began
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.object_names import part_name
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.records import Change
 from holdfast.core.replication.lane import Lane
-from holdfast.core.store.partition import PartitionCopy, ServicePartition
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import Replica
+from holdfast.core.store.service_state import ServiceState
 
 
 class Office(Primary):
@@ -38,7 +43,7 @@ class Office(Primary):
         )
         self.log = Log(self.out, on=journal)
         self.lane = Lane(ME, settings, self.out, self.log)
-        self.rows = [Row(1, (ME, CAL if partition % 2 else BEN)) for partition in range(PARTITIONS)]
+        self.rows = [Assignment(1, (ME, CAL if partition % 2 else BEN)) for partition in range(PARTITIONS)]
         self.copies = [PartitionCopy(partition, 0) for partition in range(PARTITIONS)]
         self.lane.attach(self.rows)
         self.lane.serving = list(self.copies)
@@ -50,8 +55,8 @@ class Office(Primary):
         for partition in partitions:
             assert self.lane.remove(self.copies[partition], of, b"nothing") is None
 
-    def seal(self, name: str) -> None:
-        self.lane.seal(lambda known: self.tell(name, known))
+    def close_batch(self, name: str) -> None:
+        self.lane.close_batch(lambda known: self.tell(name, known))
 
     @property
     def left(self) -> int:
@@ -107,7 +112,7 @@ def test_what_one_partition_has_nobody_to_ask_about_another_one_is_asked_about_a
 ) -> None:
     office.row(1, ME)
     office.find_nothing(0, 1)
-    office.seal("both")
+    office.close_batch("both")
     assert office.told == {}
     office.acknowledge(BEN, office.sent()[BEN][0])
     assert (office.told, office.left) == ({"both": True}, 0)
@@ -118,8 +123,8 @@ def test_a_write_that_waits_for_nobody_does_not_make_the_rest_of_its_buffer_unkn
     office.row(1, ME)
     office.set(1)
     office.find_nothing(0)
-    office.seal("both")
-    office.rows[1] = Row(3, (DAN, None))
+    office.close_batch("both")
+    office.rows[1] = Assignment(3, (DAN, None))
     office.lane.abandon(1)
     office.acknowledge(BEN, office.sent()[BEN][0])
     assert (office.told, office.left) == ({"both": True}, 0)
@@ -163,7 +168,7 @@ def asynchronous() -> Office:
 def test_only_backups_that_are_waited_for_are_asked(of: str, moved: bool) -> None:
     office = asynchronous()
     office.set(0)
-    office.seal("write")
+    office.close_batch("write")
     (message,) = office.sent()[BEN]
     office.acknowledge(BEN, message)
     rest(office, "rest", 0, of)
@@ -194,7 +199,7 @@ def test_an_answer_waits_for_the_disk_if_any_of_its_maps_does() -> None:
     office.log.flush()
     for name in ("a", "b"):
         office.find_nothing(0, of=name)
-    office.seal("both")
+    office.close_batch("both")
     office.lane.flush()
     assert office.told == {}
     office.log.on_durable(1)
@@ -218,7 +223,7 @@ def test_many_answers_that_have_seen_one_batch_wait_for_it_once(office: Office) 
     office.write("write", 0, 2)
     (written,) = office.sent()[BEN]
     office.find_nothing(0, 2)
-    office.seal("rest")
+    office.close_batch("rest")
     (asked,) = office.sent()[BEN]
     office.acknowledge(BEN, asked)
     assert office.told == {}
@@ -248,7 +253,7 @@ def test_who_loses_a_partition_answers_nothing_that_rests_on_it(office: Office) 
 
 def test_what_rests_on_a_partition_that_is_lost_is_forgotten_for_that_one_alone(office: Office) -> None:
     office.find_nothing(0, 2)
-    office.seal("both")
+    office.close_batch("both")
     (asked,) = office.sent()[BEN]
     office.lane.abandon(0)
     assert office.told == {"both": False}
@@ -267,7 +272,7 @@ def slow() -> Office:
         office.row(partition, ME, CAL)
     while CAL not in office.lane.backlog.slow:
         office.set(0, "a", b"v" * 1000)
-        office.seal("fill")
+        office.close_batch("fill")
         office.sent()
         assert office.told.pop("fill") is True
     return office
@@ -276,7 +281,7 @@ def slow() -> Office:
 def test_who_waits_for_a_slow_async_backup_alone_waits() -> None:
     office = slow()
     office.set(0, "a")
-    office.seal("write")
+    office.close_batch("write")
     rest(office, "rest", 0, "a")
     (message,) = office.sent()[CAL]
     assert office.told == {}
@@ -291,7 +296,7 @@ def test_who_asks_again_waits_for_a_slow_async_backup_too_and_for_others_not() -
     def request(name: str) -> None:
         office.set(0, "a")
         office.lane.remember(office.copies[0], name.encode(), None, 0)
-        office.seal(name)
+        office.close_batch(name)
         office.lane.when_held(0, name.encode(), lambda known: office.tell(f"{name} again", known))
 
     request("quick")
@@ -307,7 +312,7 @@ def test_who_asks_again_waits_for_a_slow_async_backup_too_and_for_others_not() -
 def test_what_is_not_waited_for_any_more_is_still_to_be_delivered() -> None:
     office = slow()
     office.set(2, "a")
-    office.seal("write")
+    office.close_batch("write")
     office.sent()
     office.pass_time(6)
     assert office.told == {"write": True}
@@ -324,7 +329,7 @@ def behind(office: Office, *values: bytes) -> list[Replicate]:
     messages = []
     for value in values:
         office.set(0, "a", value)
-        office.seal("write")
+        office.close_batch("write")
         messages += office.sent()[CAL]
     return messages
 
@@ -363,7 +368,7 @@ def test_of_a_write_whose_callers_were_told_nobody_waits_for_ever() -> None:
     behind(office, b"v" * 40_000, b"v" * 30_000)
     office.set(0, "a")
     office.lane.remember(office.copies[0], b"request", None, 0)
-    office.seal("write")
+    office.close_batch("write")
     office.sent()
     office.pass_time(6)
     office.row(0, ME, DAN, CAL)
@@ -382,7 +387,7 @@ def test_who_asks_again_waits_for_the_disk_too() -> None:
     office = Office(journal=True, m=MapSettings(backups=0, journal="sync"))
     office.set(0)
     office.lane.remember(office.copies[0], b"request", None, 0)
-    office.seal("write")
+    office.close_batch("write")
     office.lane.when_held(0, b"request", lambda known: office.tell("again", known))
     assert office.told == {}
     office.lane.flush()
@@ -394,9 +399,9 @@ def test_who_asks_again_waits_for_the_disk_too() -> None:
 def test_one_buffer_of_a_turn_waits_for_the_disk_and_another_for_a_backup() -> None:
     office = Office(journal=True, disk=MapSettings(backups=0, journal="sync"))
     office.set(0, "disk")
-    office.seal("disk")
+    office.close_batch("disk")
     office.set(0)
-    office.seal("backup")
+    office.close_batch("backup")
     office.lane.flush()
     office.log.flush()
     office.log.on_durable(1)
@@ -414,8 +419,8 @@ class Everybody:
 
 
 def collecting(office: Office, name: str, *, by: object = Everybody) -> None:
-    office.lane.collectors = Everybody() if by else None  # type: ignore[assignment]
-    office.lane.seal_for(lambda known: office.tell(name, known), b"client", [1])
+    office.lane.batches.collectors = Everybody() if by else None  # type: ignore[assignment]
+    office.lane.close_batch_for(lambda known: office.tell(name, known), b"client", [1])
 
 
 def test_without_such_clients_everybody_waits_here(office: Office) -> None:
@@ -446,7 +451,7 @@ def test_what_no_backup_can_tell_the_client_is_waited_for_here(office: Office) -
 
 def test_who_has_written_nothing_waits_for_nobody(office: Office) -> None:
     told: list[bool] = []
-    office.lane.seal_for(told.append, b"client", [1])
+    office.lane.close_batch_for(told.append, b"client", [1])
     assert (told, office.sent(), office.left) == ([True], {}, 0)
 
 
@@ -462,13 +467,13 @@ def test_the_first_answers_say_of_no_backup_that_it_will_tell(office: Office) ->
     """A client that was told so would wait for a word that nobody sends."""
     counts: list[int] = []
     office.set(0)
-    office.lane.seal(lambda known: counts.append(office.lane.acks))
+    office.lane.close_batch(lambda known: counts.append(office.lane.acks))
     office.acknowledge(BEN, office.sent()[BEN][0])
-    office.lane.collectors = Everybody()  # type: ignore[assignment]
+    office.lane.batches.collectors = Everybody()  # type: ignore[assignment]
     for _ in range(2):
         office.set(0)
-        office.lane.seal_for(lambda known: counts.append(office.lane.acks), b"client", [1])
-        office.lane.seal(lambda known: counts.append(office.lane.acks))
+        office.lane.close_batch_for(lambda known: counts.append(office.lane.acks), b"client", [1])
+        office.lane.close_batch(lambda known: counts.append(office.lane.acks))
     assert counts == [0, 1, 0, 1, 0]
 
 
@@ -549,7 +554,7 @@ def test_a_caller_that_fails_does_not_silence_the_others(office: Office) -> None
         raise ZeroDivisionError
 
     office.set(0)
-    office.lane.seal(fails)
+    office.lane.close_batch(fails)
     with pytest.raises(ZeroDivisionError):
         office.acknowledge(BEN, office.sent()[BEN][0])
     office.write("next", 0)
@@ -558,16 +563,20 @@ def test_a_caller_that_fails_does_not_silence_the_others(office: Office) -> None
 
 
 def test_it_says_since_when_the_oldest_waits(office: Office) -> None:
-    assert office.lane.oldest_ns is None
+    assert office.lane.batches.oldest_ns is None
     messages = []
     for moment in (3, 5):
         office.out.now_ns = moment
         office.write("a", 0)
         messages += office.sent()[BEN]
     office.out.now_ns = 9
-    assert (office.lane.oldest_ns, office.lane.waits_since(0), office.lane.waits_since(1)) == (3, 3, 9)
+    assert (office.lane.batches.oldest_ns, office.lane.waits_since(0), office.lane.waits_since(1)) == (
+        3,
+        3,
+        9,
+    )
     office.acknowledge(BEN, messages[0])
-    assert (office.lane.oldest_ns, office.lane.waits_since(0)) == (5, 5)
+    assert (office.lane.batches.oldest_ns, office.lane.waits_since(0)) == (5, 5)
 
 
 def test_what_was_written_and_not_sent_is_told_in_its_order(office: Office) -> None:
@@ -581,7 +590,7 @@ def test_it_says_what_is_under_way(office: Office) -> None:
     office.set(0)
     office.find_nothing(2)
     assert office.lane.leftovers["records of an open buffer"] == 2
-    office.seal("both")
+    office.close_batch("both")
     left = office.lane.leftovers
     assert left["records of an open buffer"] == 0
     assert left["records not sent"] == 1 + 2 + 1, "a record, two batches, one of which may be joined"
@@ -617,15 +626,15 @@ def test_what_nobody_will_ever_want_is_not_queued() -> None:
     alone.row(0, ME, BEN)
     assert queued(alone) == 0, "nor once the row has changed: the map has no backups"
     new = Office()
-    new.rows[0] = Row(1, (ME, None))
+    new.rows[0] = Assignment(1, (ME, None))
     assert queued(new) == 0, "nobody has been missing yet"
     forgetful = Office(tail_bytes=0)
-    forgetful.rows[0] = Row(2, (ME, None))
+    forgetful.rows[0] = Assignment(2, (ME, None))
     assert queued(forgetful) == 0, "who is missing is to be filled anew anyway"
 
 
 def test_what_a_backup_that_is_missing_will_want_is_queued(office: Office) -> None:
-    office.rows[0] = Row(2, (ME, None))
+    office.rows[0] = Assignment(2, (ME, None))
     assert queued(office) == 2
 
 
@@ -634,7 +643,7 @@ def test_changes_that_are_told_are_remembered_though_there_are_no_backups() -> N
     office = Office(tail_bytes=1000, m=MapSettings(backups=0, changes_bytes=100_000))
     for _ in range(20):
         office.set(0, value=b"v" * 100)
-        office.seal("write")
+        office.close_batch("write")
     office.sent()
     assert office.copies[0].maps["m"].remembered_from == 0
 
@@ -643,7 +652,8 @@ def test_changes_that_are_told_are_remembered_though_there_are_no_backups() -> N
 def test_only_a_member_with_a_journal_writes_down_and_of_services_nothing(*, journal: bool) -> None:
     office = Office(journal=journal, default=MapSettings(backups=1, journal="sync", changes_bytes=100_000))
     office.set(0)
-    share = office.copies[0].services["service"] = ServicePartition("service", Silent())
+    name = part_name("service")
+    share = office.copies[0].services[name] = Replica(name, ServiceState(Silent()))
     office.lane.retarget(office.copies[0])
     held = office.copies[0].maps["m"]
     assert (held.journal, held.changes) == ("sync" if journal else "off", 100_000)
@@ -667,20 +677,20 @@ class Silent:
 
 def test_a_service_without_backups_queues_nothing() -> None:
     office = Office(default=MapSettings(backups=0))
-    office.copies[0].services["service"] = ServicePartition("service", Silent())
+    held = office.copies[0].services["service"] = Replica("service", ServiceState(Silent()))
     office.lane.retarget(office.copies[0])
-    assert office.lane.call(office.copies[0], "service", b"update") == b""
+    assert office.lane.carry_out(office.copies[0], held, Update(Change.CALL, value=b"update")) == b""
     assert office.lane.opened == 0
 
 
 def test_digests_are_kept_up_to_date_where_somebody_may_compare_them(office: Office) -> None:
     office.set(0)
     held = office.copies[0].maps["m"]
-    held.digests()
+    held.state.digests()
     office.row(0, ME, DAN)
-    assert held.touched is not None
+    assert held.state.touched is not None
     alone = Office(m=MapSettings(backups=0))
     held = alone.lane.open(alone.copies[0], "m")
-    held.digests()
+    held.state.digests()
     alone.row(0, ME, DAN)
-    assert held.touched is None, "each change would cost more, for nobody"
+    assert held.state.touched is None, "each change would cost more, for nobody"

@@ -12,9 +12,10 @@ from holdfast.core.messages import Fill, FillEntries, FillPlan, FillRecords
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import How
-from holdfast.core.replication.staging import Shadow
+from holdfast.core.replication.staging import StagingReplica
 from holdfast.core.store.digest import RangeDigests
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica
 from holdfast.core.sync.choice import Mine, choose
 from holdfast.core.sync.content import Content, ContentPart, earlier_updates
 from holdfast.sim.ablations.switching import ablated
@@ -69,15 +70,15 @@ def followed(primary: Primary) -> PartitionCopy:
     return copy
 
 
-def open_streamed(copy: PartitionCopy, name: str) -> MapPartition:
+def open_streamed(copy: PartitionCopy, name: str) -> MapReplica:
     """A map with a change stream."""
     held = copy.open(name)
     held.changes = TAIL
     return held
 
 
-def new_shadow(base: PartitionCopy | None, *, streamed: bool = False) -> Shadow:
-    shadow = Shadow(
+def new_shadow(base: PartitionCopy | None, *, streamed: bool = False) -> StagingReplica:
+    staged = StagingReplica(
         OWNER,
         empty(),
         PartitionCopy(0, 0),
@@ -85,17 +86,17 @@ def new_shadow(base: PartitionCopy | None, *, streamed: bool = False) -> Shadow:
         base,
         TAIL,
     )
-    shadow.sequence = 0
-    return shadow
+    staged.sequence = 0
+    return staged
 
 
-def supplied(primary: Primary, shadow: Shadow, wanted: How, limit: int) -> Iterator[Fill]:
+def supplied(primary: Primary, staged: StagingReplica, wanted: How, limit: int) -> Iterator[Fill]:
     """The chunks of a supply, as the source makes them, up to the last; nothing else happens in here."""
     compare = wanted is How.RANGES
     held = primary.held
-    demand = shadow.demand(compare=compare)
+    demand = staged.demand(compare=compare)
     base = next(iter(demand.maps), None) if wanted is not How.FULL else None
-    digests = RangeDigests.digests(held.entries) if compare else ()
+    digests = RangeDigests.digests(held.state.entries) if compare else ()
     choice = choose(Mine(held.proven_lineage(), held.counter, 10_000, 0, digests), base)
     missed = held.tail.since(choice.after) if choice.how is not How.FULL and held.tail is not None else []
     content = Content(
@@ -121,10 +122,10 @@ def run(seed: int, wanted: How) -> str:
             _damage(draw, base.maps["m"], primary.keys)
     if wanted is not How.SAME:
         primary.write(draw.randint(0, 60))
-    shadow = new_shadow(base)
+    staged = new_shadow(base)
     live = primary.held.counter
     waiting: list[Fill] = []
-    chunks = supplied(primary, shadow, wanted, draw.choice([40, 400, 10_000]))
+    chunks = supplied(primary, staged, wanted, draw.choice([40, 400, 10_000]))
     under_way: list[tuple[int, Record]] = []
     done = False
     while not done or waiting or under_way:
@@ -137,35 +138,35 @@ def run(seed: int, wanted: How) -> str:
             # Live records may come in any order, and twice.
             at = draw.randrange(len(under_way))
             term, record = under_way[at] if draw.random() < 0.2 else under_way.pop(at)
-            shadow.take(record, term, 0)
-            shadow.look()
+            staged.take(record, term, 0)
+            staged.look()
         elif waiting:
             fill = waiting.pop(0)
-            shadow.sequence = fill.sequence
-            shadow.pour(fill, 0)
-            if shadow.complete and not fill.last and not shadow.copy.maps:
+            staged.sequence = fill.sequence
+            staged.pour(fill, 0)
+            if staged.complete and not fill.last and not staged.copy.maps:
                 return "complete before the last chunk"
         elif not done:
             waiting.append(next(chunks))
             done = waiting[0].last
-    return _differences(primary, shadow)
+    return _differences(primary, staged)
 
 
-def _damage(draw: random.Random, held: MapPartition, keys: list[bytes]) -> None:
+def _damage(draw: random.Random, held: MapReplica, keys: list[bytes]) -> None:
     key = draw.choice(keys)
     if draw.random() < 0.5:
-        held.drop(key)
+        held.state.drop(key)
     else:
-        held.store(key, b"rotten", 0, 0, 0, 0)
+        held.state.store(key, b"rotten", 0, 0, 0, 0)
 
 
-def _differences(primary: Primary, shadow: Shadow) -> str:
-    held, mine = shadow.copy.open("m"), primary.held
-    if not shadow.complete:
+def _differences(primary: Primary, staged: StagingReplica) -> str:
+    held, mine = staged.copy.open("m"), primary.held
+    if not staged.complete:
         return "not complete"
-    if held.entries != mine.entries:
-        return f"entries differ: {held.entries} {mine.entries}"
-    if held.expiries.keys() != mine.expiries.keys():
+    if held.state.entries != mine.state.entries:
+        return f"entries differ: {held.state.entries} {mine.state.entries}"
+    if held.state.expiries.keys() != mine.state.expiries.keys():
         return "expiries differ"
     if (held.updates, held.proven_lineage()) != (mine.updates, mine.proven_lineage()):
         return f"{held.updates} of {held.lineage}, not {mine.updates} of {mine.lineage}"
@@ -175,6 +176,7 @@ def _differences(primary: Primary, shadow: Shadow) -> str:
     return ""
 
 
+@pytest.mark.rule("replication/F-1")
 @pytest.mark.parametrize("wanted", list(How))
 @pytest.mark.parametrize("part", range(10))
 def test_a_shadow_ends_as_its_source(wanted: How, part: int) -> None:
@@ -197,21 +199,21 @@ def test_a_shadow_remembers_the_changes_that_its_source_remembers(wanted: How) -
         if wanted is not How.SAME:
             primary.write(draw.randint(0, 60))
         known = len(primary.said)
-        shadow = new_shadow(base, streamed=True)
+        staged = new_shadow(base, streamed=True)
         begun = False
-        for fill in supplied(primary, shadow, wanted, draw.choice([40, 400, 10_000])):
+        for fill in supplied(primary, staged, wanted, draw.choice([40, 400, 10_000])):
             if not begun and draw.random() < 0.5:
                 # The base follows its primary, too: it is further than it was when it was asked.
                 follow(base, primary)
             begun = True
-            shadow.pour(fill, 0)
+            staged.pour(fill, 0)
             primary.write(draw.randint(0, 3) if not fill.last else 0)
             for term, record in primary.said[known:]:
-                shadow.take(record, term, 0)
+                staged.take(record, term, 0)
             known = len(primary.said)
-        shadow.look()
-        assert _differences(primary, shadow) == ""
-        tail = shadow.copy.maps["m"].tail
+        staged.look()
+        assert _differences(primary, staged) == ""
+        tail = staged.copy.maps["m"].tail
         assert tail is not None
         assert tail.since(0) == primary.said, (seed, forgotten)
 
@@ -230,6 +232,7 @@ def test_without_that_rule_a_late_update_undoes_a_newer_one() -> None:
     assert any(run(seed, How.HISTORY) for seed in range(40))
 
 
+@pytest.mark.rule("replication/F-1")
 def test_a_removed_entry_does_not_come_back() -> None:
     """What was missed holds a write of the key; its removal comes live, before, between, or after."""
     base = PartitionCopy(0, 0)
@@ -249,38 +252,39 @@ def test_a_removed_entry_does_not_come_back() -> None:
     last = Fill(0, 5, 1, 3, True, 0, True, 1, [FillEntries("m", 6, lineage=[(1, 0)])])
     for order in permutations(told):
         for at in range(len(order) + 1):
-            shadow = new_shadow(base)
+            staged = new_shadow(base)
             for item in [*order[:at], plan, *order[at:]]:
                 if isinstance(item, Fill) and item is not plan and at > order.index(item):
                     break
                 if isinstance(item, Fill):
-                    shadow.pour(item, 0)
+                    staged.pour(item, 0)
                 else:
-                    shadow.take(item, 1, 0)
+                    staged.take(item, 1, 0)
             else:
-                shadow.pour(last, 0)
-                assert shadow.complete
-                assert shadow.copy.maps["m"].entries == {b"z": b"6"}
-            assert base.maps["m"].entries == {b"a": b"1"}, "the base is as it was"
+                staged.pour(last, 0)
+                assert staged.complete
+                assert staged.copy.maps["m"].state.entries == {b"z": b"6"}
+            assert base.maps["m"].state.entries == {b"a": b"1"}, "the base is as it was"
 
 
+@pytest.mark.rule("replication/F-3")
 def test_it_is_not_whole_while_an_update_is_missing() -> None:
     base = PartitionCopy(0, 0)
     base.open("m").enter(1)
     base.open("m").apply(Record("m", 1, Change.SET, b"a", b"1"), 0)
-    shadow = new_shadow(base)
-    shadow.pour(Fill(0, 5, 1, 1, False, 0, True, 1, [], plans=[FillPlan("m", How.HISTORY, 2)]), 0)
-    shadow.take(Record("m", 3, Change.SET, b"a", b"3"), 1, 0)
-    shadow.pour(Fill(0, 5, 1, 2, True, 0, True, 1, [FillEntries("m", 3, lineage=[(1, 0)])]), 0)
-    assert not shadow.complete
-    shadow.take(Record("m", 2, Change.SET, b"a", b"2"), 1, 0)
-    assert shadow.look()
-    assert shadow.copy.maps["m"].entries == {b"a": b"3"}
+    staged = new_shadow(base)
+    staged.pour(Fill(0, 5, 1, 1, False, 0, True, 1, [], plans=[FillPlan("m", How.HISTORY, 2)]), 0)
+    staged.take(Record("m", 3, Change.SET, b"a", b"3"), 1, 0)
+    staged.pour(Fill(0, 5, 1, 2, True, 0, True, 1, [FillEntries("m", 3, lineage=[(1, 0)])]), 0)
+    assert not staged.complete
+    staged.take(Record("m", 2, Change.SET, b"a", b"2"), 1, 0)
+    assert staged.look()
+    assert staged.copy.maps["m"].state.entries == {b"a": b"3"}
 
 
 def test_a_base_of_another_epoch_is_no_base() -> None:
     base = PartitionCopy(0, 0)
     base.open("m").apply(Record("m", 1, Change.SET, b"a", b"1"), 0)
     fill = Fill(0, 5, 1, 0, False, 1, True, 1, [])
-    demand = Shadow(OWNER, fill, PartitionCopy(0, 1), PartitionCopy.open, base).demand(compare=True)
+    demand = StagingReplica(OWNER, fill, PartitionCopy(0, 1), PartitionCopy.open, base).demand(compare=True)
     assert (demand.epoch, demand.maps) == (0, [])

@@ -1,8 +1,9 @@
-"""Reads of backups: when a member answers by itself, and when it has to ask the primary (R-5)."""
+"""Reads of backups: when a member answers by itself, and when it has to ask the primary (routing/R-5)."""
 
 from __future__ import annotations
 
 import pytest
+from tests.core.routing.around import Around
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
@@ -10,9 +11,10 @@ from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import Answer, Forward
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status, Value
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.lane import Lane
+from holdfast.core.replication.primary_copy import PrimaryCopy
 from holdfast.core.routing.router import Router
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.sim.ablations.switching import ablated
@@ -29,22 +31,21 @@ class Backup:
             partitions=PartitionSettings(count=1),
             maps={"m": MapSettings(backups=1, async_backups=1, read_backups=True), "strict": MapSettings()},
         )
-        self.rows = [Row(3, (OWNER, ME))]
+        self.rows = [Assignment(3, (OWNER, ME))]
         self.lane = Lane(ME, settings, self.out, Log(self.out, on=False))
         self.lane.attach(self.rows)
         self.copy = PartitionCopy(0, 0)
         self.held = {0: self.copy}
-        self.hears = True
+        self.around = Around()
         self.router = Router(
             ME,
             settings,
             self.out,
             self.rows,
-            self.lane,
-            present=lambda _: True,
-            coming=lambda _: False,
+            PrimaryCopy(settings, self.out, self.lane),
             held=self.held,
-            heard=lambda _: self.hears,
+            neighbours=self.around,
+            offers=self.around,
         )
         self.record(b"k", b"1")
 
@@ -90,6 +91,7 @@ def test_a_backup_answers_reads_of_keys_and_nothing_else(backup: Backup) -> None
         assert backup.asks(op=op), op
 
 
+@pytest.mark.rule("routing/R-5")
 def test_it_asks_for_maps_that_do_not_want_it(backup: Backup) -> None:
     backup.record(b"k", b"1", name="strict")
     assert backup.asks(name="strict")
@@ -98,19 +100,19 @@ def test_it_asks_for_maps_that_do_not_want_it(backup: Backup) -> None:
 @pytest.mark.parametrize(
     "row",
     [
-        Row(4, (OWNER, OTHER)),
-        Row(4, (OWNER, ME), behind=(ME,)),
-        Row(4, (OWNER, OTHER, OTHER, ME)),
+        Assignment(4, (OWNER, OTHER)),
+        Assignment(4, (OWNER, ME), behind=(ME,)),
+        Assignment(4, (OWNER, OTHER, OTHER, ME)),
     ],
     ids=["not named", "behind", "colder than the map's backups"],
 )
-def test_only_a_copy_that_is_in_sync_is_read(backup: Backup, row: Row) -> None:
+def test_only_a_copy_that_is_in_sync_is_read(backup: Backup, row: Assignment) -> None:
     backup.rows[0] = row
     assert backup.asks()
 
 
 def test_a_member_that_does_not_hear_of_the_primary_reads_nothing(backup: Backup) -> None:
-    backup.hears = False
+    backup.around.hearing = False
     assert backup.asks()
 
 
@@ -127,7 +129,7 @@ def test_what_has_ended_is_not_shown(backup: Backup) -> None:
     assert backup.ask(Op.CONTAINS_KEY, key=b"short") is False
     assert backup.ask(Op.ENTRY_VIEW, key=b"short") is None
     assert backup.ask(Op.GET_ALL, items=[b"short", b"k"]) == [b"k", b"1"]
-    assert b"short" in backup.copy.maps["m"].entries, "the primary says when it is removed"
+    assert b"short" in backup.copy.maps["m"].state.entries, "the primary says when it is removed"
 
 
 def test_what_ends_when_it_is_not_used_is_read_at_the_primary(backup: Backup) -> None:
@@ -137,14 +139,15 @@ def test_what_ends_when_it_is_not_used_is_read_at_the_primary(backup: Backup) ->
     assert backup.ask() == b"1"
 
 
+@pytest.mark.rule("routing/R-5")
 @pytest.mark.parametrize("op", [Op.PUT, Op.DELETE, Op.GET_ALL])
 def test_after_an_answer_of_the_primary_an_older_backup_is_not_read(backup: Backup, op: Op) -> None:
     """Also after the answer to a write: who has written sees it."""
-    backup.rows[0] = Row(3, (OWNER, OTHER))
+    backup.rows[0] = Assignment(3, (OWNER, OTHER))
     sent = backup.ask(op, items=[b"k"])
     assert isinstance(sent, Forward)
     backup.answered(sent, (1, 2))
-    backup.rows[0] = Row(4, (OWNER, ME))
+    backup.rows[0] = Assignment(4, (OWNER, ME))
     assert backup.asks()
     backup.record(b"k", b"2")
     assert backup.ask() == b"2"
@@ -188,7 +191,7 @@ def test_what_its_sessions_saw_as_primary_counts(backup: Backup) -> None:
     held.enter(1)
     for number in range(2):
         held.apply(Record("m", number + 1, Change.SET, b"k", b"x"), 0)
-    backup.router.step_down(0, seen)
+    backup.router.backup_reads.step_down(0, seen)
     assert backup.asks()
     backup.record(b"k", b"2")
     assert backup.ask() == b"2"
@@ -196,20 +199,20 @@ def test_what_its_sessions_saw_as_primary_counts(backup: Backup) -> None:
 
 def test_a_read_that_another_member_sent_here_is_not_answered_from_a_backup(backup: Backup) -> None:
     """What that member has seen is not known here."""
-    backup.rows[0] = Row(4, (ME, OTHER))
+    backup.rows[0] = Assignment(4, (ME, OTHER))
     read = Request(Op.GET, "m", [0], b"k")
     backup.router.on_forward(OTHER, Forward(7, read))
     assert backup.out.take() != [], "it waits until this member has taken office"
-    backup.rows[0] = Row(5, (OWNER, ME))
+    backup.rows[0] = Assignment(5, (OWNER, ME))
     backup.router.served(0)
     (message,) = [effect.message for effect in backup.out.take() if isinstance(effect, Send)]
     assert isinstance(message, Forward)
 
 
 def test_the_primary_says_where_the_map_stands_if_that_is_of_interest(backup: Backup) -> None:
-    backup.rows[0] = Row(4, (ME,))
+    backup.rows[0] = Assignment(4, (ME,))
     backup.copy.term = 4
-    backup.lane.in_office[0] = backup.copy
+    backup.lane.leading[0] = backup.copy
     backup.lane.retarget(backup.copy)
     told: list[Outcome] = []
     for name in ("m", "strict"):

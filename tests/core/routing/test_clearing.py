@@ -10,8 +10,8 @@ from holdfast.core.messages import Answer, Forward, Replicate
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.records import Change, Record
-from holdfast.core.routing import clearing
-from holdfast.core.routing.clearing import EASE_NS, PAUSE_NS
+from holdfast.core.replication import clearing
+from holdfast.core.replication.clearing import EASE_NS, PAUSE_NS
 from holdfast.core.store.partition import PartitionCopy
 
 CLEAR = Request(Op.CLEAR, "m", [0])
@@ -28,7 +28,7 @@ class ClearedDesk(Desk):
             self.put(f"{number:02}")
         self.acknowledge()
         self.told.clear()
-        self.entries = self.copy.maps["m"].entries
+        self.entries = self.copy.maps["m"].state.entries
 
     def put(self, key: str, name: str = "m") -> None:
         self.ask(Request(Op.SET, name, [0], key.encode(), VALUE))
@@ -45,7 +45,7 @@ class ClearedDesk(Desk):
 
     def pass_time(self, time_ns: int) -> None:
         super().pass_time(time_ns)
-        self.router.on_timer("clear")
+        self.router._replication.on_timer()
 
     def run(self) -> None:
         for _ in range(20):
@@ -58,6 +58,7 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clearing, "SLICE_BYTES", 10_000)
 
 
+@pytest.mark.rule("replication/L-1", "replication/L-4")
 def test_a_step_of_the_member_removes_a_slice_and_the_caller_waits_for_all() -> None:
     desk = ClearedDesk()
     desk.ask(CLEAR)
@@ -75,12 +76,13 @@ def test_a_step_of_the_member_removes_a_slice_and_the_caller_waits_for_all() -> 
     for batch in list(desk.lane.batches_of(0)):
         assert desk.told == []
         batch.need.clear()
-        desk.lane._look(batch)
+        desk.lane.batches.look(batch)
     assert first is not last
     assert desk.told == [Outcome(Status.OK, 100)]
     assert set(desk.router.leftovers.values()) == {0}
 
 
+@pytest.mark.rule("replication/L-1")
 def test_what_is_written_meanwhile_to_removed_keys_stays() -> None:
     desk = ClearedDesk()
     desk.ask(CLEAR)
@@ -97,7 +99,7 @@ def test_a_write_of_the_same_buffer_is_waited_for() -> None:
     desk = ClearedDesk()
     told: list[bool] = []
     desk.lane.set(desk.copy, "other", b"k", b"v", 0, 0, 0)
-    desk.lane.seal(told.append)
+    desk.lane.close_batch(told.append)
     desk.ask(CLEAR)
     desk.sent()
     assert told == []
@@ -105,6 +107,7 @@ def test_a_write_of_the_same_buffer_is_waited_for() -> None:
     assert told == []
 
 
+@pytest.mark.rule("replication/L-2")
 def test_while_too_much_is_kept_for_backups_nothing_more_is_removed() -> None:
     desk = ClearedDesk(backlog_bytes=65_536)
     desk.ask(CLEAR)
@@ -118,6 +121,7 @@ def test_while_too_much_is_kept_for_backups_nothing_more_is_removed() -> None:
     assert desk.told == [Outcome(Status.OK, 100)]
 
 
+@pytest.mark.rule("replication/L-2")
 def test_after_the_call_timeout_the_rest_is_left_and_nobody_says_that_it_is_done() -> None:
     desk = ClearedDesk(backlog_bytes=65_536)
     desk.ask(CLEAR)
@@ -131,6 +135,7 @@ def test_after_the_call_timeout_the_rest_is_left_and_nobody_says_that_it_is_done
     assert set(desk.router.leftovers.values()) == {0}
 
 
+@pytest.mark.rule("replication/L-3")
 @pytest.mark.parametrize("again", [False, True])
 def test_what_is_left_in_a_partition_that_goes_is_cleared_by_whoever_has_it_then(again: bool) -> None:
     desk = ClearedDesk()
@@ -140,18 +145,18 @@ def test_what_is_left_in_a_partition_that_goes_is_cleared_by_whoever_has_it_then
         # It has gone and come back meanwhile, with another copy.
         desk.copy = PartitionCopy(0, 0)
         desk.copy.term = 3
-        desk.lane.in_office[0] = desk.copy
+        desk.lane.leading[0] = desk.copy
         desk.lane.retarget(desk.copy)
         desk.put("00")
         desk.run()
         desk.pass_time(SECOND)
         desk.run()
-        assert not desk.copy.maps["m"].entries
+        assert not desk.copy.maps["m"].state.entries
         assert desk.told[-1] == Outcome(Status.OK, 11)
         return
-    desk.lane.in_office[0] = None
+    desk.lane.leading[0] = None
     desk.moved(NEW)
-    desk.present.add(NEW)
+    desk.around.absent.discard(NEW)
     desk.pass_time(PAUSE_NS)
     assert len(desk.entries) == 90
     desk.pass_time(SECOND)
@@ -161,11 +166,12 @@ def test_what_is_left_in_a_partition_that_goes_is_cleared_by_whoever_has_it_then
     assert desk.told == [Outcome(Status.OK, 100)]
 
 
+@pytest.mark.rule("replication/L-3")
 def test_another_member_is_told_what_is_left() -> None:
     desk = ClearedDesk()
     desk.router.on_forward(ASKER, Forward(7, CLEAR))
     desk.acknowledge()
-    desk.router.passive = True
+    desk.router.refusals.passive = True
     answers = []
     for _ in range(3):
         desk.pass_time(PAUSE_NS)
@@ -186,7 +192,7 @@ def test_several_take_turns() -> None:
     for _ in range(6):
         desk.pass_time(PAUSE_NS)
     assert len(desk.entries) in (60, 70)
-    assert len(desk.copy.maps["n"].entries) == 20
+    assert len(desk.copy.maps["n"].state.entries) == 20
     desk.run()
     assert [outcome.value for outcome in desk.told] == [50, 100]
 
@@ -195,7 +201,7 @@ def test_when_a_slice_becomes_unknown_the_caller_hears_that_once() -> None:
     desk = ClearedDesk()
     desk.router.on_forward(ASKER, Forward(7, CLEAR))
     desk.sent()
-    desk.lane.in_office[0] = None
+    desk.lane.leading[0] = None
     desk.lane.abandon(0)
     answers = [message for _, message in desk.sent() if isinstance(message, Answer)]
     assert [answer.outcome.status for answer in answers] == [Status.UNKNOWN]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.core.routing.around import Around
 
 from holdfast.config import LimitSettings, MapSettings, PartitionSettings, Settings
 from holdfast.config.schema import ReplicationSettings
@@ -11,12 +14,16 @@ from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import Answer, Forward, Replicate, Replicated
 from holdfast.core.model.ids import SECOND, MemberId
+from holdfast.core.model.object_names import part_name
 from holdfast.core.model.operations import Op, Outcome, Request, Status, Value
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.lane import Lane
-from holdfast.core.routing.router import LATE_NS, RETRY_NS, SLICE_ENTRIES, Router
-from holdfast.core.services.hosting import part_name
-from holdfast.core.store.partition import PartitionCopy, ServicePartition
+from holdfast.core.replication.primary_copy import SLICE_ENTRIES, PrimaryCopy
+from holdfast.core.routing.gathering import LATE_NS, RETRY_NS
+from holdfast.core.routing.router import Router
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import Replica
+from holdfast.core.store.service_state import ServiceState
 from holdfast.sim.ablations.switching import ablated
 
 ME, OLD, NEW, ASKER, BEN = (MemberId(name) for name in ("me", "old", "new", "asker", "ben"))
@@ -42,20 +49,19 @@ class Desk:
             replication=msgspec.structs.replace(ReplicationSettings(), **replication),
             limits=limits or LimitSettings(),
         )
-        self.rows = [Row(1, (OLD,))]
+        self.rows = [Assignment(1, (OLD,))]
         self.lane = Lane(ME, settings, self.out, Log(self.out, on=False))
         self.lane.attach(self.rows)
-        self.present = {OLD, NEW}
+        self.around = Around()
         self.router = Router(
             me,
             settings,
             self.out,
             self.rows,
-            self.lane,
-            present=lambda member: member in self.present,
-            coming=lambda _: False,
+            PrimaryCopy(settings, self.out, self.lane),
             held={},
-            heard=lambda _: True,
+            neighbours=self.around,
+            offers=self.around,
         )
         self.told: list[Outcome] = []
 
@@ -72,18 +78,18 @@ class Desk:
         return message
 
     def leaves(self, member: MemberId) -> None:
-        self.present.discard(member)
+        self.around.absent.add(member)
         self.router.members_gone({member})
 
     def moved(self, *replicas: MemberId) -> None:
-        self.rows[0] = Row(self.rows[0].version + 1, replicas)
+        self.rows[0] = Assignment(self.rows[0].version + 1, replicas)
         self.router.served(0)
 
     def serve(self) -> PartitionCopy:
         copy = PartitionCopy(0, 0)
         copy.term = 1
-        self.rows[0] = Row(self.rows[0].version + 1, (ME, BEN))
-        self.lane.in_office[0] = copy
+        self.rows[0] = Assignment(self.rows[0].version + 1, (ME, BEN))
+        self.lane.leading[0] = copy
         self.lane.retarget(copy)
         return copy
 
@@ -119,6 +125,7 @@ def test_two_members_never_give_the_same_id() -> None:
     assert len({first.new_id(), first.new_id(), second.new_id(), second.new_id()}) == 4
 
 
+@pytest.mark.rule("routing/R-2")
 def test_when_the_member_that_was_asked_leaves_the_next_primary_is_asked_the_same() -> None:
     desk = Desk()
     desk.ask(WRITE)
@@ -132,6 +139,7 @@ def test_when_the_member_that_was_asked_leaves_the_next_primary_is_asked_the_sam
     assert desk.told == [Outcome(Status.OK, b"0")]
 
 
+@pytest.mark.rule("routing/R-2")
 def test_who_does_not_want_that_is_told_that_it_is_unknown() -> None:
     for changed in ({"on_unknown": "fail"}, {"request_ids": 0}):
         desk = Desk(**changed)
@@ -142,6 +150,7 @@ def test_who_does_not_want_that_is_told_that_it_is_unknown() -> None:
         assert desk.told[0].detail == "member old left before it answered"
 
 
+@pytest.mark.rule("routing/R-4")
 def test_what_may_have_been_applied_is_not_refused_later() -> None:
     """A refusal says: certainly not applied. Of the second try that may be true, of the first it is not known."""
     desk = Desk()
@@ -154,7 +163,7 @@ def test_what_may_have_been_applied_is_not_refused_later() -> None:
     desk = Desk()
     desk.ask(WRITE)
     desk.sent()
-    desk.router.passive = True
+    desk.router.refusals.passive = True
     desk.leaves(OLD)
     assert [outcome.status for outcome in desk.told] == [Status.UNKNOWN]
 
@@ -169,6 +178,7 @@ def test_a_read_is_sent_again_and_never_unknown() -> None:
     assert [outcome.status for outcome in desk.told] == [Status.NOT_READY]
 
 
+@pytest.mark.rule("routing/R-3")
 @pytest.mark.parametrize(("request_", "status"), [(WRITE, Status.UNKNOWN), (READ, Status.NOT_READY)])
 def test_who_never_answers_is_waited_for_as_long_as_the_call_timeout(
     request_: Request, status: Status
@@ -196,6 +206,7 @@ def test_it_is_looked_often_for_what_is_parked_and_seldom_for_what_is_sent() -> 
     assert timers == [("route", RETRY_NS)]
 
 
+@pytest.mark.rule("routing/R-6")
 def test_no_more_requests_wait_than_the_limits_allow() -> None:
     desk = Desk(limits=LimitSettings(waiting_requests=10, waiting_bytes=65_536))
     for _ in range(12):
@@ -326,13 +337,13 @@ def test_each_operation_answers_the_second_time_what_it_answered_the_first(
     """Also on the backup, when it is the primary: what has changed anything, it knows by the records."""
     desk = Desk()
     copy = desk.serve()
-    copy.services[part_name("counter")] = ServicePartition(part_name("counter"), Counting())
+    copy.services[part_name("counter")] = Replica(part_name("counter"), ServiceState(Counting()))
     desk.lane.set(copy, "m", b"k", b"1", 0, 0, 0)
     desk.lane.retarget(copy)
     request = msgspec.structs.replace(request_, id=b"one")
     desk.ask(request)
     backup = PartitionCopy(0, 0)
-    backup.services[part_name("counter")] = ServicePartition(part_name("counter"), Counting())
+    backup.services[part_name("counter")] = Replica(part_name("counter"), ServiceState(Counting()))
     for to, message in desk.sent():
         assert isinstance(message, Replicate)
         for record in message.sections[0].records:
@@ -342,7 +353,7 @@ def test_each_operation_answers_the_second_time_what_it_answered_the_first(
         desk.lane.on_replicated(to, Replicated(message.batches, [0]))
     if promoted:
         backup.term = 2
-        desk.lane.in_office[0] = backup
+        desk.lane.leading[0] = backup
         desk.lane.retarget(backup)
     changed = any(held.counter for held in backup)
     desk.ask(request)
@@ -351,7 +362,7 @@ def test_each_operation_answers_the_second_time_what_it_answered_the_first(
     assert changed
     forgetful = Desk()
     fresh = forgetful.serve()
-    fresh.services[part_name("counter")] = ServicePartition(part_name("counter"), Counting())
+    fresh.services[part_name("counter")] = Replica(part_name("counter"), ServiceState(Counting()))
     forgetful.lane.set(fresh, "m", b"k", b"1", 0, 0, 0)
     forgetful.lane.retarget(fresh)
     with ablated("apply-once"):
@@ -361,12 +372,13 @@ def test_each_operation_answers_the_second_time_what_it_answered_the_first(
     assert [outcome.value for outcome in forgetful.told] == [first, second]
 
 
+@pytest.mark.rule("routing/R-10")
 def test_what_was_asked_in_an_earlier_life_is_not_done_in_a_later_one() -> None:
     """Whoever has asked asks again when one of the two leaves, if only for a moment. The second time nothing was
     changed, and of that no id is kept: so the first one, if it still waited here, would be done after the answer.
     """
     desk = Desk()
-    desk.rows[0] = Row(2, (ME, BEN))
+    desk.rows[0] = Assignment(2, (ME, BEN))
     add = Request(Op.PUT_IF_ABSENT, "m", [0], b"k", b"mine", id=b"one")
     desk.router.on_forward(ASKER, Forward(1, add))
     desk.router.on_forward(BEN, Forward(2, Request(Op.SET, "m", [0], b"k", b"of ben", id=b"two")))
@@ -381,7 +393,7 @@ def test_what_was_asked_in_an_earlier_life_is_not_done_in_a_later_one() -> None:
     answers = [message for _, message in desk.sent() if isinstance(message, Answer)]
     assert [answer.outcome.value for answer in answers if answer.ticket == 3] == [b"of ben"]
     assert all(answer.ticket != 1 for answer in answers)
-    assert b"k" not in copy.maps["m"].entries, "nobody has put it back"
+    assert b"k" not in copy.maps["m"].state.entries, "nobody has put it back"
     assert sum(desk.router.leftovers.values()) == 0
 
 
@@ -389,11 +401,11 @@ def test_nor_is_a_share_of_a_whole_map() -> None:
     desk = Desk()
     copy = desk.serve()
     desk.router.on_forward(ASKER, Forward(1, Request(Op.SET, "m", [0], b"k", b"v", id=b"one")))
-    desk.router._spent = SLICE_ENTRIES  # Others have had all of this turn.
+    desk.router.gatherings._spent = SLICE_ENTRIES  # Others have had all of this turn.
     desk.router.on_forward(ASKER, Forward(2, Request(Op.CLEAR, "m", [0])))
     desk.router.askers_gone({ASKER})
-    desk.router.on_timer("gather")
-    assert b"k" in copy.maps["m"].entries
+    desk.router.gatherings.take_turns()
+    assert b"k" in copy.maps["m"].state.entries
     assert sum(desk.router.leftovers.values()) == 0
 
 
@@ -451,3 +463,51 @@ def test_and_that_member_asks_again_until_its_time_is_over() -> None:
     assert tries == 60
     assert desk.told[0].status is Status.NOT_READY
     assert "too much for its backups" in desk.told[0].detail
+
+
+# -- whatever comes
+
+
+@pytest.mark.rule("routing/R-1")
+@given(
+    st.sampled_from([WRITE, READ]),
+    st.lists(st.sampled_from(["answered", "moved", "refused", "left", "owned", "late"]), max_size=8),
+)
+def test_whatever_becomes_of_it_a_request_is_answered_once(request: Request, story: list[str]) -> None:
+    desk = Desk()
+    asked: list[Forward] = []
+
+    def listen() -> None:
+        for to, message in desk.sent():
+            if isinstance(message, Forward):
+                asked.append(message)
+            elif isinstance(message, Replicate):
+                desk.lane.on_replicated(to, Replicated(message.batches, [0]))
+
+    desk.ask(request)
+    for event in story:
+        listen()
+        owner = desk.rows[0].owner or OLD
+        match event:
+            case "answered" | "refused" if asked:
+                status = Status.OK if event == "answered" else Status.MOVED
+                desk.router.on_answer(owner, Answer(asked[-1].ticket, Outcome(status), []))
+            case "moved":
+                desk.moved(NEW if owner == OLD else OLD)
+            case "left":
+                desk.leaves(owner)
+            case "owned":
+                if 0 not in desk.lane.leading:
+                    desk.serve()
+                    desk.router.served(0)
+            case "late" if asked:
+                desk.router.on_answer(OLD, Answer(asked[0].ticket, Outcome(Status.OK), []))
+            case _:
+                pass
+        assert len(desk.told) <= 1
+    listen()
+    desk.pass_time(100 * SECOND)
+    listen()
+    desk.pass_time(100 * SECOND)
+    assert len(desk.told) == 1, (story, desk.told)
+    assert desk.router.leftovers == dict.fromkeys(desk.router.leftovers, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.core.routing.around import Around
 
 from holdfast.config import Settings
 from holdfast.core.journal.log import Log
@@ -12,10 +13,14 @@ from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import Answer, Forward
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.views import Room
+from holdfast.core.replication import primary_copy
 from holdfast.core.replication.lane import Lane
-from holdfast.core.routing import router as router_under_test
-from holdfast.core.routing.router import RETRY_NS, Router
+from holdfast.core.replication.primary_copy import PrimaryCopy
+from holdfast.core.routing import gathering
+from holdfast.core.routing.gathering import RETRY_NS
+from holdfast.core.routing.router import Router
 from holdfast.core.store.partition import PartitionCopy
 
 ME, OLD, NEW, ASKER = MemberId("me"), MemberId("old"), MemberId("new"), MemberId("asker")
@@ -27,8 +32,8 @@ class Desk:
 
     def __init__(self) -> None:
         self.out = Outbox()
-        self.rows = [Row(1, (OLD,))]
-        self.coming = False
+        self.rows = [Assignment(1, (OLD,))]
+        self.around = Around()
         self.lane = lane = Lane(ME, Settings(), self.out, Log(self.out, on=False))
         lane.attach(self.rows)
         self.router = Router(
@@ -36,11 +41,10 @@ class Desk:
             Settings(),
             self.out,
             self.rows,
-            lane,
-            present=lambda _: True,
-            coming=lambda _: self.coming,
+            PrimaryCopy(Settings(), self.out, lane),
             held={},
-            heard=lambda _: True,
+            neighbours=self.around,
+            offers=self.around,
         )
         self.told: list[Outcome] = []
 
@@ -48,7 +52,7 @@ class Desk:
         return [(effect.to, effect.message) for effect in self.out.take() if isinstance(effect, Send)]
 
     def moved(self, owner: MemberId) -> None:
-        self.rows[0] = Row(self.rows[0].version + 1, (owner,))
+        self.rows[0] = Assignment(self.rows[0].version + 1, (owner,))
         self.router.served(0)
 
     def tick(self) -> None:
@@ -58,7 +62,7 @@ class Desk:
 
 def test_a_member_that_is_about_to_be_the_primary_keeps_what_others_send_it() -> None:
     desk = Desk()
-    desk.coming = True
+    desk.around.stored = Assignment(2, (ME,))
     desk.router.on_forward(ASKER, Forward(7, READ))
     assert desk.sent() == []
     desk.moved(ME)
@@ -93,6 +97,7 @@ def test_what_was_refused_goes_at_once_when_another_owner_is_known_by_then() -> 
     assert [to for to, _ in desk.sent()] == [NEW]
 
 
+@pytest.mark.rule("routing/R-3")
 def test_a_request_that_nobody_takes_is_refused_in_time() -> None:
     desk = Desk()
     desk.router.execute(READ, desk.told.append)
@@ -106,32 +111,33 @@ def test_a_request_that_nobody_takes_is_refused_in_time() -> None:
     assert desk.out.now_ns <= 60 * SECOND + RETRY_NS
 
 
-# -- R-7: errors in this member
+# -- replication/A-1: errors in this member
 
 
 def serving() -> Desk:
     desk = Desk()
-    desk.rows[0] = Row(1, (ME,))
+    desk.rows[0] = Assignment(1, (ME,))
     copy = PartitionCopy(0, 0)
-    desk.lane.serving[0] = desk.lane.in_office[0] = copy
+    desk.lane.serving[0] = desk.lane.leading[0] = copy
     desk.lane.set(copy, "m", b"k", b"v", 0, 0, 0)
-    desk.lane.seal(lambda known: None)
+    desk.lane.close_batch(lambda known: None)
     return desk
 
 
-def broken(*_: object) -> None:
+def broken(*_: object, **__: object) -> None:
     raise ZeroDivisionError("a fault of ours")
 
 
 READS_OF_ALL = Request(Op.ENTRIES, "m", [0])
 
 
-@pytest.mark.parametrize(("request_", "fault"), [(READ, "perform"), (READS_OF_ALL, "perform_whole")])
+@pytest.mark.rule("replication/A-1")
+@pytest.mark.parametrize(("request_", "fault"), [(READ, "decide"), (READS_OF_ALL, "decide_whole")])
 def test_an_error_in_a_read_is_an_answer(
     monkeypatch: pytest.MonkeyPatch, request_: Request, fault: str
 ) -> None:
     desk = serving()
-    monkeypatch.setattr(router_under_test, fault, broken)
+    monkeypatch.setattr(primary_copy, fault, broken)
     desk.router.execute(request_, desk.told.append)
     assert [outcome.status for outcome in desk.told] == [Status.FAILED]
     assert "a fault of ours" in desk.told[0].detail
@@ -154,9 +160,10 @@ def test_an_error_of_another_member_is_an_answer_to_the_whole(monkeypatch: pytes
     assert [outcome.detail for outcome in desk.told] == ["theirs"]
 
 
+@pytest.mark.rule("replication/A-1")
 def test_an_error_in_a_write_leaves_the_state_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = serving()
-    monkeypatch.setattr(router_under_test, "perform", broken)
+    monkeypatch.setattr(primary_copy, "decide", broken)
     with pytest.raises(ZeroDivisionError):
         desk.router.execute(Request(Op.SET, "m", [0], b"k", b"w"), desk.told.append)
 
@@ -167,14 +174,11 @@ def test_an_error_in_a_read_that_has_begun_to_change_something_leaves_it_in_doub
     """A read may find that an entry is over, and take it out."""
     desk = serving()
 
-    def half_done(lane: Lane, copy: PartitionCopy, *_: object) -> None:
-        lane.remove(copy, "m", b"k")
-        broken()
-
-    copy = desk.lane.in_office[0]
+    copy = desk.lane.leading[0]
     assert copy is not None
-    copy.maps["m"].recorded = True
-    monkeypatch.setattr(router_under_test, "perform", half_done)
+    copy.maps["m"].state.schedule(b"k", 1, 0, desk.out.now_ns)
+    desk.out.now_ns += SECOND
+    monkeypatch.setattr(desk.lane, "carry_out", broken)
     with pytest.raises(ZeroDivisionError):
         desk.router.execute(READ, desk.told.append)
 
@@ -196,37 +200,62 @@ def test_an_answer_that_is_none_is_asked_for_again(value: Any) -> None:
 
 def test_operations_on_whole_maps_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred that come at once are not all done in one step: others must be served in between."""
-    monkeypatch.setattr(router_under_test, "SLICE_ENTRIES", 50)
+    monkeypatch.setattr(primary_copy, "SLICE_ENTRIES", 50)
+    monkeypatch.setattr(gathering, "SLICE_ENTRIES", 50)
     desk = Desk()
     desk.moved(ME)
-    copy = desk.lane.serving[0] = desk.lane.in_office[0] = PartitionCopy(0, 0)
+    copy = desk.lane.serving[0] = desk.lane.leading[0] = PartitionCopy(0, 0)
     for number in range(30):
         desk.lane.set(copy, "m", b"k%d" % number, b"v", 0, 0, 0)
-    desk.lane.seal(lambda known: None)
+    desk.lane.close_batch(lambda known: None)
     for _ in range(100):
         desk.router.execute(Request(Op.KEYS, "m", [0]), desk.told.append)
     steps = [len(desk.told)]
     while len(desk.told) < 100:
-        desk.router.on_timer("gather")
+        desk.router.gatherings.take_turns()
         steps.append(len(desk.told) - sum(steps))
     assert max(steps) <= 2
     assert all(outcome.status is Status.OK for outcome in desk.told)
-    desk.router.on_timer("gather")
+    desk.router.gatherings.take_turns()
     assert not any(desk.router.leftovers.values())
 
 
 def test_what_is_gathered_for_long_answers_is_bounded_for_all_together() -> None:
     desk = Desk()
-    desk.router._answer_bytes = 1000
-    desk.rows[0] = Row(1, (OLD,))
+    desk.router.gatherings._answer_bytes = 1000
+    desk.rows[0] = Assignment(1, (OLD,))
     for _ in range(4):
         desk.router.execute(Request(Op.VALUES, "m", [0]), desk.told.append)
     tickets = [message.ticket for _, message in desk.sent() if isinstance(message, Forward)]
     while len(tickets) < 4:
-        desk.router.on_timer("gather")
+        desk.router.gatherings.take_turns()
         tickets += [message.ticket for _, message in desk.sent() if isinstance(message, Forward)]
     # Each has got most of its answer, and waits for the rest.
     for ticket in tickets:
         desk.router.on_answer(OLD, Answer(ticket, Outcome(Status.OK, [bytes(900)]), [0]))
     assert [outcome.status for outcome in desk.told] == [Status.NOT_READY, Status.NOT_READY]
-    assert desk.router._listed == 1800
+    assert desk.router.gatherings._listed == 1800
+
+
+# -- memory that is nearly full
+
+
+@pytest.mark.rule("routing/R-7")
+@pytest.mark.parametrize("short", [ME, OLD, NEW])
+def test_where_the_memory_of_a_holder_is_short_nothing_grows_and_reads_and_removes_go_on(
+    short: MemberId,
+) -> None:
+    desk = Desk()
+    desk.rows[0] = Assignment(2, (ME, OLD))
+    desk.router.refusals.short = {short: Room.LITTLE}
+    write, remove = Request(Op.PUT, "m", [0], b"k", b"1"), Request(Op.REMOVE, "m", [0], b"k")
+    of_ours = Request(Op.PUT, "__ours", [0], b"k", b"1")
+    refused = desk.router.refusals.why_refused(write)
+    assert (refused is not None) is (short != NEW), "who holds nothing of the partition does not matter"
+    assert refused is None or refused.status is Status.NO_MEMORY
+    assert [desk.router.refusals.why_refused(one) for one in (READ, remove, of_ours)] == [None] * 3
+    desk.lane.joining[0] = (NEW, 1)
+    assert desk.router.refusals.why_refused(write) is not None, "who is being filled will have to keep it"
+    desk.lane.joining.clear()
+    desk.router.refusals.short = {short: Room.NONE}
+    assert (desk.router.refusals.why_refused(of_ours) is not None) is (short != NEW)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.model.keys import partition_of
 from holdfast.core.store.digest import RANGES, RangeDigests, entry_digest, range_of, whole
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.replica import map_replica
 from holdfast.wire.values import to_stored
 
 STORED = st.binary(max_size=8).map(lambda payload: b"\xff\xff\xff\xf4" + payload)
@@ -17,11 +17,11 @@ ENTRIES = st.dictionaries(STORED, STORED, max_size=60)
 
 @given(ENTRIES)
 def test_the_ranges_together_are_the_digest_of_the_map(entries: dict[bytes, bytes]) -> None:
-    held = MapPartition("m")
-    held.entries = entries
+    held = map_replica("m")
+    held.state.entries = entries
     digests = RangeDigests.digests(entries)
     assert len(digests) == RANGES
-    assert whole(digests) == held.digest()
+    assert whole(digests) == held.state.digest()
 
 
 @given(ENTRIES)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.model.records import Change, Record
 from holdfast.core.store.digest import RangeDigests, whole
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.replica import map_replica
 
 KEYS = st.integers(0, 8).map(lambda n: b"k%d" % n)
 VALUES = st.binary(max_size=3)
@@ -27,57 +27,57 @@ STEPS = st.one_of(
 @settings(max_examples=400, deadline=None)
 @given(st.lists(STEPS, max_size=60))
 def test_they_equal_the_digests_of_the_entries(steps: list[tuple]) -> None:  # type: ignore[type-arg]
-    held = MapPartition("m")
+    held = map_replica("m")
     for step in steps:
         match step:
             case ("store", key, value, ttl_ms):
-                held.store(key, value, ttl_ms, 0, 0, 0)
+                held.state.store(key, value, ttl_ms, 0, 0, 0)
             case ("drop", key):
-                held.drop(key)
+                held.state.drop(key)
             case ("wipe",):
-                held.wipe()
+                held.state.wipe()
             case ("expire", key):
-                held.schedule(key, 1, 0, 0)
-                for ended in held.due(10_000_000, 5):
-                    held.drop(ended)
+                held.state.schedule(key, 1, 0, 0)
+                for ended in held.state.due(10_000_000, 5):
+                    held.state.drop(ended)
             case ("apply", change, key, value):
                 held.apply(Record("m", held.counter + 1, change, key, value), 0)
             case ("fold",):
-                held.fold()
+                held.state.fold()
             case ("ask",):
-                assert held.digests() == RangeDigests.digests(held.entries)
+                assert held.state.digests() == RangeDigests.digests(held.state.entries)
             case ("forget",):
-                held.no_digests()
+                held.state.not_compared()
             case ("begin anew",):
                 # As a copy that is being filled does.
-                other = MapPartition("m")
+                other = map_replica("m")
                 other.start_from(held)
                 held = other
-    assert held.digests() == RangeDigests.digests(held.entries)
-    assert held.digest() == whole(held.digests())
-    assert held.damaged(adopt=False) == []
+    assert held.state.digests() == RangeDigests.digests(held.state.entries)
+    assert held.state.digest() == whole(held.state.digests())
+    assert held.state.damaged(adopt=False) == []
 
 
 def test_they_are_not_kept_before_they_are_asked_for() -> None:
-    held = MapPartition("m")
-    held.store(b"k", b"v", 0, 0, 0, 0)
-    assert held.touched is None
-    held.digests()
-    held.store(b"k", b"w", 0, 0, 0, 0)
-    assert held.touched == {b"k": b"v"}
-    held.store(b"k", b"x", 0, 0, 0, 0)
-    held.fold()
-    assert held.touched == {}
+    held = map_replica("m")
+    held.state.store(b"k", b"v", 0, 0, 0, 0)
+    assert held.state.touched is None
+    held.state.digests()
+    held.state.store(b"k", b"w", 0, 0, 0, 0)
+    assert held.state.touched == {b"k": b"v"}
+    held.state.store(b"k", b"x", 0, 0, 0, 0)
+    held.state.fold()
+    assert held.state.touched == {}
 
 
 def test_what_changes_behind_their_back_is_found() -> None:
-    held = MapPartition("m")
+    held = map_replica("m")
     for n in range(100):
-        held.store(b"%d" % n, b"v", 0, 0, 0, 0)
-    before = list(held.digests())
-    held.entries[b"7"] = b"rotten"
-    assert held.digests() == before, "nobody has noticed"
-    (at,) = held.damaged(adopt=False)
-    assert held.damaged(adopt=True) == [at]
-    assert held.damaged(adopt=True) == [], "from now on it counts as it is"
-    assert held.digests() == RangeDigests.digests(held.entries)
+        held.state.store(b"%d" % n, b"v", 0, 0, 0, 0)
+    before = list(held.state.digests())
+    held.state.entries[b"7"] = b"rotten"
+    assert held.state.digests() == before, "nobody has noticed"
+    (at,) = held.state.damaged(adopt=False)
+    assert held.state.damaged(adopt=True) == [at]
+    assert held.state.damaged(adopt=True) == [], "from now on it counts as it is"
+    assert held.state.digests() == RangeDigests.digests(held.state.entries)

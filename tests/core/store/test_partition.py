@@ -3,84 +3,89 @@
 from __future__ import annotations
 
 from holdfast.core.model.ids import MILLISECOND, SECOND
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import map_replica
 
 
 def test_an_entry_that_is_written_again_and_again_is_noted_once() -> None:
-    held = MapPartition("m")
+    held = map_replica("m")
     for second in range(1000):
-        held.store(b"k", b"v", 10_000, 0, 0, second * SECOND)
-        assert held.due(second * SECOND, 100) == []
-        assert len(held.deadlines) == 1
-    assert held.due(1008 * SECOND, 100) == []
-    assert held.due(1009 * SECOND, 100) == [b"k"]
+        held.state.store(b"k", b"v", 10_000, 0, 0, second * SECOND)
+        assert held.state.due(second * SECOND, 100) == []
+        assert len(held.state.deadlines) == 1
+    assert held.state.due(1008 * SECOND, 100) == []
+    assert held.state.due(1009 * SECOND, 100) == [b"k"]
 
 
 def test_a_shorter_time_counts_at_once() -> None:
-    held = MapPartition("m")
-    held.store(b"k", b"v", 60_000, 0, 0, 0)
-    held.schedule(b"k", 1000, 0, 0)
-    assert held.due(1 * SECOND, 100) == [b"k"]
+    held = map_replica("m")
+    held.state.store(b"k", b"v", 60_000, 0, 0, 0)
+    held.state.schedule(b"k", 1000, 0, 0)
+    assert held.state.due(1 * SECOND, 100) == [b"k"]
 
 
 def test_use_lengthens_the_time_of_an_entry_that_ends_when_idle() -> None:
-    held = MapPartition("m")
-    held.store(b"k", b"v", 0, 1000, 0, 0)
-    assert not held.expired(b"k", 900 * MILLISECOND)
-    assert held.due(1 * SECOND, 100) == []
-    assert held.due(1900 * MILLISECOND, 100) == [b"k"]
+    held = map_replica("m")
+    held.state.store(b"k", b"v", 0, 1000, 0, 0)
+    assert not held.state.expired(b"k", 900 * MILLISECOND)
+    assert held.state.due(1 * SECOND, 100) == []
+    assert held.state.due(1900 * MILLISECOND, 100) == [b"k"]
 
 
 def test_an_entry_that_was_removed_and_came_back_ends_at_its_new_time() -> None:
-    held = MapPartition("m")
-    held.store(b"k", b"v", 1000, 0, 0, 0)
-    held.drop(b"k")
-    held.store(b"k", b"w", 5000, 0, 0, 0)
-    assert held.due(1 * SECOND, 100) == []
-    assert held.due(5 * SECOND, 100) == [b"k"]
-    held.drop(b"k")
-    assert not held.deadlines
+    held = map_replica("m")
+    held.state.store(b"k", b"v", 1000, 0, 0, 0)
+    held.state.drop(b"k")
+    held.state.store(b"k", b"w", 5000, 0, 0, 0)
+    assert held.state.due(1 * SECOND, 100) == []
+    assert held.state.due(5 * SECOND, 100) == [b"k"]
+    held.state.drop(b"k")
+    assert not held.state.deadlines
 
 
 def test_a_backup_forgets_what_is_over_and_leaves_what_its_primary_has_not_removed() -> None:
-    held = MapPartition("m")
-    held.store(b"gone", b"v", 1000, 0, 0, 0)
-    held.store(b"later", b"v", 1000, 0, 0, 0)
-    held.store(b"ended", b"v", 2000, 0, 0, 0)
-    held.drop(b"gone")
-    held.schedule(b"later", 60_000, 0, 0)
-    held.tidy(3 * SECOND)
-    assert sorted(key for _, key in held.deadlines) == [b"ended", b"later"]
-    assert held.entries.keys() == {b"ended", b"later"}, "an entry that has ended waits for its primary's word"
-    assert held.due(5 * SECOND, 100) == [b"ended"], "and is found by this member if it becomes the primary"
+    held = map_replica("m")
+    held.state.store(b"gone", b"v", 1000, 0, 0, 0)
+    held.state.store(b"later", b"v", 1000, 0, 0, 0)
+    held.state.store(b"ended", b"v", 2000, 0, 0, 0)
+    held.state.drop(b"gone")
+    held.state.schedule(b"later", 60_000, 0, 0)
+    held.state.tidy(3 * SECOND)
+    assert sorted(key for _, key in held.state.deadlines) == [b"ended", b"later"]
+    assert held.state.entries.keys() == {b"ended", b"later"}, (
+        "an entry that has ended waits for its primary's word"
+    )
+    assert held.state.due(5 * SECOND, 100) == [b"ended"], (
+        "and is found by this member if it becomes the primary"
+    )
 
 
 def test_an_entry_that_is_in_use_at_its_primary_hides_nothing_on_a_backup() -> None:
     """A backup does not know that it is used; what ended later and is gone must not be noted for ever."""
-    held = MapPartition("m")
-    held.store(b"used", b"v", 0, 1000, 0, 0)
+    held = map_replica("m")
+    held.state.store(b"used", b"v", 0, 1000, 0, 0)
     for number in range(500):
-        held.store(b"%d" % number, b"v", 2000, 0, 0, 0)
-        held.drop(b"%d" % number)
-    held.tidy(3 * SECOND)
-    assert [key for _, key in held.deadlines] == [b"used"]
-    assert b"used" in held.entries
+        held.state.store(b"%d" % number, b"v", 2000, 0, 0, 0)
+        held.state.drop(b"%d" % number)
+    held.state.tidy(3 * SECOND)
+    assert [key for _, key in held.state.deadlines] == [b"used"]
+    assert b"used" in held.state.entries
 
 
 def test_what_ended_on_a_backup_is_found_at_once_when_it_becomes_the_primary() -> None:
     copy = PartitionCopy(0, 0)
     held = copy.open("m")
-    held.store(b"ended", b"v", 2000, 0, 0, 0)
-    held.store(b"idle", b"v", 0, 2000, 0, 0)
-    held.tidy(3 * SECOND)
+    held.state.store(b"ended", b"v", 2000, 0, 0, 0)
+    held.state.store(b"idle", b"v", 0, 2000, 0, 0)
+    held.state.tidy(3 * SECOND)
     copy.used(3 * SECOND)
-    assert held.due(3 * SECOND, 100) == [b"ended"]
-    assert held.due(6 * SECOND, 100) == [b"idle"]
+    assert held.state.due(3 * SECOND, 100) == [b"ended"]
+    assert held.state.due(6 * SECOND, 100) == [b"idle"]
 
 
 def test_no_more_than_the_limit_are_removed_at_once() -> None:
-    held = MapPartition("m")
+    held = map_replica("m")
     for number in range(10):
-        held.store(b"%d" % number, b"v", 1000, 0, 0, 0)
-    assert len(held.due(2 * SECOND, 4)) == 4
-    assert len(held.due(2 * SECOND, 100)) == 6
+        held.state.store(b"%d" % number, b"v", 1000, 0, 0, 0)
+    assert len(held.state.due(2 * SECOND, 4)) == 4
+    assert len(held.state.due(2 * SECOND, 100)) == 6

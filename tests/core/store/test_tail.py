@@ -26,6 +26,7 @@ def test_it_tells_what_came_after_a_number_with_the_terms() -> None:
     assert [tail.covers(after) for after in (3, 4, 7, 8)] == [False, True, True, False]
 
 
+@pytest.mark.rule("store/H-1")
 def test_what_does_not_follow_begins_a_new_stretch() -> None:
     tail = Tail(10_000)
     tail.add(1, records(1, 5))
@@ -175,6 +176,7 @@ def test_it_costs_the_same_whether_records_come_one_by_one_or_together() -> None
     assert told(together, 0) == told(single, 0) == [(3, 1), (3, 2), (3, 3)]
 
 
+@pytest.mark.rule("store/H-2")
 @pytest.mark.parametrize("together", [True, False])
 def test_it_is_full_with_its_last_byte_and_then_gives_up_an_eighth(*, together: bool) -> None:
     each = RECORD_OVERHEAD + 1 + 39

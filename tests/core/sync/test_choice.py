@@ -9,7 +9,7 @@ import pytest
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import Base, How
-from holdfast.core.store.partition import Expiry
+from holdfast.core.store.map_state import Expiry
 from holdfast.core.sync.choice import HISTORY_LEAST, Choice, Mine, choose
 from holdfast.core.sync.supply import aged
 from holdfast.sim.ablations.switching import ablated
@@ -24,6 +24,7 @@ def base(lwm: int, *lineage: tuple[int, int], highest: int = 0, digests: list[in
 FIRST, SECOND, THIRD = (2, 0), (5, 10), (9, 20)
 
 
+@pytest.mark.rule("sync/C-2")
 @pytest.mark.parametrize(
     ("held", "after", "how"),
     [
@@ -42,6 +43,7 @@ def test_a_prefix_gets_what_followed(held: Base, after: int, how: How) -> None:
     assert (choice.how, choice.after) == (how, after)
 
 
+@pytest.mark.rule("sync/C-4")
 @pytest.mark.parametrize(
     ("held", "why"),
     [
@@ -66,6 +68,7 @@ def test_another_epoch_gets_everything() -> None:
     assert choose(MINE, same, same_epoch=False) == Choice(How.FULL, "the partition began anew since")
 
 
+@pytest.mark.rule("sync/C-4")
 def test_history_that_is_not_known_any_more_is_the_reason() -> None:
     mine = Mine([(1, 0)], 9500, 10_000, 9000)
     choice = choose(mine, base(8120, (1, 0)))
@@ -81,6 +84,7 @@ def test_more_updates_than_entries_are_not_sent_one_by_one() -> None:
     assert choose(Mine([(1, 0)], 1 + HISTORY_LEAST, 0, 0), base(1, (1, 0))).how is How.HISTORY
 
 
+@pytest.mark.rule("sync/C-3")
 def test_only_ranges_that_differ_are_sent() -> None:
     mine = Mine([(1, 0)], 7, 10, 0, digests=[1, 2, 3, 4])
     equal = base(7, (1, 0), digests=[1, 2, 3, 4])
@@ -98,6 +102,7 @@ def test_without_the_rule_of_terms_equal_counters_of_other_histories_count_as_eq
         assert choose(MINE, other).how is How.SAME
 
 
+@pytest.mark.rule("sync/C-1")
 @pytest.mark.parametrize("seed", range(300))
 def test_a_base_is_taken_for_a_prefix_just_when_it_is_one(seed: int) -> None:
     """Histories as they come about: primaries of ascending terms, each beginning with some prefix of what was there."""

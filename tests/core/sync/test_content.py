@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.replica import MapReplica, map_replica
 from holdfast.core.sync.content import ENTRY_OVERHEAD, Chunk, Content, ContentPart
 
 
-def filled(sizes: list[int]) -> MapPartition:
-    held = MapPartition("m")
+def filled(sizes: list[int]) -> MapReplica:
+    held = map_replica("m")
     for number, size in enumerate(sizes):
-        held.entries[b"%06d" % number] = b"v" * size
+        held.state.entries[b"%06d" % number] = b"v" * size
     return held
 
 
@@ -41,9 +41,11 @@ def test_every_entry_is_in_one_chunk_and_no_chunk_is_too_large(seed: int) -> Non
         assert chunk.size <= limit or len(found) == 1
         supplied += found
         chunks += 1
-    assert supplied == [pair for held in maps for pair in held.entries.items()]
+    assert supplied == [pair for held in maps for pair in held.state.entries.items()]
     # They are well filled, too.
-    assert chunks <= 3 + 2 * sum(cost(held.entries) for held in maps) / (limit - min(largest, limit // 2))
+    assert chunks <= 3 + 2 * sum(cost(held.state.entries) for held in maps) / (
+        limit - min(largest, limit // 2)
+    )
 
 
 @pytest.mark.parametrize("gone", [1, 16, 64, 300])
@@ -54,11 +56,11 @@ def test_what_is_removed_meanwhile_takes_nothing_else_with_it(gone: int) -> None
     first = content.chunk(1024, 0)
     assert first is not None
     supplied = entries_of(first)
-    for key in [key for key in held.entries if key not in supplied][:gone]:
-        held.drop(key)
+    for key in [key for key in held.state.entries if key not in supplied][:gone]:
+        held.state.drop(key)
     while (chunk := content.chunk(1024, 0)) is not None:
         supplied |= entries_of(chunk)
-    assert supplied.keys() == held.entries.keys()
+    assert supplied.keys() == held.state.entries.keys()
 
 
 def test_a_chunk_has_the_values_of_its_moment() -> None:
@@ -66,8 +68,8 @@ def test_a_chunk_has_the_values_of_its_moment() -> None:
     content = Content([ContentPart(held)], [])
     content.chunk(1024, 0)
     held.updates.set_absolute(7)
-    for key in held.entries:
-        held.entries[key] = b"new"
+    for key in held.state.entries:
+        held.state.entries[key] = b"new"
     chunk = content.chunk(1024, 0)
     assert chunk is not None
     assert chunk.maps[0].counter == 7

@@ -1,4 +1,4 @@
-"""A shadow is not fooled by any order, and what does not fit is refused by name."""
+"""A staging replica is not fooled by any order, and what does not fit is refused by name."""
 
 from __future__ import annotations
 
@@ -7,90 +7,25 @@ from itertools import permutations
 
 import msgspec
 import pytest
+from tests.core.sync.receiving import ME, OTHER, OWNER, Side, chunk, message, put
 
-from holdfast.config import MapSettings, PartitionSettings, Settings
-from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import (
     Fill,
     Filled,
     FillEnded,
-    FillEntries,
-    FillPlan,
     FillRefused,
     Replicate,
     Replicated,
     Section,
 )
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
-from holdfast.core.model.sync_request import Demand, How
-from holdfast.core.replication.copies import Copies
-from holdfast.core.store.partition import MapPartition, PartitionCopy
-from holdfast.core.sync.destination import Destination
+from holdfast.core.model.sync_request import Demand
 from holdfast.sim.ablations.switching import ablated
 
-ME, OWNER, OTHER = MemberId("me"), MemberId("owner"), MemberId("other")
-SETTINGS = Settings(partitions=PartitionSettings(count=1), maps={"deep": MapSettings(backups=2)})
 
-
-class Side:
-    """The filled side of one member, with one partition."""
-
-    def __init__(self, *row: MemberId, holds: bool = False) -> None:
-        self.out = Outbox()
-        self.rows = [Row(5, row)]
-        self.stored: Row | None = None
-        self.copies = Copies(ME, SETTINGS, self.out, self.rows, Log(self.out, on=False))
-        self.destination = Destination(
-            ME,
-            self.out,
-            self.rows,
-            self.copies,
-            Log(self.out, on=False),
-            stored_row=lambda partition: self.stored,
-        )
-        if holds:
-            self.copies.held[0] = PartitionCopy(0, 0)
-
-    def tell(self, message: Fill | Replicate, sender: MemberId = OWNER) -> None:
-        if isinstance(message, Fill):
-            self.destination.on_fill(sender, message)
-        else:
-            self.copies.on_replicate(sender, message)
-
-    def answers(self) -> list[object]:
-        return [effect.message for effect in self.out.take() if isinstance(effect, Send)]
-
-    def filling(self, name: str = "m") -> MapPartition:
-        return self.destination.shadows[0].copy.maps[name]
-
-
-def put(counter: int, value: bytes, *, key: bytes = b"key", name: str = "m") -> Record:
-    return Record(name, counter, Change.SET, key, value)
-
-
-def message(batch: int, *records: Record, version: int = 5) -> Replicate:
-    return Replicate([batch], [Section(0, version, list(records))])
-
-
-def chunk(
-    sequence: int,
-    counter: int = 0,
-    *entries: tuple[bytes, bytes],
-    last: bool = False,
-    ticket: int = 1,
-    version: int = 5,
-    joining: bool = True,
-) -> Fill:
-    content = [FillEntries("m", counter, [key for key, _ in entries], [value for _, value in entries])]
-    plans = [FillPlan("m", How.FULL, counter)] if sequence == 1 else []
-    return Fill(
-        0, version, ticket, sequence, last, 0, joining, 1, [] if sequence == 0 else content, plans=plans
-    )
-
-
+@pytest.mark.rule("replication/F-2", "sync/S-6")
 def test_what_was_written_before_the_content_was_taken_does_not_come_back() -> None:
     """The primary sends the write at counter 2 again, when its entry was removed at counter 3 and the content taken."""
     told = [message(1, put(2, b"two")), chunk(1, 3, (b"other", b"x")), message(2, put(4, b"y", key=b"later"))]
@@ -100,9 +35,10 @@ def test_what_was_written_before_the_content_was_taken_does_not_come_back() -> N
         for item in order:
             side.tell(item)
         side.tell(chunk(2, 4, last=True))
-        assert side.filling().entries == {b"other": b"x", b"later": b"y"}
+        assert side.filling().state.entries == {b"other": b"x", b"later": b"y"}
 
 
+@pytest.mark.rule("replication/F-4")
 def test_a_shadow_ends_the_same_in_whatever_order_it_is_told() -> None:
     """The last chunk says counter 3; the records up to it may come before or after it."""
     told = [
@@ -116,8 +52,8 @@ def test_a_shadow_ends_the_same_in_whatever_order_it_is_told() -> None:
         for item in order:
             side.tell(item)
         side.tell(chunk(2, 3, last=True))
-        assert side.destination.shadows[0].complete
-        assert side.filling().entries == {b"key": b"two"}
+        assert side.destination.staging[0].complete
+        assert side.filling().state.entries == {b"key": b"two"}
         assert side.filling().counter == 3
 
 
@@ -144,12 +80,13 @@ def test_a_wrong_copy_that_is_replaced_holds_nothing_up_and_the_new_one_misses_n
     side.tell(chunk(2, 6, last=True, joining=False))
     held = side.copies.held[0].maps["m"]
     assert held is not wrong
-    assert (held.entries, held.counter) == ({b"key": b"five"}, 6)
+    assert (held.state.entries, held.counter) == ({b"key": b"five"}, 6)
     assert {1, 2} == {
         number for one in side.answers() if isinstance(one, Replicated) for number in one.batches
     }
 
 
+@pytest.mark.rule("sync/D-4")
 def test_it_is_whole_only_when_what_the_last_chunk_counts_has_come() -> None:
     side = Side(OWNER, OTHER)
     side.tell(chunk(0))
@@ -158,7 +95,7 @@ def test_it_is_whole_only_when_what_the_last_chunk_counts_has_come() -> None:
     side.tell(chunk(2, 2, last=True))
     assert side.answers() == []
     side.tell(message(1, put(2, b"two")))
-    assert side.filling().entries == {b"key": b"two"}
+    assert side.filling().state.entries == {b"key": b"two"}
     assert side.answers() == [Replicated([1], [0]), Filled(0, 5, 1, 2)]
 
 
@@ -170,7 +107,7 @@ def test_without_that_rule_it_counts_as_whole_with_an_update_missing() -> None:
     side.answers()
     side.tell(chunk(2, 2, last=True))
     assert side.answers() == [Filled(0, 5, 1, 2)]
-    assert (side.filling().counter, side.filling().entries) == (2, {b"key": b"one"})
+    assert (side.filling().counter, side.filling().state.entries) == (2, {b"key": b"one"})
 
 
 def test_a_colder_replica_that_becomes_hotter_takes_maps_it_did_not_hold_into_its_shadow_alone() -> None:
@@ -181,7 +118,7 @@ def test_a_colder_replica_that_becomes_hotter_takes_maps_it_did_not_hold_into_it
     assert side.answers() == [Replicated([1], [0])], "the map that index 2 does not hold has no gap there"
     assert set(side.copies.held[0].maps) == {"deep"}
     side.tell(chunk(1, 8, (b"other", b"x")))
-    assert side.filling().entries == {b"key": b"nine", b"other": b"x"}
+    assert side.filling().state.entries == {b"key": b"nine", b"other": b"x"}
 
 
 def test_a_new_time_to_live_does_not_hide_an_older_value_that_is_on_its_way() -> None:
@@ -191,10 +128,11 @@ def test_a_new_time_to_live_does_not_hide_an_older_value_that_is_on_its_way() ->
     side.tell(chunk(1, 1))
     side.tell(message(1, Record("m", 2, Change.EXPIRY, b"key", ttl_ms=5000)))
     side.tell(chunk(2, 1, (b"key", b"one")))
-    assert side.filling().entries == {b"key": b"one"}
-    assert side.filling().expiries[b"key"].ttl_ms == 5000
+    assert side.filling().state.entries == {b"key": b"one"}
+    assert side.filling().state.expiries[b"key"].ttl_ms == 5000
 
 
+@pytest.mark.rule("sync/D-1")
 def test_a_replica_of_the_row_that_is_refilled_takes_the_new_copy_when_it_is_whole() -> None:
     side = Side(OWNER, ME, holds=True)
     before = side.copies.held[0]
@@ -202,8 +140,8 @@ def test_a_replica_of_the_row_that_is_refilled_takes_the_new_copy_when_it_is_who
     side.tell(chunk(1, 1, (b"key", b"one"), joining=False))
     assert side.copies.held[0] is before
     side.tell(chunk(2, 1, last=True, joining=False))
-    assert side.copies.held[0].maps["m"].entries == {b"key": b"one"}
-    assert side.destination.shadows == {}
+    assert side.copies.held[0].maps["m"].state.entries == {b"key": b"one"}
+    assert side.destination.staging == {}
 
 
 # -- every message in every state
@@ -225,13 +163,13 @@ def complete(side: Side) -> None:
 
 def deciding(side: Side) -> None:
     complete(side)
-    side.stored = Row(6, (ME,))
+    side.stored = Assignment(6, (ME,))
 
 
 def decided(side: Side) -> None:
     complete(side)
-    old, side.rows[0] = side.rows[0], Row(7, (OTHER,))
-    side.destination.row_changed(0, old)
+    old, side.rows[0] = side.rows[0], Assignment(7, (OTHER,))
+    side.destination.assignment_changed(0, old)
 
 
 STATES = [nothing, filling, complete, deciding, decided]
@@ -259,6 +197,7 @@ EXPECTED = {
 EXPECTED["a chunk of an earlier supply"][2:4] = ["has begun since", "outstanding"]
 
 
+@pytest.mark.rule("sync/D-3")
 @pytest.mark.parametrize("what", MESSAGES)
 @pytest.mark.parametrize("state", STATES)
 def test_every_chunk_is_taken_kept_or_refused_by_name(state: Callable[[Side], None], what: str) -> None:
@@ -266,7 +205,7 @@ def test_every_chunk_is_taken_kept_or_refused_by_name(state: Callable[[Side], No
     state(side)
     side.answers()
     fill, sender = MESSAGES[what]
-    before = dict(side.destination.shadows)
+    before = dict(side.destination.staging)
     side.tell(fill, sender)
     expected = EXPECTED[what][STATES.index(state)]
     answers = side.answers()
@@ -280,14 +219,14 @@ def test_every_chunk_is_taken_kept_or_refused_by_name(state: Callable[[Side], No
         assert isinstance(answer, FillRefused)
         assert (answer.ticket, answer.version) == (fill.ticket, fill.version)
         assert expected in answer.why
-        assert side.destination.shadows == before, "a refusal changes nothing"
+        assert side.destination.staging == before, "a refusal changes nothing"
 
 
 def test_what_waited_for_its_row_is_taken_with_it() -> None:
     side = Side(OTHER)
     side.tell(chunk(0, version=6))
-    old, side.rows[0] = side.rows[0], Row(6, (OWNER,))
-    side.destination.row_changed(0, old)
+    old, side.rows[0] = side.rows[0], Assignment(6, (OWNER,))
+    side.destination.assignment_changed(0, old)
     side.destination.retry(0)
     assert side.answers() == [Filled(0, 6, 1, 0, Demand(0, []))]
 
@@ -316,7 +255,7 @@ def test_only_the_supply_that_it_names_is_called_off() -> None:
         side = Side(OWNER, OTHER)
         filling(side)
         side.destination.on_fill_ended(sender, ended)
-        assert 0 in side.destination.shadows
+        assert 0 in side.destination.staging
 
 
 def test_chunks_that_wait_for_their_row_are_called_off_too() -> None:
@@ -324,18 +263,19 @@ def test_chunks_that_wait_for_their_row_are_called_off_too() -> None:
     side.tell(chunk(0, version=6, ticket=2))
     side.tell(chunk(0, version=6, ticket=3))
     side.destination.on_fill_ended(OWNER, off(version=6))
-    old, side.rows[0] = side.rows[0], Row(6, (OWNER,))
-    side.destination.row_changed(0, old)
+    old, side.rows[0] = side.rows[0], Assignment(6, (OWNER,))
+    side.destination.assignment_changed(0, old)
     side.destination.retry(0)
     assert side.answers() == [Filled(0, 6, 3, 0, Demand(0, []))]
     assert side.destination.leftovers == {"early chunks": 0}
 
 
+@pytest.mark.rule("sync/D-3")
 def test_a_chunk_that_is_refused_ends_what_came_of_its_supply() -> None:
     """The decision on another row is outstanding: its primary hears the refusal, and sends nothing more of this."""
     side = Side(OWNER, OTHER)
     filling(side)
-    side.stored = Row(6, (OWNER, OTHER))
+    side.stored = Assignment(6, (OWNER, OTHER))
     side.tell(chunk(2, 1, (b"other", b"x"), ticket=2))
     assert isinstance(side.answers()[-1], FillRefused)
     assert set(side.copies.leftovers.values()) == {0}
@@ -348,9 +288,9 @@ def test_what_is_half_filled_goes_with_its_primary_and_what_is_whole_waits_for_t
         state(side)
         side.tell(chunk(0, version=8, ticket=9))
         side.destination.view_changed({OTHER})
-        assert len(side.destination.shadows) == 1
+        assert len(side.destination.staging) == 1
         side.destination.view_changed({OWNER})
-        assert len(side.destination.shadows) == len(side.copies.services.pending) == kept
+        assert len(side.destination.staging) == len(side.copies.services.pending) == kept
         assert side.destination.leftovers == {"early chunks": 0}
 
 
@@ -359,4 +299,4 @@ def test_what_is_half_filled_is_dropped_in_exile_and_what_is_whole_stays() -> No
         side = Side(OWNER)
         state(side)
         side.destination.removed()
-        assert len(side.destination.shadows) == kept
+        assert len(side.destination.staging) == kept

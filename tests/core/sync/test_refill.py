@@ -9,7 +9,7 @@ from tests.core.sync.test_source import MASTER, ME, NEW, OTHER, Side, copying, d
 
 from holdfast.config import PartitionSettings
 from holdfast.core.messages import FillRefused, MigrationRefused
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.store.partition import PartitionCopy
 
 
@@ -36,11 +36,11 @@ def test_the_backup_is_sent_everything_and_writes_go_on() -> None:
 
 
 def not_the_primary(one: Side) -> None:
-    one.rows[0] = Row(5, (NEW, OTHER, ME))
+    one.rows[0] = Assignment(5, (NEW, OTHER, ME))
 
 
 def no_backup(one: Side) -> None:
-    one.rows[0] = Row(5, (ME, None, NEW))
+    one.rows[0] = Assignment(5, (ME, None, NEW))
 
 
 def taking_office(one: Side) -> None:
@@ -67,9 +67,9 @@ def test_what_stands_in_its_way_is_said(state: Callable[[Side], None], why: str)
     assert one.fills() == []
 
 
-def row_changes(one: Side) -> None:
-    one.rows[0] = Row(6, (ME, None, OTHER))
-    one.source.row_changed(0)
+def assignment_changes(one: Side) -> None:
+    one.rows[0] = Assignment(6, (ME, None, OTHER))
+    one.source.assignment_changed(0)
 
 
 def backup_goes(one: Side) -> None:
@@ -88,7 +88,7 @@ def backup_refuses(one: Side) -> None:
 @pytest.mark.parametrize(
     ("what", "why"),
     [
-        (row_changes, "the row has changed"),
+        (assignment_changes, "the row has changed"),
         (backup_goes, "other is gone"),
         (this_member_goes, "removed from the cluster"),
         (backup_refuses, "not now"),
@@ -123,7 +123,7 @@ def test_it_gives_way_to_a_migration() -> None:
 
 def test_what_has_waited_in_the_queue_does_not_begin_in_the_middle_of_a_migration() -> None:
     two = Side(ME, OTHER, settings=PartitionSettings(count=2, parallel_migrations=2))
-    two.rows.append(Row(5, (ME, OTHER, NEW)))
+    two.rows.append(Assignment(5, (ME, OTHER, NEW)))
     two.copies.held[1] = PartitionCopy(1, 0)
     heard: list[str] = []
     for member in (OTHER, NEW):

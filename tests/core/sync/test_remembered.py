@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from tests.core.sync.test_destination import OTHER, OWNER, Side, chunk, message, put
 
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Record
 from holdfast.core.store.request_ids import Remembered, mark_of
 
@@ -23,7 +23,7 @@ def test_the_last_chunk_brings_what_was_and_records_what_comes() -> None:
     side.tell(chunk(1, 1, (b"key", b"1")))
     side.tell(msgspec.structs.replace(chunk(2, 1, last=True), requests=supplier.encode()))
     side.tell(message(2, marked(put(2, b"2"), b"after")))
-    requests = side.destination.shadows[0].copy.requests
+    requests = side.destination.staging[0].copy.requests
     assert requests.answer(b"long ago") == b"old"
     assert requests.knows(b"before")
     assert requests.knows(b"after")
@@ -32,8 +32,8 @@ def test_the_last_chunk_brings_what_was_and_records_what_comes() -> None:
 
 def test_a_backup_remembers_what_it_applies_and_only_that() -> None:
     side = Side(OWNER, OTHER)
-    side.rows[0] = Row(5, (OWNER, side.copies._me))
-    side.copies.row_changed(0, Row(), side.rows[0], None)
+    side.rows[0] = Assignment(5, (OWNER, side.copies._me))
+    side.copies.assignment_changed(0, Assignment(), side.rows[0], None)
     side.tell(message(1, put(1, b"1"), marked(put(2, b"2"), b"one")))
     side.tell(message(2, marked(put(4, b"4"), b"too early")))
     requests = side.copies.held[0].requests

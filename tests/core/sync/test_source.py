@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.core.sync.supplying import (
+    MASTER,
+    ME,
+    NEW,
+    OLD_MASTER,
+    OTHER,
+    VIEW,
+    Side,
+    Told,
+    moving,
+    request,
+)
 
-from holdfast.config import MapSettings, PartitionSettings, ReplicationSettings, Settings
-from holdfast.core.journal.log import Log
-from holdfast.core.machine import HistoryRead, Note, Outbox, ReadHistory, Send
+from holdfast.core.machine import HistoryRead, Note, ReadHistory, Send
 from holdfast.core.messages import (
     Fill,
     Filled,
@@ -21,110 +31,13 @@ from holdfast.core.messages import (
     MigrationRequest,
 )
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.migration_step import Migration
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import Base, Demand, How
-from holdfast.core.replication.copies import Copies
-from holdfast.core.replication.lane import Lane
-from holdfast.core.services.hosting import MigrationEvent
-from holdfast.core.store.partition import PartitionCopy
-from holdfast.core.sync.source import DRAIN_NS, Source
-
-ME, OTHER, NEW = MemberId("me"), MemberId("other"), MemberId("new")
-MASTER, OLD_MASTER = MemberId("master"), MemberId("old master")
-VIEW = 3
+from holdfast.core.sync.source import DRAIN_NS
 
 
-class Told:
-    """What a service hears of migrations."""
-
-    def __init__(self) -> None:
-        self.heard: list[tuple[str, MigrationEvent]] = []
-
-    def before(self, event: MigrationEvent) -> None:
-        self.heard.append(("before", event))
-
-    def commit(self, event: MigrationEvent) -> None:
-        self.heard.append(("commit", event))
-
-    def rollback(self, event: MigrationEvent) -> None:
-        self.heard.append(("rollback", event))
-
-
-class Side:
-    """The supplying side of one member, primary of one partition without backups."""
-
-    def __init__(
-        self,
-        *row: MemberId | None,
-        settings: PartitionSettings | None = None,
-        tail_bytes: int = 65_536,
-        journal: bool = False,
-    ) -> None:
-        whole = Settings(
-            partitions=settings or PartitionSettings(count=1),
-            replication=ReplicationSettings(tail_bytes=tail_bytes),
-            maps={"default": MapSettings(backups=0, journal="sync" if journal else "off")},
-        )
-        self.out = Outbox()
-        self.log = Log(self.out, on=journal)
-        self.rows = [Row(5, row or (ME, None))]
-        self.stored: Row | None = None
-        self.active = True
-        self.copies = Copies(ME, whole, self.out, self.rows, self.log)
-        self.copies.held[0] = PartitionCopy(0, 0)
-        self.lane = Lane(ME, whole, self.out, self.log)
-        self.lane.attach(self.rows)
-        self.lane.serving[0] = self.copies.held[0]
-        self.source = Source(
-            ME,
-            whole,
-            self.out,
-            self.rows,
-            self.copies,
-            self.lane,
-            is_active=lambda partition: self.active,
-            stored_row=lambda partition: self.stored,
-            pause=self.pause,
-            resume=self.resume,
-            filled=lambda partition, member: None,
-            master=lambda: MASTER,
-            view_number=lambda: VIEW,
-            journal=journal,
-        )
-
-    def pause(self, partition: int) -> None:
-        self.lane.serving[partition] = None
-
-    def resume(self, partition: int) -> None:
-        self.lane.serving[partition] = self.copies.held[partition]
-        self.lane.retarget(self.copies.held[partition])
-
-    def sent(self) -> list[object]:
-        return [effect.message for effect in self.out.take() if isinstance(effect, Send)]
-
-    def fills(self) -> list[Fill]:
-        return [message for message in self.sent() if isinstance(message, Fill)]
-
-    def write(self, key: bytes, value: bytes = b"v") -> None:
-        copy = self.lane.serving[0]
-        assert copy is not None
-        self.lane.set(copy, "m", key, value, 0, 0, 0)
-        self.lane.seal(lambda known: None)
-        self.lane.flush()
-
-    def hold(self, fill: Fill, sender: MemberId = NEW, demand: Demand | None = None) -> None:
-        self.source.on_filled(sender, Filled(0, fill.version, fill.ticket, fill.sequence, demand))
-
-
-MOVE = Migration(0, ME, 0, -1, NEW, -1, 0)
-
-
-def request(version: int = 5, view: int = VIEW, migration: Migration = MOVE) -> MigrationRequest:
-    return MigrationRequest(view, migration, version)
-
-
+@pytest.mark.rule("sync/S-1", "sync/S-2")
 def test_a_partition_moves_chunk_by_chunk_and_its_writes_go_on_until_the_last() -> None:
     side = Side()
     side.write(b"a")
@@ -155,11 +68,11 @@ def copying(side: Side) -> None:
 
 
 def deciding(side: Side) -> None:
-    side.stored = Row(6, (NEW, None))
+    side.stored = Assignment(6, (NEW, None))
 
 
 def not_the_primary(side: Side) -> None:
-    side.rows[0] = Row(5, (OTHER, ME))
+    side.rows[0] = Assignment(5, (OTHER, ME))
 
 
 STATES = [idle, taking_office, copying, deciding, not_the_primary]
@@ -181,6 +94,7 @@ REQUESTS: dict[str, tuple[MemberId, MigrationRequest, list[str]]] = {
 }
 
 
+@pytest.mark.rule("sync/S-4")
 @pytest.mark.parametrize("what", REQUESTS)
 @pytest.mark.parametrize("state", STATES)
 def test_every_request_is_started_kept_or_refused_by_name(state: Callable[[Side], None], what: str) -> None:
@@ -207,20 +121,7 @@ def test_every_request_is_started_kept_or_refused_by_name(state: Callable[[Side]
         assert expected in refused.why
 
 
-def moving(side: Side, until: str) -> Fill:
-    """Let a move of a partition with one entry come so far; answers the chunk that was sent last."""
-    side.write(b"a")
-    side.sent()
-    side.source.on_request(MASTER, request())
-    (fill,) = side.fills()
-    for stage in ("first", "content", "last"):
-        if stage == until:
-            break
-        side.hold(fill)
-        (fill,) = side.fills()
-    return fill
-
-
+@pytest.mark.rule("sync/S-3")
 @pytest.mark.parametrize("until", ["first", "content", "last"])
 def test_when_the_destination_refuses_all_is_as_before_and_the_master_knows(until: str) -> None:
     side = Side()
@@ -237,6 +138,7 @@ def test_when_the_destination_refuses_all_is_as_before_and_the_master_knows(unti
     assert len(side.fills()) == 1, "and it can be asked for again"
 
 
+@pytest.mark.rule("sync/S-9")
 @pytest.mark.parametrize("until", ["before the last chunk", "while it drains"])
 def test_when_a_backup_does_not_acknowledge_the_destination_hears_that_it_is_off(until: str) -> None:
     """No row changes then, so that nothing else would tell it."""
@@ -260,6 +162,7 @@ def test_when_a_backup_does_not_acknowledge_the_destination_hears_that_it_is_off
     assert set(side.source.leftovers.values()) == {0}
 
 
+@pytest.mark.rule("sync/S-4")
 def test_what_is_said_of_a_supply_that_has_ended_has_no_effect() -> None:
     side = Side()
     fill = moving(side, "content")
@@ -267,8 +170,8 @@ def test_what_is_said_of_a_supply_that_has_ended_has_no_effect() -> None:
     side.source.on_filled(NEW, Filled(0, 5, fill.ticket - 1, fill.sequence))
     side.source.on_filled(OTHER, Filled(0, 5, fill.ticket, fill.sequence))
     assert side.sent() == []
-    side.rows[0] = Row(8, (ME, None))
-    side.source.row_changed(0)
+    side.rows[0] = Assignment(8, (ME, None))
+    side.source.assignment_changed(0)
     side.hold(fill)
     side.source.on_fill_refused(NEW, FillRefused(0, 5, fill.ticket, "late"))
     assert side.sent() == []
@@ -314,6 +217,7 @@ def opened(side: Side, demand: Demand | None) -> list[object]:
     return [effect.message if isinstance(effect, Send) else effect for effect in side.out.take()]
 
 
+@pytest.mark.rule("sync/S-7")
 def test_who_has_missed_some_updates_gets_these() -> None:
     # An unrecorded map is told to nobody: no history of it is kept.
     side = Side(ME, OTHER, journal=True)
@@ -347,6 +251,7 @@ def asked(side: Side, demand: Demand) -> ReadHistory:
     return read
 
 
+@pytest.mark.rule("sync/S-7")
 def test_what_memory_does_not_hold_any_more_is_asked_of_the_journal() -> None:
     side = Side(ME, OTHER, journal=True, tail_bytes=0)
     written(side, 5)
@@ -389,14 +294,15 @@ def test_an_answer_of_the_journal_that_nobody_waits_for_has_no_effect() -> None:
     side = Side(ME, OTHER, journal=True, tail_bytes=0)
     written(side, 5)
     read = asked(side, has(2))
-    side.rows[0] = Row(8, (ME, OTHER))
-    side.source.row_changed(0)
+    side.rows[0] = Assignment(8, (ME, OTHER))
+    side.source.assignment_changed(0)
     side.out.take()
     side.source.on_history(HistoryRead(read.ticket, [(TERM, record(n)) for n in (3, 4, 5)]))
     assert side.out.take() == []
     assert set(side.source.leftovers.values()) == {0}
 
 
+@pytest.mark.rule("sync/S-8")
 def test_a_repair_gives_way_to_a_migration() -> None:
     side = Side(ME, OTHER)
     side.write(b"a")

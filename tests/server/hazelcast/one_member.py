@@ -7,7 +7,7 @@ request.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from holdfast.config import Settings
 from holdfast.core.model.ids import MILLISECOND, MemberId
@@ -24,10 +24,11 @@ from holdfast.core.model.operations import (
     Value,
 )
 from holdfast.core.model.partition_events import News, Number
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change
-from holdfast.core.replication.cuts import Cuts
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.replication.cuts import Cuts, Taken
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica
 from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.wire import own
 
@@ -49,18 +50,18 @@ class OneLane:
         self.confirms_reads = False
 
     @property
-    def in_office(self) -> list[PartitionCopy | None]:
+    def leading(self) -> list[PartitionCopy | None]:
         return self.serving if self._in_office is None else self._in_office
 
-    @in_office.setter
-    def in_office(self, copies: list[PartitionCopy | None]) -> None:
+    @leading.setter
+    def leading(self, copies: list[PartitionCopy | None]) -> None:
         self._in_office = copies
 
     def read(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
         held = copy.open(name)
-        if held.expired(key, self.grid.now):
+        if held.state.expired(key, self.grid.now):
             self.grid.take_out(held, key, EventKind.EXPIRED)
-        return held.entries.get(key)
+        return held.state.entries.get(key)
 
     def set(
         self,
@@ -74,7 +75,7 @@ class OneLane:
     ) -> bytes | None:
         held = copy.open(name)
         old = self.read(copy, name, key)
-        held.store(key, value, max(ttl_ms, 0), max(max_idle_ms, 0), key_hash, self.grid.now)
+        held.state.store(key, value, max(ttl_ms, 0), max(max_idle_ms, 0), key_hash, self.grid.now)
         self.grid.tell(held, EventKind.ADDED if old is None else EventKind.UPDATED, key, value, old)
         return old
 
@@ -84,12 +85,12 @@ class OneLane:
         return self.grid.take_out(copy.open(name), key, EventKind.REMOVED)
 
     def log(
-        self, copy: PartitionCopy, held: MapPartition, change: Change, key: bytes = b"", *, ttl_ms: int = 0
+        self, copy: PartitionCopy, held: MapReplica, change: Change, key: bytes = b"", *, ttl_ms: int = 0
     ) -> None:
         held.updates.next()
 
-    def expire(self, copy: PartitionCopy, held: MapPartition, limit: int) -> None:
-        for key in held.due(self.grid.now, limit):
+    def expire(self, copy: PartitionCopy, held: MapReplica, limit: int) -> None:
+        for key in held.state.due(self.grid.now, limit):
             self.grid.take_out(held, key, EventKind.EXPIRED)
 
     def rest_on(self, copy: PartitionCopy, name: str) -> None:
@@ -98,7 +99,7 @@ class OneLane:
     def confirmed(self, name: str) -> bool:
         return self.confirms_reads
 
-    def seal(self, done: Callable[[bool], None]) -> None:
+    def close_batch(self, done: Callable[[bool], None]) -> None:
         if self.grid.verdict is None:
             self.seals.append(done)
         else:
@@ -135,7 +136,7 @@ class OneMemberGrid:
         self.cuts = Cuts(
             MemberId(ME),
             Settings(),
-            row=lambda partition: Row(1, (MemberId(ME),)),
+            row=lambda partition: Assignment(1, (MemberId(ME),)),
             now_ns=lambda: self.now,
         )
         self.cuts.lane = self.lane  # type: ignore[assignment]  # as much of one as it needs
@@ -152,6 +153,21 @@ class OneMemberGrid:
         """Errors inside the member that requests have caused."""
         self.knocks: list[str] = []
 
+    def take_cut(
+        self,
+        cut: bytes,
+        maps: Sequence[str],
+        partitions: Sequence[int],
+        lease_ms: int,
+        done: Callable[[Taken], None],
+        *,
+        passive: bool,
+    ) -> None:
+        self.cuts.take(cut, maps, partitions, lease_ms, done, passive=passive)
+
+    def hold_cut(self, cut: bytes, lease_ms: int, done: Callable[[int], None]) -> None:
+        done(self.cuts.hold(cut, lease_ms))
+
     def faulty(self, kind: str, error: Exception) -> None:
         self.faults.append((kind, error))
 
@@ -167,7 +183,7 @@ class OneMemberGrid:
     def be_passive(self) -> None:
         """Let nothing be written any more, as the member does."""
         self.passive = True
-        self.lane.in_office = list(self.lane.serving)
+        self.lane.leading = list(self.lane.serving)
         self.lane.serving = [None] * self.partition_count
         self.answer_with = self.refuse_with = Outcome(Status.PASSIVE, None, "the cluster is passive")
 
@@ -217,7 +233,9 @@ class OneMemberGrid:
         return self.user is None or self.user == (username, password, token)
 
     def map_names(self) -> list[str]:
-        return sorted({name for copy in self.copies for name, held in copy.maps.items() if held.entries})
+        return sorted(
+            {name for copy in self.copies for name, held in copy.maps.items() if held.state.entries}
+        )
 
     def local_copy(self, partition: int) -> PartitionCopy | None:
         return self.copies[partition]
@@ -264,23 +282,23 @@ class OneMemberGrid:
 
     def tell(
         self,
-        held: MapPartition,
+        held: MapReplica,
         kind: EventKind,
         key: bytes | None,
         value: bytes | None,
         old: bytes | None,
         count: int = 1,
     ) -> None:
-        key_hash = held.hashes.get(key, 0) if key else 0
+        key_hash = held.state.hashes.get(key, 0) if key else 0
         event = EntryEvent(kind, held.name, ME, key, value, old, count, key_hash)
         for name, wanted, heard in list(self.listeners):
             if name == held.name and (wanted is None or wanted == key):
                 heard(event)
 
-    def take_out(self, held: MapPartition, key: bytes, kind: EventKind) -> bytes | None:
-        if key not in held.entries:
+    def take_out(self, held: MapReplica, key: bytes, kind: EventKind) -> bytes | None:
+        if key not in held.state.entries:
             return None
-        old = held.drop(key)
+        old = held.state.drop(key)
         self.tell(held, kind, key, None, old)
         return old
 
@@ -300,7 +318,7 @@ class OneMemberGrid:
 
     def _whole(self, request: Request) -> Value:
         shares = [self.copies[partition].open(request.map) for partition in request.partitions]
-        entries = {key: value for held in shares for key, value in held.entries.items()}
+        entries = {key: value for held in shares for key, value in held.state.entries.items()}
         match request.op:
             case Op.SIZE:
                 return len(entries)
@@ -316,7 +334,7 @@ class OneMemberGrid:
                 return [each for entry in entries.items() for each in entry]
             case Op.CLEAR | Op.EVICT_ALL:
                 for held in shares:
-                    held.wipe()
+                    held.state.wipe()
                 kind = EventKind.CLEAR_ALL if request.op is Op.CLEAR else EventKind.EVICT_ALL
                 self.tell(shares[0], kind, None, None, None, len(entries))
                 return len(entries)
@@ -339,7 +357,7 @@ class OneMemberGrid:
             case Op.CONTAINS_KEY:
                 return old is not None
             case Op.ENTRY_VIEW:
-                expiry = held.expiries.get(key)
+                expiry = held.state.expiries.get(key)
                 if old is None or expiry is None:
                     return None if old is None else [old, 0, 0, -1, held.counter]
                 left_ms = (expiry.deadline_ns() - self.now) // MILLISECOND
@@ -368,7 +386,9 @@ class OneMemberGrid:
                 return old == request.expected and self.take_out(held, key, EventKind.REMOVED) is not None
             case Op.SET_TTL:
                 if old is not None:
-                    held.schedule(key, 0 if request.ttl_ms == DEFAULT_TTL else request.ttl_ms, 0, self.now)
+                    held.state.schedule(
+                        key, 0 if request.ttl_ms == DEFAULT_TTL else request.ttl_ms, 0, self.now
+                    )
                 return old is not None
             case Op.EVICT:
                 return self.take_out(held, key, EventKind.EVICTED) is not None

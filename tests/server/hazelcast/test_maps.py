@@ -192,7 +192,7 @@ def test_the_hash_word_of_a_key_is_kept_in_the_lane_too(wire: Wire, grid: OneMem
     wire.ask(map_put_codec, "m", data(KEY), data(ONE), THREAD, -1, partition=5)
     wire.ask(map_put_codec, "m", data(KEY, -5), data(ONE), THREAD, -1, partition=5)
     assert len(grid.requests) == 1
-    assert grid.copies[5].maps["m"].hashes == {KEY: -5}
+    assert grid.copies[5].maps["m"].state.hashes == {KEY: -5}
 
 
 def test_predicates(wire: Wire) -> None:

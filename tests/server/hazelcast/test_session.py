@@ -140,7 +140,7 @@ def test_messages_may_come_in_any_pieces(grid: OneMemberGrid) -> None:
             0x010F01,
             0x012C01,
         ]
-        assert grid.copies[1].maps["m"].entries == {KEY: TWO, TWO: TWO}
+        assert grid.copies[1].maps["m"].state.entries == {KEY: TWO, TWO: TWO}
 
 
 def test_a_large_value_comes_in_many_pieces(wire: Wire, grid: OneMemberGrid) -> None:
@@ -150,7 +150,7 @@ def test_a_large_value_comes_in_many_pieces(wire: Wire, grid: OneMemberGrid) -> 
         assert wire.sent == []
         wire.session.receive(message[at : at + 65_536])
     assert len(wire.take()) == 1
-    assert grid.copies[1].maps["m"].entries == {KEY: value}
+    assert grid.copies[1].maps["m"].state.entries == {KEY: value}
 
 
 def test_answers_of_one_buffer_leave_in_one_piece(wire: Wire) -> None:
@@ -189,7 +189,7 @@ def test_broken_bytes_end_their_own_connection(grid: OneMemberGrid, bad: bytes) 
         wire.number(map_set_codec.encode_request("m", data(KEY), data(ONE), THREAD, -1), 1)[1] + bad
     )
     assert len(wire.closed) == 1
-    assert grid.copies[1].maps["m"].entries == {KEY: ONE}  # what came before is done, and answered
+    assert grid.copies[1].maps["m"].state.entries == {KEY: ONE}  # what came before is done, and answered
     assert wire.take()[0].get_message_type() == 0x010F01
     wire.session.receive(bad)
     assert len(wire.closed) == 1
@@ -255,9 +255,9 @@ def test_junk_in_the_maps_of_the_members_is_passed_over(grid: OneMemberGrid) -> 
     for copy in grid.copies:
         objects, schemas = copy.open("__objects"), copy.open("__schemas")
         for number, key in enumerate(junk):
-            objects.entries[key] = junk[-number]
-            schemas.entries[schema_key(number)] = key
-        objects.entries[text_data("m")] = b""
+            objects.state.entries[key] = junk[-number]
+            schemas.state.entries[schema_key(number)] = key
+        objects.state.entries[text_data("m")] = b""
     wire = Wire(grid)
     wire.login()
     found = wire.ask(client_get_distributed_objects_codec)
@@ -462,7 +462,7 @@ def test_a_read_that_may_find_an_entry_ended_is_sealed_like_a_write(wire: Wire, 
     grid.now = SECOND
     wire.tell(map_get_codec.encode_request("m", data(KEY), THREAD), 1)
     assert wire.take() == []
-    assert not grid.copies[1].maps["m"].entries
+    assert not grid.copies[1].maps["m"].state.entries
     grid.settle(safe=True)
     assert [answer.get_message_type() for answer in wire.take()] == [0x010201]
 
@@ -537,6 +537,7 @@ def test_requests_that_wait_are_limited(
     assert wire.sent == []
 
 
+@pytest.mark.rule("server/F-1")
 def test_a_session_stops_when_answers_that_wait_for_backups_take_too_much(
     wire: Wire, grid: OneMemberGrid
 ) -> None:

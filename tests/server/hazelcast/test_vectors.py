@@ -55,7 +55,7 @@ def test_put_and_get_answers() -> None:
     session.receive(PUT)
     session.receive(GET)
     assert sent == [PUT_ANSWER_NULL, GET_ANSWER]
-    assert grid.copies[2].maps["m"].entries == {text_data("k"): int_data(1)}
+    assert grid.copies[2].maps["m"].state.entries == {text_data("k"): int_data(1)}
 
 
 def test_put_and_get_answers_of_the_data_lane() -> None:

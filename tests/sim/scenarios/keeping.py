@@ -82,7 +82,7 @@ def kept(
 
 
 def _written(call: Call) -> Write:
-    """The call as the ledger has it: one that changed nothing has written nothing."""
+    """The call as the table replication has it: one that changed nothing has written nothing."""
     outcome = "refused" if changed_nothing(call) else call.outcome.value
     return Write(call.key, call.argument, call.start, call.end, outcome)
 

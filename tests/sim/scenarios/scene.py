@@ -216,9 +216,9 @@ class Scene:
         return found
 
 
-def row_history(member: Member, partition: int = 0) -> list[tuple[int, tuple[str | None, ...]]]:
+def row_history(process: Process, partition: int = 0) -> list[tuple[int, tuple[str | None, ...]]]:
     """A list that will grow by each row of the partition that the member applies: version and replicas."""
-    rows = member.table.rows
+    rows = process.driver.member.table.rows
     told = [(rows[partition].version, tuple(rows[partition].replicas))]
 
     def look() -> None:
@@ -226,5 +226,5 @@ def row_history(member: Member, partition: int = 0) -> list[tuple[int, tuple[str
         if row.version != told[-1][0]:
             told.append((row.version, tuple(row.replicas)))
 
-    member.watch(look)
+    process.driver.callers.watch(look)
     return told

@@ -15,8 +15,9 @@ from tests.sim.scenarios.scene import Scene
 
 from holdfast.check.convergence import judge
 from holdfast.core.member import Member
-from holdfast.core.model.partition_table import Row
-from holdfast.core.store.partition import Expiry, PartitionCopy
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.store.map_state import Expiry
+from holdfast.core.store.partition import PartitionCopy
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,9 @@ Broken = Callable[[Scene], Callable[[], None]]
 """Breaks something; answers what mends it again."""
 
 
-def _row(scene: Scene, change: Callable[[Row], Row], everywhere: bool = False) -> Callable[[], None]:
+def _row(
+    scene: Scene, change: Callable[[Assignment], Assignment], everywhere: bool = False
+) -> Callable[[], None]:
     members = scene.members() if everywhere else scene.members()[1:2]
     old = members[0].table.rows[0]
     for member in members:
@@ -53,19 +56,23 @@ def _row(scene: Scene, change: Callable[[Row], Row], everywhere: bool = False) -
 
 
 def a_version_differs(scene: Scene) -> Callable[[], None]:
-    return _row(scene, lambda row: Row(row.version + 1, row.replicas, row.epoch))
+    return _row(scene, lambda row: Assignment(row.version + 1, row.replicas, row.epoch))
 
 
 def the_replicas_differ(scene: Scene) -> Callable[[], None]:
-    return _row(scene, lambda row: Row(row.version, (*row.replicas[:-1], None), row.epoch))
+    return _row(scene, lambda row: Assignment(row.version, (*row.replicas[:-1], None), row.epoch))
 
 
 def a_slot_is_empty(scene: Scene) -> Callable[[], None]:
-    return _row(scene, lambda row: Row(row.version, (*row.replicas[:-1], None), row.epoch), everywhere=True)
+    return _row(
+        scene, lambda row: Assignment(row.version, (*row.replicas[:-1], None), row.epoch), everywhere=True
+    )
 
 
 def a_slot_names_a_stranger(scene: Scene) -> Callable[[], None]:
-    return _row(scene, lambda row: Row(row.version, (*row.replicas, "gone"), row.epoch), everywhere=True)  # type: ignore[arg-type]
+    return _row(
+        scene, lambda row: Assignment(row.version, (*row.replicas, "gone"), row.epoch), everywhere=True
+    )  # type: ignore[arg-type]
 
 
 def a_copy_is_missing(scene: Scene) -> Callable[[], None]:
@@ -106,16 +113,16 @@ def a_counter_differs(scene: Scene) -> Callable[[], None]:
 
 def a_value_differs(scene: Scene) -> Callable[[], None]:
     held = holder(scene, 1).copies.held[0].maps["ledger"]
-    key, value = next(iter(held.entries.items()))
-    held.entries[key] = b"other"
-    return lambda: held.entries.update({key: value})
+    key, value = next(iter(held.state.entries.items()))
+    held.state.entries[key] = b"other"
+    return lambda: held.state.entries.update({key: value})
 
 
 def an_expiry_differs(scene: Scene) -> Callable[[], None]:
     held = holder(scene, 1).copies.held[0].maps["ledger"]
-    key = next(iter(held.entries))
-    held.expiries[key] = Expiry(1, 0, 0)
-    return held.expiries.clear
+    key = next(iter(held.state.entries))
+    held.state.expiries[key] = Expiry(1, 0, 0)
+    return held.state.expiries.clear
 
 
 def a_copy_is_of_another_epoch(scene: Scene) -> Callable[[], None]:
@@ -145,9 +152,9 @@ def a_destination_still_joins(scene: Scene) -> Callable[[], None]:
 
 
 def a_row_is_stored_and_not_applied(scene: Scene) -> Callable[[], None]:
-    ledger = scene.members()[1].ledger
-    ledger._stored[0] = Row(99, ())
-    return ledger._stored.clear
+    table_replication = scene.members()[1].table_replication
+    table_replication._stored[0] = Assignment(99, ())
+    return table_replication._stored.clear
 
 
 def a_member_of_the_view_is_dead(scene: Scene) -> Callable[[], None]:

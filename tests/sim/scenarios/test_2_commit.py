@@ -1,12 +1,12 @@
 """Group 2: the commit of a migration. Two partitions, one migration at a time, a lite master that takes no part.
 
-A commit here is a round of the table (`core/placement/ledger.py`): the destination stores the row, then a majority
-does, then the master applies it, then the others. *Rolled back* means that the partition's version has risen further
-than the commit would have raised it, with the replicas as they were (rule M-4).
+A commit here is a round of the table (`core/placement/table_replication.py`): the destination stores the row, then a
+majority does, then the master applies it, then the others. *Rolled back* means that the partition's version has risen
+further than the commit would have raised it, with the replicas as they were (rule migration/M-4).
 
 There is no list of completed migrations that shrinks as members acknowledge: the row and its version are the decision.
-In its place stands `Ledger.settled`: whether every member has stored every round. Without it no member may leave.
-NO_MIGRATION is a state of the cluster, and not here yet; the last data member can leave in any state.
+In its place stands `TableReplication.settled`: whether every member has stored every round. Without it no member may
+leave. NO_MIGRATION is a state of the cluster, and not here yet; the last data member can leave in any state.
 """
 
 from __future__ import annotations
@@ -61,8 +61,7 @@ class Move:
 
     def history(self, host: int) -> list[list[tuple[int, tuple[str | None, ...]]]]:
         """What a member applies of both partitions, from now on."""
-        member = self.scene.member(host)
-        return [row_history(member, partition) for partition in (0, 1)]
+        return [row_history(self.scene.process(host), partition) for partition in (0, 1)]
 
     def each_owns_one(self) -> None:
         self.scene.judge()
@@ -116,8 +115,8 @@ def test_the_master_dies_when_the_copy_is_complete_and_not_committed() -> None:
     copies: list[bool] = []
 
     def strike(packet: Packet) -> Sequence[int]:
-        shadow = scene.member(DESTINATION).copies.shadows[move.moved]
-        copies.append(shadow.complete)
+        staged = scene.member(DESTINATION).copies.staging[move.moved]
+        copies.append(staged.complete)
         scene.terminate(MASTER)
         return ()
 
@@ -169,8 +168,10 @@ def test_the_master_dies_when_only_the_destination_knows_of_the_commit() -> None
     )
     move.join()
     scene.until(lambda: bool(struck))
-    assert scene.member(DESTINATION).ledger.stored_row(move.moved) is not None
-    assert all(scene.member(host).ledger.stored_row(move.moved) is None for host in (NEXT, SOURCE))
+    assert scene.member(DESTINATION).table_replication.stored_assignment(move.moved) is not None
+    assert all(
+        scene.member(host).table_replication.stored_assignment(move.moved) is None for host in (NEXT, SOURCE)
+    )
     history = move.history(SOURCE)
     move.each_owns_one()
     version = move.before[move.moved].version
@@ -240,8 +241,8 @@ def test_a_migration_that_starts_from_another_version_fails_and_is_tried_again()
 
     def bump(partition: int) -> None:
         master.driver.enter()
-        row = master.driver.member.ledger.head[partition]
-        master.driver.member.ledger.propose({partition: row.changed(row.replicas)})
+        row = master.driver.member.table_replication.head[partition]
+        master.driver.member.table_replication.propose({partition: row.changed(row.replicas)})
         master.driver.leave_lane()
         raised.append(partition)
 
@@ -286,7 +287,7 @@ def test_when_all_have_stored_the_commit_it_is_settled() -> None:
     move = Move()
     move.join()
     move.each_owns_one()
-    assert move.scene.member(MASTER).ledger.settled
+    assert move.scene.member(MASTER).table_replication.settled
     assert not any(member.unfinished() for member in move.scene.members())
 
 
@@ -301,8 +302,8 @@ def test_while_one_member_does_not_acknowledge_the_commit_nobody_may_leave() -> 
     scene.until(lambda: scene.member(MASTER).migrations.completed == 1)
     leaving = scene.shut_down(DESTINATION)
     scene.wait(10)
-    ledger = scene.member(MASTER).ledger
-    assert not ledger.settled
+    table_replication = scene.member(MASTER).table_replication
+    assert not table_replication.settled
     assert not leaving[0].dead
     assert scene.member(MASTER).why_unsafe() != ""
     unblock()

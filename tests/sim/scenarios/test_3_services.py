@@ -1,7 +1,8 @@
 """Group 3: what each participant holds after a commit, and after a rollback, of every form of migration.
 
-The service is the record store; its maps stand for namespaces with different numbers of backups: `ledger` with those
-of the form, `deep` with one for each slot. Forms and stages are those of the crash matrix (`sim/matrix/forms.py`).
+The service is the record store; its maps stand for namespaces with different numbers of backups: `table_replication`
+with those of the form, `deep` with one for each slot. Forms and stages are those of the crash matrix
+(`sim/matrix/forms.py`).
 
 A failure is injected by the death of the master when it is about to offer the new row, so that both participants live
 on and must agree that nothing happened: the next master raises the version, and here wants the row as it was. Where
@@ -38,7 +39,7 @@ def quiet(stage: Stage) -> bool:
         return False
     return (
         all(len(member.membership.members()) == len(members) for member in members)
-        and master.ledger.settled
+        and master.table_replication.settled
         and master.migrations.planned
     )
 
@@ -67,7 +68,7 @@ def holds_what_its_slot_says(stage: Stage, member: Member) -> None:
     found = {name: held.counter for name, held in copy.maps.items()} if copy is not None else {}
     assert found.keys() == {name for name, held in wanted.items() if held}
     assert all(count >= KEYS for count in found.values())
-    assert not member.copies.shadows
+    assert not member.copies.staging
 
 
 def answers_everywhere(stage: Stage) -> None:
@@ -105,7 +106,7 @@ def test_after_a_rollback_each_holds_what_its_old_slot_says(form: str) -> None:
         struck: list[str] = []
 
         def strike(boundary: Boundary, stage: Stage = stage, struck: list[str] = struck) -> Sequence[int]:
-            under_way = boundary.sender.driver.member.ledger._round
+            under_way = boundary.sender.driver.member.table_replication._round
             if boundary.message != "TableOffer" or struck or under_way is None or not under_way.rows:
                 return STRAIGHT  # a round without rows only carries news
             struck.append(stage.letter(boundary.sender))

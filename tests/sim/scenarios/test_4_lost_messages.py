@@ -3,8 +3,8 @@
 Nothing is repeated by the protocols themselves: the link does that, and a commit that is not acknowledged is not tried
 again but goes on. So "no migration appears twice" means here: each is asked for once, committed once, and raises the
 version once. With `table fetch` the next master's `TableFetch` and `TableReport` are meant; beside these the agreement
-on the view carries the newest rows too (rule A-2), and a row that is not on every member it names does not become the
-table at all (rule L-2).
+on the view carries the newest rows too (rule cluster/A-2), and a row that is not on every member it names does not
+become the table at all (rule placement/L-2).
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Behind:
     def _raise(self) -> None:
         driver = self.master.driver
         driver.enter()
-        row = driver.member.ledger.head[self.partition]
-        driver.member.ledger.propose({self.partition: row.changed(row.replicas)})
+        row = driver.member.table_replication.head[self.partition]
+        driver.member.table_replication.propose({self.partition: row.changed(row.replicas)})
         driver.leave_lane()
 
     def nobody_is_safe_for(self, seconds: int) -> None:
@@ -93,7 +93,7 @@ class Behind:
         self.scene.until(lambda: member.membership.is_master)
         for _ in range(seconds * 2):
             self.scene.wait(0.5)
-            assert not member.ledger.ready
+            assert not member.table_replication.ready
             assert member.why_unsafe() != ""
             assert not self.scene.cluster.settled()
 
@@ -113,7 +113,7 @@ def test_the_newest_row_survives_though_the_next_master_never_got_it() -> None:
     behind = Behind()
     scene = behind.scene
     committed = behind.late.driver.member.table.rows[behind.partition]
-    history = row_history(behind.deaf.driver.member, behind.partition)
+    history = row_history(behind.deaf, behind.partition)
     behind.unblock()
     scene.judge()
     assert history[-1][0] >= committed.version
@@ -146,7 +146,7 @@ class Commit:
         scene.fill(20)
         self.requests = scene.seen(MigrationRequest)
         (self.destination,) = scene.start(3)
-        stored = scene.member(3).ledger.stored_row
+        stored = scene.member(3).table_replication.stored_assignment
 
         def commits(packet: Packet) -> bool:
             """The answer to the offer of a row that names it, and whatever else it answers after that."""
@@ -162,7 +162,7 @@ class Commit:
 def test_the_answer_to_a_commit_is_lost_for_long() -> None:
     commit = Commit()
     scene = commit.scene
-    history = row_history(scene.member(0)), row_history(scene.member(0), 1)
+    history = row_history(scene.process(0)), row_history(scene.process(0), 1)
     scene.wait(10)
     assert [len(rows) for rows in history] == [1, 1], "not the table without its answer"
     commit.unblock()
@@ -177,7 +177,7 @@ def test_the_answer_to_a_commit_is_lost_and_the_destination_dies() -> None:
     """Rolled back: with a higher version, though the offer was stored by the one that died."""
     commit = Commit()
     scene = commit.scene
-    history = row_history(scene.member(0)), row_history(scene.member(0), 1)
+    history = row_history(scene.process(0)), row_history(scene.process(0), 1)
     scene.wait(10)
     scene.terminate(3)
     scene.judge()
@@ -219,7 +219,7 @@ class Promotion:
 def test_the_answer_to_a_promotion_is_lost_for_long(kind: type) -> None:
     promotion = Promotion(kind)
     scene = promotion.scene
-    history = row_history(scene.member(0))
+    history = row_history(scene.process(0))
     scene.wait(12)
     assert promotion.blocked
     assert not scene.cluster.settled()
@@ -301,7 +301,7 @@ def test_a_table_that_another_than_the_master_offers_is_not_stored(three: Scene)
     row = member.table.rows[0]
     offer = TableOffer(view.number, 99, 99, [(0, row.changed((stranger.driver.member.me, None, None)))])
     assert not any(isinstance(p.message, TableStored) for p in told(three, receiver, stranger, offer))
-    assert member.ledger.stored_row(0) is None
+    assert member.table_replication.stored_assignment(0) is None
     assert member.table.rows[0] == row
     assert told(three, receiver, stranger, TableCommit(view.number, 99)) is not None
     assert member.table.rows[0] == row
@@ -324,7 +324,7 @@ def test_content_from_another_than_the_primary_is_not_taken(three: Scene) -> Non
     receiver = next(p for p in three.cluster.living() if row.index_of(p.driver.member.me) == 1)
     stranger = next(p for p in three.cluster.living() if row.index_of(p.driver.member.me) < 0)
     fill = Fill(0, row.version, 1, 0, True, 0, False, 1, [])
-    assert told(three, receiver, stranger, fill) == [] or 0 not in receiver.driver.member.copies.shadows
+    assert told(three, receiver, stranger, fill) == [] or 0 not in receiver.driver.member.copies.staging
     three.judge()
 
 
@@ -336,7 +336,7 @@ def test_each_participant_sees_a_migration_begin_and_end_once() -> None:
     scene = commit.scene
     commit.unblock()
     fills = scene.seen(Fill)
-    histories = [[row_history(scene.member(host), p) for p in (0, 1)] for host in range(4)]
+    histories = [[row_history(scene.process(host), p) for p in (0, 1)] for host in range(4)]
     scene.judge()
     for rows in histories:
         assert sorted(len(each) for each in rows) == [1, 2], "one row changed, once, at every member"

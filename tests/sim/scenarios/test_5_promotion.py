@@ -18,7 +18,7 @@ from tests.sim.scenarios.scene import Packet, Scene
 from holdfast.core.messages import Enlisted, Fill
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import Op, Status
-from holdfast.core.model.partition_table import Row, Table
+from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.errors import InvariantBroken
 from holdfast.sim.world import Process
 
@@ -190,7 +190,7 @@ A, B, C, D = (MemberId(letter) for letter in "ABCD")
 
 
 def test_each_slot_that_changes_raises_the_version_by_one() -> None:
-    row = Row().changed((A, B, None))
+    row = Assignment().changed((A, B, None))
     assert row.version == 2
     assert row.changed((A, B, C)).version == 3
     assert row.changed((A, C, D)).version == 4
@@ -199,13 +199,13 @@ def test_each_slot_that_changes_raises_the_version_by_one() -> None:
 
 def test_a_row_is_told_of_once_and_the_same_row_changes_nothing() -> None:
     table = Table(2)
-    first = Row().changed((A, B))
-    assert table.apply(0, first) == Row()
+    first = Assignment().changed((A, B))
+    assert table.apply(0, first) == Assignment()
     assert table.apply(0, first) is None
-    assert table.apply(0, Row(1, (B, A))) is None, "an older one"
+    assert table.apply(0, Assignment(1, (B, A))) is None, "an older one"
     assert table.rows[0] == first
     with pytest.raises(InvariantBroken):
-        table.apply(0, Row(first.version, (B, A)))
+        table.apply(0, Assignment(first.version, (B, A)))
 
 
 def test_a_member_that_knows_no_rows_has_stamp_0() -> None:

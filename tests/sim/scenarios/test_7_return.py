@@ -1,7 +1,7 @@
 """Replicas that prove what they hold, group A of the scenarios of Ignite 2: a member comes back with an older copy.
 
 Without transactions a gap in the update counter has one cause here: a copy that lags. What Ignite calls LWM is the
-counter; who is MOVING there is a destination whose shadow is being filled. Every story ends with `clean`.
+counter; who is MOVING there is a destination whose staging replica is being filled. Every story ends with `clean`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.check.durability import Write
 from holdfast.core.messages import Fill, Message
 from holdfast.core.model.operations import Op
 from holdfast.core.model.update_counter import UpdateCounter
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.replica import MapReplica
 from holdfast.sim.ablations.switching import ablated
 from holdfast.sim.calls import wire_key
 from holdfast.sim.world import Process
@@ -160,28 +160,28 @@ def test_writes_go_on_while_it_is_filled(missed: int) -> None:
 # -- the judge
 
 
-def wrong_content(stage: Keeping, held: MapPartition) -> None:
-    held.entries[wire_key(KEYS[0])] = b"other"
+def wrong_content(stage: Keeping, held: MapReplica) -> None:
+    held.state.entries[wire_key(KEYS[0])] = b"other"
 
 
-def wrong_counter(stage: Keeping, held: MapPartition) -> None:
+def wrong_counter(stage: Keeping, held: MapReplica) -> None:
     held.updates.next()
 
 
-def wrong_lineage(stage: Keeping, held: MapPartition) -> None:
+def wrong_lineage(stage: Keeping, held: MapReplica) -> None:
     held.lineage[-1] = (held.lineage[-1][0] + 1, held.lineage[-1][1])
 
 
-def a_gap(stage: Keeping, held: MapPartition) -> None:
+def a_gap(stage: Keeping, held: MapReplica) -> None:
     held.updates = UpdateCounter(held.counter - 2)
     held.updates.update(held.counter + 1, 1)
 
 
-def a_lost_write(stage: Keeping, held: MapPartition) -> None:
+def a_lost_write(stage: Keeping, held: MapReplica) -> None:
     stage.writes.append(Write(KEYS[0], "lost", stage.world.now_ns, stage.world.now_ns, "ok"))
 
 
-def disks_that_forget(stage: Keeping, held: MapPartition) -> None:
+def disks_that_forget(stage: Keeping, held: MapReplica) -> None:
     honest = stage.cluster.power_cut_everywhere
 
     def forgetful() -> None:
@@ -195,7 +195,7 @@ def disks_that_forget(stage: Keeping, held: MapPartition) -> None:
 @pytest.mark.parametrize(
     "harm", [None, wrong_content, wrong_counter, wrong_lineage, a_gap, a_lost_write, disks_that_forget]
 )
-def test_the_judge_sees_harm(harm: Callable[[Keeping, MapPartition], None] | None) -> None:
+def test_the_judge_sees_harm(harm: Callable[[Keeping, MapReplica], None] | None) -> None:
     stage = Keeping(3, kept(1))
     stage.write(KEYS)
     if harm is None:

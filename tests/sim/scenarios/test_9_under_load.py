@@ -17,7 +17,7 @@ from holdfast.core.machine import CheckpointWanted, Received
 from holdfast.core.messages import Fill, Filled, Message, MigrationReady
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import Op
-from holdfast.core.model.views import Wish
+from holdfast.core.model.views import Intent
 from holdfast.sim.world import Process
 
 SMALL: Files = {"segment_bytes": 4096, "checkpoint_bytes": 4096, "history_bytes": 20_000}
@@ -74,7 +74,7 @@ def test_what_is_removed_while_it_is_on_its_way_stays_removed(history: bool) -> 
     stage.rest()
     assert stage.synchronised(gone)[0][0] == ("history" if history else "full")
     for host in range(3):
-        entries = stage.member(host).copies.held[PARTITION].maps["ledger"].entries
+        entries = stage.member(host).copies.held[PARTITION].maps["ledger"].state.entries
         assert len(entries) == len(keys) - 2
     clean(stage, stage.writes)
 
@@ -267,10 +267,10 @@ def test_copies_go_and_come_while_clients_write(tail_bytes: int) -> None:
     stop = stage.load()
     process = stage.process(2)
     for _ in range(3):
-        process.step(lambda: process.driver.become(Wish.LITE))
+        process.step(lambda: process.driver.become(Intent.LITE))
         stage.until(lambda: process.driver.member.membership.info.lite)
         assert stage.member(2).copies.held == {}
-        process.step(lambda: process.driver.become(Wish.DATA))
+        process.step(lambda: process.driver.become(Intent.DATA))
         stage.until(lambda: bool(stage.member(2).copies.held))
         stage.wait(0.3)
     stage.calm()

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.config import INTERNAL
 from holdfast.core.cluster.detector import Detector
 from holdfast.core.cluster.file_proofs import is_behind
 from holdfast.core.cluster.identity import Timing
@@ -16,7 +15,7 @@ from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.views import FilesSeen, MemberInfo, View
 
 NOT_SET = "not set"
-SERVICE = re.compile(rf"maps\.{INTERNAL}service:(.+)\.\w+$")
+SERVICE = re.compile(r"services\.(.+)\.(\w+)$")
 """A shared setting of a service."""
 CANDIDATE_NS = 2000 * MILLISECOND
 """Whoever has not asked for so long does not want to be admitted any more, or is dead. A few times the interval of
@@ -51,7 +50,7 @@ def refusal(
         if theirs != ours:
             service = SERVICE.match(key)
             if service:
-                return _other_service(service[1], shared, request.shared)
+                return _other_service(service[1], service[2], shared, request.shared)
             return f"{key} is {ours} in this cluster, yours is {theirs}"
     return ""
 
@@ -63,14 +62,16 @@ def awaited(view: View, members: list[MemberInfo]) -> list[MemberInfo]:
     return [info for store, info in found.items() if store not in here]
 
 
-def _other_service(name: str, shared: dict[str, str], theirs: dict[str, str]) -> str:
-    key = f"maps.{INTERNAL}service:{name}.backups"
+def _other_service(name: str, field: str, shared: dict[str, str], theirs: dict[str, str]) -> str:
+    key = f"services.{name}.{field}"
     if key not in theirs:
         why = f"this cluster runs the service {name!r}, you do not"
     elif key not in shared:
         why = f"you run the service {name!r}, this cluster does not"
-    else:
+    elif field == "backups":
         why = f"the service {name!r} has {shared[key]} backups in this cluster, yours has {theirs[key]}"
+    else:
+        why = f"the service {name!r} has {field} = {shared[key]} in this cluster, yours has {theirs[key]}"
     return f"{why}; all members need the same ones"
 
 

@@ -3,14 +3,15 @@
 The acceptors for view n+1 are the members of view n. Their memory is their storage: a process that ends never
 comes back as the same acceptor, for it has a new UUID.
 
-- A-1: A quorum is more than half of the view, or exactly half with its oldest member; any two quorums share a member.
-- A-2: Who accepts a view says which rows it knows, and the decided view carries the newest of them to every
+- cluster/A-1: A quorum is more than half of the view, or exactly half with its oldest member; any two quorums share a
+  member.
+- cluster/A-2: Who accepts a view says which rows it knows, and the decided view carries the newest of them to every
   member. So a row that a majority of the old view has stored is known to the whole new one, also when its
   master dies at once.
-- A-3: Who has accepted a next view is *sealed*: it stores no further table of the old one.
-- A-5: A view is proposed only when of those who have just answered there are enough to decide for it: it must
+- cluster/A-3: Who has accepted a next view is *fenced*: it stores no further table of the old one.
+- cluster/A-4: A member consents only if it suspects every member that should propose before the proposer.
+- cluster/A-5: A view is proposed only when of those who have just answered there are enough to decide for it: it must
   not consist of members that have died and are not suspected yet.
-- A-4: A member consents only if it suspects every member that should propose before the proposer.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from holdfast.core.machine import Outbox
 from holdfast.core.messages import Accept, Accepted, Ballot, Declined, Prepare, Promise
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.lifecycle import Lifecycle
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import View
 
 RETRY_NS = 400 * MILLISECOND
@@ -31,7 +33,7 @@ ZERO: Ballot = (0, "")
 
 
 def is_quorum(view: View, members: set[MemberId]) -> bool:
-    """A-1."""
+    """cluster/A-1."""
     here = [info.uuid for info in view.members]
     if not here:
         return True
@@ -106,8 +108,8 @@ class Agreement:
         out: Outbox,
         *,
         choose: Callable[[], View | None],
-        decided: Callable[[View, list[tuple[int, Row]]], None],
-        known_rows: Callable[[], list[tuple[int, Row]]],
+        decided: Callable[[View, list[tuple[int, Assignment]]], None],
+        known_rows: Callable[[], list[tuple[int, Assignment]]],
         may_propose: Callable[[MemberId], bool],
         may_decide: Callable[[View, set[MemberId]], bool],
     ) -> None:
@@ -130,7 +132,7 @@ class Agreement:
         self._promises: dict[MemberId, Promise] = {}
         self._acceptances: set[MemberId] = set()
         self._value: View | None = None
-        self._carried: dict[int, Row] = {}
+        self._carried: dict[int, Assignment] = {}
 
     def install(self, view: View | None) -> None:
         """A new view holds: forget the agreement that led to it."""
@@ -138,8 +140,8 @@ class Agreement:
         self._reset()
 
     @property
-    def sealed(self) -> bool:
-        """A-3: whether this member has accepted a next view."""
+    def fenced(self) -> bool:
+        """cluster/A-3: whether this member has accepted a next view."""
         return self._accepted is not None
 
     @property
@@ -160,13 +162,14 @@ class Agreement:
         view = self.view
         assert view is not None
         rounds = max(self._promised[0], self._ballot[0])
-        self._ballot = (rounds + 1, self._me)
+        before, self._ballot = self._ballot, (rounds + 1, self._me)
+        assert before < self._ballot > self._promised, "a proposer never uses a ballot twice"
         self._step(ProposalStep.PROPOSED)
         self._promises = {}
         self._acceptances = set()
         self._value = None
         self._carried = {}
-        self._out.timer("propose", RETRY_NS, RETRY_NS)
+        self._out.timer(TimerName.PROPOSE, RETRY_NS, RETRY_NS)
         self._to_all(Prepare(view.number, self._ballot))
 
     def retry(self) -> None:
@@ -203,6 +206,7 @@ class Agreement:
         if message.ballot <= self._promised or not self._may_propose(sender):
             self._answer(sender, Declined(message.view, message.ballot, self._promised))
             return
+        assert self._accepted_ballot is None or self._accepted_ballot < message.ballot, "promised it twice"
         self._promised = message.ballot
         self._answer(sender, Promise(message.view, message.ballot, self._accepted_ballot, self._accepted))
 
@@ -212,6 +216,7 @@ class Agreement:
         self._promised = message.ballot
         self._accepted_ballot = message.ballot
         self._accepted = message.value
+        assert self._accepted_ballot == self._promised >= ZERO
         self._answer(sender, Accepted(message.view, message.ballot, self._known_rows()))
 
     # -- proposer
@@ -235,7 +240,7 @@ class Agreement:
             self._step(ProposalStep.WITHDRAWN)
             return
         if best is None and value.members and not self._may_decide(value, set(self._promises)):
-            # A-5: wait for more of them to answer, or for the rest to be suspected.
+            # cluster/A-5: wait for more of them to answer, or for the rest to be suspected.
             return
         self._value = value
         self._step(ProposalStep.CHOSEN)

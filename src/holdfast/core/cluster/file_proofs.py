@@ -1,15 +1,15 @@
 """Are somebody's files its newest? What members remember of each other's files, so that no old copy comes back.
 
-- F-1: A life of files begins with a token, drawn when they are opened and kept in them until a cluster has admitted
-  that life; so a start that was refused, and all that follow it, are the same life. The view says of all files that
-  were ever in the cluster which life it has seen last, and how far their journal was durable then. Heartbeats carry
-  that further, and members write it down from time to time.
-- F-2: Files are the newest when they remember the life that was seen last, and reach as far as it did. Others are
-  refused, however often they are opened. Files whose end could not be read are let in, but prove nothing: what they
+- cluster/F-1: A life of files begins with a token, drawn when they are opened and kept in them until a cluster has
+  admitted that life; so a start that was refused, and all that follow it, are the same life. The view says of all files
+  that were ever in the cluster which life it has seen last, and how far their journal was durable then. Heartbeats
+  carry that further, and members write it down from time to time.
+- cluster/F-2: Files are the newest when they remember the life that was seen last, and reach as far as it did. Others
+  are refused, however often they are opened. Files whose end could not be read are let in, but prove nothing: what they
   hold is only a base, until others have made up for it or the operator accepts the loss.
-- F-3: Who forms a stopped cluster again knows only what its own files say. Who asks to be admitted tells what is in its
-  own; so one with old files is found out, also when it is the first, before the table is made. Until then no life of
-  that cluster counts as admitted.
+- cluster/F-3: Who forms a stopped cluster again knows only what its own files say. Who asks to be admitted tells what
+  is in its own; so one with old files is found out, also when it is the first, before the table is made. Until then no
+  life of that cluster counts as admitted.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def is_behind(info: MemberInfo, seen: FilesSeen | None) -> bool:
 
 
 def why_old(info: MemberInfo, seen: FilesSeen | None) -> str:
-    """Why these cannot be the newest files of their store (F-2); empty when they can."""
+    """Why these cannot be the newest files of their store (cluster/F-2); empty when they can."""
     proof = info.proof
     if seen is None or seen.incarnation < info.incarnation - 1:
         return ""
@@ -88,7 +88,7 @@ class KnownFiles:
         self._heard: dict[str, FilesSeen] = {}
         """How far members are, say their heartbeats."""
         self._learned: dict[str, FilesSeen] = {}
-        """What those who came back have found in their files (F-3)."""
+        """What those who came back have found in their files (cluster/F-3)."""
         self._news = False
         self._written_ns = 0
 
@@ -121,7 +121,18 @@ class KnownFiles:
 
     def outdated(self, members: Iterable[MemberInfo]) -> set[MemberId]:
         """Who was admitted with old files, as those have told who came later."""
-        return {info.uuid for info in members if why_old(info, self._learned.get(info.store))}
+        return {info.uuid for info in members if why_old(self.by_now(info), self._learned.get(info.store))}
+
+    def by_now(self, info: MemberInfo) -> MemberInfo:
+        """A member whose journal ends where it has said since it was admitted: it has gone on writing, and who came
+        back may have heard how far.
+        """
+        heard = self._heard.get(info.store)
+        proof = info.proof
+        if heard is None or (heard.incarnation, heard.token) != (info.incarnation, proof.token):
+            return info
+        reached = max(proof.reached, heard.reached)
+        return msgspec.structs.replace(info, proof=msgspec.structs.replace(proof, reached=reached))
 
     def to_write_down(self, view: View, now_ns: int) -> View | None:
         """The view with what is known beside it, if that should be written down again."""

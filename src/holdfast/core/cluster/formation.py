@@ -1,9 +1,10 @@
 """Who forms a cluster, and which: a new one, or that whose data is in its files?
 
-- V-3: A cluster is formed only by the first seed, and only when every other seed is known to be in none; or by order.
-- V-7: Who has found data of a cluster in its files forms that one again, and no other. When seeds say that they have
-  none, the first of the others takes the part of the first seed. A seed that does not run may have some: it is waited
-  for; and whoever keeps files, and has none yet, forms a new cluster only when seeds have not run for a while.
+- cluster/V-3: A cluster is formed only by the first seed, and only when every other seed is known to be in none; or by
+  order.
+- cluster/V-7: Who has found data of a cluster in its files forms that one again, and no other. When seeds say that they
+  have none, the first of the others takes the part of the first seed. A seed that does not run may have some: it is
+  waited for; and whoever keeps files, and has none yet, forms a new cluster only when seeds have not run for a while.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Formation:
         self._idle[seed] = None
 
     def may_form(self, own: Address) -> bool:
-        """V-3 and V-7."""
+        """cluster/V-3 and cluster/V-7."""
         identity = self._identity
         if identity.bootstrap or not identity.seeds:
             return True

@@ -1,16 +1,17 @@
 """Who is here, and who leads? Discovery, the installed view, and what makes a member want the next one.
 
-- V-1: Views are numbered and agreed (`agreement`); nobody shrinks the cluster alone. The oldest member is the master.
-- V-2: A member is a UUID and a life. Removed though alive, it keeps its data, asks to be admitted again as
+- cluster/V-1: Views are numbered and agreed (`agreement`); nobody shrinks the cluster alone. The oldest member is the
+  master.
+- cluster/V-2: A member is a UUID and a life. Removed though alive, it keeps its data, asks to be admitted again as
   its next life, and serves nothing until it is.
-- V-4: A leaving member goes with a view that names it as left, when it holds nothing any more and a majority
+- cluster/V-4: A leaving member goes with a view that names it as left, when it holds nothing any more and a majority
   of that view knows it.
-- V-5: The state of the cluster, and who is a lite member, are part of the view: they change for all at once. What the
-  operator wants is repeated to each master until it is so.
-- V-6: When so many have died that the rest is no majority, the operator may declare dead who is silent; then the
-  majority of the others decides. Were one of them alive, there would be two clusters: only the operator can know.
-- V-8: A member that hears no majority of its view lets the seeds hear of it, too: the others may have gone on without
-  it, and those whom it knows have left or ended since, so that nobody else would tell it.
+- cluster/V-5: The state of the cluster, and who is a lite member, are part of the view: they change for all at once.
+  What the operator wants is repeated to each master until it is so.
+- cluster/V-6: When so many have died that the rest is no majority, the operator may declare dead who is silent; then
+  the majority of the others decides. Were one of them alive, there would be two clusters: only the operator can know.
+- cluster/V-8: A member that hears no majority of its view lets the seeds hear of it, too: the others may have gone on
+  without it, and those whom it knows have left or ended since, so that nobody else would tell it.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ from holdfast.core.cluster.detector import Detector
 from holdfast.core.cluster.file_proofs import KnownFiles, why_old
 from holdfast.core.cluster.formation import Formation
 from holdfast.core.cluster.identity import Identity, Timing
-from holdfast.core.cluster.wishes import Wishes
+from holdfast.core.cluster.intents import Intents
 from holdfast.core.machine import CloseLink, OpenLink, Outbox, Stop
 from holdfast.core.messages import DeclareDead, Heartbeat, JoinAnswer, JoinRequest, StateWanted, ViewDecided
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.lifecycle import Lifecycle
-from holdfast.core.model.partition_table import Row
-from holdfast.core.model.views import ClusterState, MemberInfo, Room, View, Wish
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.timers import TimerName
+from holdfast.core.model.views import ClusterState, Intent, MemberInfo, Room, View
 
 JOIN_INTERVAL_NS = 500 * MILLISECOND
 RETURN_FACTOR = 3
@@ -105,7 +107,7 @@ class Membership:
         may_demote: Callable[[MemberId], bool],
         safe: Callable[[], bool],
         rounds: Callable[[], tuple[int, int]],
-        known_rows: Callable[[], list[tuple[int, Row]]],
+        known_rows: Callable[[], list[tuple[int, Assignment]]],
     ) -> None:
         self.me = identity.info.uuid
         self.info = identity.info
@@ -126,8 +128,8 @@ class Membership:
         self._candidates = Candidates()
         self._dead: set[MemberId] = set()
         """Who is dead, says the operator: the majority of the others decides on the next view."""
-        self.wishes = Wishes(self.me, out)
-        self._sealed_since: dict[MemberId, int] = {}
+        self.intents = Intents(self.me, out)
+        self._fenced_since: dict[MemberId, int] = {}
         self._formation = Formation(identity)
         self._files = KnownFiles(identity.seen)
         self.write_down: Callable[[View], None] = lambda view: None
@@ -136,8 +138,8 @@ class Membership:
         """As master: the highest number that a view of an earlier time is known to have had."""
         self.assigned: Callable[[], bool] = lambda: True
         """Whether the partitions have owners; set by the member."""
-        self.carried: list[tuple[int, Row]] = []
-        """Rows that members left out of the present view knew (A-2)."""
+        self.carried: list[tuple[int, Assignment]] = []
+        """Rows that members left out of the present view knew (cluster/A-2)."""
         self._reached: dict[MemberId, int] = {}
         self._evicted_at_ns: int | None = None
         self._minority_told = False
@@ -176,6 +178,14 @@ class Membership:
         """Whether this member leads."""
         return self.master == self.me and self.admitted
 
+    def is_member(self, member: MemberId) -> bool:
+        """Whether it is in the view."""
+        return self.member(member) is not None
+
+    def hears(self, member: MemberId) -> bool:
+        """Whether this member is in the cluster, and has heard of that one not long ago."""
+        return self.admitted and self.detector.hears(member, self._out.now_ns)
+
     def member(self, uuid: MemberId | None) -> MemberInfo | None:
         """The member's entry in the view."""
         return next((info for info in self.members() if info.uuid == uuid), None)
@@ -197,7 +207,7 @@ class Membership:
     def known_by_all(self) -> bool:
         """Whether every member has said that it has the present view, and so the state of the cluster."""
         here = {info.uuid for info in self.members()}
-        return self.admitted and self.wishes.heard_from >= here
+        return self.admitted and self.intents.heard_from >= here
 
     def is_quorum(self, members: set[MemberId]) -> bool:
         """Whether these members can decide for the view."""
@@ -205,7 +215,7 @@ class Membership:
         return not self._majority or is_quorum(self.view, members)
 
     def _may_decide(self, view: View, members: set[MemberId]) -> bool:
-        """Whether these members can decide on the view after this one: A-1, and V-6."""
+        """Whether these members can decide on the view after this one: cluster/A-1, and cluster/V-6."""
         if not self._majority:
             return True
         counted = [info for info in view.members if info.uuid not in self._dead]
@@ -219,12 +229,12 @@ class Membership:
     @property
     def leaving(self) -> bool:
         """Whether this member wants to leave."""
-        return self.wishes.mine is Wish.LEAVE
+        return self.intents.mine is Intent.LEAVE
 
     @property
     def departing(self) -> set[MemberId]:
         """Who shall hold no partition any more: leavers, and data members that want to be lite."""
-        return self.wishes.departing(self.members())
+        return self.intents.departing(self.members())
 
     def data_members(self) -> list[MemberInfo]:
         """Members that may hold partitions, and go on doing so."""
@@ -235,7 +245,7 @@ class Membership:
     def leftovers(self) -> dict[str, int]:
         """What should be empty when nothing is under way, by name."""
         here = {info.uuid for info in self.members()}
-        noted = self.wishes.noted | self._sealed_since.keys()
+        noted = self.intents.noted | self._fenced_since.keys()
         return {
             "candidates that ask no more": self._candidates.forgotten(self._out.now_ns),
             "notes about members that are gone": len(noted - here),
@@ -254,8 +264,8 @@ class Membership:
 
     def start(self) -> None:
         """Begin to look for the cluster."""
-        self._out.timer("join", 1 * MILLISECOND)
-        self._out.timer("heartbeat", self._timing.heartbeat_ns)
+        self._out.timer(TimerName.JOIN, 1 * MILLISECOND)
+        self._out.timer(TimerName.HEARTBEAT, self._timing.heartbeat_ns)
 
     def leave(self) -> None:
         """The operator wants this member to leave."""
@@ -263,11 +273,11 @@ class Membership:
             self._step(MembershipStep.ENDED)
             self._out.effects.append(Stop("left before it had joined a cluster"))
         else:
-            self.become(Wish.LEAVE)
+            self.become(Intent.LEAVE)
 
-    def become(self, wish: Wish) -> None:
+    def become(self, wish: Intent) -> None:
         """The operator wants this member to leave, to own nothing (LITE) or to own partitions (DATA)."""
-        self.wishes.become(wish)
+        self.intents.become(wish)
         if self.admitted:
             self._beat()
             self.consider()
@@ -275,17 +285,17 @@ class Membership:
     def order(self, state: ClusterState, *, ending: bool = False) -> None:
         """The operator wants the cluster in this state, or to end; repeated to each master until it is so."""
         if self.view is not None and self.admitted:
-            self.wishes.order(self.view, state, ending=ending)
+            self.intents.order(self.view, state, ending=ending)
 
     def note_full(self, *, full: bool) -> None:
         """This member's disk is full, or has room again: the others are to know at once."""
-        self.wishes.note_full(self.me, full=full)
+        self.intents.note_full(self.me, full=full)
         if self.admitted:
             self._beat()
 
     def note_room(self, room: Room) -> None:
         """How much room is left in this member's memory: the others are to know at once."""
-        self.wishes.note_room(self.me, room)
+        self.intents.note_room(self.me, room)
         if self.admitted:
             self._beat()
 
@@ -319,14 +329,14 @@ class Membership:
             if not order.ending:
                 self._out.note("the cluster is ending: its state stays", level="warning", wanted=order.state)
             return
-        self.wishes.ordered(order)
+        self.intents.ordered(order)
         self.consider()
 
     def on_timer(self, name: str) -> None:
         if name == "join":
             self._seek()
         elif name == "heartbeat":
-            self._out.timer("heartbeat", self._timing.heartbeat_ns)
+            self._out.timer(TimerName.HEARTBEAT, self._timing.heartbeat_ns)
             self._candidates.forget(self._out.now_ns)
             if self.view is not None:
                 self._beat()
@@ -346,7 +356,7 @@ class Membership:
             admitted = [] if self.identity.cluster_id else [self.info]
             self.install(self._formation.first_view(self._files.stores(None, admitted)))
             return
-        self._out.timer("join", JOIN_INTERVAL_NS, JOIN_INTERVAL_NS // 4)
+        self._out.timer(TimerName.JOIN, JOIN_INTERVAL_NS, JOIN_INTERVAL_NS // 4)
         targets = [seed for seed in self.identity.seeds if seed != own]
         if self._last_view is not None:
             known = [
@@ -365,7 +375,7 @@ class Membership:
             self._files.stores(self._last_view, ()) if cluster_id else {},
         )
         for address in targets:
-            self._out.whisper(address, request)
+            self._out.send_datagram(address, request)
 
     def seed_absent(self, address: Address) -> None:
         """Nothing listens at this seed: it is in no cluster."""
@@ -380,24 +390,24 @@ class Membership:
             self.info.life,
             self.view.number,
             self.detector.overdue(self._out.now_ns),
-            self.wishes.mine,
-            self.wishes.number,
-            self.agreement.sealed,
+            self.intents.mine,
+            self.intents.number,
+            self.agreement.fenced,
             self._safe(),
             *self._rounds(),
-            self.me in self.wishes.full,
+            self.me in self.intents.full,
             self._files.position,
-            self.wishes.short.get(self.me, Room.PLENTY),
+            self.intents.short.get(self.me, Room.PLENTY),
         )
-        self.wishes.note_safe(self.me, safe=beat.safe)
+        self.intents.note_safe(self.me, safe=beat.safe)
         for info in self.view.members:
             if info.uuid != self.me:
-                self._out.whisper(Address(info.host, info.port), beat)
+                self._out.send_datagram(Address(info.host, info.port), beat)
         for address in self._elsewhere():
-            self._out.whisper(address, beat)
+            self._out.send_datagram(address, beat)
 
     def _elsewhere(self) -> list[Address]:
-        """Where somebody may know a newer view than the one of which no majority is heard (V-8)."""
+        """Where somebody may know a newer view than the one of which no majority is heard (cluster/V-8)."""
         assert self.view is not None
         silent = set(self.detector.suspects(self._out.now_ns))
         if self._may_decide(self.view, {info.uuid for info in self.view.members} - silent):
@@ -410,7 +420,7 @@ class Membership:
         if view is None:
             if self._last_view is not None and beat.view < self._last_view.number:
                 # Nobody else may be left who knows of the view that removed this member.
-                self._out.whisper(sender, ViewDecided(self._last_view, self.carried))
+                self._out.send_datagram(sender, ViewDecided(self._last_view, self.carried))
             return
         info = self.member(beat.uuid)
         if info is not None and info.life == beat.life:
@@ -418,26 +428,26 @@ class Membership:
             # Whoever is heard of is not dead, whatever was said.
             self._dead.discard(beat.uuid)
             self.detector.accuse(beat.uuid, beat.suspects)
-            self.wishes.heard(beat, view.number)
+            self.intents.heard(beat, view.number)
             self._files.heard(info, beat.reached)
             if beat.sealed and beat.view == view.number:
-                self._sealed_since.setdefault(beat.uuid, self._out.now_ns)
+                self._fenced_since.setdefault(beat.uuid, self._out.now_ns)
             else:
-                self._sealed_since.pop(beat.uuid, None)
+                self._fenced_since.pop(beat.uuid, None)
         if beat.view < view.number:
             if info is None and self._evicted_at_ns is not None:
                 # Alive, and removed perhaps: it will hear of that now, and ask to return.
                 self._evicted_at_ns = self._out.now_ns
-            self._out.whisper(sender, ViewDecided(view, self.carried))
+            self._out.send_datagram(sender, ViewDecided(view, self.carried))
         elif self.admitted and (beat.view > view.number or (info is None and beat.view == view.number)):
             # It knows a newer view, and is to learn that it is needed here; or it is parting, and wants to be told that
             # its going is known.
-            self._out.whisper(sender, Heartbeat(self.me, self.info.life, view.number))
+            self._out.send_datagram(sender, Heartbeat(self.me, self.info.life, view.number))
         if self.state is MembershipState.PARTING:
             self._note_reached(beat)
 
     def _note_reached(self, beat: Heartbeat) -> None:
-        """V-4: go when enough members know the view that this one has left with to hold on to it without it."""
+        """cluster/V-4: go when enough members know the view that this one has left with to hold on to it without it."""
         view = self.view
         assert view is not None
         self._reached[beat.uuid] = max(beat.view, self._reached.get(beat.uuid, 0))
@@ -461,7 +471,7 @@ class Membership:
             answer = JoinAnswer(
                 self.me, False, why, self.info.host, self.info.port, self.ending, asker=info.uuid
             )
-            self._out.whisper(home, answer)
+            self._out.send_datagram(home, answer)
             return
         if self._learns_of_its_own_files(request):
             return
@@ -470,15 +480,17 @@ class Membership:
             if idle:
                 self._formation.idle(home, request.cluster_id)
             answer = JoinAnswer(self.me, idle, "", self.info.host, self.info.port)
-            self._out.whisper(home, msgspec.structs.replace(answer, cluster_id=self.identity.cluster_id))
+            self._out.send_datagram(
+                home, msgspec.structs.replace(answer, cluster_id=self.identity.cluster_id)
+            )
             return
         if self.member(info.uuid) is not None:
-            self._out.whisper(home, ViewDecided(self.view, self.carried))
+            self._out.send_datagram(home, ViewDecided(self.view, self.carried))
             return
         if not self.is_master:
             master = self.view.members[0]
             if home != Address(master.host, master.port):
-                self._out.whisper(Address(master.host, master.port), request)
+                self._out.send_datagram(Address(master.host, master.port), request)
         for other in self.view.members:
             if admission.home(other) == home:
                 # Its port is taken by a new process: the old one has ended. But if it has just been heard, it is the
@@ -522,15 +534,19 @@ class Membership:
                 self.write_down(view)
 
     def _learns_of_its_own_files(self, request: JoinRequest) -> bool:
-        """F-3: while the table of a stopped cluster is not made, hear what others have found in their files. Answers
-        whether this member's own are an old copy: then it is no member of this cluster.
+        """cluster/F-3: while the table of a stopped cluster is not made, hear what others have found in their files.
+        Answers whether this member's own are an old copy: then it is no member of this cluster.
         """
         waiting = self.state is MembershipState.JOINING if self.view is None else self.view.recovering
         here = self.view.cluster_id if self.view is not None else self.identity.cluster_id
         if not waiting or not here or request.cluster_id != here:
             return False
         self._files.learn(request.stores)
-        why = why_old(self.info, self._files.seen(self.info.store, None)) if self.info.store else ""
+        why = (
+            why_old(self._files.by_now(self.info), self._files.seen(self.info.store, None))
+            if self.info.store
+            else ""
+        )
         if not why:
             return False
         self._out.note("join refused", level="error", by=request.info.name, why=why)
@@ -543,7 +559,7 @@ class Membership:
     # -- wanting and agreeing on the next view
 
     def _may_propose(self, candidate: MemberId) -> bool:
-        """A-4, for this member as a consenting one."""
+        """cluster/A-4, for this member as a consenting one."""
         return candidate == self.me or self._is_next(candidate)
 
     def _is_next(self, candidate: MemberId) -> bool:
@@ -564,26 +580,18 @@ class Membership:
         suspects = self.detector.unwanted(self.me, view.members, self._out.now_ns)
         if view.recovering:
             suspects = suspects | self._files.outdated(view.members)
-        left: list[MemberId] = []
-        if not suspects:
-            # Never both at once: who goes must know that those who stay are there.
-            left = [uuid for uuid in self.wishes.leaving(view) if self._may_part(uuid)]
-        members = [info for info in view.members if info.uuid not in suspects and info.uuid not in left]
-        staying = {info.uuid for info in members} | set(left)
-        if not self._may_decide(view, staying):
+        # Never both at once: who goes must know that those who stay are there.
+        left = [uuid for uuid in self.intents.leaving(view) if self._may_part(uuid)] if not suspects else []
+        if not self._may_decide(view, {info.uuid for info in view.members} - suspects):
             self._tell_minority(suspects)
             return None
         self._minority_told = False
-        members = [
-            self.wishes.granted(info, self._may_demote) for info in members
-        ] + self._candidates.admissible(
-            view, members, self._out.now_ns, lambda store: self._files.seen(store, view)
-        )
-        state, ending = self.wishes.wanted(view)
+        members = self._next_members(view, suspects | set(left))
+        state, ending = self.intents.wanted(view)
         recovering = view.recovering and not self.assigned()
         now = (view.members, view.state, view.ending, view.recovering)
         same = (members, state, ending, recovering) == now
-        if same and not self._long_sealed():
+        if same and not self._long_fenced():
             return None
         missing = admission.missing(view, members) if state.frozen else []
         if recovering or not members:
@@ -591,6 +599,14 @@ class Membership:
         number = max(view.number, self.numbers_from) + 1
         stores = self._files.stores(view, () if recovering else members)
         return View(number, view.cluster_id, members, left, state, ending, missing, stores, recovering)
+
+    def _next_members(self, view: View, without: set[MemberId]) -> list[MemberInfo]:
+        """Who stays, as data or lite members as they wish, and then who is let in."""
+        staying = [info for info in view.members if info.uuid not in without]
+        admitted = self._candidates.admissible(
+            view, staying, self._out.now_ns, lambda store: self._files.seen(store, view)
+        )
+        return [self.intents.granted(info, self._may_demote) for info in staying] + admitted
 
     def _tell_minority(self, suspects: set[MemberId]) -> None:
         """Say once why nothing can be decided, and what ends that."""
@@ -605,17 +621,17 @@ class Membership:
                 members=len(self.view.members),
             )
 
-    def _long_sealed(self) -> bool:
+    def _long_fenced(self) -> bool:
         """Whether someone has been sealed by a proposal that came to nothing: a view must be agreed to free it."""
         limit = self._out.now_ns - 2 * self._timing.heartbeat_ns - 1000 * MILLISECOND
-        return self.agreement.sealed or any(since < limit for since in self._sealed_since.values())
+        return self.agreement.fenced or any(since < limit for since in self._fenced_since.values())
 
     def consider(self) -> None:
         """Propose a next view if one is wanted."""
         if not self.agreement.proposing and self._wanted() is not None:
             self.agreement.propose()
 
-    def _on_decided(self, view: View, rows: list[tuple[int, Row]]) -> None:
+    def _on_decided(self, view: View, rows: list[tuple[int, Assignment]]) -> None:
         old = self.view
         assert old is not None
         self.carried = rows
@@ -623,7 +639,7 @@ class Membership:
         for info in [*old.members, *view.members]:
             if info.uuid not in told:
                 told.add(info.uuid)
-                self._out.whisper(Address(info.host, info.port), ViewDecided(view, rows))
+                self._out.send_datagram(Address(info.host, info.port), ViewDecided(view, rows))
         self.install(view)
 
     def on_view(self, message: ViewDecided) -> None:
@@ -652,28 +668,19 @@ class Membership:
             # Removed and admitted again, and told of the latter only.
             self._go_into_exile(old, view)
             old = None
-        before = {(info.uuid, info.life): info for info in old.members} if old else {}
-        after = (
-            {(info.uuid, info.life): info for info in view.members}
-            if admitted or self.me in view.left
-            else {}
-        )
-        for who in before:
-            if who not in after and who[0] != self.me:
-                self._out.effects.append(CloseLink(who[0]))
-        for who, info in after.items():
-            if who not in before and who[0] != self.me:
-                self._out.effects.append(OpenLink(info.uuid, info.life, Address(info.host, info.port)))
+        belongs = admitted or self.me in view.left
+        self._link(old.members if old is not None else [], view.members if belongs else [])
         self._last_view = view
         alive = {info.uuid for info in view.members}
-        lost = [info for who, info in before.items() if who[0] not in alive and who[0] not in view.left]
+        before = old.members if old is not None else []
+        lost = [info for info in before if info.uuid not in alive and info.uuid not in view.left]
         if lost:
             self._evicted_at_ns = self._out.now_ns
             if admitted:
                 self._tell_lost(lost, surely=old is not None and view.number == old.number + 1)
         self._candidates.installed(view)
         self._dead = set()
-        self._sealed_since = {}
+        self._fenced_since = {}
         if admitted:
             self._enter(old, view)
         elif self.me in view.left:
@@ -683,9 +690,19 @@ class Membership:
             self._out.note("left the view", view=view.number)
             self._view_changed(old, view)
             if not view.members:
-                self._out.timer("part", LAST_WORDS_NS)
+                self._out.timer(TimerName.PART, LAST_WORDS_NS)
         else:
             self._go_into_exile(old, view)
+
+    def _link(self, before: list[MemberInfo], after: list[MemberInfo]) -> None:
+        """Links follow the members and their lives."""
+        was, is_now = ({(info.uuid, info.life) for info in members} for members in (before, after))
+        for info in before:
+            if (info.uuid, info.life) not in is_now and info.uuid != self.me:
+                self._out.effects.append(CloseLink(info.uuid))
+        for info in after:
+            if (info.uuid, info.life) not in was and info.uuid != self.me:
+                self._out.effects.append(OpenLink(info.uuid, info.life, Address(info.host, info.port)))
 
     def _tell_lost(self, lost: list[MemberInfo], *, surely: bool) -> None:
         """Who is gone, and where he was: the first thing that somebody who is called at night wants to know.
@@ -703,15 +720,17 @@ class Membership:
             )
 
     def _enter(self, old: View | None, view: View) -> None:
+        assert old is None or view.number > old.number, "views are numbered"
         self.view = view
         self._step(MembershipStep.ADMITTED)
         self.refusal = ""
         mine = self.member(self.me)
         assert mine is not None
+        assert mine.life >= self.info.life, "nobody comes back as an earlier life"
         self.info = mine
         self.agreement.install(view)
         self.detector.watch([info.uuid for info in view.members if info.uuid != self.me], self._out.now_ns)
-        self.wishes.installed(view, mine)
+        self.intents.installed(view, mine)
         self._out.note(
             "view",
             number=view.number,
@@ -727,9 +746,12 @@ class Membership:
     def _go_into_exile(self, old: View | None, view: View) -> None:
         if self.state is MembershipState.JOINING:
             return
+        assert (
+            all(info.uuid != self.me or info.life != self.info.life for info in view.members) or old is view
+        )
         self.view = None
         self._step(MembershipStep.REMOVED)
-        self.wishes.exiled()
+        self.intents.exiled()
         for info in old.members if old is not None else []:
             if info.uuid != self.me:
                 self._out.effects.append(CloseLink(info.uuid))
@@ -738,12 +760,14 @@ class Membership:
         self._out.note(
             "removed from the cluster though alive; asking to return", level="warning", view=view.number
         )
-        self._out.timer("join", JOIN_INTERVAL_NS, JOIN_INTERVAL_NS)
+        self._out.timer(TimerName.JOIN, JOIN_INTERVAL_NS, JOIN_INTERVAL_NS)
         self._view_changed(old, None)
 
     def _depart(self) -> None:
         self._step(MembershipStep.ENDED)
         whole = "left the cluster, which was shut down as a whole"
-        stays = any(not info.lite and self.wishes.of(info.uuid) is not Wish.LEAVE for info in self.members())
+        stays = any(
+            not info.lite and self.intents.of(info.uuid) is not Intent.LEAVE for info in self.members()
+        )
         rest = "everything it held is on other members" if stays else "so have all who held data"
         self._out.effects.append(Stop(whole if self.ending else f"left the cluster; {rest}"))

@@ -1,8 +1,9 @@
 """Who waits for the disk? What one member writes down in a step, and who is told when it is durable (DESIGN rule 8).
 
-- J-1: What a step writes down leaves as one group, at its end; a checkpoint divides it in two, for it is of one moment.
-- J-2: Groups become durable in the order in which they were written: who waits for one waits for all before.
-- J-3: Without a journal nothing is written, and nobody waits.
+- journal/J-1: What a step writes down leaves as one group, at its end; a checkpoint divides it in two, for it is of one
+  moment.
+- journal/J-2: Groups become durable in the order in which they were written: who waits for one waits for all before.
+- journal/J-3: Without a journal nothing is written, and nobody waits.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections import deque
 from collections.abc import Callable
 
 from holdfast.core.machine import Append, Checkpoint, Outbox
-from holdfast.core.model.journal_entries import Began, Dropped, Entry, Seen, Snapshot, TableRows, Wrote
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.journal_entries import Began, Dropped, Entry, Seen, Snapshot, TableAssignments, Wrote
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Record
 
 
@@ -36,15 +37,15 @@ class Log:
         self._entries.append(Wrote(partition, term, records, self._out.wall_ms()))
         self._urgent = self._urgent or urgent
 
-    def row(self, partition: int, row: Row) -> None:
+    def assigned(self, partition: int, row: Assignment) -> None:
         """This row is applied."""
         if not self.on:
             return
         last = self._entries[-1] if self._entries else None
-        if isinstance(last, TableRows):
+        if isinstance(last, TableAssignments):
             last.rows.append((partition, row))
         else:
-            self._entries.append(TableRows([(partition, row)]))
+            self._entries.append(TableAssignments([(partition, row)]))
 
     def note(self, entry: Seen | Began | Dropped) -> None:
         """Something that a restart must know of, but nobody waits for."""

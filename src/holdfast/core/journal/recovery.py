@@ -1,16 +1,18 @@
 """What does a member hold after a restart? Made of its checkpoints and of the blocks of its journal, in their order.
 
-- R-1: What a copy holds is what its checkpoint holds, and then every record of the blocks after it, in their order.
-- R-2: A record counts only when it continues the updates of its map: the next number, of a term that is not lower. One
-  that is held already changes nothing. Anything else means that something is missing: the map ends before it, and the
-  partition is uncertain. Only a checkpoint with gaps in its counter may be filled out of order.
-- R-3: When blocks are lost, every copy that needs one of them ends before them and is uncertain, until it begins anew.
-- R-4: A checkpoint may hold what was never in the journal, because another member supplied it. When the newest one
-  cannot be had, the one before and the journal make a copy, but an uncertain one.
-- R-5: Nothing is invented: each map of an uncertain copy is as it was at some moment before the loss, or as what is
-  left of its history makes it.
-- R-6: A time to live goes on from when it was written down, by this host's calendar; one that was set back meanwhile
-  makes it begin again at most. How long an entry was not used is known to nobody: that begins again.
+- journal/R-1: What a copy holds is what its checkpoint holds, and then every record of the blocks after it, in their
+  order.
+- journal/R-2: A record counts only when it continues the updates of its map: the next number, of a term that is not
+  lower. One that is held already changes nothing. Anything else means that something is missing: the map ends before
+  it, and the partition is uncertain. Only a checkpoint with gaps in its counter may be filled out of order.
+- journal/R-3: When blocks are lost, every copy that needs one of them ends before them and is uncertain, until it
+  begins anew.
+- journal/R-4: A checkpoint may hold what was never in the journal, because another member supplied it. When the newest
+  one cannot be had, the one before and the journal make a copy, but an uncertain one.
+- journal/R-5: Nothing is invented: each map of an uncertain copy is as it was at some moment before the loss, or as
+  what is left of its history makes it.
+- journal/R-6: A time to live goes on from when it was written down, by this host's calendar; one that was set back
+  meanwhile makes it begin again at most. How long an entry was not used is known to nobody: that begins again.
 """
 
 from __future__ import annotations
@@ -28,14 +30,17 @@ from holdfast.core.model.journal_entries import (
     Meta,
     Seen,
     Snapshot,
-    TableRows,
+    TableAssignments,
     Wrote,
 )
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.object_names import is_service
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.model.views import FilesProof, View
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import AnyReplica, MapReplica, ServiceReplica, map_replica, service_replica
+from holdfast.core.store.service_state import WrittenShare
 from holdfast.errors import CounterBroken
 
 
@@ -55,7 +60,7 @@ class Recovered:
     view: View | None = None
     stores: dict[MemberId, str] = field(default_factory=dict)
     """Which files the members had that the views and rows name."""
-    rows: dict[int, Row] = field(default_factory=dict)
+    rows: dict[int, Assignment] = field(default_factory=dict)
     """The newest row of each partition that was applied here, as far as the journal knows."""
     copies: dict[int, PartitionCopy] = field(default_factory=dict)
     """With the journalled maps alone; how a map is journalled is for the member to set."""
@@ -100,7 +105,7 @@ class Recovery:
         """Partitions of which a newer checkpoint cannot be had: of which blocks it was, and why."""
         self._fresh: dict[int, int] = {}
         """The last block that says that a partition begins anew, or is held no more."""
-        self._rows: dict[int, Row] = {}
+        self._rows: dict[int, Assignment] = {}
         self._view: View | None = None
         self._stores: dict[MemberId, str] = {}
         self._cluster_id = ""
@@ -115,28 +120,31 @@ class Recovery:
         self._at_ns = self._moment(snapshot.wall_ms)
         copy = PartitionCopy(snapshot.partition, snapshot.epoch)
         for taken in snapshot.maps:
-            copy.maps[taken.name] = self._map(taken)
+            if is_service(taken.name):
+                copy.services[taken.name] = _service(taken)
+            else:
+                copy.maps[taken.name] = self._map(taken)
         copy.requests.merge(snapshot.requests)
         self._held[snapshot.partition] = _Held(copy, lsn, file)
 
     def _moment(self, wall_ms: int) -> int:
-        """When it was so, in this member's monotonic time (R-6); now, when nobody has said."""
+        """When it was so, in this member's monotonic time (journal/R-6); now, when nobody has said."""
         age_ms = max(0, self._wall_ms - wall_ms) if wall_ms else 0
         return self._now_ns - age_ms * MILLISECOND
 
-    def _map(self, taken: MapSnapshot) -> MapPartition:
-        held = MapPartition(taken.name)
+    def _map(self, taken: MapSnapshot) -> MapReplica:
+        held = map_replica(taken.name)
         held.updates = UpdateCounter.decode(taken.counter)
         held.lineage = [(term, start) for term, start in taken.lineage]
-        held.entries = dict(zip(taken.keys, taken.values, strict=True))
+        held.state.entries = dict(zip(taken.keys, taken.values, strict=True))
         if taken.ttls_ms or taken.max_idles_ms:
             zeros = [0] * len(taken.keys)
             columns = zip(taken.keys, taken.ttls_ms or zeros, taken.max_idles_ms or zeros, strict=True)
             for key, ttl_ms, max_idle_ms in columns:
-                held.schedule(key, ttl_ms, max_idle_ms, self._at_ns)
+                held.state.schedule(key, ttl_ms, max_idle_ms, self._at_ns)
         if taken.key_hashes:
             pairs = zip(taken.keys, taken.key_hashes, strict=True)
-            held.hashes = {key: word for key, word in pairs if word}
+            held.state.hashes = {key: word for key, word in pairs if word}
         return held
 
     def missing(self, partition: int, lsn: int, why: str) -> None:
@@ -172,7 +180,7 @@ class Recovery:
         self._end_copies(until, why)
 
     def _end_copies(self, until: int, why: str) -> None:
-        """R-3: nothing can follow in the copies that need one of the lost blocks."""
+        """journal/R-3: nothing can follow in the copies that need one of the lost blocks."""
         for found in self._held.values():
             if found.lsn + 1 < until and not found.ended:
                 found.ended = why
@@ -196,7 +204,7 @@ class Recovery:
         self._baseless.setdefault(partition, "what it held before its records in the journal is missing")
 
     def _other(self, lsn: int, entry: Entry) -> None:
-        if type(entry) is TableRows:
+        if type(entry) is TableAssignments:
             for partition, row in entry.rows:
                 before = self._rows.get(partition)
                 if before is None or before.version <= row.version:
@@ -231,6 +239,7 @@ class Recovery:
             self._held.pop(entry.partition, None)
         elif found is not None and not found.ended:
             found.copy.maps.pop(entry.map, None)
+            found.copy.services.pop(entry.map, None)
             found.stopped.pop(entry.map, None)
 
     # -- records
@@ -241,17 +250,20 @@ class Recovery:
         self._at_ns = self._moment(entry.wall_ms)
         name: str | None = None
         for record in entry.records:
+            if record.change is Change.CALL:
+                self._called(found, record, term)
+                continue
             if record.map != name:
                 name = record.map
                 held = found.copy.open(name)
                 updates = held.updates
                 plain = bool(held.lineage) and held.lineage[-1][0] == term and updates.sequential
-                plain = plain and not held.expiries and name not in found.stopped
+                plain = plain and not held.state.expiries and name not in found.stopped
             if plain and record.counter == updates.lwm + 1 and record.change is Change.SET:
-                held.entries[record.key] = record.value
+                held.state.entries[record.key] = record.value
                 updates.lwm = updates.hwm = record.counter
                 if record.ttl_ms or record.max_idle_ms or record.key_hash:
-                    held.store(
+                    held.state.store(
                         record.key,
                         record.value,
                         record.ttl_ms,
@@ -259,8 +271,8 @@ class Recovery:
                         record.key_hash,
                         self._at_ns,
                     )
-                    plain = not held.expiries
-            elif name not in found.stopped and record.change is not Change.CALL:
+                    plain = not held.state.expiries
+            elif name not in found.stopped:
                 why = self._take(held, record, term)
                 if why:
                     found.stopped[name] = why
@@ -268,7 +280,18 @@ class Recovery:
             if record.request:
                 found.copy.requests.note(record.request)
 
-    def _take(self, held: MapPartition, record: Record, term: int) -> str:
+    def _called(self, found: _Held, record: Record, term: int) -> None:
+        """An update of a service: it is kept until somebody opens the share."""
+        name, services = record.map, found.copy.services
+        held = services.get(name) or services.setdefault(name, service_replica(name, WrittenShare()))
+        if name not in found.stopped:
+            why = self._take(held, record, term)
+            if why:
+                found.stopped[name] = why
+        if record.request:
+            found.copy.requests.note(record.request)
+
+    def _take(self, held: AnyReplica, record: Record, term: int) -> str:
         """Apply a record if it may follow; else say what is wrong."""
         updates, counter = held.updates, record.counter
         if updates.holds(counter):
@@ -286,7 +309,7 @@ class Recovery:
             updates.update(counter - 1)
         except CounterBroken as error:
             return f"map {held.name!r}: {error}"
-        held.change(record, self._at_ns)
+        held.state.apply(record, self._at_ns)
         return ""
 
     # -- the end
@@ -301,7 +324,7 @@ class Recovery:
         for partition, found in sorted(self._held.items()):
             recovered.copies[partition] = found.copy
             for held in found.copy.maps.values():
-                for expiry in held.expiries.values():
+                for expiry in held.state.expiries.values():
                     expiry.accessed_ns = self._now_ns
             reasons = [self._doubts.get(partition, (0, ""))[1], found.ended, *found.stopped.values()]
             if any(reasons):
@@ -311,6 +334,16 @@ class Recovery:
         ):
             if partition not in self._held:
                 recovered.uncertain[partition] = why
+
+
+def _service(taken: MapSnapshot) -> ServiceReplica:
+    share = WrittenShare()
+    for piece in taken.values:
+        share.receive(piece)
+    held = service_replica(taken.name, share)
+    held.updates = UpdateCounter.decode(taken.counter)
+    held.lineage = [(term, start) for term, start in taken.lineage]
+    return held
 
 
 def _term_of(lineage: list[tuple[int, int]], counter: int) -> int:

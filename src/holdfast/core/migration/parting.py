@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from holdfast.core.cluster.membership import Membership
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.partition_table import Row
-from holdfast.core.model.views import Wish
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.views import Intent
 
 
-def why_kept(member: MemberId, rows: list[Row], membership: Membership, complete: int) -> str:
+def why_kept(member: MemberId, rows: list[Assignment], membership: Membership, complete: int) -> str:
     """What keeps this member, in words that say what helps; empty when nothing does.
 
     `complete`: how many replicas of a partition, from the owner on, hold every map.
     """
     members = membership.members()
     present = {info.uuid for info in members}
-    going = {m for m in present if membership.wishes.of(m) is Wish.LEAVE}
+    going = {m for m in present if membership.intents.of(m) is Intent.LEAVE}
     state = membership.cluster_state
     if any(not info.lite and info.uuid not in going for info in members):
         if state.migrates:
@@ -43,7 +43,7 @@ def why_kept(member: MemberId, rows: list[Row], membership: Membership, complete
     )
 
 
-def _only_here(member: MemberId, rows: list[Row], staying: set[MemberId], complete: int) -> int:
+def _only_here(member: MemberId, rows: list[Assignment], staying: set[MemberId], complete: int) -> int:
     """Nothing may move; of so many partitions that it holds nobody who stays has every map."""
     return sum(
         member in row.replicas and not staying.intersection(filter(None, row.holding[:complete]))

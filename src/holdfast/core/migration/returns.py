@@ -3,11 +3,12 @@
 A member that starts with data in its files, or that was removed though alive, tells each new master what it holds of
 partitions that no row gives to it.
 
-- X-1: When the whole cluster was stopped nothing is assigned anew: the table is made of what the files prove, and only
-  when every member of the last view that kept files is here, or the operator accepts the loss.
-- X-2: A partition that waits because all its copies are gone goes on when a member that its row names is back with it.
-- X-3: Everywhere else what was kept is only a base: the layout prefers to give the partition to who has one, and it is
-  filled with what it has missed.
+- migration/X-1: When the whole cluster was stopped nothing is assigned anew: the table is made of what the files prove,
+  and only when every member of the last view that kept files is here, or the operator accepts the loss.
+- migration/X-2: A partition that waits because all its copies are gone goes on when a member that its row names is back
+  with it.
+- migration/X-3: Everywhere else what was kept is only a base: the layout prefers to give the partition to who has one,
+  and it is filled with what it has missed.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from holdfast.core.cluster.membership import Membership
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import Holdings, RetainedCopy
 from holdfast.core.model.ids import MILLISECOND, MemberId
-from holdfast.core.model.migration_step import Slots
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.migration_step import ReplicaList
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.placement.layout import Arranging, Candidate, arranging
 from holdfast.core.placement.preference import kept_first, preferring
@@ -102,19 +104,19 @@ class Returns:
         return list(found.values())
 
     def why_waiting(self) -> str:
-        """What the table of a stopped cluster waits for (X-1); empty when it can be made."""
+        """What the table of a stopped cluster waits for (migration/X-1); empty when it can be made."""
         if self.unheard:
             return f"to be told what is in the files of: {', '.join(self.unheard)}"
         missing = self.missing
         return self._why_wait_for(missing) if missing and not self.accepted else ""
 
     def _why_wait_for(self, missing: list[MemberInfo]) -> str:
-        """Why the table waits for these members and their files (X-1); empty when it does no longer."""
+        """Why the table waits for these members and their files (migration/X-1); empty when it does no longer."""
         if self._policy == "accept":
             left_ns = self._since_ns + self._patience_ns - self._out.now_ns
             if left_ns <= 0:
                 return ""
-            self._out.timer("plan", left_ns)
+            self._out.timer(TimerName.PLAN, left_ns)
         names = ", ".join(info.name for info in missing)
         return (
             f"for members that were in the cluster last and may hold acknowledged writes: {names}. Start them, or "
@@ -128,33 +130,33 @@ class Returns:
             if why:
                 self._out.note("the table is not made yet: waiting", why=why)
 
-    def table(self, partitions: int) -> tuple[dict[int, Row], list[int]]:
-        """X-1: the rows, none if there never were any; and the partitions of which nobody can prove to hold everything:
-        their rows name who is missing.
+    def table(self, partitions: int) -> tuple[dict[int, Assignment], list[int]]:
+        """migration/X-1: the rows, none if there never were any; and the partitions of which nobody can prove to hold
+        everything: their rows name who is missing.
         """
         newest = self._newest_rows()
         highest = max((row.version for row in newest.values()), default=0)
         version = next_generation(highest, f"{self._membership.me} {partitions}")
-        rows: dict[int, Row] = {}
+        rows: dict[int, Assignment] = {}
         lost: list[int] = []
         for partition in range(partitions) if newest else ():
-            row = newest.get(partition, Row())
+            row = newest.get(partition, Assignment())
             made = self._revived(partition, row, version)
             if made is None and not row.version:
                 # Nobody knows a row of it: it was never given to anybody.
                 empty = (None,) * (self._width - 1)
-                made = Row(version, (self._membership.data_members()[0].uuid, *empty))
+                made = Assignment(version, (self._membership.data_members()[0].uuid, *empty))
             if made is None:
                 lost.append(partition)
-                made = Row(version, row.replicas, row.epoch, row.behind)
+                made = Assignment(version, row.replicas, row.epoch, row.behind)
             rows[partition] = made
         return rows, lost
 
-    def revive(self, partition: int, row: Row) -> Row | None:
-        """X-2: the row with those in it who have come back with their copies; None when nobody has."""
+    def revive(self, partition: int, row: Assignment) -> Assignment | None:
+        """migration/X-2: the row with those in it who have come back with their copies; None when nobody has."""
         return self._revived(partition, row, row.version + self._width + 1)
 
-    def _revived(self, partition: int, row: Row, version: int) -> Row | None:
+    def _revived(self, partition: int, row: Assignment, version: int) -> Assignment | None:
         made = revived(
             row,
             self._claims(partition, row),
@@ -170,9 +172,9 @@ class Returns:
         return keeping(made, here, self._holders) if made is not None else None
 
     def arranging(
-        self, here: Sequence[int], now: Sequence[Slots], candidates: Sequence[Candidate], replicas: int
+        self, here: Sequence[int], now: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int
     ) -> Arranging:
-        """X-3: the target rows of the partitions `here`, such that members get what they have a base of."""
+        """migration/X-3: the target rows of the partitions `here`, such that members get what they have a base of."""
         place = {partition: number for number, partition in enumerate(here)}
         kept = {
             str(uuid): {place[p] for p, copy in copies.items() if copy.counters and p in place}
@@ -184,15 +186,15 @@ class Returns:
         group_of = {one.uuid: one.group or one.uuid for one in candidates}
         return preferring(now, targets, kept, group_of)
 
-    def _newest_rows(self) -> dict[int, Row]:
-        newest: dict[int, Row] = {}
+    def _newest_rows(self) -> dict[int, Assignment]:
+        newest: dict[int, Assignment] = {}
         for holdings in self._holdings.values():
             for partition, row in holdings.rows:
-                if row.version > newest.get(partition, Row()).version:
+                if row.version > newest.get(partition, Assignment()).version:
                     newest[partition] = row
         return newest
 
-    def _claims(self, partition: int, row: Row) -> list[Claim]:
+    def _claims(self, partition: int, row: Assignment) -> list[Claim]:
         """The copies of this partition that those have brought back whom its row names."""
         slot_of: dict[str, int] = {}
         for slot, member in enumerate(row.holding):

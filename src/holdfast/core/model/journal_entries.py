@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Record
 from holdfast.core.model.views import View
 
@@ -25,10 +25,10 @@ class Wrote(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
     known."""
 
 
-class TableRows(msgspec.Struct, frozen=True, array_like=True, tag=2):
+class TableAssignments(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """These rows of the table are applied here."""
 
-    rows: list[tuple[int, Row]]
+    rows: list[tuple[int, Assignment]]
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -69,7 +69,7 @@ class Meta(msgspec.Struct, frozen=True, array_like=True, tag=7):
     """The files of the members that the rows name."""
 
 
-Entry = Wrote | TableRows | Seen | Began | Dropped | Checkpointed | Meta
+Entry = Wrote | TableAssignments | Seen | Began | Dropped | Checkpointed | Meta
 
 
 class MapSnapshot(msgspec.Struct, frozen=True, array_like=True):

@@ -1,21 +1,25 @@
-"""States as data: what a thing may become, and by what. A change that is not in its table is a bug, told by name."""
+"""States as data: what a thing may become, and by what; and what comes of a message, by what it finds.
+
+A change that is not in its table is a bug, told by name. `docs/states.md` shows the tables.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import StrEnum, unique
 from typing import Generic, TypeVar
 
 from holdfast.errors import InvariantBroken
 
 State = TypeVar("State", bound=StrEnum)
 Step = TypeVar("Step", bound=StrEnum)
+Situation = TypeVar("Situation")
 
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle(Generic[State, Step]):
-    """The states of one kind of thing. `docs/states.md` shows these tables as pictures."""
+    """The states of one kind of thing."""
 
     of: str
     """What goes through these states, in words."""
@@ -41,6 +45,51 @@ class Lifecycle(Generic[State, Step]):
             for (state, after), words in steps.items()
         ]
         return "\n".join(lines)
+
+
+@unique
+class Handling(StrEnum):
+    """What becomes of a message."""
+
+    TAKEN = "taken"
+    WAITS = "waits"
+    """It is kept, and looked at again when the table or the view has changed."""
+    REFUSED = "refused"
+    """Who sent it is told why, in words: so nobody waits for an answer that never comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case(Generic[Situation]):
+    """Something that a message may find where it arrives."""
+
+    finds: str
+    """In words, for people."""
+    applies: Callable[[Situation], bool]
+    handling: Handling
+    why: Callable[[Situation], str] = lambda situation: ""
+    """What its sender is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cases(Generic[Situation]):
+    """What comes of one kind of message: the first case that applies says so, and where none does it is taken."""
+
+    of: str
+    cases: tuple[Case[Situation], ...]
+
+    def judge(self, situation: Situation) -> tuple[Handling, str]:
+        """What becomes of the message, and what its sender is told."""
+        for case in self.cases:
+            if case.applies(situation):
+                return case.handling, case.why(situation)
+        return Handling.TAKEN, ""
+
+    def listing(self) -> str:
+        """The cases as a table in Markdown, in the order in which they are looked at."""
+        rows = [("finds", "and is"), ("---", "---")]
+        rows += [(case.finds, case.handling) for case in self.cases]
+        rows.append(("nothing of these", Handling.TAKEN))
+        return "\n".join(f"| {finds} | {handling} |" for finds, handling in rows)
 
 
 def _word(state: StrEnum) -> str:

@@ -16,7 +16,7 @@ from enum import StrEnum, unique
 
 import msgspec
 
-Slots = tuple[str | None, ...]
+ReplicaList = tuple[str | None, ...]
 """The members that hold one partition's replicas, by replica index; None is an empty slot."""
 
 NONE = -1
@@ -87,7 +87,7 @@ class Migration(msgspec.Struct, frozen=True, array_like=True):
         """Whether slot 0 gets another owner."""
         return self.destination_new == 0
 
-    def apply_to(self, row: Slots) -> Slots:
+    def apply_to(self, row: ReplicaList) -> ReplicaList:
         """The row after this migration. Raises ValueError when the row is not the one it was planned for."""
         self._check(row)
         slots = list(row)
@@ -98,7 +98,7 @@ class Migration(msgspec.Struct, frozen=True, array_like=True):
         slots[self.destination_new] = self.destination
         return tuple(slots)
 
-    def _check(self, row: Slots) -> None:
+    def _check(self, row: ReplicaList) -> None:
         """Raise ValueError, naming the slot, unless `row` is a state in which this migration can happen."""
         highest = max(self.destination_new, self.destination_current, self.source_new)
         if highest >= len(row):

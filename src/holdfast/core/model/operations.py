@@ -187,6 +187,11 @@ def too_long(answer_bytes: int) -> str:
     )
 
 
+def bytes_of(value: Value) -> int:
+    """Bytes of the keys and values that an answer lists."""
+    return sum(map(len, value)) if isinstance(value, list) else 0  # type: ignore[arg-type]
+
+
 Done = Callable[[Outcome], None]
 """Called exactly once with the answer; possibly before the call that took the request returns."""
 

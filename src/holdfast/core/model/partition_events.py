@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.config.schema import DEFAULT_MAP
 from holdfast.core.model.migration_step import Migration
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 
 Number = tuple[int, int]
 """Of a piece of news: the view in which it happened, and its place among the news of that view."""
@@ -74,7 +74,7 @@ class News(msgspec.Struct, frozen=True, array_like=True):
         """Migrations of the process that have not ended."""
         return max(0, self.planned - self.completed - self.failed)
 
-    def agrees_with(self, newest: Callable[[int], Row]) -> bool:
+    def agrees_with(self, newest: Callable[[int], Assignment]) -> bool:
         """Whether it is true when these are the newest rows, though nobody has applied it.
 
         A migration is completed only by its row.

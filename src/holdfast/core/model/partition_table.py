@@ -19,7 +19,7 @@ Name = TypeVar("Name", bound=str)
 VERSION_MASK = (1 << 63) - 1
 
 
-class Row(msgspec.Struct, frozen=True, array_like=True):
+class Assignment(msgspec.Struct, frozen=True, array_like=True):
     """One partition's row of the table. Version 0 means: never assigned."""
 
     version: int = 0
@@ -45,14 +45,14 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
         """The member's replica index, -1 if it holds none."""
         return self.replicas.index(member) if member in self.replicas else -1
 
-    def changed(self, replicas: tuple[MemberId | None, ...], *, extra: int = 0) -> Row:
+    def changed(self, replicas: tuple[MemberId | None, ...], *, extra: int = 0) -> Assignment:
         """The row after a change: the version grows by one for each slot that differs, plus `extra`."""
         width = max(len(replicas), len(self.replicas))
         before = self.replicas + (None,) * (width - len(self.replicas))
         after = replicas + (None,) * (width - len(replicas))
         slots = sum(1 for old, new in zip(before, after, strict=True) if old != new)
         behind = tuple(member for member in self.behind if member in replicas)
-        return Row(self.version + max(1, slots) + extra, replicas, self.epoch, behind)
+        return Assignment(self.version + max(1, slots) + extra, replicas, self.epoch, behind)
 
 
 def survivors(
@@ -75,7 +75,7 @@ class Table:
     __slots__ = ("rows",)
 
     def __init__(self, partition_count: int) -> None:
-        self.rows = [Row()] * partition_count
+        self.rows = [Assignment()] * partition_count
 
     @property
     def assigned(self) -> bool:
@@ -93,7 +93,7 @@ class Table:
         packed = msgspec.msgpack.encode(self.rows)
         return int(mmh3.hash64(packed, signed=False)[0]) if self.assigned else 0
 
-    def apply(self, partition: int, row: Row) -> Row | None:
+    def apply(self, partition: int, row: Assignment) -> Assignment | None:
         """Take a newer row; answers the one before, or None when it was not newer.
 
         Raises InvariantBroken when an equal version names other replicas: two histories.

@@ -41,5 +41,5 @@ class Demand(msgspec.Struct, frozen=True, array_like=True):
     """What a receiver has to begin with."""
 
     epoch: int
-    """Of the content that it has (`Row.epoch`)."""
+    """Of the content that it has (`Assignment.epoch`)."""
     maps: list[Base]

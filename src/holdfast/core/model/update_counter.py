@@ -2,10 +2,11 @@
 
 Updates are numbered 1, 2, 3… A range `(start, count)` means the numbers start + 1 … start + count.
 
-- K-1: Every number up to the low watermark is applied; it never moves backwards.
-- K-2: What is applied above it is kept as ranges, merged where they touch; each begins above the low watermark + 1.
-- K-3: The high watermark is the highest number that was handed out or applied: never below either.
-- K-4: A range that is known in part is an error, not a choice.
+- model/K-1: Every number up to the low watermark is applied; it never moves backwards.
+- model/K-2: What is applied above it is kept as ranges, merged where they touch; each begins above the low watermark +
+  1.
+- model/K-3: The high watermark is the highest number that was handed out or applied: never below either.
+- model/K-4: A range that is known in part is an error, not a choice.
 """
 
 from __future__ import annotations

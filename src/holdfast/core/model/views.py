@@ -43,7 +43,7 @@ class ClusterState(StrEnum):
 
 
 @unique
-class Wish(StrEnum):
+class Intent(StrEnum):
     """What a member wants to become; it says so with every heartbeat until it is."""
 
     NONE = ""

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import msgspec
 
-from holdfast.core.model.migration_step import NONE, Slots
+from holdfast.core.model.migration_step import NONE, ReplicaList
 from holdfast.core.model.partition_table import survivors
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.placement.planner import Plan, plan
@@ -21,22 +21,22 @@ SLOTS_MAX = 7
 """A partition has at most so many replicas (source 001, Background)."""
 
 
-Layout = Callable[[Sequence[Slots], Sequence[Candidate], int], list[Slots]]
+Layout = Callable[[Sequence[ReplicaList], Sequence[Candidate], int], list[ReplicaList]]
 """Where every replica should live, as `arrange` says it."""
 
 
 class Outlook(msgspec.Struct, frozen=True):
     """What becomes of one partition. All rows have one width."""
 
-    before: Slots
+    before: ReplicaList
     """The row as it was given."""
-    left: Slots
+    left: ReplicaList
     """The row without members that are gone."""
     promoted: int
     """The slot from which the hottest survivor goes to slot 0 first; -1 when the owner is there, or nobody is."""
     lost: bool
     """Nobody is left, or nobody who holds every map."""
-    wanted: Slots
+    wanted: ReplicaList
     plan: Plan
     """From the row after the repair. It has no steps when the partition is lost and waits."""
 
@@ -64,7 +64,7 @@ class Outlook(msgspec.Struct, frozen=True):
         turning = [slot for cycle in self.plan.cycles for slot in cycle]
         return [slot for slot in self.plan.cancelled if slot not in turning]
 
-    def states(self) -> Iterator[Slots]:
+    def states(self) -> Iterator[ReplicaList]:
         """Every row from `left` on: after the repair, if one is needed, and after each step."""
         if self.plan.current != self.left:
             yield self.left
@@ -76,12 +76,12 @@ class Outlook(msgspec.Struct, frozen=True):
         return sum(changed(old, new) for old, new in pairwise(self.states()))
 
 
-def changed(old: Slots, new: Slots) -> int:
+def changed(old: ReplicaList, new: ReplicaList) -> int:
     """In how many slots two rows differ."""
     return sum(before != after for before, after in zip(old, new, strict=True))
 
 
-def dry_run(rows: Sequence[Slots], targets: Sequence[Slots]) -> Iterator[Outlook]:
+def dry_run(rows: Sequence[ReplicaList], targets: Sequence[ReplicaList]) -> Iterator[Outlook]:
     """The way from each row to its target, when everyone in the rows is there.
 
     Raises ValueError when a row names a member twice, or when there are more rows than targets or fewer.
@@ -92,7 +92,7 @@ def dry_run(rows: Sequence[Slots], targets: Sequence[Slots]) -> Iterator[Outlook
 
 
 def forecast(
-    rows: Sequence[Slots],
+    rows: Sequence[ReplicaList],
     present: Collection[str],
     candidates: Sequence[Candidate],
     replicas: int,
@@ -108,7 +108,7 @@ def forecast(
     answer, each plan when it is asked for; it may be another one than the master's, to compare with. It is given the
     rows of the partitions that do not wait. Raises ValueError as `arrange` and `plan` do.
     """
-    after: list[tuple[Slots, int | None]] = []
+    after: list[tuple[ReplicaList, int | None]] = []
     for partition, row in enumerate(rows):
         now, hottest = survivors(row, present)
         if hottest is None and heirs:
@@ -128,11 +128,11 @@ def forecast(
 
 def _outlook(
     partition: int,
-    before: Slots,
-    left: Slots,
+    before: ReplicaList,
+    left: ReplicaList,
     hottest: int | None,
-    now: Slots,
-    wanted: Slots,
+    now: ReplicaList,
+    wanted: ReplicaList,
     *,
     lost: bool,
 ) -> Outlook:
@@ -144,5 +144,5 @@ def _outlook(
     return Outlook(before, left, hottest or NONE, lost, wanted, found)
 
 
-def _wide(row: Slots, width: int) -> Slots:
+def _wide(row: ReplicaList, width: int) -> ReplicaList:
     return row + (None,) * (width - len(row))

@@ -1,8 +1,8 @@
 """What happened to partitions: migrations and losses, told to every member once, in order (H3, H5).
 
-News travel with the rounds of the ledger: a member tells its listeners of a migration when it applies the row that the
-migration made. The news that somebody may not have heard yet are the *completed migrations* of the design: each member
-keeps them until all have acknowledged, so that a new master can pass them on.
+News travel with the rounds of the table replication: a member tells its listeners of a migration when it applies the
+row that the migration made. The news that somebody may not have heard yet are the *completed migrations* of the design:
+each member keeps them until all have acknowledged, so that a new master can pass them on.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _ranges(numbers: list[int]) -> str:
 EventListener = Callable[[News], None]
 
 
-class Chronicle:
+class EventLog:
     """The news of one member: told to its listeners once each, kept until everyone has them."""
 
     def __init__(self) -> None:
@@ -193,11 +193,11 @@ class Reporter:
         """Whether a process has begun and is not over."""
         return self._process is not None
 
-    def resume(self, chronicle: Chronicle, untold: Iterable[News]) -> None:
+    def resume(self, event_log: EventLog, untold: Iterable[News]) -> None:
         """The view has changed: the process stands where what was told, and what will be, has left it."""
-        self._process = chronicle.open
+        self._process = event_log.open
         for news in untold:
-            if news.number > chronicle.told and news.kind is not Kind.LOST:
+            if news.number > event_log.told and news.kind is not Kind.LOST:
                 self._process = None if news.kind is Kind.FINISHED else news
 
     def started(self, planned: int) -> None:

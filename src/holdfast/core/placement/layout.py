@@ -31,7 +31,7 @@ from itertools import pairwise
 
 import msgspec
 
-from holdfast.core.model.migration_step import NONE, Slots
+from holdfast.core.model.migration_step import NONE, ReplicaList
 from holdfast.core.placement.planner import cancel_cycles, plan
 from holdfast.core.placement.spread import Levels, Members, Need, Pool, Ranking, Sharing, members_of, sets_of
 
@@ -59,7 +59,7 @@ class Candidate(msgspec.Struct, frozen=True):
     """Host, zone or rack. Empty: the member is a group of its own."""
 
 
-def arrange(rows: Sequence[Slots], candidates: Sequence[Candidate], replicas: int) -> list[Slots]:
+def arrange(rows: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int) -> list[ReplicaList]:
     """The target row of every partition, each with `replicas` slots filled if there are as many groups.
 
     `rows` are the present ones; a member in them that is no candidate is leaving and gives its slots away. The
@@ -71,14 +71,14 @@ def arrange(rows: Sequence[Slots], candidates: Sequence[Candidate], replicas: in
         try:
             next(work)
         except StopIteration as done:
-            target: list[Slots] = done.value
+            target: list[ReplicaList] = done.value
             return target
 
 
-Arranging = Generator[None, None, list[Slots]]
+Arranging = Generator[None, None, list[ReplicaList]]
 
 
-def arranging(rows: Sequence[Slots], candidates: Sequence[Candidate], replicas: int) -> Arranging:
+def arranging(rows: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int) -> Arranging:
     """`arrange` in small pieces of work, for a caller that has other things to do: the target is what it returns."""
     if replicas < 1:
         raise ValueError(f"a partition needs at least 1 replica, not {replicas}")
@@ -99,8 +99,8 @@ def arranging(rows: Sequence[Slots], candidates: Sequence[Candidate], replicas: 
 
 
 def _rounds(
-    rows: Sequence[Slots], members: Sequence[Candidate], replicas: int
-) -> Generator[None, None, tuple[list[Slots], bool]]:
+    rows: Sequence[ReplicaList], members: Sequence[Candidate], replicas: int
+) -> Generator[None, None, tuple[list[ReplicaList], bool]]:
     """The target rows, and whether arranging them again would change nothing.
 
     One round is enough but for the rare case that a slot, once given up, opens a way that was closed before.
@@ -116,7 +116,7 @@ def _rounds(
     return first, False
 
 
-def _without_cycles(rows: Sequence[Slots], targets: Sequence[Slots]) -> list[Slots]:
+def _without_cycles(rows: Sequence[ReplicaList], targets: Sequence[ReplicaList]) -> list[ReplicaList]:
     """The targets, but where owners only trade places, which cannot be executed, they stay."""
     return [
         target if row == target else _without_cycle(row, target)
@@ -124,7 +124,7 @@ def _without_cycles(rows: Sequence[Slots], targets: Sequence[Slots]) -> list[Slo
     ]
 
 
-def _without_cycle(row: Slots, target: Slots) -> Slots:
+def _without_cycle(row: ReplicaList, target: ReplicaList) -> ReplicaList:
     """The target, but owners that only trade places stay. Rows may differ in width."""
     width = max(len(row), len(target))
     padded = row + (None,) * (width - len(row)), target + (None,) * (width - len(target))
@@ -134,7 +134,7 @@ def _without_cycle(row: Slots, target: Slots) -> Slots:
 # -- measures -----------------------------------------------------------------------------------------------------
 
 
-def moves(before: Sequence[Slots], after: Sequence[Slots]) -> int:
+def moves(before: Sequence[ReplicaList], after: Sequence[ReplicaList]) -> int:
     """How many replicas are copied to a member that has nothing of the partition, when the plans are executed."""
     return sum(
         migration.destination_current == NONE
@@ -144,7 +144,7 @@ def moves(before: Sequence[Slots], after: Sequence[Slots]) -> int:
     )
 
 
-def minimum_moves(rows: Sequence[Slots], candidates: Sequence[Candidate], replicas: int) -> int:
+def minimum_moves(rows: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int) -> int:
     """No layout with full rows and total loads in the bounds of `arrange` can copy fewer replicas than this."""
     ordered = sorted(candidates, key=lambda candidate: candidate.uuid)
     groups = [candidate.group or candidate.uuid for candidate in ordered]
@@ -195,7 +195,7 @@ def shares(partitions: int, slots: int, groups: Sequence[str]) -> tuple[list[int
 class _Work:
     """One run of `arrange`: rows of member numbers, changed in place."""
 
-    def __init__(self, rows: Sequence[Slots], members: Sequence[Candidate], replicas: int) -> None:
+    def __init__(self, rows: Sequence[ReplicaList], members: Sequence[Candidate], replicas: int) -> None:
         self.before = rows
         self.uuids = [member.uuid for member in members]
         names = [member.group or member.uuid for member in members]
@@ -219,7 +219,7 @@ class _Work:
         """The members of each group."""
         self._sharing: Sharing | None = None
 
-    def _clean(self, row: Slots) -> list[int]:
+    def _clean(self, row: ReplicaList) -> list[int]:
         """The row in member numbers, without members of a group that is there twice, on the slots in use.
 
         Replicas in slots beyond those go up to where an owner is missing; so does a backup when there is no owner.
@@ -276,7 +276,7 @@ class _Work:
             for row, old in zip(self.rows, self.before, strict=True)
         ]
 
-    def named(self, row: Iterable[int]) -> Slots:
+    def named(self, row: Iterable[int]) -> ReplicaList:
         """A row of members by their uuids."""
         return tuple(self.uuids[number] if number >= 0 else None for number in row)
 

@@ -19,7 +19,7 @@ from itertools import accumulate
 
 import msgspec
 
-from holdfast.core.model.migration_step import NONE, Migration, Slots
+from holdfast.core.model.migration_step import NONE, Migration, ReplicaList
 from holdfast.errors import InvariantBroken
 
 
@@ -29,7 +29,7 @@ class Clear(msgspec.Struct, frozen=True):
     slot: int
     owner: str
 
-    def apply_to(self, row: Slots) -> Slots:
+    def apply_to(self, row: ReplicaList) -> ReplicaList:
         """The row after it."""
         assert row[self.slot] == self.owner, (self, row)
         return put(row, self.slot, None)
@@ -42,8 +42,8 @@ class Plan(msgspec.Struct, frozen=True):
     """What to do with one partition, in this order. Each step raises the version by the slots that it changes."""
 
     partition: int
-    current: Slots
-    target: Slots
+    current: ReplicaList
+    target: ReplicaList
     """The row after the plan. It is the wanted row but for the `cancelled` slots."""
     steps: list[PlanStep]
     """Slots are cleared last, unless a target with a hole wants the cleared member back in a colder slot."""
@@ -62,7 +62,7 @@ class Plan(msgspec.Struct, frozen=True):
         """Slots whose owner loses its replica without a successor, in order."""
         return [step.slot for step in self.steps if isinstance(step, Clear)]
 
-    def states(self) -> Iterator[Slots]:
+    def states(self) -> Iterator[ReplicaList]:
         """Every row from `current` to `target`, one for each step."""
         row = self.current
         yield row
@@ -71,7 +71,7 @@ class Plan(msgspec.Struct, frozen=True):
             yield row
 
 
-def plan(partition: int, current: Slots, target: Slots) -> Plan:
+def plan(partition: int, current: ReplicaList, target: ReplicaList) -> Plan:
     """Plan one partition. Rows of different widths are filled up with empty slots.
 
     The current row is to have an owner if any member holds a replica: with slot 0 empty, a migration into it has
@@ -100,12 +100,12 @@ def plan(partition: int, current: Slots, target: Slots) -> Plan:
     return Plan(partition, current, wanted, steps, cycles, cancelled)
 
 
-def put(row: Slots, slot: int, owner: str | None) -> Slots:
+def put(row: ReplicaList, slot: int, owner: str | None) -> ReplicaList:
     """The row with another owner of one slot."""
     return (*row[:slot], owner, *row[slot + 1 :])
 
 
-def _after(row: Slots, steps: list[PlanStep]) -> Slots:
+def _after(row: ReplicaList, steps: list[PlanStep]) -> ReplicaList:
     for step in steps:
         row = step.apply_to(row)
     return row
@@ -114,17 +114,17 @@ def _after(row: Slots, steps: list[PlanStep]) -> Slots:
 # -- the promise --------------------------------------------------------------------------------------------------
 
 
-def copies(row: Slots) -> list[int]:
+def copies(row: ReplicaList) -> list[int]:
     """For every backup count b, how many of the slots 0..b are filled."""
     return list(accumulate(owner is not None for owner in row))
 
 
-def promise(current: Slots, target: Slots) -> list[int]:
+def promise(current: ReplicaList, target: ReplicaList) -> list[int]:
     """For every backup count, how many copies no intermediate state may fall below."""
     return [min(before, after) for before, after in zip(copies(current), copies(target), strict=True)]
 
 
-def keeps(row: Slots, floor: list[int]) -> bool:
+def keeps(row: ReplicaList, floor: list[int]) -> bool:
     """Whether the row has all the promised copies."""
     have = 0
     for owner, least in zip(row, floor, strict=True):
@@ -134,7 +134,9 @@ def keeps(row: Slots, floor: list[int]) -> bool:
     return True
 
 
-def replay(current: Slots, order: list[Migration], target: Slots, floor: list[int]) -> list[PlanStep] | None:
+def replay(
+    current: ReplicaList, order: list[Migration], target: ReplicaList, floor: list[int]
+) -> list[PlanStep] | None:
     """These migrations in this order, and the clearing of slots as late as can be.
 
     None when they do not fit, break the promise, or end elsewhere than in `target`. Were a slot cleared earlier,
@@ -166,7 +168,7 @@ def replay(current: Slots, order: list[Migration], target: Slots, floor: list[in
 # -- the published algorithm --------------------------------------------------------------------------------------
 
 
-def rotations(current: Slots, target: Slots) -> list[list[int]]:
+def rotations(current: ReplicaList, target: ReplicaList) -> list[list[int]]:
     """Where owners that stay would only trade places: slots, of which each owner is wanted in the next one."""
     found: list[list[int]] = []
     for start, (old, new) in enumerate(zip(current, target, strict=True)):
@@ -182,7 +184,7 @@ def rotations(current: Slots, target: Slots) -> list[list[int]]:
     return found
 
 
-def cancel_cycles(current: Slots, target: Slots) -> Slots:
+def cancel_cycles(current: ReplicaList, target: ReplicaList) -> ReplicaList:
     """The target without its rotations among owners that stay: those slots keep their owners.
 
     A rotation without an empty slot cannot be made without taking a copy away first.
@@ -193,7 +195,7 @@ def cancel_cycles(current: Slots, target: Slots) -> Slots:
     return target
 
 
-def published(partition: int, current: Slots, target: Slots) -> list[Migration] | None:
+def published(partition: int, current: ReplicaList, target: ReplicaList) -> list[Migration] | None:
     """The migrations of source 001 §3.2.2 in their order, before prioritisation.
 
     `target` has no rotations. None when the rules lead nowhere, which only rows with holes can cause.
@@ -219,7 +221,7 @@ def published(partition: int, current: Slots, target: Slots) -> list[Migration] 
     return steps
 
 
-def _end_of_chain(row: Slots, target: Slots, slot: int) -> int:
+def _end_of_chain(row: ReplicaList, target: ReplicaList, slot: int) -> int:
     """The coldest slot to be settled first, when the wanted owner of `slot` is now in a colder slot.
 
     Follow who is wanted where: each one's present slot must be given on before it is left, unless nobody gets it.
@@ -237,7 +239,7 @@ def _end_of_chain(row: Slots, target: Slots, slot: int) -> int:
 
 
 def _placement(
-    partition: int, row: Slots, target: Slots, slot: int, *, keep: bool = True
+    partition: int, row: ReplicaList, target: ReplicaList, slot: int, *, keep: bool = True
 ) -> Migration | None:
     """The migration that gives `slot` to its owner in the target; None when that one would have to go colder.
 
@@ -291,7 +293,7 @@ class _Route:
     whose members stay: `_shift` passes them on through these two slots.
     """
 
-    def __init__(self, partition: int, current: Slots, target: Slots) -> None:
+    def __init__(self, partition: int, current: ReplicaList, target: ReplicaList) -> None:
         self.steps: list[PlanStep] = []
         self._partition = partition
         self._row = current
@@ -472,7 +474,7 @@ class _Route:
                 self._place(self._owner(coldest), hole)
 
 
-def _chains(row: Slots, target: Slots) -> list[list[int]]:
+def _chains(row: ReplicaList, target: ReplicaList) -> list[list[int]]:
     """Slots of which each one's owner is wanted in the next one. The first one is to be emptied, or its wanted owner is
     not in the row; the last one is empty, or its owner is not in the target.
     """
@@ -487,12 +489,12 @@ def _chains(row: Slots, target: Slots) -> list[list[int]]:
     return found
 
 
-def _hottest(row: Slots) -> int:
+def _hottest(row: ReplicaList) -> int:
     """The hottest slot with an owner; the row's width if there is none."""
     return next((slot for slot, owner in enumerate(row) if owner is not None), len(row))
 
 
-def attainable(current: Slots, target: Slots) -> Slots:
+def attainable(current: ReplicaList, target: ReplicaList) -> ReplicaList:
     """The target as far as it can be reached: the hottest owner may have to stay.
 
     No migration empties the hottest slot that has an owner: who leaves a slot goes to a hotter one, or is replaced.
@@ -507,7 +509,7 @@ def attainable(current: Slots, target: Slots) -> Slots:
     return put(put(target, target.index(stays), None), slot, stays)
 
 
-def check(result: Plan, wanted: Slots) -> None:
+def check(result: Plan, wanted: ReplicaList) -> None:
     """Raise InvariantBroken unless the plan arrives where it says and keeps the promise at every state."""
     floor = promise(result.current, wanted + (None,) * (len(result.current) - len(wanted)))
     row = result.current

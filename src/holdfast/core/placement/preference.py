@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from holdfast.core.model.migration_step import Slots
+from holdfast.core.model.migration_step import ReplicaList
 
 
 def kept_first(partitions: int, kept: Mapping[str, AbstractSet[int]]) -> list[int]:
@@ -19,11 +19,11 @@ def kept_first(partitions: int, kept: Mapping[str, AbstractSet[int]]) -> list[in
 
 
 def preferring(
-    now: Sequence[Slots],
-    targets: Sequence[Slots],
+    now: Sequence[ReplicaList],
+    targets: Sequence[ReplicaList],
     kept: Mapping[str, AbstractSet[int]],
     group_of: Mapping[str, str],
-) -> list[Slots]:
+) -> list[ReplicaList]:
     """The target rows, exchanged so that the members in `kept` get more of the rows that these numbers name.
 
     Every member keeps as many replicas of each index as before, and no more replicas are copied. `now` are the present
@@ -36,13 +36,15 @@ def preferring(
     return rows
 
 
-def _comes(now: Slots, target: Slots, member: str) -> bool:
+def _comes(now: ReplicaList, target: ReplicaList, member: str) -> bool:
     return member in target and member not in now
 
 
-def _exchange_whole(now: Sequence[Slots], rows: list[Slots], member: str, kept: AbstractSet[int]) -> None:
+def _exchange_whole(
+    now: Sequence[ReplicaList], rows: list[ReplicaList], member: str, kept: AbstractSet[int]
+) -> None:
     """Exchange the targets of two partitions whose present rows are the same: nothing else can change by that."""
-    wanted: dict[Slots, list[int]] = {}
+    wanted: dict[ReplicaList, list[int]] = {}
     for partition in sorted(kept):
         if partition < len(rows) and member not in rows[partition] and member not in now[partition]:
             wanted.setdefault(now[partition], []).append(partition)
@@ -55,7 +57,11 @@ def _exchange_whole(now: Sequence[Slots], rows: list[Slots], member: str, kept: 
 
 
 def _exchange_slots(
-    now: Sequence[Slots], rows: list[Slots], member: str, kept: AbstractSet[int], group_of: Mapping[str, str]
+    now: Sequence[ReplicaList],
+    rows: list[ReplicaList],
+    member: str,
+    kept: AbstractSet[int],
+    group_of: Mapping[str, str],
 ) -> None:
     """Exchange who gets one index of two partitions, if no replica more is copied by that."""
     wanted = [p for p in sorted(kept) if p < len(rows) and member not in rows[p] and member not in now[p]]
@@ -79,14 +85,14 @@ def _exchange_slots(
                 break
 
 
-def _with(row: Slots, slot: int, member: str | None) -> Slots:
+def _with(row: ReplicaList, slot: int, member: str | None) -> ReplicaList:
     return (*row[:slot], member, *row[slot + 1 :])
 
 
-def _copied(now: Slots, target: Slots) -> int:
+def _copied(now: ReplicaList, target: ReplicaList) -> int:
     return sum(member is not None and member not in now for member in target)
 
 
-def _apart(row: Slots, group_of: Mapping[str, str]) -> bool:
+def _apart(row: ReplicaList, group_of: Mapping[str, str]) -> bool:
     groups = [group_of.get(member, member) for member in row if member is not None]
     return len(set(groups)) == len(groups)

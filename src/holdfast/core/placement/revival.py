@@ -4,11 +4,13 @@ Every member that a committed row names holds what was acknowledged before that 
 after; so the newest row that anybody has applied says whose copies count. Among these the one that holds the most is
 taken: all hold what was acknowledged, and what more one of them holds may be somebody's unanswered write.
 
-- E-1: Only copies of members that the newest row names as holding, of its epoch, and proven whole, may become owners.
-- E-2: The others of them stay in the row, behind the owner, in their order; they are made equal before it serves. None
-  comes to a hotter slot than its own, but for those that hold every map: if the owner is lost before it serves, who is
-  next in the row must hold what its slot says.
-- E-3: The version of a revived row is beyond whatever rows a member that is still away may know: so are the terms.
+- placement/E-1: Only copies of members that the newest row names as holding, of its epoch, and proven whole, may become
+  owners.
+- placement/E-2: The others of them stay in the row, behind the owner, in their order; they are made equal before it
+  serves. None comes to a hotter slot than its own, but for those that hold every map: if the owner is lost before it
+  serves, who is next in the row must hold what its slot says.
+- placement/E-3: The version of a revived row is beyond whatever rows a member that is still away may know: so are the
+  terms.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import mmh3
 
 from holdfast.core.messages import RetainedCopy
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 
 GENERATION = 1 << 40
 """The table of a cluster that was stopped as a whole goes on beyond the next multiple of this."""
@@ -39,14 +41,14 @@ class Claim(NamedTuple):
 
 
 def revived(
-    newest: Row,
+    newest: Assignment,
     claims: Sequence[Claim],
     width: int,
     *,
     version: int,
     holders: int,
     uncertain: bool = False,
-) -> Row | None:
+) -> Assignment | None:
     """The row with the claimants in it, `width` slots wide; None when nobody can prove that he holds the partition.
 
     `holders`: how many replicas of a row, from the owner on, hold every map that has a backup at all. `uncertain`: the
@@ -63,16 +65,16 @@ def revived(
     replicas: list[MemberId | None] = [owner.member, *(None,) * (width - 1)]
     for claim in others:
         _place(replicas, claim.member, claim.slot, holders)
-    return Row(version, tuple(replicas), newest.epoch)
+    return Assignment(version, tuple(replicas), newest.epoch)
 
 
-def keeping(row: Row, living: Sequence[MemberId | None], holders: int) -> Row:
+def keeping(row: Assignment, living: Sequence[MemberId | None], holders: int) -> Assignment:
     """The revived row with those in it, too, who were in the row before, at these slots, and never went away."""
     replicas = list(row.replicas)
     for slot, member in enumerate(living):
         if member is not None and member not in replicas:
             _place(replicas, member, slot, holders)
-    return Row(row.version, tuple(replicas), row.epoch, row.behind)
+    return Assignment(row.version, tuple(replicas), row.epoch, row.behind)
 
 
 def _place(replicas: list[MemberId | None], member: MemberId, slot: int, holders: int) -> None:
@@ -89,7 +91,7 @@ def _rank(claim: Claim) -> tuple[bool, int, int, int]:
 
 
 def next_generation(version: int, entropy: str) -> int:
-    """The version of revived rows when `version` is the highest that is known (E-3).
+    """The version of revived rows when `version` is the highest that is known (placement/E-3).
 
     Two parts of a cluster may be revived apart, if an operator accepts that: so that their terms are not the same, it
     depends on the `entropy` of who revives it.

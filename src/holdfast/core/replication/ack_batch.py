@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.core.model.records import Record
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.replica import AnyReplica
 
 Completion = Callable[[bool], None]
-Written = tuple[int, MapPartition, Record]
+Written = tuple[int, AnyReplica, Record]
 """Partition, the map's share of it, and what was done to it."""
 NOBODY: frozenset[str] = frozenset()
 NAMED = 5
@@ -46,11 +46,11 @@ class Batch:
         self.charged: tuple[str, ...] = ()
         """The async backups whose backlog it is counted in."""
         self.told: list[Completion] = []
-        self.records: dict[int, list[tuple[MapPartition, Record]]] = {}
+        self.records: dict[int, list[tuple[AnyReplica, Record]]] = {}
         """By partition; of one in which answers only rest on what is there, none."""
         self.resting: dict[int, set[str]] = {}
-        """Partition -> the maps in it that answers rest on without having changed them (P-7). A batch that has any has
-        no records."""
+        """Partition -> the maps in it that answers rest on without having changed them (replication/P-7). A batch that
+        has any has no records."""
         self.since = 0
         """Of a batch that has any: all other batches up to this number are of earlier turns."""
         self.links: set[int] = set()
@@ -60,13 +60,13 @@ class Batch:
         self.need: dict[str, set[int]] = {}
         """Member -> partitions that the callers wait for it to hold."""
         self.courtesy: dict[str, set[int]] = {}
-        """The same of async backups that are waited for only because they are slow, and not for ever (K-3)."""
+        """The same of async backups that are waited for only as they are slow, and not for ever (replication/K-3)."""
         self.late: dict[str, set[int]] = {}
         """The same of async backups: nobody waits, but what is lost on the way must be sent again."""
         self.on_disk = True
         """Whether all that must survive a power cut is durable on this member."""
 
-    def wait_for(self, partition: int, held: MapPartition, slow: set[str]) -> None:
+    def wait_for(self, partition: int, held: AnyReplica, slow: set[str]) -> None:
         """Wait for this map's backups to hold the partition's records; for those async ones that are slow, too."""
         sync = held.sync
         for member in held.targets:
@@ -131,9 +131,9 @@ def when_all_done(batches: list[Batch], done: Completion, now_ns: int) -> None:
         batch.told.append(told)
 
 
-def by_map(records: list[Written]) -> dict[tuple[int, MapPartition], list[Record]]:
+def by_map(records: list[Written]) -> dict[tuple[int, AnyReplica], list[Record]]:
     """The records of each map and partition, in the order of the writes."""
-    found: dict[tuple[int, MapPartition], list[Record]] = {}
+    found: dict[tuple[int, AnyReplica], list[Record]] = {}
     for partition, held, record in records:
         part = found.get((partition, held))
         if part is None:

@@ -1,23 +1,58 @@
 """How does a new primary take office? (DESIGN rule 5)
 
-- O-1: It serves only after every other replica of its row has said that it knows the row, and holds what the
-  primary holds.
-- O-2: A replica that holds something else is filled anew from the primary first; its old copy stays until the
-  new one is complete, so that no crash in between costs an acknowledged write.
-- O-3: When a replica comes back as a new life, the primary stops and takes office again.
-- O-4: Only the former primary knows when an entry was used last. To a new one all entries were used just now, or those
-  that are used all the time would end.
+- replication/O-1: It serves only after every other replica of its row has said that it knows the row, and holds what
+  the primary holds.
+- replication/O-2: A replica that holds something else is filled anew from the primary first; its old copy stays until
+  the new one is complete, so that no crash in between costs an acknowledged write.
+- replication/O-3: When a replica comes back as a new life, the primary stops and takes office again.
+- replication/O-4: Only the former primary knows when an entry was used last. To a new one all entries were used just
+  now, or those that are used all the time would end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum, unique
+from typing import Final
 
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import Enlist, Enlisted
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.lifecycle import Lifecycle
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.copies import Copies
+
+
+@unique
+class LeadershipPhase(StrEnum):
+    """How a member stands to a partition."""
+
+    NONE = "not the primary"
+    ENLISTING = "taking office"
+    """It waits until every replica, and its own disk, hold what it holds (replication/O-1)."""
+    SERVING = "in office"
+    """Requests are served; while a partition is handed over they pause."""
+
+
+@unique
+class LeadershipStep(StrEnum):
+    """What changes how a member stands to a partition."""
+
+    NAMED = "its row names this member as owner"
+    EQUAL = "everybody holds what it holds"
+    CANCELLED = "the row changes, or a replica is back"
+
+
+_P, _S = LeadershipPhase, LeadershipStep
+LEADERSHIP: Final = Lifecycle(
+    "the primary of a partition",
+    _P.NONE,
+    {
+        (_P.NONE, _S.NAMED): _P.ENLISTING,
+        (_P.ENLISTING, _S.EQUAL): _P.SERVING,
+        **{(phase, _S.CANCELLED): _P.NONE for phase in _P},
+    },
+)
 
 
 class Activation:
@@ -27,7 +62,7 @@ class Activation:
         self,
         me: MemberId,
         out: Outbox,
-        rows: list[Row],
+        rows: list[Assignment],
         copies: Copies,
         *,
         fill: Callable[[int, MemberId], None],
@@ -44,13 +79,33 @@ class Activation:
         self.active: set[int] = set()
         """Partitions in which this member has taken office (it may be pausing)."""
         self._waiting: dict[int, set[MemberId]] = {}
+        """Of partitions in which it is taking office: who does not hold yet what it holds, as far as it knows."""
         self._calls: dict[MemberId, list[tuple[int, int, list[tuple[str, int, int]]]]] = {}
+
+    def phase(self, partition: int) -> LeadershipPhase:
+        """How this member stands to the partition."""
+        if partition in self._waiting:
+            return _P.ENLISTING
+        return _P.SERVING if partition in self.active else _P.NONE
+
+    def _step(self, partition: int, step: LeadershipStep) -> None:
+        """Go on to the next phase. Raises InvariantBroken when there is none by this step."""
+        phase = LEADERSHIP.after(self.phase(partition), step)
+        if phase is _P.ENLISTING:
+            self._waiting[partition] = set()
+        else:
+            self._waiting.pop(partition, None)
+        if phase is _P.SERVING:
+            self.active.add(partition)
+        else:
+            self.active.discard(partition)
 
     def begin(self, partition: int) -> None:
         """Take office in this partition; `serve` is called when that has succeeded."""
-        self.cancel(partition)
         row = self._rows[partition]
         assert row.owner == self._me
+        self.cancel(partition)
+        self._step(partition, _S.NAMED)
         others = {member for member in row.holding[1:] if member is not None}
         # Its own copy counts when it is durable, if it is to be: it may answer for what nobody has acknowledged yet.
         self._waiting[partition] = others | {self._me}
@@ -88,18 +143,18 @@ class Activation:
             return
         waiting.discard(member)
         if not waiting:
-            self._take_office(partition)
+            self._become_primary(partition)
 
-    def _take_office(self, partition: int) -> None:
-        self._waiting.pop(partition, None)
-        self.active.add(partition)
+    def _become_primary(self, partition: int) -> None:
+        assert not self._waiting[partition], "everybody holds the same (replication/O-1)"
+        assert self._rows[partition].owner == self._me
+        self._step(partition, _S.EQUAL)
         self._copies.held[partition].used(self._out.now_ns)
         self._serve(partition)
 
     def cancel(self, partition: int) -> None:
         """The row changed, or a replica came back."""
-        self.active.discard(partition)
-        self._waiting.pop(partition, None)
+        self._step(partition, _S.CANCELLED)
         for calls in self._calls.values():
             calls[:] = [call for call in calls if call[0] != partition]
 

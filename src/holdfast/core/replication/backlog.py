@@ -3,11 +3,11 @@
 Records stay until every backup holds them, however long that takes. So that a slow or unreachable backup cannot fill
 the memory of its primary:
 
-- K-1: Above `limits.backlog_bytes` nothing more is read from client connections, until half of it is gone.
-- K-2: When that does not help (the backups do not answer in time, or twice as much is kept), writes are refused, and
-  connections are read again. A cut-off primary so keeps a bounded amount, and still answers.
-- K-3: An async backup for which more than `limits.async_bytes` are kept is waited for like a sync one, but what only it
-  has not acknowledged in time counts as done.
+- replication/K-1: Above `limits.backlog_bytes` nothing more is read from client connections, until half of it is gone.
+- replication/K-2: When that does not help (the backups do not answer in time, or twice as much is kept), writes are
+  refused, and connections are read again. A cut-off primary so keeps a bounded amount, and still answers.
+- replication/K-3: An async backup for which more than `limits.async_bytes` are kept is waited for like a sync one, but
+  what only it has not acknowledged in time counts as done.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Backlog:
         self.bytes = 0
         """The lane counts, and says so when it is more than `most`, or less than before while it is crowded."""
         self.crowded = False
-        """Whether nothing more should be read from clients (K-1)."""
+        """Whether nothing more should be read from clients (replication/K-1)."""
         self.refusing = False
-        """Whether writes are refused (K-2)."""
+        """Whether writes are refused (replication/K-2)."""
         self.slow: set[str] = set()
-        """The async backups that are waited for (K-3)."""
+        """The async backups that are waited for (replication/K-3)."""
         self._late: dict[str, int] = {}
         self.changed: Callable[[], None] = lambda: None
         """Called when `crowded` or `refusing` has changed."""

@@ -2,33 +2,37 @@
 
 An update is told under its partition, term and counter, with what the entry was before and when it was.
 
-- G-1: An update is told only when it is *safe*: everybody who must hold it before its writer is answered does, and it
-  is durable where the map's journal says so. Who takes over from this primary holds it then, under the same number. A
-  primary in office knows which are: what it found when it took office is held by all (O-1, O-2), and of what it has
-  written since, its batches say who has not acknowledged. Async backups are not waited for. Others cannot know: they
-  tell up to an update that is named by its term, for whoever names one was told of it as a head.
-- G-2: The last safe update is the *head*, told with its term and with the lineage that leads to it. Every member whose
-  copy has an update of this counter and term holds the same updates before it (C-1), so any of them may tell them.
-- G-3: Who asks says which update it has read last, counter and term. A copy of another history refuses.
-- G-4: What is asked for comes whole and in order from the tail, else from the journal; or not at all, with the reason.
-  Nothing without a reason may be asked for again: it is not safe yet, or there is too much to do just now.
+- replication/G-1: An update is told only when it is *safe*: everybody who must hold it before its writer is answered
+  does, and it is durable where the map's journal says so. Who takes over from this primary holds it then, under the
+  same number. A primary in office knows which are: what it found when it took office is held by all (replication/O-1,
+  replication/O-2), and of what it has written since, its batches say who has not acknowledged. Async backups are not
+  waited for. Others cannot know: they tell up to an update that is named by its term, for whoever names one was told of
+  it as a head.
+- replication/G-2: The last safe update is the *head*, told with its term and with the lineage that leads to it. Every
+  member whose copy has an update of this counter and term holds the same updates before it (sync/C-1), so any of them
+  may tell them.
+- replication/G-3: Who asks says which update it has read last, counter and term. A copy of another history refuses.
+- replication/G-4: What is asked for comes whole and in order from the tail, else from the journal; or not at all, with
+  the reason. Nothing without a reason may be asked for again: it is not safe yet, or there is too much to do just now.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import NamedTuple
 
 from holdfast.config import Settings
 from holdfast.core.machine import HistoryRead, Outbox, ReadHistory
+from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.ack_batch import Batch
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica
 from holdfast.core.store.tail import size_of
 
 JOURNAL_RECORDS = 16_384
@@ -50,39 +54,13 @@ class Reach:
     """How far the changes of a map have gone in a partition."""
 
     counter: int
-    """Of the last update that is safe (G-1)."""
+    """Of the last update that is safe (replication/G-1)."""
     term: int
     """Of that update; 0 when there is none."""
     since: int
     """Every change after this update is in memory here."""
     lineage: list[tuple[int, int]]
     """Of which terms the updates up to it are: from the counter start + 1 on, of this term; ascending."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What somebody wants to know: the changes after one update up to another."""
-
-    map: str
-    partition: int
-    after: int
-    after_term: int
-    upto: int
-    upto_term: int = 0
-    """0: not known; only a primary in office can answer then."""
-    bytes_max: int = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class ChangesSince:
-    """The answer: what has changed entries, with its terms. Every change up to the update `upto` is here."""
-
-    upto: int
-    records: list[tuple[int, Record]] = field(default_factory=list)
-    why: str = ""
-    """Why it is nothing, and will not be more here; empty: to be asked for again (G-4)."""
-    term: int = 0
-    """Of the update `upto`."""
 
 
 class _Ahead(NamedTuple):
@@ -124,7 +102,7 @@ class ChangeStreams:
         found: dict[int, Reach] = {}
         moved: list[int] = []
         for partition in dict.fromkeys(partitions):
-            copy = self._lane.in_office[partition]
+            copy = self._lane.leading[partition]
             if copy is None:
                 moved.append(partition)
                 continue
@@ -139,8 +117,8 @@ class ChangeStreams:
             found[partition] = Reach(counter, lineage[-1][0] if lineage else 0, since, lineage)
         return found, moved
 
-    def _safe(self, partition: int, held: MapPartition, unsent: int | None) -> int:
-        """The last update that is safe (G-1). What is not sent yet is not in the tail either.
+    def _safe(self, partition: int, held: MapReplica, unsent: int | None) -> int:
+        """The last update that is safe (replication/G-1). What is not sent yet is not in the tail either.
 
         An older batch may hold newer updates than a younger one: buffers join a batch that goes to the same members.
         """
@@ -162,7 +140,7 @@ class ChangeStreams:
         if held is None:
             done(ChangesSince(asked.after, why="this member has nothing of this map and partition"))
             return
-        if copy is self._lane.in_office[asked.partition]:
+        if copy is self._lane.leading[asked.partition]:
             upto = min(upto, self.heads(asked.map, [asked.partition])[0][asked.partition].counter)
         elif asked.upto_term == 0:
             why = "this member is not the primary, and the term of the last update is not named"
@@ -259,7 +237,7 @@ class ChangeStreams:
         return {"reads of history for change streams": len(self._reads)}
 
 
-def _waits(batch: Batch, partition: int, held: MapPartition) -> bool:
+def _waits(batch: Batch, partition: int, held: MapReplica) -> bool:
     """Whether somebody whom the writers of this map wait for does not hold what the batch has of this partition."""
     if held.journal == "sync" and not batch.on_disk:
         return True

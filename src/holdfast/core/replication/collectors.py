@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from holdfast.core.machine import Outbox
+from holdfast.core.machine import Notify, Outbox, Token
 from holdfast.core.messages import Ack, Collecting
 from holdfast.core.model.ids import MemberId
-
-AckHearer = Callable[[int], None]
-"""Tells a client, over one connection, that a backup holds what the request with this correlation id has written."""
 
 
 class Collectors:
@@ -24,25 +21,30 @@ class Collectors:
         """`members`: all of the view, this one too."""
         self._out = out
         self._members = members
-        self._here: dict[bytes, list[AckHearer]] = {}
+        self._here: dict[bytes, list[Token]] = {}
+        """Client -> its connections."""
+        self._clients: dict[Token, bytes] = {}
         self._there: dict[MemberId, set[bytes]] = {}
 
-    def add(self, client: bytes, heard: AckHearer) -> Callable[[], None]:
-        """A client has registered on a connection; answers the function that ends it."""
+    def add(self, token: Token, client: bytes) -> None:
+        """A client has registered on a connection: the token is notified of what backups here hold for it."""
+        assert token not in self._clients, "a token names one registration"
+        self._clients[token] = client
         connections = self._here.setdefault(client, [])
-        connections.append(heard)
+        connections.append(token)
         if len(connections) == 1:
             self._tell_all(Collecting([client], []))
 
-        def remove() -> None:
-            found = self._here.get(client, [])
-            if heard in found:
-                found.remove(heard)
-                if not found:
-                    del self._here[client]
-                    self._tell_all(Collecting([], [client]))
-
-        return remove
+    def remove(self, token: Token) -> None:
+        """The connection has ended; nothing happens when there is none."""
+        client = self._clients.pop(token, None)
+        if client is None:
+            return
+        connections = self._here[client]
+        connections.remove(token)
+        if not connections:
+            del self._here[client]
+            self._tell_all(Collecting([], [client]))
 
     def _tell_all(self, message: Collecting) -> None:
         for member in self._members():
@@ -73,4 +75,4 @@ class Collectors:
             connections = self._here.get(ack.client)
             if connections:
                 for correlation in ack.correlations:
-                    connections[0](correlation)
+                    self._out.effects.append(Notify(connections[0], correlation))

@@ -1,10 +1,11 @@
 """The copies that this member holds, and how a backup's copy follows its primary (H8; DESIGN rules 3 and 8).
 
-- B-1: Records are accepted only from the primary that this member's row names, at the same version; of a
+- replication/B-1: Records are accepted only from the primary that this member's row names, at the same version; of a
   newer version they wait until the row is known, of an older one they are not acknowledged.
-- B-2: Records are applied in the order of the update counter, each once; what comes too early waits.
-- B-3: A copy is dropped only when a committed row does not name this member any more. One that rows have taken from a
-  member that was removed though alive is kept for a while: to begin with, if the partition comes back to it.
+- replication/B-2: Records are applied in the order of the update counter, each once; what comes too early waits.
+- replication/B-3: A copy is dropped only when a committed row does not name this member any more. One that rows have
+  taken from a member that was removed though alive is kept for a while: to begin with, if the partition comes back to
+  it.
 
 A copy that is being filled follows its primary too: its records come through here (`migration.destination`), also while
 the present copy waits for one that it misses.
@@ -21,15 +22,16 @@ from holdfast.core.machine import Outbox
 from holdfast.core.messages import Ack, Enlist, Enlisted, Replicate, Replicated, Section
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.journal_entries import Began, Dropped
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, JournalMode, Record
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.services.hosting import Endpoint, MigrationEvent, Service, Services
-from holdfast.core.store.partition import FOLD_AT, MapPartition, PartitionCopy
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import AnyReplica, MapReplica
 from holdfast.errors import InvariantBroken
 
 if TYPE_CHECKING:
-    from holdfast.core.replication.staging import Shadow
+    from holdfast.core.replication.staging import StagingReplica
 
 NEVER = 1 << 62
 """An update counter that no map reaches."""
@@ -43,7 +45,7 @@ class Copies:
         me: MemberId,
         settings: Settings,
         out: Outbox,
-        rows: list[Row],
+        rows: list[Assignment],
         log: Log,
         services: Sequence[Service] = (),
     ) -> None:
@@ -61,7 +63,7 @@ class Copies:
         self._out = out
         self._rows = rows
         self.held: dict[int, PartitionCopy] = {}
-        self.shadows: dict[int, Shadow] = {}
+        self.staging: dict[int, StagingReplica] = {}
         """The copies that are being filled; `migration.destination` makes and ends them."""
         self.stale: dict[int, PartitionCopy] = {}
         """Copies of partitions that this member does not hold any more, to begin with (`base`)."""
@@ -101,12 +103,12 @@ class Copies:
             for partition in taken:
                 if partition in self._early:
                     self.retry(partition)
-        if self.shadows or self.watched:
+        if self.staging or self.watched:
             for section in message.sections:
                 self._look_at(section.partition)
 
     def _when_on_disk(self, tell: Callable[[], None]) -> None:
-        """Acknowledge what was taken when it is durable here (P-4)."""
+        """Acknowledge what was taken when it is durable here (replication/P-4)."""
         self._log.when_durable(tell)
 
     def _acks_of(self, message: Replicate, taken: list[int]) -> list[Ack]:
@@ -136,15 +138,15 @@ class Copies:
             return False
         if section.version < row.version:
             return False
-        shadow = self.shadows.get(partition)
-        filling = shadow is not None and shadow.source == sender and shadow.version == section.version
+        staged = self.staging.get(partition)
+        filling = staged is not None and staged.source == sender and staged.version == section.version
         backup = self._me in row.replicas and row.owner == sender
         copy = self.held.get(partition) if backup else None
         if copy is None and not filling:
             return False
         waits = copy is not None and self._gap(copy, section)
-        if shadow is not None and filling:
-            waits = self._take_into(shadow, section) or waits
+        if staged is not None and filling:
+            waits = self._take_into(staged, section) or waits
         if waits:
             self._keep(sender, partition, Replicate(message.batches, [section]))
         elif copy is not None:
@@ -153,21 +155,21 @@ class Copies:
 
     def _look_at(self, partition: int) -> None:
         """After records: has a copy become whole, and does somebody watch?"""
-        shadow = self.shadows.get(partition)
-        if shadow is not None and not shadow.complete and shadow.look():
+        staged = self.staging.get(partition)
+        if staged is not None and not staged.complete and staged.look():
             self.completed(partition)
         if partition in self.watched:
             self.applied(partition)
 
-    def _take_into(self, shadow: Shadow, section: Section) -> bool:
+    def _take_into(self, staged: StagingReplica, section: Section) -> bool:
         """Give the records to a copy that is being filled; answers whether it has to wait for others first."""
-        whole = shadow.complete
-        if whole and self._gap(shadow.copy, section):
+        whole = staged.complete
+        if whole and self._gap(staged.copy, section):
             return True
         for record in section.records:
-            shadow.take(record, section.term, self._out.now_ns)
+            staged.take(record, section.term, self._out.now_ns)
         if whole:
-            self._write_down(shadow.copy, section, section.records)
+            self._write_down(staged.copy, section, section.records)
         return False
 
     def _write_down(self, copy: PartitionCopy, section: Section, applied: list[Record]) -> None:
@@ -183,7 +185,7 @@ class Copies:
 
     def mode(self, record: Record) -> JournalMode:
         """Whether a record is written down."""
-        return "off" if record.change is Change.CALL else self._settings.map(record.map).journal
+        return self._settings.object(record.map).journal
 
     def _gap(self, copy: PartitionCopy, section: Section) -> bool:
         """Whether a record of the section comes before one that this copy has not seen."""
@@ -202,8 +204,8 @@ class Copies:
                 held = copy.find(record)
                 before = held.counter if held is not None else 0
                 if held is None and not self.wanted(name, index):
-                    # The destination of a migration to a hotter index: this map is its shadow's affair alone. What is
-                    # sent again to it leaves out what all others have acknowledged: there may be jumps.
+                    # The destination of a migration to a hotter index: this map is its staging replica's affair alone.
+                    # What is sent again to it leaves out what all others have acknowledged: there may be jumps.
                     before = NEVER
             if counter > before + 1:
                 return True
@@ -214,7 +216,7 @@ class Copies:
         now_ns = self._out.now_ns
         index = self._rows[section.partition].index_of(self._me)
         applied: list[Record] = []
-        by_map: dict[MapPartition, list[Record]] = {}
+        by_map: dict[AnyReplica, list[Record]] = {}
         for record in section.records:
             held = copy.find(record)
             if held is None:
@@ -227,32 +229,31 @@ class Copies:
             held.enter(section.term)
             held.apply(record, now_ns)
             if record.change is Change.PIN:
-                self.cuts.keep(record.key, section.partition, held, record.ttl_ms)
+                pinned = copy.maps[record.map]
+                self.cuts.keep(record.key, section.partition, pinned, record.ttl_ms)
             copy.requests.note(record.request)
             applied.append(record)
-            if record.change is not Change.CALL:
-                by_map.setdefault(held, []).append(record)
+            by_map.setdefault(held, []).append(record)
         for held, records in by_map.items():
             held.keep(section.term, records, held.changes or self._tail_bytes)
-            if held.touched is not None and len(held.touched) >= FOLD_AT:
-                held.fold()
+            held.state.settle()
         self._write_down(copy, section, applied)
 
-    def _pass_over(self, section: Section, record: Record, held: MapPartition) -> None:
-        """The map holds the record already, and does not apply it again (B-2)."""
+    def _pass_over(self, section: Section, record: Record, held: AnyReplica) -> None:
+        """The map holds the record already, and does not apply it again (replication/B-2)."""
         if record.change is Change.PIN and not self.cuts.has(section.partition, record):
             # This copy was filled past it, and holds its update, but cannot tell any more what was there then.
             self._unkept.append((section.partition, held.name, record.key, record.counter))
 
-    def open(self, copy: PartitionCopy, name: str) -> MapPartition:
+    def open(self, copy: PartitionCopy, name: str) -> MapReplica:
         """The map's share of a copy, made empty on first touch."""
         held = copy.open(name)
         self._furnish(held)
         return held
 
-    def _furnish(self, held: MapPartition) -> None:
-        """What the settings say of the map."""
-        chosen = self._settings.map(held.name)
+    def _furnish(self, held: AnyReplica) -> None:
+        """What the settings say of the map or service."""
+        chosen = self._settings.object(held.name)
         held.journal = chosen.journal if self._log.on else "off"
         held.changes = chosen.changes_bytes
 
@@ -293,19 +294,19 @@ class Copies:
 
     def wanted(self, name: str, index: int) -> bool:
         """Whether a replica with this index holds data of the map."""
-        chosen = self._settings.map(name)
+        chosen = self._settings.object(name)
         return 0 <= index <= chosen.backups + chosen.async_backups
 
     # -- rows
 
-    def row_changed(
-        self, partition: int, old: Row, new: Row, arrived: PartitionCopy | None
+    def assignment_changed(
+        self, partition: int, old: Assignment, new: Assignment, arrived: PartitionCopy | None
     ) -> PartitionCopy | None:
         """A committed row: keep, take what has arrived, begin anew, or forget. Answers the copy held from now on."""
         if self._me in old.behind:
             # It was missing while the table was frozen, and has kept what it held.
             self._in_exile.add(partition)
-        self.services.row_changed(partition, old, new, arrived)
+        self.services.assignment_changed(partition, old, new, arrived)
         index = new.index_of(self._me)
         if index < 0:
             self._let_go(partition, new)
@@ -319,22 +320,38 @@ class Copies:
         if copy is None or copy.epoch < new.epoch:
             copy = self.held[partition] = PartitionCopy(partition, new.epoch, self.request_ids)
             self._log.note(Began(partition, new.epoch))
-        self.services.furnish(copy, index)
+        self.furnish(copy, index)
         return copy
 
-    def _take_back(self, partition: int, row: Row) -> PartitionCopy | None:
-        """The row gives this member what it has brought back: the master knows what that is (X-1, X-2)."""
+    def furnish(self, copy: PartitionCopy, index: int) -> None:
+        """Give a copy at this index the shares of services that it should hold and does not, as they are kept here."""
+        self.services.furnish(copy, index)
+        for held in copy.services.values():
+            self._furnish(held)
+
+    def revive(self, copies: dict[int, PartitionCopy]) -> None:
+        """These were found in this member's files: to begin with."""
+        for copy in copies.values():
+            self.services.revive(copy)
+        self.stale.update(copies)
+
+    def _take_back(self, partition: int, row: Assignment) -> PartitionCopy | None:
+        """The row gives this member what it has brought back: the master knows what that is (migration/X-1,
+        migration/X-2).
+        """
         copy = self.stale.get(partition)
         if copy is None or copy.epoch != row.epoch:
             return None
         self.held[partition] = copy
         # Its files may be of a time at which its index was a hotter one.
         self._keep_maps_of(partition, row.index_of(self._me))
-        for held in copy.maps.values():
+        for name in [name for name in copy.services if not self.wanted(name, row.index_of(self._me))]:
+            del copy.services[name]
+        for held in copy:
             self._furnish(held)
         return copy
 
-    def _let_go(self, partition: int, new: Row) -> None:
+    def _let_go(self, partition: int, new: Assignment) -> None:
         copy = self.held.pop(partition, None)
         if copy is not None:
             self._log.note(Dropped(partition))
@@ -356,7 +373,7 @@ class Copies:
     def drop_stale(self) -> None:
         """All is where it belongs: what this member had before is of no use any more."""
         for partition in self.stale:
-            if partition not in self.held and partition not in self.shadows:
+            if partition not in self.held and partition not in self.staging:
                 self._log.note(Dropped(partition))
         self.stale.clear()
         self._in_exile.clear()
@@ -382,6 +399,10 @@ class Copies:
             for name in [name for name in copy.maps if not self.wanted(name, index)]:
                 del copy.maps[name]
                 self._log.note(Dropped(partition, name))
+            for name in copy.services:
+                if not self.wanted(name, index):
+                    # Its service is told first, and lets it go (services/W-4).
+                    self._log.note(Dropped(partition, name))
 
     # -- from time to time
 
@@ -389,15 +410,15 @@ class Copies:
         """Forget deadlines that are over in copies of which this member is not the primary, and cuts that are over."""
         self.cuts.sweep()
         for copy in self.held.values():
-            for held in copy:
-                if held.deadlines:
-                    held.tidy(self._out.now_ns)
+            for held in copy.maps.values():
+                if held.state.deadlines:
+                    held.state.tidy(self._out.now_ns)
 
     @property
     def leftovers(self) -> dict[str, int]:
         """What should be empty when nothing is under way, by name."""
         return {
-            "shadows": len(self.shadows),
+            "staging replicas": len(self.staging),
             "early messages": len(self._early),
             "migrations whose end services have not heard of": len(self.services.pending),
         }

@@ -1,17 +1,19 @@
 """Cuts: maps as they were at one moment of each partition, kept for reading while the partitions go on (S1, S2).
 
-- C-1: A cut is a record in the history of a map in a partition (`Change.PIN`). The primary and every backup that apply
-  it in its turn keep a *pin*: what the map held after that update. All pins of one record are equal.
-- C-2: No entry is copied. A pin remembers the former value of each key that has changed since. Where no pin is kept, a
-  write costs what it did before.
-- C-3: It is answered when all sync backups keep it and the row is still the one that named them: every holder that the
-  answer names has applied the record in its turn. Else it is taken again, at a later update. (A backup that is filled
-  past the record meanwhile says so.)
-- C-4: What has ended is taken out before the cut, so that no clock has a say in what a pin holds.
-- C-5: A pin stays right when the copy is dropped, replaced or cleared. It is kept until the lease of its cut ends.
-- C-6: All maps of a partition are cut at one moment. They are made known together, and what is void is all of them:
-  a cut that is asked for again shows the same moment, or another one, never some maps of each.
-- C-7: One question is little work (some ms): its partitions are gone through until it was enough, and the rest named.
+- replication/C-1: A cut is a record in the history of a map in a partition (`Change.PIN`). The primary and every backup
+  that apply it in its turn keep a *pin*: what the map held after that update. All pins of one record are equal.
+- replication/C-2: No entry is copied. A pin remembers the former value of each key that has changed since. Where no pin
+  is kept, a write costs what it did before.
+- replication/C-3: It is answered when all sync backups keep it and the row is still the one that named them: every
+  holder that the answer names has applied the record in its turn. Else it is taken again, at a later update. (A backup
+  that is filled past the record meanwhile says so.)
+- replication/C-4: What has ended is taken out before the cut, so that no clock has a say in what a pin holds.
+- replication/C-5: A pin stays right when the copy is dropped, replaced or cleared. It is kept until the lease of its
+  cut ends.
+- replication/C-6: All maps of a partition are cut at one moment. They are made known together, and what is void is all
+  of them: a cut that is asked for again shows the same moment, or another one, never some maps of each.
+- replication/C-7: One question is little work (some ms): its partitions are gone through until it was enough, and the
+  rest named.
 
 Times to live at a cut are told as they were by each holder's own clock when it applied the record: between two holders
 they differ by as much as the record was on its way.
@@ -28,9 +30,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.config import Settings
 from holdfast.core.model.ids import MILLISECOND, MemberId
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
-from holdfast.core.store.partition import Expiry, MapPartition, PartitionCopy
+from holdfast.core.store.map_state import Expiry, MapState
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica
 
 if TYPE_CHECKING:
     from holdfast.core.replication.lane import Lane
@@ -49,8 +53,8 @@ class Pin:
     """What one map held in one partition at a cut. It reads the map's copy as it is now, and what has changed since."""
 
     __slots__ = (
-        "_held",
         "_overlay",
+        "_state",
         "counter",
         "entries",
         "expiries",
@@ -64,31 +68,31 @@ class Pin:
         "term",
     )
 
-    def __init__(self, partition: int, held: MapPartition, now_ns: int) -> None:
+    def __init__(self, partition: int, held: MapReplica, now_ns: int) -> None:
         """From now on; the last update of `held` is the one of the cut."""
         self.partition = partition
         self.map = held.name
         self.counter = held.counter
         self.term = held.term
-        self.entries = len(held.entries)
+        self.entries = len(held.state.entries)
         self.taken_ns = now_ns
         """By this member's clock: what is left of times to live is told as it was then, here. Another holder applied
         the cut, and each entry before it, at moments of its own, so it tells a little more or less."""
-        self.expiries: dict[bytes, Expiry] = held.expiries.copy()
-        self.hashes: dict[bytes, int] = held.hashes.copy()
+        self.expiries: dict[bytes, Expiry] = held.state.expiries.copy()
+        self.hashes: dict[bytes, int] = held.state.hashes.copy()
         self.holders: tuple[MemberId, ...] = ()
         """On the primary that made it: who keeps it, once it is known."""
         self.known = False
         """On that primary: whether all holders have said that they keep it."""
         self.refused = False
         """On that primary: whether a holder has said that it does not keep it."""
-        self._held: MapPartition | None = held
+        self._state: MapState | None = held.state
         """None when everything is in the overlay."""
         self._overlay: dict[bytes, bytes | None] = {}
         """Keys that have changed since, with what they had at the cut; None: nothing."""
-        held.observe(self)
+        held.state.observe(self)
 
-    def absorb(self, touched: dict[bytes, bytes | None]) -> None:
+    def absorb(self, touched: dict[bytes, bytes | None], entries: dict[bytes, bytes]) -> None:
         """These keys have changed, from what is given: that counts for those of which nothing is known yet."""
         overlay = self._overlay
         if not overlay:
@@ -103,38 +107,39 @@ class Pin:
         self._overlay.update(dict.fromkeys(keys))
         self.entries -= len(keys)
 
-    def complete(self, entries: dict[bytes, bytes]) -> None:
-        """All entries, which are these, are about to go; changes until now have been absorbed."""
+    def complete(self, entries: dict[bytes, bytes]) -> bool:
+        """All entries, which are these, are about to go: from now on it holds them itself, and observes no more."""
         whole: dict[bytes, bytes | None] = {**entries, **self._overlay}
         self._overlay = {key: value for key, value in whole.items() if value is not None}
-        self._held = None
+        self._state = None
+        return False
 
     def release(self) -> None:
         """It is over: nothing is kept for it any more."""
-        held, self._held = self._held, None
+        state, self._state = self._state, None
         self._overlay = {}
-        if held is not None:
-            held.unobserve(self)
+        if state is not None:
+            state.unobserve(self)
 
     def content(self) -> dict[bytes, bytes]:
         """All entries at the cut. Not to be changed, and of use until the member does something else."""
-        held = self._held
-        if held is None:
+        state = self._state
+        if state is None:
             return self._overlay  # type: ignore[return-value]  # without None once it is complete
-        held.fold()
+        state.fold()
         overlay = self._overlay
         if not overlay:
-            return held.entries
-        merged: dict[bytes, bytes | None] = {**held.entries, **overlay}
+            return state.entries
+        merged: dict[bytes, bytes | None] = {**state.entries, **overlay}
         return {key: value for key, value in merged.items() if value is not None}
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key at the cut; None: it was not there."""
-        held = self._held
-        if held is None:
+        state = self._state
+        if state is None:
             return self._overlay.get(key)
-        held.fold()
-        return self._overlay[key] if key in self._overlay else held.entries.get(key)
+        state.fold()
+        return self._overlay[key] if key in self._overlay else state.entries.get(key)
 
     @property
     def changed(self) -> int:
@@ -198,7 +203,7 @@ class Cuts:
         me: MemberId,
         settings: Settings,
         *,
-        row: Callable[[int], Row],
+        row: Callable[[int], Assignment],
         now_ns: Callable[[], int],
     ) -> None:
         """`row`: the row of a partition as this member knows it; `now_ns`: the time of the present step."""
@@ -244,7 +249,7 @@ class Cuts:
         """
         lane, taken = self.lane, Taken()
         named: list[_Named] = []
-        serving = lane.in_office if passive else lane.serving
+        serving = lane.leading if passive else lane.serving
         looked_at, may_end = 0, ENDED_MAX
         wanted = list(dict.fromkeys(partitions))
         names = list(dict.fromkeys(maps))
@@ -259,7 +264,7 @@ class Cuts:
                 written = [
                     held for name in names if (held := copy.maps.get(name)) is not None and held.counter
                 ]
-                effort = sum(len(held.expiries) + len(held.hashes) for held in written)
+                effort = sum(len(held.state.expiries) + len(held.state.hashes) for held in written)
                 if looked_at and looked_at + effort > LOOKED_AT_MAX:
                     taken.left += wanted[at:]
                     break
@@ -287,7 +292,7 @@ class Cuts:
 
     def _when_kept(self, told: Callable[[bool], None]) -> None:
         """Call this when all sync backups keep what was pinned just now, or when nobody can say so."""
-        self.lane.seal(told)
+        self.lane.close_batch(told)
 
     def _begin(self, cut: bytes, names: Sequence[str], lease_ms: int) -> _Kept:
         kept = self._open(cut, lease_ms)
@@ -295,14 +300,14 @@ class Cuts:
             kept.maps = frozenset(names)
         return kept
 
-    def _remove_ended(self, copy: PartitionCopy, written: Sequence[MapPartition], may_end: int) -> int:
-        """Take out what has ended (C-4), at most `may_end` entries; answers how many more there may be, 0 when it was
-        too much for now.
+    def _remove_ended(self, copy: PartitionCopy, written: Sequence[MapReplica], may_end: int) -> int:
+        """Take out what has ended (replication/C-4), at most `may_end` entries; answers how many more there may be, 0
+        when it was too much for now.
         """
         for held in written:
-            before = len(held.entries)
+            before = len(held.state.entries)
             self.lane.expire(copy, held, may_end)
-            may_end -= before - len(held.entries)
+            may_end -= before - len(held.state.entries)
             if may_end <= 0:
                 return 0
         return may_end
@@ -312,12 +317,12 @@ class Cuts:
         kept: _Kept,
         cut: bytes,
         copy: PartitionCopy,
-        written: Sequence[MapPartition],
+        written: Sequence[MapReplica],
         lease_ms: int,
         *,
         passive: bool,
     ) -> list[Pin]:
-        """All maps of the partition anew, at this moment (C-6)."""
+        """All maps of the partition anew, at this moment (replication/C-6)."""
         for before in kept.pins.pop(copy.partition, {}).values():
             before.release()
         now_ns = self._now_ns()
@@ -331,13 +336,15 @@ class Cuts:
                 holders += [member for member in backups if member is not None]
             pin = self.keep(cut, copy.partition, held, lease_ms)
             if passive:
-                pin.hide([key for key, expiry in held.expiries.items() if expiry.deadline_ns() <= now_ns])
+                pin.hide(
+                    [key for key, expiry in held.state.expiries.items() if expiry.deadline_ns() <= now_ns]
+                )
             pin.holders = tuple(holders)
             pins.append(pin)
         return pins
 
     def _confirm(self, cut: bytes, named: Sequence[_Named], taken: Taken) -> None:
-        """All have acknowledged: who was named as a holder is one, if the row is still the same (C-3)."""
+        """All have acknowledged: who was named as a holder is one, if the row is still the same (replication/C-3)."""
         kept = self._kept.get(cut)
         void: set[int] = set()
         for copy, version, pins in named:
@@ -346,7 +353,7 @@ class Cuts:
             if (
                 kept is not None
                 and all(there.get(pin.map) is pin and not pin.refused for pin in pins)
-                and self.lane.in_office[partition] is copy
+                and self.lane.leading[partition] is copy
                 and self._row(partition).version == version
             ):
                 for pin in pins:
@@ -372,7 +379,7 @@ class Cuts:
         pin = self._pin(record.key, partition, record.map)
         return pin is not None and pin.counter == record.counter
 
-    def keep(self, cut: bytes, partition: int, held: MapPartition, lease_ms: int) -> Pin:
+    def keep(self, cut: bytes, partition: int, held: MapReplica, lease_ms: int) -> Pin:
         """Keep what the map holds here now; instead of what was kept for the same cut before."""
         there = self._open(cut, lease_ms).pins.setdefault(partition, {})
         before = there.pop(held.name, None)

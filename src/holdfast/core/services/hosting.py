@@ -4,18 +4,20 @@
 A service is told `before` a change of what this member holds of a partition, and then exactly once `commit` or
 `rollback`. Each tells the endpoint at which the member stands, and its replica index before and after, -1 for none:
 
-- W-1: The source of a migration, if it is the primary, is told before it supplies; the destination before it takes
-  the first chunk. Both are told the outcome when a committed row is newer than the one the migration began at: the
-  row is the decision. Both roll back when there is nothing to decide: the destination refuses the supply, or the source
-  calls it off; the destination also when it is not whole yet and the source is gone.
-- W-2: A former backup owner takes no part in the copying. It is told before and commit together when it learns of the
-  row; so is a member whose index a row changes without any migration (a promotion, a replica taken out of a row).
-- W-3: A member that was removed though alive is told to roll back what was under way. Whether it was committed after
-  all, it learns when it is back; it is then told of that anew, before and commit together.
-- W-4: A service drops data then and only then: at commit, as a source whose new index is none or beyond the
+- services/W-1: The source of a migration, if it is the primary, is told before it supplies; the destination before it
+  takes the first chunk. Both are told the outcome when a committed row is newer than the one the migration began at:
+  the row is the decision. Both roll back when there is nothing to decide: the destination refuses the supply, or the
+  source calls it off; the destination also when it is not whole yet and the source is gone.
+- services/W-2: A former backup owner takes no part in the copying. It is told before and commit together when it learns
+  of the row; so is a member whose index a row changes without any migration (a promotion, a replica taken out of a
+  row).
+- services/W-3: A member that was removed though alive is told to roll back what was under way. Whether it was committed
+  after all, it learns when it is back; it is then told of that anew, before and commit together.
+- services/W-4: A service drops data then and only then: at commit, as a source whose new index is none or beyond the
   service's backups; at rollback, as a destination whose current index is none or beyond them.
-- W-5: The first assignment, and a partition that is begun anew after it was declared lost, begin empty, and nobody is
-  told: there is nothing to hand over. (What was held of a lost one is dropped, as a source whose new index is none.)
+- services/W-5: The first assignment, and a partition that is begun anew after it was declared lost, begin empty, and
+  nobody is told: there is nothing to hand over. (What was held of a lost one is dropped, as a source whose new index is
+  none.)
 """
 
 from __future__ import annotations
@@ -28,11 +30,14 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.config import BACKUPS_MAX, INTERNAL, MapSettings, Settings
+from holdfast.config import BACKUPS_MAX, ServiceSettings, Settings
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import NONE
-from holdfast.core.model.partition_table import Row
-from holdfast.core.store.partition import PartitionCopy, ServicePartition, Share
+from holdfast.core.model.object_names import part_name
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import service_replica
+from holdfast.core.store.service_state import Share, WrittenShare
 from holdfast.errors import ConfigError, InvariantBroken
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -80,14 +85,18 @@ class Service(MigrationAware, Protocol):
     name: str
     """Letters, digits, and _ . - in between; at most 64."""
     backups: int
-    """How many backups hold a share and are waited for, 0 to 6: the replica indices 0 to `backups` hold one."""
+    """How many backups hold a share and are waited for, 0 to 6.
+
+    Two more say something when they are there: `async_backups`, how many further ones follow without being waited for,
+    and `journal`, "off", "sync" or "lazy", as with maps. The replica indices up to `backups + async_backups` hold one.
+    """
 
     def open(self, partition: int) -> Share:
         """A new, empty share. There may be two of a partition for a while: one that serves, one that is filled."""
 
 
 class Hosted:
-    """A service on one member: tells it, and drops its shares when W-4 says so."""
+    """A service on one member: tells it, and drops its shares when services/W-4 says so."""
 
     def __init__(self, service: Service, held: dict[int, PartitionCopy]) -> None:
         self.service = service
@@ -96,7 +105,7 @@ class Hosted:
 
     def keeps(self, index: int) -> bool:
         """Whether a replica with this index holds a share."""
-        return 0 <= index <= self.service.backups
+        return 0 <= index <= self.service.backups + getattr(self.service, "async_backups", 0)
 
     def before(self, event: MigrationEvent) -> None:
         self.service.before(event)
@@ -142,12 +151,21 @@ class Services:
         for hosted in self.hosted:
             if hosted.keeps(index) and hosted.name not in copy.services:
                 share = hosted.service.open(copy.partition)
-                copy.services[hosted.name] = ServicePartition(hosted.name, share)
+                copy.services[hosted.name] = service_replica(hosted.name, share)
+
+    def revive(self, copy: PartitionCopy) -> None:
+        """Open the shares that were found in files; those of services that this member does not run are nobody's."""
+        written, copy.services = copy.services, {}
+        for hosted in self.hosted:
+            held = written.get(hosted.name)
+            if held is not None and isinstance(held.state.share, WrittenShare):
+                held.state.share = held.state.share.open_with(hosted.service.open(copy.partition))
+                copy.services[hosted.name] = held
 
     # -- what is told
 
     def begin(self, event: MigrationEvent) -> None:
-        """A migration in which this member is source or destination begins here (W-1)."""
+        """A migration in which this member is source or destination begins here (services/W-1)."""
         if event.partition in self.pending:
             raise InvariantBroken(f"{event}, but {self.pending[event.partition]} has not ended")
         self.pending[event.partition] = event
@@ -161,12 +179,14 @@ class Services:
             self._rollback(event)
 
     def removed(self) -> None:
-        """This member was removed from the cluster, though alive (W-3)."""
+        """This member was removed from the cluster, though alive (services/W-3)."""
         for partition in sorted(self.pending):
             self.give_up(partition)
 
-    def row_changed(self, partition: int, old: Row, new: Row, arrived: PartitionCopy | None) -> None:
-        """A committed row: end what was under way, and tell what else it changes (W-1, W-2).
+    def assignment_changed(
+        self, partition: int, old: Assignment, new: Assignment, arrived: PartitionCopy | None
+    ) -> None:
+        """A committed row: end what was under way, and tell what else it changes (services/W-1, services/W-2).
 
         `arrived` is content that has come whole; it takes the place of what is held when the row says so.
         """
@@ -221,31 +241,34 @@ def _has_come_true(event: MigrationEvent, index: int, *, whole: bool) -> bool:
 # -- settings
 
 
-def part_name(name: str) -> str:
-    """What a service is called in records, counters and settings."""
-    return f"{INTERNAL}service:{name}"
-
-
-def is_service(name: str) -> bool:
-    """Whether this is what a service is called, rather than a map."""
-    return name.startswith(part_name(""))
-
-
 def with_services(settings: Settings, services: Sequence[Service]) -> Settings:
     """The settings of a member with these services: what they want is one of those that all members share.
 
     Raises ConfigError when a service has no proper name, the name of another one, or an impossible number of backups.
     """
-    maps = dict(settings.maps)
+    found: dict[str, ServiceSettings] = {}
     for service in services:
-        name = part_name(service.name)
-        if not NAME.fullmatch(service.name):
+        name = service.name
+        if not NAME.fullmatch(name):
+            raise ConfigError(f"a service cannot be called {name!r}: use 1 to 64 letters, digits, and _ . -")
+        if name in found:
+            raise ConfigError(f"two services are called {name!r}: each needs a name of its own")
+        chosen = ServiceSettings(
+            backups=service.backups,
+            async_backups=getattr(service, "async_backups", 0),
+            journal=getattr(service, "journal", "off"),
+        )
+        if not (chosen.backups >= 0 and chosen.async_backups >= 0 and chosen.copies - 1 <= BACKUPS_MAX):
+            if chosen.async_backups:
+                wanted = f"backups + async_backups is {chosen.copies - 1}"
+            else:
+                wanted = f"backups is {chosen.backups}"
+            raise ConfigError(f"service {name}: {wanted}; use 0 to {BACKUPS_MAX}")
+        if chosen.journal not in ("off", "sync", "lazy"):
+            raise ConfigError(f"service {name}: journal is {chosen.journal!r}; use 'off', 'sync' or 'lazy'")
+        if chosen.journal != "off" and not settings.persistence.directory and not settings.member.lite:
             raise ConfigError(
-                f"a service cannot be called {service.name!r}: use 1 to 64 letters, digits, and _ . -"
+                f"persistence.directory must be set, because service {name} has journal = {chosen.journal!r}"
             )
-        if name in maps:
-            raise ConfigError(f"two services are called {service.name!r}: each needs a name of its own")
-        if not 0 <= service.backups <= BACKUPS_MAX:
-            raise ConfigError(f"service {service.name}: backups is {service.backups}; use 0 to {BACKUPS_MAX}")
-        maps[name] = MapSettings(backups=service.backups)
-    return msgspec.structs.replace(settings, maps=maps)
+        found[name] = chosen
+    return msgspec.structs.replace(settings, services=found)

@@ -62,7 +62,7 @@ class RangeDigests:
         at = range_of(key)
         self.sums[at] = (self.sums[at] - entry_digest(key, value)) & _MASK
 
-    def follow(self, touched: Mapping[bytes, bytes | None], entries: Mapping[bytes, bytes]) -> None:
+    def absorb(self, touched: Mapping[bytes, bytes | None], entries: Mapping[bytes, bytes]) -> None:
         """These keys have changed: from what is given (None: not there) to what the entries hold now."""
         sums = self.sums
         for key, old in touched.items():
@@ -73,6 +73,11 @@ class RangeDigests:
                     change -= hash64(key + old, len(key), signed=False)[0]
                 at = mmh3_32_uintdigest(key, _SEED) >> _SHIFT
                 sums[at] = (sums[at] + change) & _MASK
+
+    def complete(self, entries: Mapping[bytes, bytes]) -> bool:
+        """All entries are about to go: these sums go on, with none."""
+        self.sums = [0] * RANGES
+        return True
 
     @staticmethod
     def digests(entries: Mapping[bytes, bytes]) -> list[int]:

@@ -2,8 +2,8 @@
 
 Primaries and backups keep them as they apply them, each copy its own; so whoever becomes primary can tell.
 
-- H-1: A tail is one stretch of updates without a gap; what does not follow begins a new one.
-- H-2: It holds about as many bytes as it may: what is oldest goes first, an eighth at a time.
+- store/H-1: A tail is one stretch of updates without a gap; what does not follow begins a new one.
+- store/H-2: It holds about as many bytes as it may: what is oldest goes first, an eighth at a time.
 """
 
 from __future__ import annotations

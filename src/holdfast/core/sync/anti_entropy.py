@@ -1,17 +1,18 @@
 """Do replicas hold what they should? Primaries tell their backups, these compare, and what differs is mended (H8).
 
-- R-1: From time to time, partition by partition, a primary that serves sends each backup a summary: of every map the
-  update counter, its term, and the digest of its content. A backup compares when it stands at the same counter: what a
-  summary counts may be on its way. If it does not stand there when the next summary comes, what was missing is lost.
-  If it stood further, and the primary has not come there by the next summary, it counts updates that there never were:
-  it would take the next ones for known, and acknowledge them.
-- R-2: A backup that differs asks for repair, and says why. The primary fills it the common way (`migration.source`):
-  the present copy goes on following, and acknowledging, until the new one is whole. Only what differs is sent.
-- R-3: At most `replication.parallel_repairs` at a time; one for each partition and backup; none while the partition
-  moves, or while the cluster's state forbids migrations. A permit comes back however the repair ends.
-- R-4: A map that the primary does not hold is forgotten by its backups.
-- R-5: From time to time a member counts one of its copies anew. One whose content is not what its updates have made of
-  it was damaged: a backup asks for repair, and of a primary's it is told.
+- sync/R-1: From time to time, partition by partition, a primary that serves sends each backup a summary: of every map
+  the update counter, its term, and the digest of its content. A backup compares when it stands at the same counter:
+  what a summary counts may be on its way. If it does not stand there when the next summary comes, what was missing is
+  lost. If it stood further, and the primary has not come there by the next summary, it counts updates that there never
+  were: it would take the next ones for known, and acknowledge them.
+- sync/R-2: A backup that differs asks for repair, and says why. The primary fills it the common way
+  (`migration.source`): the present copy goes on following, and acknowledging, until the new one is whole. Only what
+  differs is sent.
+- sync/R-3: At most `replication.parallel_repairs` at a time; one for each partition and backup; none while the
+  partition moves, or while the cluster's state forbids migrations. A permit comes back however the repair ends.
+- sync/R-4: A map that the primary does not hold is forgotten by its backups.
+- sync/R-5: From time to time a member counts one of its copies anew. One whose content is not what its updates have
+  made of it was damaged: a backup asks for repair, and of a primary's it is told.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from holdfast.core.machine import Outbox
 from holdfast.core.messages import RepairWanted, Summary, Summed
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import Dropped
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.timers import TimerName
 from holdfast.core.replication.copies import Copies
-from holdfast.core.store.digest import whole
-from holdfast.core.store.partition import MapPartition, PartitionCopy, ServicePartition
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import AnyReplica
 from holdfast.core.sync.source import Source
 
 TICKS = 32
@@ -46,7 +48,7 @@ class Repair:
         me: MemberId,
         settings: Settings,
         out: Outbox,
-        rows: list[Row],
+        rows: list[Assignment],
         copies: Copies,
         source: Source,
         log: Log,
@@ -87,11 +89,11 @@ class Repair:
     def start(self) -> None:
         """Begin, if replicas are to be compared at all."""
         if self._step_ns:
-            self._out.timer("repair", self._step_ns)
+            self._out.timer(TimerName.REPAIR, self._step_ns)
 
     def on_timer(self) -> None:
         """The next step of the round."""
-        self._out.timer("repair", self._step_ns)
+        self._out.timer(TimerName.REPAIR, self._step_ns)
         count, at = len(self._rows), self._tick % TICKS
         self._tick += 1
         if self._may_repair():
@@ -118,7 +120,7 @@ class Repair:
                 self.summaries_sent += 1
 
     def _check_next(self) -> None:
-        """Count the next copy anew (R-5)."""
+        """Count the next copy anew (sync/R-5)."""
         later = [partition for partition in self._copies.held if partition > self._checked]
         partition = min(later or self._copies.held, default=-1)
         self._checked = partition
@@ -131,23 +133,23 @@ class Repair:
         found = [
             f"{len(ranges)} key ranges of map {held.name}"
             for held in self._copies.held[partition].maps.values()
-            if (ranges := held.damaged(adopt=not mine))
+            if (ranges := held.state.damaged(adopt=not mine))
         ]
         if found:
             what = ", ".join(found)
             self._out.note("content is damaged", level="error", partition=partition, what=what, primary=mine)
-            if not mine and partition not in self._copies.shadows:
+            if not mine and partition not in self._copies.staging:
                 self._ask(partition, f"its content was damaged: {what}")
 
     # -- the backup
 
     def on_summary(self, sender: MemberId, message: Summary) -> None:
-        """Compare, as soon as this copy stands where the summary does (R-1)."""
+        """Compare, as soon as this copy stands where the summary does (sync/R-1)."""
         partition = message.partition
-        row = self._rows[partition] if 0 <= partition < len(self._rows) else Row()
+        row = self._rows[partition] if 0 <= partition < len(self._rows) else Assignment()
         copy = self._copies.held.get(partition)
         known = row.version == message.version and row.owner == sender and self._me in row.holding[1:]
-        if not known or copy is None or partition in self._copies.shadows:
+        if not known or copy is None or partition in self._copies.staging:
             return
         overdue = [said for said in self._summaries.get(partition, []) if said.counter > _reached(copy, said)]
         self._forget_maps(copy, {said.name for said in message.maps})
@@ -181,7 +183,7 @@ class Repair:
         )
 
     def _forget_maps(self, copy: PartitionCopy, there: set[str]) -> None:
-        """Maps that the primary does not hold (R-4)."""
+        """Maps that the primary does not hold (sync/R-4)."""
         for name in [name for name in copy.maps if name not in there]:
             del copy.maps[name]
             self._log.note(Dropped(copy.partition, name))
@@ -198,7 +200,7 @@ class Repair:
     def _compare(self, partition: int) -> None:
         """Compare what stands where its primary did; what is still behind waits, what has gone on is not compared."""
         copy = self._copies.held.get(partition)
-        if copy is None or partition in self._copies.shadows:
+        if copy is None or partition in self._copies.staging:
             self._watch(partition, [])
             return
         behind: list[Summed] = []
@@ -232,7 +234,7 @@ class Repair:
     # -- the primary
 
     def on_wanted(self, sender: MemberId, message: RepairWanted) -> None:
-        """A backup differs: mend it when there is a permit (R-2, R-3)."""
+        """A backup differs: mend it when there is a permit (sync/R-2, sync/R-3)."""
         key = (message.partition, sender)
         why = self._why_not(sender, message)
         if why or key in self._running or key in self._wanted:
@@ -258,9 +260,11 @@ class Repair:
             message = self._wanted.pop(key)
             if self._rows[key[0]].version == message.version and self._may_repair():
                 self._running.add(key)
+                assert len(self._running) <= self._parallel, "no more than there are permits (sync/R-3)"
                 self._source.refill(*key, partial(self._ended, key), compare=message.content)
 
     def _ended(self, key: RepairKey, why: str) -> None:
+        assert key in self._running, "a repair ends once"
         self._running.discard(key)
         if why:
             self._out.note("repair given up", level="debug", partition=key[0], to=key[1], why=why)
@@ -274,7 +278,7 @@ class Repair:
 
     # -- rows and members change
 
-    def row_changed(self, partition: int) -> None:
+    def assignment_changed(self, partition: int) -> None:
         """What was said, or wanted, at an older version is void."""
         self._watch(partition, [])
         self._further.pop(partition, None)
@@ -304,13 +308,12 @@ class Repair:
         }
 
 
-def summed(held: MapPartition) -> Summed:
+def summed(held: AnyReplica) -> Summed:
     """What a copy holds of a map or a service, in short."""
-    digest = held.digest() if isinstance(held, ServicePartition) else whole(held.digests())
-    return Summed(held.name, held.counter, held.term, digest)
+    return Summed(held.name, held.counter, held.term, held.state.compared())
 
 
-def _find(copy: PartitionCopy, name: str) -> MapPartition | None:
+def _find(copy: PartitionCopy, name: str) -> AnyReplica | None:
     return copy.maps.get(name) or copy.services.get(name)
 
 

@@ -1,11 +1,11 @@
 """How is a replica of a map brought up to date? The source's choice, from what both sides can prove. Pure.
 
-- C-1: The base that the receiver has is a *prefix* of what the source holds when its last update is one of the
+- sync/C-1: The base that the receiver has is a *prefix* of what the source holds when its last update is one of the
   source's: of a term that the source's lineage has, beginning at the same number, and not beyond where that term ended
   there. A term is one primary's, and a primary numbers once: so everything before is the same, too.
-- C-2: Of a prefix only what followed is sent, if it is still known, in memory or in the journal.
-- C-3: When digests are compared as well, key ranges in which they differ are sent whole, beside what followed.
-- C-4: Everything else is sent in full, and the reason is told.
+- sync/C-2: Of a prefix only what followed is sent, if it is still known, in memory or in the journal.
+- sync/C-3: When digests are compared as well, key ranges in which they differ are sent whole, beside what followed.
+- sync/C-4: Everything else is sent in full, and the reason is told.
 """
 
 from __future__ import annotations

@@ -12,12 +12,13 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import accumulate, repeat
 from operator import add
+from typing import Any
 
 from holdfast.core.messages import FillEntries, FillPlan, FillRecords, FillShare
 from holdfast.core.model.records import Record
 from holdfast.core.model.sync_request import Base, How
 from holdfast.core.store.digest import range_of
-from holdfast.core.store.partition import MapPartition, ServicePartition
+from holdfast.core.store.replica import MapReplica, Replica, ServiceReplica
 from holdfast.core.sync.choice import Choice
 
 ENTRY_OVERHEAD = 8
@@ -39,7 +40,7 @@ class ContentPart:
 
     def __init__(
         self,
-        held: MapPartition,
+        held: Replica[Any],
         how: How = How.FULL,
         ranges: tuple[int, ...] = (),
         missed: Numbered | None = None,
@@ -55,7 +56,7 @@ class ContentPart:
         self.earlier = earlier or []
 
 
-def earlier_updates(held: MapPartition, choice: Choice | None, base: Base | None) -> Numbered:
+def earlier_updates(held: MapReplica, choice: Choice | None, base: Base | None) -> Numbered:
     """What the tail of a map with a change stream tells of the updates that the receiver does not get as records."""
     tail = held.tail
     if not held.changes or tail is None or tail.end != held.counter:
@@ -98,14 +99,14 @@ class Listed:
         self.how = part.how
         if part.how is How.RANGES:
             ranges = frozenset(part.ranges)
-            self.keys = [key for key in part.held.entries if range_of(key) in ranges]
+            self.keys = [key for key in part.held.state.entries if range_of(key) in ranges]
         else:
-            self.keys = list(part.held.entries)
+            self.keys = list(part.held.state.entries)
         self.taken = 0
 
     def look(self, count: int) -> tuple[list[bytes], list[bytes]]:
         """The next keys and their values; none when all have been taken."""
-        entries = self.held.entries
+        entries = self.held.state.entries
         while keys := self.keys[self.taken : self.taken + count]:
             try:
                 return keys, list(map(entries.__getitem__, keys))
@@ -120,11 +121,11 @@ class Opened:
 
     __slots__ = ("counter", "lineage", "name", "next", "pieces")
 
-    def __init__(self, held: ServicePartition) -> None:
+    def __init__(self, held: ServiceReplica) -> None:
         self.name = held.name
         self.counter = held.counter
         self.lineage = held.proven_lineage()
-        self.pieces: Iterator[bytes] = iter(held.share.supply())
+        self.pieces: Iterator[bytes] = iter(held.state.share.supply())
         self.next = next(self.pieces, None)
 
 
@@ -133,9 +134,9 @@ class Content:
 
     __slots__ = ("_earlier", "_look", "_maps", "_missed", "_opened", "_plans", "_services")
 
-    def __init__(self, parts: list[ContentPart], services: list[ServicePartition]) -> None:
+    def __init__(self, parts: list[ContentPart], services: list[ServiceReplica]) -> None:
         whole = (How.RANGES, How.FULL)
-        self._maps = deque(Listed(part) for part in parts if part.how in whole and part.held.entries)
+        self._maps = deque(Listed(part) for part in parts if part.how in whole and part.held.state.entries)
         self._missed = deque((part.held.name, deque(part.missed)) for part in parts if part.missed)
         self._earlier = deque((part.held.name, deque(part.earlier)) for part in parts if part.earlier)
         self._plans = [
@@ -143,7 +144,7 @@ class Content:
             for part in parts
             if part.held.counter
         ]
-        """For the first chunk: at which update counter the content of each map is taken (S-6)."""
+        """For the first chunk: at which update counter the content of each map is taken (sync/S-6)."""
         self._services = deque(services)
         self._opened: Opened | None = None
         self._look = LOOK_MIN
@@ -249,14 +250,14 @@ def _cut(keys: list[bytes], values: list[bytes], left: int, *, at_least: int) ->
     return sizes[fit - 1] if fit else 0
 
 
-def _add_columns(part: FillEntries, held: MapPartition, now_ns: int) -> None:
+def _add_columns(part: FillEntries, held: MapReplica, now_ns: int) -> None:
     """Expiry and key hashes, if any of the entries has one."""
-    if held.expiries:
-        expiries = [held.expiries.get(key) for key in part.keys]
+    if held.state.expiries:
+        expiries = [held.state.expiries.get(key) for key in part.keys]
         if any(expiries):
             part.ttls_ms.extend(one.remaining_ttl_ms(now_ns) if one else 0 for one in expiries)
             part.max_idles_ms.extend(one.max_idle_ms if one else 0 for one in expiries)
-    if held.hashes:
-        hashes = [held.hashes.get(key, 0) for key in part.keys]
+    if held.state.hashes:
+        hashes = [held.state.hashes.get(key, 0) for key in part.keys]
         if any(hashes):
             part.key_hashes.extend(hashes)

@@ -1,33 +1,27 @@
 """The side that is filled: the destination of a migration, and a replica that is brought up to date (H3, H5).
 
-- D-1: A copy that is being filled is kept apart (the *shadow*): it never serves, and takes the place of the copy
+- sync/D-1: A copy that is being filled is kept apart (the *staging replica*): it never serves, and takes the place of
+the copy
   only when it is complete, and the row says so (of a migration) or named this member already (of a refill).
-- D-2: The empty chunk is answered with what this member has of the partition: the copy that it holds, or one that it
-  kept, as a base. Then only what is missing is sent (`migration.choice`, `migration.shadow`).
-- D-3: Chunks are taken from the primary that this member's row names, at the same version. What does not fit is
-  refused by name, so that the source need not wait for an answer that never comes:
-
-      the chunk's version is newer          it waits until the row is known
-      it is older                           refused: the decision has been taken
-      another member is the primary here    refused
-      a newer row is stored, not committed  refused, if it is a migration's: the decision is outstanding
-      not its first chunk, and no shadow    refused: what came before is not held here
-      of an earlier supply than the shadow  refused
-      a chunk that is held already          answered again, without effect
-
-  A chunk that is refused is the last of its supply: what came of that goes, unless it counts already (D-4). So it does
-  when the primary calls the supply off, and when the primary is gone.
-- D-4: The last chunk is answered when the copy is whole, up to where this chunk says, and its journalled maps are
+- sync/D-2: The empty chunk is answered with what this member has of the partition: the copy that it holds, or one that
+  it kept, as a base. Then only what is missing is sent (`migration.choice`, `migration.staging replica`).
+- sync/D-3: Chunks are taken from the primary that this member's row names, at the same version. What does not fit
+  waits, or is refused by name (`CHUNKS`); what is held already is answered again, without effect. A chunk that is
+  refused is the last of its supply: what came of that goes, unless it counts already (sync/D-4). So it does when the
+  primary calls the supply off, and when the primary is gone.
+- sync/D-4: The last chunk is answered when the copy is whole, up to where this chunk says, and its journalled maps are
   durable, as a checkpoint. What comes after it is written to the journal like that of every copy.
-- D-5: Of maps with change streams the updates that it remembers are written to the journal, too: those before it are in
-  nobody's journal any more when all who made them have let the copy go.
+- sync/D-5: Of maps with change streams the updates that it remembers are written to the journal, too: those before it
+  are in nobody's journal any more when all who made them have let the copy go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
+from typing import Final
 
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.snapshot import snapshot_of
@@ -35,9 +29,11 @@ from holdfast.core.machine import Outbox
 from holdfast.core.messages import Fill, Filled, FillEnded, FillRefused
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.journal_entries import Began, Dropped, Snapshot
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.lifecycle import Case, Cases, Handling
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.timers import TimerName
 from holdfast.core.replication.copies import Copies
-from holdfast.core.replication.staging import Shadow
+from holdfast.core.replication.staging import StagingPhase, StagingReplica, StagingStep
 from holdfast.core.services.hosting import Endpoint, MigrationEvent
 from holdfast.core.store.partition import PartitionCopy
 
@@ -45,9 +41,68 @@ DISK_FULL = "its disk is full"
 MEMORY_FULL = "its memory is full"
 """Why a chunk is refused; no row need change then, so nothing else ends what was begun."""
 CHANGES_BYTES = 32 << 20
-"""At most so much of what is remembered of a map is written down at once (D-5)."""
+"""At most so much of what is remembered of a map is written down at once (sync/D-5)."""
 REFILL_NS = SECOND
 """How often it is tried again to write down a copy for which there was no room."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkFound:
+    """What a chunk of a partition's content finds at the member that is to be filled."""
+
+    sender: MemberId
+    fill: Fill
+    row: Assignment
+    outstanding: int
+    """The version of a row that is stored and not committed; 0: none that is newer."""
+    no_room: str
+    """Why this member can take no other partition; empty: it can."""
+    ticket: int
+    """Of the supply of this sender that is taken in; 0: none is."""
+
+
+CHUNKS: Final[Cases[ChunkFound]] = Cases(
+    "a chunk of content",
+    (
+        Case("an older row", lambda it: it.row.version < it.fill.version, Handling.WAITS),
+        Case(
+            "a newer row",
+            lambda it: it.row.version > it.fill.version,
+            Handling.REFUSED,
+            lambda it: f"the row is at version {it.row.version} here",
+        ),
+        Case(
+            "another primary than who sent it",
+            lambda it: it.row.owner != it.sender,
+            Handling.REFUSED,
+            lambda it: f"the primary is {it.row.owner}",
+        ),
+        Case(
+            "no room for a partition that moves here",
+            lambda it: it.fill.joining and bool(it.no_room),
+            Handling.REFUSED,
+            lambda it: it.no_room,
+        ),
+        Case(
+            "a newer row that is stored and not committed, when it is of a migration",
+            lambda it: it.fill.joining and bool(it.outstanding),
+            Handling.REFUSED,
+            lambda it: f"the decision on version {it.outstanding} is outstanding",
+        ),
+        Case(
+            "a later supply of the same primary",
+            lambda it: it.ticket > it.fill.ticket,
+            Handling.REFUSED,
+            lambda it: f"supply {it.ticket} has begun since",
+        ),
+        Case(
+            "nothing of what came before it",
+            lambda it: bool(it.fill.sequence) and it.ticket != it.fill.ticket,
+            Handling.REFUSED,
+            lambda it: "what came before is not held here",
+        ),
+    ),
+)
 
 
 class Destination:
@@ -57,11 +112,11 @@ class Destination:
         self,
         me: MemberId,
         out: Outbox,
-        rows: list[Row],
+        rows: list[Assignment],
         copies: Copies,
         log: Log,
         *,
-        stored_row: Callable[[int], Row | None],
+        stored_assignment: Callable[[int], Assignment | None],
         tail_bytes: int = 0,
     ) -> None:
         self._tail_bytes = tail_bytes
@@ -71,8 +126,8 @@ class Destination:
         self._rows = rows
         self._copies = copies
         self._services = copies.services
-        self._stored_row = stored_row
-        self.shadows = copies.shadows
+        self._stored_row = stored_assignment
+        self.staging = copies.staging
         self._early: dict[int, list[tuple[MemberId, Fill]]] = {}
         self.why_no_room: Callable[[], str] = lambda: ""
         """Why this member cannot take another partition: `DISK_FULL` or `MEMORY_FULL`; empty when it can. Set by the
@@ -82,27 +137,27 @@ class Destination:
     # -- chunks
 
     def on_fill(self, sender: MemberId, fill: Fill) -> None:
-        """Take a chunk of a partition's content into the shadow, or refuse it by name (D-3)."""
+        """Take a chunk of a partition's content into the staging replica, or refuse it by name (sync/D-3)."""
         partition = fill.partition
-        if fill.version > self._rows[partition].version:
+        handling, why = CHUNKS.judge(self._found(sender, fill))
+        if handling is Handling.WAITS:
             self._early.setdefault(partition, []).append((sender, fill))
             return
-        why = self._why_not(sender, fill)
-        if why:
+        if handling is Handling.REFUSED:
             self._give_up(partition, sender, fill.ticket)
             self._out.send(sender, FillRefused(partition, fill.version, fill.ticket, why))
             return
-        shadow = self.shadows.get(partition)
-        if shadow is None or shadow.ticket != fill.ticket or shadow.source != sender:
-            shadow = self._begin(sender, fill)
-        if fill.sequence == shadow.sequence + 1:
-            shadow.sequence = fill.sequence
-            shadow.pour(fill, self._out.now_ns)
-            if shadow.complete:
+        staged = self.staging.get(partition)
+        if staged is None or staged.ticket != fill.ticket or staged.source != sender:
+            staged = self._begin(sender, fill)
+        if fill.sequence == staged.sequence + 1:
+            staged.sequence = fill.sequence
+            staged.pour(fill, self._out.now_ns)
+            if staged.complete:
                 self._completed(partition)
                 return
-        if not fill.last or shadow.durable:
-            self._answer(sender, fill, shadow)
+        if not fill.last or staged.durable:
+            self._answer(sender, fill, staged)
         self._copies.retry(partition)
 
     def on_fill_ended(self, sender: MemberId, ended: FillEnded) -> None:
@@ -114,22 +169,22 @@ class Destination:
         self._give_up(ended.partition, sender, ended.ticket)
 
     def _completed(self, partition: int) -> None:
-        """A shadow is whole, since a chunk or since a record."""
-        shadow = self.shadows[partition]
-        taken = snapshot_of(shadow.copy, self._out) if self._log.on else None
+        """A staging replica is whole, since a chunk or since a record."""
+        staged = self.staging[partition]
+        taken = snapshot_of(staged.copy, self._out) if self._log.on else None
         if taken is None:
-            self._log.note(Began(partition, shadow.copy.epoch))
-            self._held(partition, shadow)
+            self._log.note(Began(partition, staged.copy.epoch))
+            self._held(partition, staged)
         else:
-            self._write_down(partition, shadow, taken)
+            self._write_down(partition, staged, taken)
 
-    def _write_down(self, partition: int, shadow: Shadow, taken: Snapshot) -> None:
-        """D-4: a copy with journalled maps counts when it is durable."""
-        self._log.checkpoint(taken, lambda well: self._written(partition, shadow, well=well))
-        self._write_changes(shadow.copy)
+    def _write_down(self, partition: int, staged: StagingReplica, taken: Snapshot) -> None:
+        """sync/D-4: a copy with journalled maps counts when it is durable."""
+        self._log.checkpoint(taken, lambda well: self._written(partition, staged, well=well))
+        self._write_changes(staged.copy)
 
     def _write_changes(self, copy: PartitionCopy) -> None:
-        """D-5: write down what is remembered of maps with change streams."""
+        """sync/D-5: write down what is remembered of maps with change streams."""
         for held in copy.maps.values():
             tail = held.tail
             if tail is None or not held.changes or held.journal == "off":
@@ -140,62 +195,72 @@ class Destination:
             for term, run in groupby(tail.since(start), itemgetter(0)):
                 self._log.wrote(copy.partition, term, [record for _, record in run], urgent=False)
 
-    def _written(self, partition: int, shadow: Shadow, *, well: bool) -> None:
-        """D-4: the whole copy is durable, or there is no room for it."""
-        if self.shadows.get(partition) is not shadow:
+    def _written(self, partition: int, staged: StagingReplica, *, well: bool) -> None:
+        """sync/D-4: the whole copy is durable, or there is no room for it."""
+        if self.staging.get(partition) is not staged:
             return
         if well:
-            self._held(partition, shadow)
-        elif shadow.joining:
-            self._give_up(partition, shadow.source, shadow.ticket)
-            self._out.send(shadow.source, FillRefused(partition, shadow.version, shadow.ticket, DISK_FULL))
+            self._held(partition, staged)
+        elif staged.joining:
+            self._give_up(partition, staged.source, staged.ticket)
+            self._out.send(staged.source, FillRefused(partition, staged.version, staged.ticket, DISK_FULL))
         else:
             # Its primary waits for it, to take office: there may be room in a moment.
-            self._out.timer("refill", REFILL_NS)
+            staged.step(StagingStep.FULL)
+            self._out.timer(TimerName.REFILL, REFILL_NS)
 
     def _give_up(self, partition: int, source: MemberId, ticket: int) -> None:
         """A supply has ended while the row stays: what came of it goes. A copy that counts already stays."""
-        shadow = self.shadows.get(partition)
-        if shadow is None or shadow.source != source or shadow.ticket != ticket or shadow.durable:
+        staged = self.staging.get(partition)
+        if staged is None or staged.source != source or staged.ticket != ticket or staged.durable:
             return
-        del self.shadows[partition]
+        del self.staging[partition]
         self._services.give_up(partition)
-        if shadow.complete:
+        if staged.complete:
             self.forget_on_disk(partition)
+        staged.step(StagingStep.DROPPED)
         self._copies.retry(partition)
 
-    def _held(self, partition: int, shadow: Shadow) -> None:
+    def _held(self, partition: int, staged: StagingReplica) -> None:
         """The copy counts, from now on."""
-        shadow.durable = True
-        last = Filled(partition, shadow.version, shadow.ticket, shadow.sequence)
-        if not shadow.joining:
-            # A replica of the row that is brought up to date: from now on this is its copy (D-1).
-            self._copies.replace(partition, shadow.copy)
-            del self.shadows[partition]
-        self._out.send(shadow.source, last)
+        assert self.staging.get(partition) is staged
+        assert staged.source == self._rows[partition].owner, (
+            "a copy counts for the primary that its row names"
+        )
+        staged.step(StagingStep.WRITTEN)
+        last = Filled(partition, staged.version, staged.ticket, staged.sequence)
+        if not staged.joining:
+            # A replica of the row that is brought up to date: from now on this is its copy (sync/D-1).
+            self._copies.replace(partition, staged.copy)
+            del self.staging[partition]
+            staged.step(StagingStep.TAKEN)
+        self._out.send(staged.source, last)
         self._copies.retry(partition)
 
     def on_timer(self) -> None:
         """Try again to write down the copies for which there was no room."""
-        for partition, shadow in list(self.shadows.items()):
-            if shadow.complete and not shadow.joining and not shadow.durable:
+        for partition, staged in list(self.staging.items()):
+            if staged.phase is StagingPhase.NO_ROOM:
+                staged.step(StagingStep.AGAIN)
                 self._completed(partition)
 
-    def _answer(self, sender: MemberId, fill: Fill, shadow: Shadow) -> None:
+    def _answer(self, sender: MemberId, fill: Fill, staged: StagingReplica) -> None:
         """Say that the chunk is held, with the empty one what there is to begin with."""
-        demand = shadow.demand(compare=fill.compare) if fill.sequence == 0 else None
+        demand = staged.demand(compare=fill.compare) if fill.sequence == 0 else None
         self._out.send(sender, Filled(fill.partition, fill.version, fill.ticket, fill.sequence, demand))
 
-    def _begin(self, sender: MemberId, fill: Fill) -> Shadow:
+    def _begin(self, sender: MemberId, fill: Fill) -> StagingReplica:
         """Begin a new copy, in the place of one that is not wanted any more."""
         partition = fill.partition
         self._services.give_up(partition)
+        if partition in self.staging:
+            self.staging.pop(partition).step(StagingStep.DROPPED)
         if fill.joining:
             current = self._rows[partition].index_of(self._me)
             self._services.begin(MigrationEvent(partition, Endpoint.DESTINATION, current, fill.index))
         copy = PartitionCopy(partition, fill.epoch, self._copies.request_ids)
-        self._services.furnish(copy, fill.index)
-        shadow = self.shadows[partition] = Shadow(
+        self._copies.furnish(copy, fill.index)
+        staged = self.staging[partition] = StagingReplica(
             sender,
             fill,
             copy,
@@ -203,38 +268,33 @@ class Destination:
             self._copies.base(partition),
             self._tail_bytes,
         )
-        return shadow
+        return staged
 
-    def _why_not(self, sender: MemberId, fill: Fill) -> str:
-        """Why a chunk cannot be taken, in words; empty when it can."""
-        row = self._rows[fill.partition]
-        if fill.version < row.version:
-            return f"the row is at version {row.version} here"
-        if row.owner != sender:
-            return f"the primary is {row.owner}"
-        stored = self._stored_row(fill.partition)
-        if fill.joining and (no_room := self.why_no_room()):
-            return no_room
-        if fill.joining and stored is not None and stored.version > row.version:
-            return f"the decision on version {stored.version} is outstanding"
-        shadow = self.shadows.get(fill.partition)
-        if shadow is not None and shadow.source == sender and shadow.ticket > fill.ticket:
-            return f"supply {shadow.ticket} has begun since"
-        known = shadow is not None and shadow.source == sender and shadow.ticket == fill.ticket
-        if fill.sequence and not known:
-            return "what came before is not held here"
-        return ""
+    def _found(self, sender: MemberId, fill: Fill) -> ChunkFound:
+        partition = fill.partition
+        row, stored, staged = self._rows[partition], self._stored_row(partition), self.staging.get(partition)
+        return ChunkFound(
+            sender,
+            fill,
+            row,
+            stored.version if stored is not None and stored.version > row.version else 0,
+            self.why_no_room() if fill.joining else "",
+            staged.ticket if staged is not None and staged.source == sender else 0,
+        )
 
     # -- rows
 
-    def row_changed(self, partition: int, old: Row) -> PartitionCopy | None:
+    def assignment_changed(self, partition: int, old: Assignment) -> PartitionCopy | None:
         """A committed row ends whatever was under way; answers the content that has come whole."""
-        shadow = self.shadows.pop(partition, None)
-        if shadow is None or not shadow.complete:
+        staged = self.staging.pop(partition, None)
+        if staged is None:
             return None
-        if shadow.version >= old.version and shadow.durable:
-            return shadow.copy
-        self.forget_on_disk(partition)
+        if staged.durable and staged.version >= old.version:
+            staged.step(StagingStep.TAKEN)
+            return staged.copy
+        if staged.complete:
+            self.forget_on_disk(partition)
+        staged.step(StagingStep.DROPPED)
         return None
 
     def forget_on_disk(self, partition: int) -> None:
@@ -267,9 +327,9 @@ class Destination:
                 self._early[partition] = rest
             else:
                 del self._early[partition]
-        for partition, shadow in list(self.shadows.items()):
-            if shadow.source in members and (shadow.joining or not shadow.complete):
-                self._give_up(partition, shadow.source, shadow.ticket)
+        for partition, staged in list(self.staging.items()):
+            if staged.source in members and (staged.joining or not staged.complete):
+                self._give_up(partition, staged.source, staged.ticket)
 
     @property
     def leftovers(self) -> dict[str, int]:
@@ -279,8 +339,9 @@ class Destination:
     def removed(self) -> None:
         """This member was removed from the cluster, though alive: what was half filled is worth nothing.
 
-        A complete shadow stays: the row that makes it this member's copy may have been stored by a majority already.
+        A complete staging replica stays: the row that makes it this member's copy may have been stored by a majority
+        already.
         """
-        for partition in [p for p, shadow in self.shadows.items() if not shadow.complete]:
-            del self.shadows[partition]
+        for partition in [p for p, staged in self.staging.items() if not staged.complete]:
+            self.staging.pop(partition).step(StagingStep.DROPPED)
         self._early.clear()

@@ -1,21 +1,84 @@
-"""One partition on its way to one member: what the source remembers of it."""
+"""One partition on its way to one member: the states that this goes through, and what the source remembers of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum, unique
+from typing import Final
 
 import msgspec
 
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.lifecycle import Lifecycle
 from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.records import Record
 from holdfast.core.model.sync_request import Demand
-from holdfast.core.store.partition import Expiry
+from holdfast.core.store.map_state import Expiry
 from holdfast.core.sync.choice import Choice
 from holdfast.core.sync.content import Chunk, Content
 
 SyncDone = Callable[[str], None]
 Missed = list[tuple[int, Record]]
+
+
+@unique
+class SupplyPhase(StrEnum):
+    """How far a supply is."""
+
+    QUEUED = "queued"
+    """As many are under way as may be."""
+    OFFERED = "offered"
+    """The empty chunk was sent: what the receiver has to begin with is not known yet."""
+    CHOOSING = "choosing"
+    """What is to be sent is looked for, in the journal where memory does not hold it any more."""
+    HELD_UP = "held up"
+    """A chunk is ready, and waits for room on the way (sync/S-5)."""
+    COPYING = "copying"
+    """A chunk is on its way."""
+    DRAINING = "draining"
+    """The primary will be another one: no write begins, and those before are waited for (sync/S-2)."""
+    CLOSING = "closing"
+    """The last chunk is on its way."""
+    ARRIVED = "arrived"
+    """The receiver holds everything; a migration waits for its row."""
+    OVER = "over"
+
+
+@unique
+class SupplyStep(StrEnum):
+    """What brings a supply further."""
+
+    STARTED = "its turn has come"
+    ANSWERED = "the receiver says what it has"
+    READY = "a chunk is ready"
+    SENT = "there is room for the chunk"
+    PAUSED = "all is copied, and writes are to be waited for"
+    LAST = "nothing is left to copy or to wait for"
+    HELD = "the receiver holds everything"
+    ENDED = "a row, a refusal or the end of a member ends it"
+
+
+_P, _S = SupplyPhase, SupplyStep
+SUPPLY: Final = Lifecycle(
+    "a supply",
+    _P.QUEUED,
+    {
+        (_P.QUEUED, _S.STARTED): _P.OFFERED,
+        (_P.OFFERED, _S.ANSWERED): _P.CHOOSING,
+        (_P.CHOOSING, _S.READY): _P.HELD_UP,
+        (_P.CHOOSING, _S.PAUSED): _P.DRAINING,
+        (_P.CHOOSING, _S.LAST): _P.CLOSING,
+        (_P.HELD_UP, _S.SENT): _P.COPYING,
+        (_P.COPYING, _S.READY): _P.HELD_UP,
+        (_P.COPYING, _S.PAUSED): _P.DRAINING,
+        (_P.COPYING, _S.LAST): _P.CLOSING,
+        (_P.DRAINING, _S.LAST): _P.CLOSING,
+        (_P.CLOSING, _S.HELD): _P.ARRIVED,
+        **{(phase, _S.ENDED): _P.OVER for phase in _P if phase is not _P.OVER},
+    },
+)
+AWAITING = (_P.OFFERED, _P.COPYING, _P.CLOSING)
+"""A chunk is on its way, so that the receiver's answer means something."""
 
 
 class Supply:
@@ -29,11 +92,11 @@ class Supply:
         "demand",
         "flight",
         "index",
-        "last_sent",
         "master",
         "migration",
         "missed",
         "partition",
+        "phase",
         "reading",
         "ready",
         "sequence",
@@ -50,11 +113,11 @@ class Supply:
         self.index = index
         """The replica index that the receiver will have: it gets the maps that such a replica holds."""
         self.ticket = ticket
+        self.phase = SUPPLY.begins
         self.sequence = 0
-        self.last_sent = False
         self.content: Content | None = None
         self.ready: Chunk | None = None
-        """A chunk that waits until it may go (S-5)."""
+        """A chunk that waits until it may go (sync/S-5)."""
         self.flight = 0
         """Bytes of the chunk that is not yet acknowledged."""
         self.migration: Migration | None = None
@@ -71,6 +134,10 @@ class Supply:
         self.reading = 0
         """How many answers of the journal are outstanding."""
         self.bytes = 0
+
+    def step(self, step: SupplyStep) -> None:
+        """Go on to the next phase. Raises InvariantBroken when it has none by this step."""
+        self.phase = SUPPLY.after(self.phase, step)
 
     @property
     def is_repair(self) -> bool:

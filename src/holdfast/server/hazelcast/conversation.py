@@ -310,6 +310,8 @@ class Conversation:
         """So many more requests wait for their answers, and so many bytes are expected of these."""
         self._waiting += requests
         self.flow.expected += size
+        assert self._waiting >= 0, "each request is answered once"
+        assert self.flow.expected >= 0, "no more is made than was expected"
 
     def _answer(self, call: Call, make: Callable[[], Made], size: int = 0) -> None:
         """Say what `make` makes, if there is still somebody to hear it. size: bytes of what it is made from."""

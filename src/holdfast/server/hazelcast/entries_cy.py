@@ -122,7 +122,7 @@ def serve_entries(
             # While some writes are refused reads go on here.
             if kind != GET and kind != CONTAINS_KEY:
                 return at
-            copy = lane.in_office[partition]
+            copy = lane.leading[partition]
             if copy is None:
                 return at
         key = data[key_at + DATA_AT : key_end]
@@ -135,12 +135,12 @@ def serve_entries(
                 answers = out
                 if held is None:
                     found = None
-                elif held.expiries and key in held.expiries:
+                elif (state := held.state).expiries and key in state.expiries:
                     # This may find that the entry has ended and take it out, so it is answered like a write.
                     found = lane.read(copy, name, key)
                     answers = unsealed
                 else:
-                    found = held.entries.get(key)
+                    found = state.entries.get(key)
                 if confirms_reads and lane.confirmed(name):
                     lane.rest_on(copy, name)
                     answers = unsealed

@@ -286,14 +286,15 @@ class HazelcastSession:
             told = partial(self._settle, answers, size)
             if self._talk.collects:
                 correlations = [RESPONSE.unpack_from(answer)[3] for answer in answers]
-                self._lane.seal_for(told, self._talk.client, correlations)
+                self._lane.close_batch_for(told, self._talk.client, correlations)
             else:
-                self._lane.seal(told)
+                self._lane.close_batch(told)
 
     def _settle(self, answers: list[bytes], size: int, safe: bool) -> None:
         """The batch is on every sync backup, or nobody will ever know."""
         talk = self._talk
         self._flow.held -= size
+        assert self._flow.held >= 0, "each batch is settled once"
         if talk.gone:
             return
         if safe and talk.collects and self._lane.acks:

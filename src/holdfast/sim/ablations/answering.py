@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.core.replication import lane
+from holdfast.core.replication import targets
 from holdfast.core.replication.ack_batch import Batch, Completion
 from holdfast.core.replication.change_streams import ChangeStreams
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.replication.lane import Lane
-from holdfast.core.routing.positions import Positions
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.routing.backup_reads import Positions
+from holdfast.core.store.replica import MapReplica
 from holdfast.core.store.request_ids import Remembered
 from holdfast.sim.ablations.place import Place, always, never, nothing
 from holdfast.sim.replacing import Method
@@ -22,7 +22,7 @@ from holdfast.sim.replacing import Method
 
 def _acknowledges_at_once(_: Method, primary: Lane, done: Completion) -> None:
     """The records go out with the next flush, as they do; nobody waits for them."""
-    primary.sealed += primary._open
+    primary.batches.unsent += primary._open
     primary._open = []
     done(True)
 
@@ -32,12 +32,12 @@ def _tells_at_once(_: Method, copies: Copies, tell: Callable[[], None]) -> None:
 
 
 def _says_that_all_keep_it(_: Method, cuts: Cuts, told: Callable[[bool], None]) -> None:
-    cuts.lane.seal(lambda known: None)
+    cuts.lane.close_batch(lambda known: None)
     told(True)
 
 
 def _tells_all_that_is_sent(
-    _: Method, changes: ChangeStreams, partition: int, held: MapPartition, unsent: int | None
+    _: Method, changes: ChangeStreams, partition: int, held: MapReplica, unsent: int | None
 ) -> int:
     return held.counter if unsent is None else unsent - 1
 
@@ -48,11 +48,11 @@ def _something_waits(primary: Lane, *_: Any) -> bool:
 
 ANSWERING: dict[str, tuple[Place, ...]] = {
     "all-ack": (
-        Place(Lane, "seal", _acknowledges_at_once, when=_something_waits),
+        Place(Lane, "close_batch", _acknowledges_at_once, when=_something_waits),
         Place(Lane, "rest_on", nothing),
     ),
     "confirmed-answers": (Place(Lane, "rest_on", nothing),),
-    "destination-acks": (Place(lane, "_include", nothing),),
+    "destination-acks": (Place(targets, "_include", nothing),),
     "durable-ack": (Place(Batch, "wait_for_disk", nothing), Place(Copies, "_when_on_disk", _tells_at_once)),
     "cut-kept": (Place(Cuts, "_when_kept", _says_that_all_keep_it),),
     "told-when-safe": (Place(ChangeStreams, "_safe", _tells_all_that_is_sent),),

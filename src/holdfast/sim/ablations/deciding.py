@@ -7,18 +7,19 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.core.cluster.membership import Membership
-from holdfast.core.migration import master
+from holdfast.core.migration import planning, settling
 from holdfast.core.migration.master import Migrations
+from holdfast.core.migration.settling import Settlement
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.migration_step import Slots
-from holdfast.core.model.partition_table import Row
-from holdfast.core.placement.ledger import Ledger
+from holdfast.core.model.migration_step import ReplicaList
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.placement.planner import Clear, Plan, PlanStep, plan
+from holdfast.core.placement.table_replication import TableReplication
 from holdfast.sim.ablations.place import Place, always, nothing
 from holdfast.sim.replacing import Method
 
 
-def plan_carelessly(partition: int, current: Slots, target: Slots) -> Plan:
+def plan_carelessly(partition: int, current: ReplicaList, target: ReplicaList) -> Plan:
     """A plan that breaks the promise: backups that the target does not want where they are lose their replicas first,
     and their successors are copied afterwards, by the next plan.
     """
@@ -35,19 +36,21 @@ def plan_carelessly(partition: int, current: Slots, target: Slots) -> Plan:
     return Plan(partition, current, wanted, gone, [], [])
 
 
-def _plans_carelessly(_: Method, partition: int, current: Slots, target: Slots) -> Plan:
+def _plans_carelessly(_: Method, partition: int, current: ReplicaList, target: ReplicaList) -> Plan:
     return plan_carelessly(partition, current, target)
 
 
-def _names_nobody(_: Method, ledger: Ledger, rows: dict[int, Row]) -> set[MemberId]:
+def _names_nobody(
+    _: Method, table_replication: TableReplication, rows: dict[int, Assignment]
+) -> set[MemberId]:
     return set()
 
 
-def _misses_nobody(_: Method, ledger: Ledger) -> list[MemberId]:
+def _misses_nobody(_: Method, table_replication: TableReplication) -> list[MemberId]:
     return []
 
 
-def _goes_back(_: Method, offered: Row, base: Row) -> Row:
+def _goes_back(_: Method, offered: Assignment, base: Assignment) -> Assignment:
     return base
 
 
@@ -55,20 +58,20 @@ def _majority_counts(membership: Membership, *_: Any) -> bool:
     return membership._majority
 
 
-def _loss_is_not_accepted(migrations: Migrations) -> bool:
-    return migrations._settings.partitions.lost == "wait" and not migrations.returns.accepted
+def _loss_is_not_accepted(settlement: Settlement) -> bool:
+    return settlement._settings.partitions.lost == "wait" and not settlement._returns.accepted
 
 
 DECIDING: dict[str, tuple[Place, ...]] = {
-    "destination-first": (Place(Ledger, "_named", _names_nobody),),
-    "newest-table": (Place(Ledger, "_unreported", _misses_nobody),),
-    "table-majority": (Place(Ledger, "_may_commit", always),),
+    "destination-first": (Place(TableReplication, "_named", _names_nobody),),
+    "newest-table": (Place(TableReplication, "_unreported", _misses_nobody),),
+    "table-majority": (Place(TableReplication, "_may_commit", always),),
     "view-majority": (
         Place(Membership, "is_quorum", always, when=_majority_counts),
         Place(Membership, "_may_decide", always, when=_majority_counts),
     ),
-    "failed-version": (Place(master, "_taken_back", _goes_back), Place(Migrations, "_raise", nothing)),
-    "plan-keeps-copies": (Place(master, "plan", _plans_carelessly),),
-    "wait-for-copies": (Place(Migrations, "_accepts_loss", always, when=_loss_is_not_accepted),),
+    "failed-version": (Place(settling, "_taken_back", _goes_back), Place(Settlement, "_raise", nothing)),
+    "plan-keeps-copies": (Place(planning, "plan", _plans_carelessly),),
+    "wait-for-copies": (Place(Settlement, "_accepts_loss", always, when=_loss_is_not_accepted),),
     "drain-waits": (Place(Migrations, "may_part", always),),
 }

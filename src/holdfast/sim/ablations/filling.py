@@ -10,7 +10,7 @@ from holdfast.core.messages import Fill
 from holdfast.core.model.journal_entries import Snapshot
 from holdfast.core.model.records import Record
 from holdfast.core.model.update_counter import UpdateCounter
-from holdfast.core.replication.staging import FilledMap, Shadow
+from holdfast.core.replication.staging import FilledMap, StagingReplica, StagingStep
 from holdfast.core.sync.destination import Destination
 from holdfast.core.sync.source import Source
 from holdfast.core.sync.supply import Supply
@@ -19,11 +19,11 @@ from holdfast.sim.replacing import Method
 
 
 def _counts_before_it_is_durable(
-    _: Method, destination: Destination, partition: int, shadow: Shadow, taken: Snapshot
+    _: Method, destination: Destination, partition: int, staged: StagingReplica, taken: Snapshot
 ) -> None:
     destination._log.checkpoint(taken, lambda well: None)
-    destination._write_changes(shadow.copy)
-    destination._held(partition, shadow)
+    destination._write_changes(staged.copy)
+    destination._held(partition, staged)
 
 
 def _reports_with_each_chunk(
@@ -37,16 +37,17 @@ def _reports_no_more(_: Method, source: Source, supply: Supply) -> None:
     source._note(supply)
 
 
-def _counts_what_is_missing(truth: Method, shadow: Shadow, fill: Fill) -> None:
+def _counts_what_is_missing(truth: Method, staged: StagingReplica, fill: Fill) -> None:
     """What is missing counts as held."""
-    truth(shadow, fill)
+    truth(staged, fill)
     for part in fill.maps:
-        held = shadow._maps[part.map].held
+        held = staged._maps[part.map].held
         held.updates = UpdateCounter(max(held.updates.highest_applied, part.counter))
 
 
-def _whole_with_the_last_chunk(_: Method, shadow: Shadow) -> bool:
-    shadow.complete = True
+def _whole_with_the_last_chunk(_: Method, staged: StagingReplica) -> bool:
+    if not staged.complete:
+        staged.step(StagingStep.WHOLE)
     return True
 
 
@@ -77,8 +78,8 @@ FILLING: dict[str, tuple[Place, ...]] = {
         Place(Source, "_arrived", _reports_no_more, when=_of_a_migration),
     ),
     "no-gap": (
-        Place(Shadow, "_end", _counts_what_is_missing),
-        Place(Shadow, "look", _whole_with_the_last_chunk, when=lambda shadow: shadow._last),
+        Place(StagingReplica, "_end", _counts_what_is_missing),
+        Place(StagingReplica, "look", _whole_with_the_last_chunk, when=lambda staged: staged._last),
     ),
     "newer-wins": (Place(FilledMap, "take", _takes_out_of_turn, when=_in_order),),
     "forget-last": (Place(Source, "_report", _forgets_at_once),),

@@ -13,9 +13,9 @@ from holdfast.core.messages import Replicate, Section, Summed
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import Base
-from holdfast.core.replication.activation import Activation
+from holdfast.core.replication.activation import Activation, LeadershipStep
 from holdfast.core.replication.copies import Copies
-from holdfast.core.store.partition import MapPartition
+from holdfast.core.store.replica import MapReplica
 from holdfast.core.sync import choice
 from holdfast.core.sync.anti_entropy import Repair
 from holdfast.sim.ablations.place import Place, never
@@ -35,9 +35,7 @@ def _takes_from_anybody(
     return section.version == row.version and bool(truth(copies, sender, message, section))
 
 
-def _applies_again(
-    truth: Method, copies: Copies, section: Section, record: Record, held: MapPartition
-) -> None:
+def _applies_again(truth: Method, copies: Copies, section: Section, record: Record, held: MapReplica) -> None:
     if record.change is Change.PIN:
         truth(copies, section, record, held)
     else:
@@ -50,7 +48,8 @@ def _applies_again(
 
 def _takes_office_at_once(_: Method, activation: Activation, partition: int) -> None:
     activation.cancel(partition)
-    activation._take_office(partition)
+    activation._step(partition, LeadershipStep.NAMED)
+    activation._become_primary(partition)
 
 
 def _promotes_itself(truth: Method, member: Member, name: str) -> None:
@@ -62,7 +61,7 @@ def _promotes_itself(truth: Method, member: Member, name: str) -> None:
         if row.owner in suspects and first and partition not in member.activation.active:
             member.activation.active.add(partition)
             member.lane.serving[partition] = member.copies.held[partition]
-            member.lane.in_office[partition] = member.copies.held[partition]
+            member.lane.leading[partition] = member.copies.held[partition]
 
 
 def _equal_without_terms(_: Method, copies: Copies, mine: Counters | None, counters: Counters) -> bool:
@@ -90,7 +89,7 @@ FOLLOWING: dict[str, tuple[Place, ...]] = {
     "record-order": (Place(Copies, "_gap", never), Place(Copies, "_pass_over", _applies_again)),
     "activate": (Place(Activation, "begin", _takes_office_at_once),),
     "promotion-by-table": (
-        Place(Member, "_timer", _promotes_itself, when=lambda member, name: name == "heartbeat"),
+        Place(Member, "on_timer", _promotes_itself, when=lambda member, name: name == "heartbeat"),
     ),
     "term": (
         Place(Copies, "_equal", _equal_without_terms),

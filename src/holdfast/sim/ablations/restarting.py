@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.core.journal.recovery import Recovery
 from holdfast.core.messages import RetainedCopy
 from holdfast.core.migration.returns import Returns
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import MemberInfo
 from holdfast.core.placement.revival import Claim
 from holdfast.engine.journal import Journal
@@ -22,7 +22,7 @@ def _waits_for_nobody(_: Method, returns: Returns, missing: list[MemberInfo]) ->
     return ""
 
 
-def _claims_of_anybody(_: Method, returns: Returns, partition: int, row: Row) -> list[Claim]:
+def _claims_of_anybody(_: Method, returns: Returns, partition: int, row: Assignment) -> list[Claim]:
     return [
         Claim(uuid, 0, RetainedCopy(partition, row.epoch, [], True))
         for uuid, copies in returns._kept.items()
@@ -30,10 +30,10 @@ def _claims_of_anybody(_: Method, returns: Returns, partition: int, row: Row) ->
     ]
 
 
-def _revives_from_any_slot(truth: Method, returns: Returns, *given: Any) -> Row | None:
+def _revives_from_any_slot(truth: Method, returns: Returns, *given: Any) -> Assignment | None:
     holders, returns._holders = returns._holders, returns._width
     try:
-        row: Row | None = truth(returns, *given)
+        row: Assignment | None = truth(returns, *given)
     finally:
         returns._holders = holders
     return row

@@ -18,7 +18,7 @@ from holdfast.wire import own
 
 SPENT_NS = (0, 0, 0, MILLISECOND, 30 * MILLISECOND)
 """What a look at the clock finds to have passed. By itself no time passes in a simulated turn, and no door would ever
-be late (D-3)."""
+be late (server/D-3)."""
 
 
 class Timer:
@@ -91,7 +91,7 @@ class ProcessGrid(MemberGrid):
     def __init__(self, process: Process, loop: Turns, ears: Ears) -> None:
         self.driver = process.driver
         self.member = process.driver.member
-        self.lane = self.member.lane
+        self.lane = process.driver.lane
         super().__init__(self.member.settings, self.member.me)
         self._process = process
         self._loop = loop
@@ -108,7 +108,7 @@ class ProcessGrid(MemberGrid):
         return self._process.wall_ms()
 
     def why_refused(self, request: Request, size: int = 0) -> Outcome | None:
-        return self.member.router.why_not_now(request)
+        return self.member.picture.why_not_now(request)
 
     def order(self, order: own.Order, done: Callable[[own.Fate, str], None]) -> None:
         done(own.Fate.REFUSED, "simulated members take no orders of clients")
@@ -191,11 +191,11 @@ class Doors:
             driver.enter,
             driver.leave_lane,
             _raise,
-            backlog=driver.member.lane.backlog,
+            backlog=driver.member.picture.backlog,
             request_ids=settings.replication.request_ids,
             client_acks=settings.replication.backup_acks == "client",
         )
-        driver.member.backlog_changed = door.backlog_changed
+        driver.callers.backpressure_changed = door.backlog_changed
         return door
 
 

@@ -17,7 +17,7 @@ from holdfast.core.machine import Heard
 from holdfast.core.member import Member
 from holdfast.core.messages import Heartbeat, JoinAnswer, JoinRequest, ViewDecided
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address
-from holdfast.core.model.migration_step import Slots
+from holdfast.core.model.migration_step import ReplicaList
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.views import View
 from holdfast.core.placement.layout import Candidate, arrange
@@ -145,7 +145,9 @@ class Stage:
             found += letter if uuid is None or uuid in living else letter.lower()
         return found.ljust(self.form.width, EMPTY)
 
-    def _layout(self, rows: Sequence[Slots], candidates: Sequence[Candidate], replicas: int) -> list[Slots]:
+    def _layout(
+        self, rows: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int
+    ) -> list[ReplicaList]:
         """The wanted row when everyone in it is there; else what the real layout says."""
         if not rows:
             return []  # no copy is within reach
@@ -217,7 +219,7 @@ class Stage:
             and len(master.membership.members()) == len(members)
             and all(self.row_of(member) == self.form.start for member in members)
             and not any(member.unfinished() for member in members)
-            and master.ledger.settled
+            and master.table_replication.settled
             and master.migrations.planned
         )
 

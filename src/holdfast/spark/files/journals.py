@@ -29,7 +29,7 @@ from holdfast.core.model.journal_entries import (
     Entry,
     Meta,
     Seen,
-    TableRows,
+    TableAssignments,
     Wrote,
 )
 from holdfast.core.model.records import Change, Record
@@ -332,7 +332,7 @@ class _Rows:
     def _other(self, entry: Entry) -> Iterator[dict[str, Any]]:
         """What is no update, as columns."""
         match entry:
-            case TableRows(rows):
+            case TableAssignments(rows):
                 for partition, row in rows:
                     note = json.dumps(msgspec.to_builtins(msgspec.structs.asdict(row)))
                     yield {"kind": "row", "partition": partition, "note": note}

@@ -1,7 +1,7 @@
 """What did a member hold, by the files of its directory? Read as the member itself reads them when it starts.
 
     state = read_store(Path("/copies/m1"))
-    state.copies[17].maps["flights"].entries
+    state.copies[17].maps["flights"].state.entries
 
 Nothing is changed, so that it does no harm to the files of a member that runs; but what it was writing meanwhile may
 be missing or half there. Better are the files of a stopped member, or a copy that was taken at one moment.

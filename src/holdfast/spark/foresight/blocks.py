@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.core.model.migration_step import NONE, Migration, Slots
+from holdfast.core.model.migration_step import NONE, Migration, ReplicaList
 from holdfast.core.model.partition_table import survivors
 from holdfast.core.placement.dryrun import Outlook, forecast
 from holdfast.core.placement.layout import Candidate
@@ -93,7 +93,7 @@ class Question:
     sizes: Sizes
     block: int
     """Partitions that are arranged together."""
-    rows: tuple[Slots, ...] | None = None
+    rows: tuple[ReplicaList, ...] | None = None
     """The table as it is; None: the members arrange it first."""
     others: frozenset[str] = frozenset()
     """Members who are there and are to hold nothing: lite ones, and those that leave."""
@@ -160,7 +160,7 @@ def work(question: Question, share: Share) -> Iterator[pa.RecordBatch]:
 def _steps(question: Question, share: Share) -> Iterator[dict[str, Any]]:
     """The records of a share."""
     numbers = range(share.block, question.partitions, question.blocks)
-    start: list[Slots] | None = None
+    start: list[ReplicaList] | None = None
     for scenario in share.scenarios:
         walk = Walk(question, share, question.scenarios[scenario], numbers)
         if start is None:
@@ -226,19 +226,19 @@ class Walk:
         self.known = {each.uuid: each for each in self.order}
         self.sizes = [question.sizes.of(partition) for partition in partitions]
 
-    def first_rows(self) -> list[Slots]:
+    def first_rows(self) -> list[ReplicaList]:
         """The block's rows as they are."""
         question = self.question
         here = [self.known[self.name[each.uuid]] for each in question.members]
         if question.rows is None:
-            empty: list[Slots] = [(None,) * question.copies] * len(self.partitions)
+            empty: list[ReplicaList] = [(None,) * question.copies] * len(self.partitions)
             return layout(self.strategy, self.partitions, self.order)(empty, here, question.copies)
         return [self._named(question.rows[partition]) for partition in self.partitions]
 
-    def _named(self, row: Slots) -> Slots:
+    def _named(self, row: ReplicaList) -> ReplicaList:
         return tuple(self.name.get(owner, owner) if owner is not None else None for owner in row)
 
-    def steps(self, rows: list[Slots]) -> Iterator[tuple[int, Tally]]:
+    def steps(self, rows: list[ReplicaList]) -> Iterator[tuple[int, Tally]]:
         """Figures of the cluster as it is, and of every step."""
         now = Tally(self.order)
         for row, size in zip(rows, self.sizes, strict=True):
@@ -250,13 +250,13 @@ class Walk:
                 tally.add(outlook, size, orders=self.question.orders)
             yield number, tally
 
-    def outlooks(self, rows: list[Slots]) -> Iterator[tuple[int, Iterator[Outlook]]]:
+    def outlooks(self, rows: list[ReplicaList]) -> Iterator[tuple[int, Iterator[Outlook]]]:
         """What becomes of every partition in each step; to be read to its end before the next is asked for."""
         question = self.question
         holding = [self.name[each.uuid] for each in question.members]
         present = {*holding, *question.others}
         for number, step in enumerate(self.scenario.steps):
-            after: list[Slots] = []
+            after: list[ReplicaList] = []
             holding, present = self._events(step, holding, present)
             candidates = [self.known[name] for name in holding]
             yield number, _noting(self._outlooks(rows, candidates, present), after)
@@ -271,7 +271,7 @@ class Walk:
         return [each for each in holding if each not in gone] + come, (present - crashed) | set(come)
 
     def _outlooks(
-        self, rows: list[Slots], candidates: Sequence[Candidate], present: set[str]
+        self, rows: list[ReplicaList], candidates: Sequence[Candidate], present: set[str]
     ) -> Iterator[Outlook]:
         question = self.question
         heirs = [each.uuid for each in candidates] if question.accept else []
@@ -292,12 +292,12 @@ class Walk:
             layout=layout(self.strategy, partitions, self.order),
         )
 
-    def _survives(self, row: Slots, present: set[str]) -> bool:
+    def _survives(self, row: ReplicaList, present: set[str]) -> bool:
         hottest = survivors(row, present)[1]
         return hottest is not None and hottest < self.question.holders
 
 
-def _noting(outlooks: Iterator[Outlook], after: list[Slots]) -> Iterator[Outlook]:
+def _noting(outlooks: Iterator[Outlook], after: list[ReplicaList]) -> Iterator[Outlook]:
     """The same, and where each ends."""
     for outlook in outlooks:
         after.append(outlook.plan.target)
@@ -350,7 +350,7 @@ class Tally:
             name: [0] * len(self.order) for name in ("owned", "held", "stored", "sent", "received", "ends")
         }
 
-    def add_idle(self, row: Slots, size: int) -> None:
+    def add_idle(self, row: ReplicaList, size: int) -> None:
         """A partition that stays as it is."""
         self.counts["partitions"] += 1
         code, copies = self._keep(row, size)
@@ -390,7 +390,7 @@ class Tally:
             self._compare(found.current, outlook.wanted, floor)
         self._keep(found.target, size)
 
-    def _move(self, step: Migration, row: Slots, size: int) -> None:
+    def _move(self, step: Migration, row: ReplicaList, size: int) -> None:
         """A migration: its content comes from the owner, unless the destination has it already."""
         self.counts["migrations"] += 1
         members = self.members
@@ -407,7 +407,7 @@ class Tally:
         if owner >= 0:
             members["sent"][owner] += size
 
-    def _compare(self, current: Slots, wanted: Slots, floor: list[int]) -> None:
+    def _compare(self, current: ReplicaList, wanted: ReplicaList, floor: list[int]) -> None:
         """What other orders of steps would do on the same way."""
         for name, states in (
             ("published", published_states(current, wanted)),
@@ -422,7 +422,7 @@ class Tally:
             told[0] += not all(keeps(row, least) for row in states)
             told[2 + min(map(_copies, states))] += 1
 
-    def _keep(self, row: Slots, size: int) -> tuple[int, int]:
+    def _keep(self, row: ReplicaList, size: int) -> tuple[int, int]:
         """Count who holds it afterwards; the code of these, and how many they are."""
         members, numbers = self.members, self.numbers
         self.alone[0] = max(self.alone[0], size)
@@ -442,7 +442,7 @@ class Tally:
         self.sets.add(code)
         return code, _copies(row)
 
-    def _code(self, row: Slots) -> int:
+    def _code(self, row: ReplicaList) -> int:
         """A number for a set of holders: 57 bits of a hash of their numbers, and how they are spread over groups."""
         numbers = self.numbers
         holders = sorted([numbers.get(owner, -1) for owner in row if owner is not None])
@@ -479,5 +479,5 @@ def partner_counts(parts: Sequence[Sequence[bytes]]) -> list[int]:
     return [some.bit_count() - 1 for some in joined if some]
 
 
-def _copies(row: Slots) -> int:
+def _copies(row: ReplicaList) -> int:
     return sum(owner is not None for owner in row)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.core.model.migration_step import Slots
+from holdfast.core.model.migration_step import ReplicaList
 from holdfast.core.placement.dryrun import Layout
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.placement.planner import (
@@ -35,7 +35,7 @@ def layout(strategy: str, partitions: Sequence[int], order: Sequence[Candidate])
         return arrange
     names = {each.uuid: number for number, each in enumerate(order)}
 
-    def modulo(_: Sequence[Slots], candidates: Sequence[Candidate], replicas: int) -> list[Slots]:
+    def modulo(_: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int) -> list[ReplicaList]:
         """Partition p is on the members p, p + 1, … of those who are there."""
         here = sorted((each.uuid for each in candidates), key=names.__getitem__)
         filled = min(replicas, len(here))
@@ -45,7 +45,9 @@ def layout(strategy: str, partitions: Sequence[int], order: Sequence[Candidate])
             for partition in partitions
         ]
 
-    def rendezvous(_: Sequence[Slots], candidates: Sequence[Candidate], replicas: int) -> list[Slots]:
+    def rendezvous(
+        _: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int
+    ) -> list[ReplicaList]:
         """A partition is on those whose weights, drawn from partition and member, are the highest."""
         groups = {each.uuid: each.group or each.uuid for each in candidates}
         here = [each.uuid for each in candidates]
@@ -66,7 +68,7 @@ def _weights(partition: int, salts: Weights) -> Weights:
     return number ^ number >> np.uint64(31)
 
 
-def _heaviest(weights: Weights, here: Sequence[str], groups: dict[str, str], replicas: int) -> Slots:
+def _heaviest(weights: Weights, here: Sequence[str], groups: dict[str, str], replicas: int) -> ReplicaList:
     """The members with the highest weights, of different groups."""
     # Mostly the first few are of groups enough; only else all are sorted.
     for some in (min(4 * replicas, len(here)), len(here)):
@@ -86,7 +88,7 @@ def _heaviest(weights: Weights, here: Sequence[str], groups: dict[str, str], rep
 # -- orders of steps --------------------------------------------------------------------------------------------------
 
 
-def published_states(current: Slots, target: Slots) -> list[Slots] | None:
+def published_states(current: ReplicaList, target: ReplicaList) -> list[ReplicaList] | None:
     """Every row on the way by the published order of migrations, slots cleared last; None where it leads nowhere."""
     wanted = cancel_cycles(current, target)
     steps = published(0, current, wanted)
@@ -101,14 +103,14 @@ def published_states(current: Slots, target: Slots) -> list[Slots] | None:
     return states + _cleared(states[-1], wanted)
 
 
-def careless_states(current: Slots, target: Slots) -> list[Slots]:
+def careless_states(current: ReplicaList, target: ReplicaList) -> list[ReplicaList]:
     """Every row on the way when backups that are not wanted go first, and their successors are filled afterwards."""
     first = plan_carelessly(0, current, target)
     states = list(first.states())
     return states + list(plan(0, states[-1], target).states())[1:]
 
 
-def _cleared(row: Slots, wanted: Slots) -> list[Slots]:
+def _cleared(row: ReplicaList, wanted: ReplicaList) -> list[ReplicaList]:
     states = []
     for slot, owner in enumerate(row):
         if owner is not None and wanted[slot] is None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.model.migration_step import Slots
+from holdfast.core.model.migration_step import ReplicaList
 from holdfast.core.placement.layout import Candidate
 from holdfast.errors import ConfigError
 from holdfast.spark import jobs
@@ -211,7 +211,7 @@ def what_if(
     groups: int = 0,
     partitions: int = 10_000,
     copies: int = 3,
-    rows: Sequence[Slots] | None = None,
+    rows: Sequence[ReplicaList] | None = None,
     others: Sequence[str] = (),
     holders: int = COPIES_MAX,
     accept: bool = False,
@@ -277,7 +277,7 @@ def ask(
     groups: int = 0,
     partitions: int = 10_000,
     copies: int = 3,
-    rows: Sequence[Slots] | None = None,
+    rows: Sequence[ReplicaList] | None = None,
     others: Sequence[str] = (),
     holders: int = COPIES_MAX,
     accept: bool = False,

@@ -21,7 +21,7 @@ import pyarrow as pa
 from holdfast.client.differences import find_differences
 from holdfast.client.holdings import check_maps
 from holdfast.client.verification import Finding, Verdict, compare_partitions
-from holdfast.core.services.hosting import is_service
+from holdfast.core.model.object_names import is_service
 from holdfast.errors import HoldfastError
 from holdfast.spark.failures import in_our_words
 from holdfast.spark.jobs import TASKS_PER_SLOT, Counted, Show, nothing, plan, run, slots, watched

@@ -24,7 +24,7 @@ from holdfast.client.holdings import check_names, names_on
 from holdfast.client.replica_questions import CANNOT_ASK, PAGE_BYTES, PAGE_ROWS, ask_digests
 from holdfast.client.routing import parse_addresses
 from holdfast.client.verification import AT_A_TIME
-from holdfast.core.services.hosting import is_service
+from holdfast.core.model.object_names import is_service
 from holdfast.core.store.digest import RANGES
 from holdfast.errors import ConfigError, NotReady
 from holdfast.spark.files.stores import StoreState, checkpoint_bytes, read_store
@@ -214,8 +214,8 @@ class _Files:
                             copy.epoch,
                             held.counter,
                             tuple(held.proven_lineage()),
-                            len(held.entries),
-                            held.digest(),
+                            len(held.state.entries),
+                            held.state.digest(),
                             doubt,
                         )
                         found.setdefault((partition, held.name), []).append(one)
@@ -233,7 +233,7 @@ class _Files:
             if label in wanted:
                 copy = read_store(folder, lambda number: number == partition).copies.get(partition)
                 found = copy.maps.get(name) if copy is not None else None
-                held[label] = found.entries if found is not None else {}
+                held[label] = found.state.entries if found is not None else {}
         return differing_keys(partition, name, held, limit)[0]
 
 

@@ -5,21 +5,22 @@ then, when these have stored them, to all others. When a majority of the view ha
 master applies it, then the others. So a migration is committed by its destination, by the master, and by its
 source, in this order (rule 6).
 
-- L-1: Only rounds of the master of the installed view are stored, and none after this member has agreed to a next view.
-- L-2: A round is offered to anyone else only when every member that its new rows name has stored it, and
+- placement/L-1: Only rounds of the master of the installed view are stored, and none after this member has agreed to a
+  next view.
+- placement/L-2: A round is offered to anyone else only when every member that its new rows name has stored it, and
   committed only when a majority of the view has. So a row that is known outside its replicas was known, and
   agreed to, by all of them.
-- L-3: A new master first gathers the newest row of every partition, stored or applied, from every member of
-  its view. With A-2 this finds every committed row. Until then it offers nothing.
-- L-4: Each view begins with a round that carries the whole table, so that whoever came back or was late is
+- placement/L-3: A new master first gathers the newest row of every partition, stored or applied, from every member of
+  its view. With cluster/A-2 this finds every committed row. Until then it offers nothing.
+- placement/L-4: Each view begins with a round that carries the whole table, so that whoever came back or was late is
   brought up to date.
-- L-5: Whoever is removed though alive forgets rows that it stored and that never were committed.
-- L-6: A master that sees a member go takes back, with a higher version, what it had offered and not committed
+- placement/L-5: Whoever is removed though alive forgets rows that it stored and that never were committed.
+- placement/L-6: A master that sees a member go takes back, with a higher version, what it had offered and not committed
   and what names that member; but never what an earlier master has offered, who may have committed it.
-- L-7: News travel in the rounds, and are kept by every member until all have applied the round: what one member may
-  have told its listeners, a new master can tell all others.
-- L-8: From time to time the master compares the stamps of all tables; a member whose table differs is sent the whole
-  one, and finds the partition that is not the same.
+- placement/L-7: News travel in the rounds, and are kept by every member until all have applied the round: what one
+  member may have told its listeners, a new master can tell all others.
+- placement/L-8: From time to time the master compares the stamps of all tables; a member whose table differs is sent
+  the whole one, and finds the partition that is not the same.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ from holdfast.core.messages import (
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.partition_events import News
-from holdfast.core.model.partition_table import Row, Table
+from holdfast.core.model.partition_table import Assignment, Table
+from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import MemberInfo, View
-from holdfast.core.placement.event_log import Chronicle, Reporter
+from holdfast.core.placement.event_log import EventLog, Reporter
 
 CHECK_NS = 15 * SECOND
 
@@ -54,7 +56,9 @@ class Round:
 
     __slots__ = ("everyone", "named", "news", "number", "rows", "stored_by")
 
-    def __init__(self, number: int, rows: dict[int, Row], news: list[News], named: set[MemberId]) -> None:
+    def __init__(
+        self, number: int, rows: dict[int, Assignment], news: list[News], named: set[MemberId]
+    ) -> None:
         self.number = number
         self.rows = rows
         self.news = news
@@ -65,7 +69,7 @@ class Round:
         self.stored_by: set[MemberId] = set()
 
 
-class Ledger:
+class TableReplication:
     """The table of this member, and on the master the way by which it changes."""
 
     def __init__(
@@ -74,7 +78,7 @@ class Ledger:
         membership: Membership,
         out: Outbox,
         *,
-        applied: Callable[[int, Row, Row], None],
+        applied: Callable[[int, Assignment, Assignment], None],
         committed: Callable[[list[int]], None],
         gathered: Callable[[list[tuple[Migration, int]], set[MemberId]], None],
         became_current: Callable[[], None],
@@ -88,13 +92,13 @@ class Ledger:
         self._gathered = gathered
         self._became_current = became_current
         self._active = active
-        self._stored: dict[int, Row] = {}
+        self._stored: dict[int, Assignment] = {}
         """Newest row known for each partition, above the table, not known to be committed."""
         self._offers: dict[int, TableOffer] = {}
         self._decided = 0
         """Rounds of this view up to this one are committed; a commit may come before the offer it speaks of."""
         self._applied_round = 0
-        self.chronicle = Chronicle()
+        self.event_log = EventLog()
         self._unheard: dict[tuple[int, int], News] = {}
         """News that were offered and not applied yet."""
         self._certain: dict[tuple[int, int], News] = {}
@@ -106,11 +110,11 @@ class Ledger:
         # as master
         self.ready = False
         """Whether this member is master and knows the newest table (H2)."""
-        self.head: list[Row] = list(table.rows)
+        self.head: list[Assignment] = list(table.rows)
         """As master: the table with every change that is offered or waits to be."""
-        self._inherited: list[Row] = list(table.rows)
+        self._inherited: list[Assignment] = list(table.rows)
         """As master: the newest rows that an earlier master has left behind."""
-        self._queued: dict[int, Row] = {}
+        self._queued: dict[int, Assignment] = {}
         self._round: Round | None = None
         self._number = 0
         self._confirmed: dict[MemberId, int] = {}
@@ -147,7 +151,7 @@ class Ledger:
             return
         mine = self._membership.member(self._membership.me)
         if old is None and mine is not None:
-            self.chronicle.admitted(mine.life)
+            self.event_log.admitted(mine.life)
         for partition, row in self._membership.carried:
             if row.version > self._newest(partition).version:
                 self._stored[partition] = row
@@ -174,7 +178,7 @@ class Ledger:
             return
         if offer.view < view.number or sender != self._membership.master:
             return
-        if self._membership.agreement.sealed:
+        if self._membership.agreement.fenced:
             return
         self._offers[offer.round] = offer
         self._unheard.update({news.number: news for news in offer.news})
@@ -203,23 +207,23 @@ class Ledger:
     def _report(self, view: int) -> TableReport:
         """What this member knows."""
         offered = [news for _, news in sorted(self._unheard.items())]
-        return TableReport(view, self.known(), self._active(), self.chronicle.kept, offered)
+        return TableReport(view, self.known(), self._active(), self.event_log.kept, offered)
 
-    def _newest(self, partition: int) -> Row:
+    def _newest(self, partition: int) -> Assignment:
         return self._stored.get(partition, self.table.rows[partition])
 
-    def stored_row(self, partition: int) -> Row | None:
+    def stored_assignment(self, partition: int) -> Assignment | None:
         """The row above the table that this member has stored for a partition, if any."""
         return self._stored.get(partition)
 
-    def base(self, partition: int) -> Row:
+    def base(self, partition: int) -> Assignment:
         """As master: the newest row that may be committed. It is this member's own, or one that an earlier master has
         left behind, for nobody can know whether that one still committed it.
         """
         applied, inherited = self.table.rows[partition], self._inherited[partition]
         return inherited if inherited.version > applied.version else applied
 
-    def known(self) -> list[tuple[int, Row]]:
+    def known(self) -> list[tuple[int, Assignment]]:
         """The newest row of each assigned partition, stored or applied."""
         return [(p, self._newest(p)) for p in range(len(self.table.rows)) if self._newest(p).version]
 
@@ -236,13 +240,15 @@ class Ledger:
             self.current = True
             self._became_current()
 
-    def _apply(self, number: int, rows: Iterable[tuple[int, Row]], news: list[News]) -> None:
+    def _apply(self, number: int, rows: Iterable[tuple[int, Assignment]], news: list[News]) -> None:
+        assert number == self._applied_round + 1, "rounds are applied one after the other"
         self._applied_round = number
         for partition, row in rows:
             old = self.table.apply(partition, row)
             stored = self._stored.get(partition)
             if stored is not None and stored.version <= row.version:
                 del self._stored[partition]
+            assert self._newest(partition).version >= self.table.rows[partition].version >= row.version
             if old is not None:
                 self._applied(partition, old, row)
         view = self._membership.view
@@ -250,7 +256,7 @@ class Ledger:
             self.when_durable(lambda: self._kept(view.number, number))
         for one in news:
             self._unheard.pop(one.number, None)
-        self.chronicle.learn(number, news, whole=number == 1)
+        self.event_log.learn(number, news, whole=number == 1)
 
     def _kept(self, view: int, number: int) -> None:
         present = self._membership.view
@@ -265,7 +271,7 @@ class Ledger:
         return min(kept) >= self._number
 
     def on_check(self, sender: MemberId, check: TableCheck) -> None:
-        """L-8."""
+        """placement/L-8."""
         view = self._membership.view
         if view is None or check.view != view.number or sender != self._membership.master:
             return
@@ -277,14 +283,14 @@ class Ledger:
     # -- the master
 
     def _fetch(self, view: View) -> None:
-        """L-3."""
+        """placement/L-3."""
         self._reports = {self._membership.me: self._report(view.number)}
         for uuid in self._unreported():
             self._out.send(uuid, TableFetch(view.number))
         self._gather()
 
     def _unreported(self) -> list[MemberId]:
-        """As a new master: whose newest rows are still to be learnt (L-3)."""
+        """As a new master: whose newest rows are still to be learnt (placement/L-3)."""
         assert self._reports is not None
         return [info.uuid for info in self._membership.members() if info.uuid not in self._reports]
 
@@ -307,6 +313,7 @@ class Ledger:
             for partition, row in report.rows:
                 if row.version > self.head[partition].version:
                     self.head[partition] = row
+        assert all(row.version >= mine.version for row, mine in zip(self.head, self.table.rows, strict=True))
         self._inherited = list(self.head)
         for report in reports.values():
             self._certain.update({news.number: news for news in report.news})
@@ -316,7 +323,7 @@ class Ledger:
 
     def _begin(self, active: list[tuple[Migration, int]], staying: set[MemberId]) -> None:
         self.ready = True
-        self._out.timer("table", CHECK_NS)
+        self._out.timer(TimerName.TABLE, CHECK_NS)
         self._gathered(active, staying)
         self._queued = {p: row for p, row in enumerate(self.head) if row.version}
         if self._queued or self.reporter.pending:
@@ -329,7 +336,7 @@ class Ledger:
         """As master: tell the news, also when no row changes."""
         self._start_round()
 
-    def propose(self, rows: dict[int, Row]) -> None:
+    def propose(self, rows: dict[int, Assignment]) -> None:
         """As master: make these the rows of the table."""
         assert self.ready
         for partition, row in rows.items():
@@ -338,15 +345,18 @@ class Ledger:
         self._queued.update(rows)
         self._start_round()
 
-    def publish(self, rows: dict[int, Row]) -> None:
+    def publish(self, rows: dict[int, Assignment]) -> None:
         """As master: these rows, which are in the head already, are to be offered, and the news be told."""
         self._queued.update(rows)
         self._start_round()
 
     def _start_round(self) -> None:
-        if self._round is not None or self._membership.agreement.sealed:
+        if self._round is not None or self._membership.agreement.fenced:
             return
         if not self._queued and not self.reporter.pending:
+            return
+        if not self.ready:
+            # What was just committed has let this member leave: the next master tells what is left to tell.
             return
         self._number += 1
         rows, self._queued = self._queued, {}
@@ -355,8 +365,8 @@ class Ledger:
         self._offer(self._round, [uuid for uuid in self._present() if uuid in self._round.named])
         self._advance()
 
-    def _named(self, rows: dict[int, Row]) -> set[MemberId]:
-        """L-2: who has to store these rows before anybody else is asked to."""
+    def _named(self, rows: dict[int, Assignment]) -> set[MemberId]:
+        """placement/L-2: who has to store these rows before anybody else is asked to."""
         present = {info.uuid for info in self._membership.members()}
         committed = self.table.rows
         return {
@@ -367,20 +377,22 @@ class Ledger:
             if member in present
         }
 
-    def settle_news(self) -> None:
+    def settle_events(self) -> None:
         """As master, when the rows of the view are known: keep what is true of the news that nobody has told here."""
         newest = self.head.__getitem__
         offered = {n: news for n, news in self._unheard.items() if news.agrees_with(newest)}
         self._unheard = dict(sorted((offered | self._certain).items()))
         self._certain = {}
-        self.reporter.resume(self.chronicle, self._unheard.values())
+        self.reporter.resume(self.event_log, self._unheard.values())
 
     def _news(self) -> list[News]:
-        """L-7: what happened since the last round; with the first one of a view, what somebody may not have heard."""
+        """placement/L-7: what happened since the last round; with the first one of a view, what somebody may not have
+        heard.
+        """
         fresh = self.reporter.take()
         if self._number > 1:
             return fresh
-        older = self._unheard | {news.number: news for news in self.chronicle.kept}
+        older = self._unheard | {news.number: news for news in self.event_log.kept}
         self._unheard = {}
         return [older[number] for number in sorted(older)] + fresh
 
@@ -421,7 +433,7 @@ class Ledger:
         others = [uuid for uuid in self._present() if uuid != self._membership.me]
         known = min((self._applied_by.get(uuid, 0) for uuid in others), default=self._applied_round)
         known = min(known, self._applied_round)
-        self.chronicle.known(known)
+        self.event_log.known(known)
         return self._durable_round, known
 
     def heard(self, sender: MemberId, view: int, applied: int, known: int) -> None:
@@ -431,13 +443,13 @@ class Ledger:
             return
         self._applied_by[sender] = max(applied, self._applied_by.get(sender, 0))
         if sender == self._membership.master:
-            self.chronicle.known(min(known, self._applied_round))
+            self.event_log.known(min(known, self._applied_round))
 
     def _advance(self) -> None:
-        """L-2."""
+        """placement/L-2."""
         current = self._round
         assert current is not None
-        if not current.named <= current.stored_by or self._membership.agreement.sealed:
+        if not current.named <= current.stored_by or self._membership.agreement.fenced:
             return
         if not current.everyone:
             current.everyone = True
@@ -452,6 +464,8 @@ class Ledger:
     def _commit(self, current: Round) -> None:
         view = self._membership.view
         assert view is not None
+        assert current is self._round, "one round is under way"
+        assert current.everyone, "those whom it names have it, and all were asked (placement/L-2)"
         self._round = None
         for info in view.members:
             if info.uuid != self._membership.me:
@@ -481,18 +495,18 @@ class Ledger:
         return all(self._confirmed.get(uuid, 0) >= self._number for uuid in others)
 
     def on_timer(self) -> None:
-        """L-8: time to compare the tables."""
+        """placement/L-8: time to compare the tables."""
         view = self._membership.view
         if not self.ready or view is None:
             return
-        self._out.timer("table", CHECK_NS)
+        self._out.timer(TimerName.TABLE, CHECK_NS)
         if self.settled and self._applied_round == self._number:
             for uuid in self._present():
                 if uuid != self._membership.me:
                     self._out.send(uuid, TableCheck(view.number, self._number, self.table.stamp))
 
     def on_differs(self, sender: MemberId, answer: TableDiffers) -> None:
-        """L-8: somebody's table is another one: the whole table again; who holds an equal version with other
+        """placement/L-8: somebody's table is another one: the whole table again; who holds an equal version with other
         replicas then finds that there are two histories, and stops.
         """
         view = self._membership.view

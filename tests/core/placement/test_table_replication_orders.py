@@ -1,4 +1,6 @@
-"""Every order of the ledger's messages in a cluster of three whose master dies, or is removed, at any moment."""
+"""Every order of the table replication's messages in a cluster of three whose master dies, or is removed, at any
+moment.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +11,15 @@ import pytest
 from tests.core.seats import A, B, C, Links, Picks, Seat, every_order, info, view_of
 
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.partition_table import Row
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import View
 from holdfast.errors import InvariantBroken
 from holdfast.sim.ablations.switching import ablated
 
 PAIRS = {
-    "of the master, then of one other": (Row(1, (A,)), Row(2, (B,))),
-    "of one other, then of another": (Row(1, (C,)), Row(2, (B,))),
-    "of both others": (Row(1, (B, C)), Row(2, (C, B))),
+    "of the master, then of one other": (Assignment(1, (A,)), Assignment(2, (B,))),
+    "of one other, then of another": (Assignment(1, (C,)), Assignment(2, (B,))),
+    "of both others": (Assignment(1, (B, C)), Assignment(2, (C, B))),
 }
 
 
@@ -70,25 +72,25 @@ def deliver_until(links: Links, pick: Picks, look: Callable[[], None], seen: set
 
 
 def go_on_without(links: Links, oldest: MemberId, other: MemberId, *, carried: bool) -> None:
-    """These two have agreed on a view without the master. `carried`: with the newest rows that both know (A-2); else
-    only what the new master asks for (L-3) is between them and a loss.
+    """These two have agreed on a view without the master. `carried`: with the newest rows that both know (cluster/A-2);
+    else only what the new master asks for (placement/L-3) is between them and a loss.
     """
     seats = [links.seats[oldest], links.seats[other]]
-    rows: dict[int, Row] = {}
+    rows: dict[int, Assignment] = {}
     for seat in seats if carried else ():
-        for partition, row in seat.ledger.known():
-            if row.version > rows.get(partition, Row()).version:
+        for partition, row in seat.table_replication.known():
+            if row.version > rows.get(partition, Assignment()).version:
                 rows[partition] = row
     for seat in seats:
         seat.membership.carried = sorted(rows.items())
         seat.install(View(2, "id", [info(oldest), info(other)]))
     links.settle()
-    leader = seats[0].ledger
-    leader.propose({0: Row(leader.head[0].version + 1, (oldest, None, other))})
+    leader = seats[0].table_replication
+    leader.propose({0: Assignment(leader.head[0].version + 1, (oldest, None, other))})
     links.settle()
 
 
-def explore(rows: tuple[Row, Row], *, carried: bool) -> Found:
+def explore(rows: tuple[Assignment, Assignment], *, carried: bool) -> Found:
     """Two rounds; the master dies at any moment, or is removed by the others and goes on for a while."""
     found = Found()
     seen: set[str] = set()
@@ -101,18 +103,18 @@ def explore(rows: tuple[Row, Row], *, carried: bool) -> Found:
         def look() -> None:
             nonlocal early
             for row in rows:
-                knowing = {name for name, seat in seats.items() if (0, row) in seat.ledger.known()}
+                knowing = {name for name, seat in seats.items() if (0, row) in seat.table_replication.known()}
                 stored = {
                     name
                     for name, seat in seats.items()
-                    for _, one in seat.ledger.known()
+                    for _, one in seat.table_replication.known()
                     if one.version >= row.version
                 }
                 if knowing - set(row.replicas) and not stored.issuperset(filter(None, row.replicas)):
                     early = True
 
         for row in rows:
-            seats[A].ledger.propose({0: row})
+            seats[A].table_replication.propose({0: row})
         going_on = deliver_until(links, pick, look, seen)
         if going_on is None:
             return
@@ -126,7 +128,7 @@ def explore(rows: tuple[Row, Row], *, carried: bool) -> Found:
         except InvariantBroken:
             found.split += 1
             return
-        history: dict[int, set[Row]] = {}
+        history: dict[int, set[Assignment]] = {}
         for seat in seats.values():
             for _, _, new in seat.applied:
                 history.setdefault(new.version, set()).add(new)
@@ -143,7 +145,7 @@ def explore(rows: tuple[Row, Row], *, carried: bool) -> Found:
 @pytest.mark.parametrize("carried", [True, False])
 @pytest.mark.parametrize("rows", PAIRS.values(), ids=PAIRS.keys())
 def test_whenever_a_master_goes_every_row_that_anybody_took_for_the_table_lives_on(
-    rows: tuple[Row, Row], *, carried: bool
+    rows: tuple[Assignment, Assignment], *, carried: bool
 ) -> None:
     found = explore(rows, carried=carried)
     assert found.ways > 30

@@ -36,22 +36,22 @@ from holdfast.core.messages import (
 )
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.partition_events import Kind, Loss
-from holdfast.core.model.partition_table import Row
-from holdfast.core.model.views import View, Wish
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.views import Intent, View
 from holdfast.errors import InvariantBroken
 from holdfast.sim.ablations.switching import ablated
 
-# -- members store what the master of their view offers (L-1)
+# -- members store what the master of their view offers (placement/L-1)
 
 
 def test_an_offered_row_is_stored_and_known_but_is_not_the_table_yet() -> None:
     seat = follower()
     seat.hear(A, offer(1, [(1, row(3))]))
     assert seat.sent() == [(A, TableStored(1, 1))]
-    assert seat.ledger.stored_row(1) == row(3)
-    assert seat.ledger.stored_row(0) is None
-    assert seat.ledger.known() == [(1, row(3))]
-    assert seat.table.rows == [Row(), Row()]
+    assert seat.table_replication.stored_assignment(1) == row(3)
+    assert seat.table_replication.stored_assignment(0) is None
+    assert seat.table_replication.known() == [(1, row(3))]
+    assert seat.table.rows == [Assignment(), Assignment()]
     assert seat.applied == []
 
 
@@ -69,32 +69,33 @@ def after_agreeing_to_a_next_view(seat: Seat) -> None:
     seat.hear(A, offer(1, [(0, row(3))]))
 
 
+@pytest.mark.rule("cluster/A-3", "placement/L-1")
 @pytest.mark.parametrize("offered", [of_another, of_an_older_view, after_agreeing_to_a_next_view])
 def test_an_offer_is_not_stored(offered: Callable[[Seat], None]) -> None:
     seat = follower()
     offered(seat)
-    assert (seat.sent(), seat.ledger.known()) == ([], [])
+    assert (seat.sent(), seat.table_replication.known()) == ([], [])
     seat.hear(A, TableCommit(1, 1))
     assert seat.applied == []
-    assert sum(seat.ledger.leftovers.values()) == 0
+    assert sum(seat.table_replication.leftovers.values()) == 0
 
 
-@pytest.mark.parametrize("later", [row(2), row(3, B, C), Row()])
-def test_only_a_newer_row_takes_the_place_of_a_stored_one(later: Row) -> None:
+@pytest.mark.parametrize("later", [row(2), row(3, B, C), Assignment()])
+def test_only_a_newer_row_takes_the_place_of_a_stored_one(later: Assignment) -> None:
     seat = follower()
     seat.hear(A, offer(1, [(0, row(3))]))
     seat.hear(A, offer(2, [(0, later)], committed=0))
-    assert seat.ledger.stored_row(0) == row(3)
+    assert seat.table_replication.stored_assignment(0) == row(3)
     seat.hear(A, offer(3, [(0, row(4))], committed=0))
-    assert seat.ledger.stored_row(0) == row(4)
+    assert seat.table_replication.stored_assignment(0) == row(4)
 
 
 def test_a_row_that_is_the_table_already_is_not_stored_above_it() -> None:
     seat = follower()
     seat.table.rows[0] = row(3)
     seat.hear(A, offer(1, [(0, row(3))]))
-    assert seat.ledger.stored_row(0) is None
-    assert seat.ledger.known() == [(0, row(3))]
+    assert seat.table_replication.stored_assignment(0) is None
+    assert seat.table_replication.known() == [(0, row(3))]
 
 
 def test_the_offer_fetch_and_commit_of_a_view_that_is_to_come_wait_for_it() -> None:
@@ -102,12 +103,12 @@ def test_the_offer_fetch_and_commit_of_a_view_that_is_to_come_wait_for_it() -> N
     seat.hear(A, offer(1, [(0, row(3))], view=2))
     seat.hear(A, TableCommit(2, 1))
     seat.hear(A, TableFetch(2))
-    assert (seat.sent(), seat.ledger.known()) == ([], [])
-    assert seat.ledger.leftovers["early rounds"] == 3
+    assert (seat.sent(), seat.table_replication.known()) == ([], [])
+    assert seat.table_replication.leftovers["early rounds"] == 3
     seat.install(view_of(2, A, B))
     assert seat.sent() == [(A, TableStored(2, 1)), (A, report(((0, row(3)),), view=2))]
-    assert seat.applied == [(0, Row(), row(3))]
-    assert sum(seat.ledger.leftovers.values()) == 0
+    assert seat.applied == [(0, Assignment(), row(3))]
+    assert sum(seat.table_replication.leftovers.values()) == 0
 
 
 @pytest.mark.parametrize("message", [offer(1, [(0, row(3))]), TableCommit(1, 1), TableFetch(1)])
@@ -117,9 +118,9 @@ def test_who_is_in_no_view_answers_nothing_yet(
     seat = Seat(B)
     seat.hear(A, message)
     assert seat.sent() == []
-    assert seat.ledger.leftovers["early rounds"] == 1
+    assert seat.table_replication.leftovers["early rounds"] == 1
     seat.install(VIEW)
-    assert sum(seat.ledger.leftovers.values()) == isinstance(message, TableOffer) * 2
+    assert sum(seat.table_replication.leftovers.values()) == isinstance(message, TableOffer) * 2
 
 
 # -- rounds are applied in their order, when they are committed
@@ -129,17 +130,17 @@ def test_a_committed_round_is_applied_and_told() -> None:
     seat = follower()
     seat.hear(A, offer(1, [(0, row(3)), (1, row(2))]))
     seat.hear(A, TableCommit(1, 1))
-    assert seat.applied == [(0, Row(), row(3)), (1, Row(), row(2))]
+    assert seat.applied == [(0, Assignment(), row(3)), (1, Assignment(), row(2))]
     assert seat.table.rows == [row(3), row(2)]
-    assert sum(seat.ledger.leftovers.values()) == 0
+    assert sum(seat.table_replication.leftovers.values()) == 0
 
 
 def test_the_next_offer_says_that_the_round_before_is_committed() -> None:
     seat = follower()
     seat.hear(A, offer(1, [(0, row(3))]))
     seat.hear(A, offer(2, [(0, row(4))]))
-    assert seat.applied == [(0, Row(), row(3))]
-    assert seat.ledger.stored_row(0) == row(4), "what is newer stays stored"
+    assert seat.applied == [(0, Assignment(), row(3))]
+    assert seat.table_replication.stored_assignment(0) == row(4), "what is newer stays stored"
 
 
 def test_rounds_are_applied_one_after_the_other_however_their_commits_arrive() -> None:
@@ -161,7 +162,7 @@ def test_rounds_are_applied_one_after_the_other_however_their_commits_arrive() -
                 decided = max(decided, message.round)
             gapless = next(n for n in (0, 1, 2, 3) if n + 1 not in here)
             assert [new.version for _, _, new in seat.applied] == list(range(1, min(decided, gapless) + 1))
-        assert sum(seat.ledger.leftovers.values()) == 0
+        assert sum(seat.table_replication.leftovers.values()) == 0
 
     assert every_order(run) == 720
 
@@ -176,7 +177,7 @@ def test_a_commit_of_somebody_else_or_of_another_view_commits_nothing(
     seat.hear(A, offer(1, [(0, row(3))]))
     seat.hear(sender, commit)
     assert seat.applied == []
-    assert seat.ledger.stored_row(0) == row(3)
+    assert seat.table_replication.stored_assignment(0) == row(3)
 
 
 def test_an_older_row_in_a_round_changes_nothing_and_is_not_told() -> None:
@@ -184,7 +185,7 @@ def test_an_older_row_in_a_round_changes_nothing_and_is_not_told() -> None:
     seat.table.rows[0] = row(5)
     seat.hear(A, offer(1, [(0, row(3)), (1, row(2))]))
     seat.hear(A, TableCommit(1, 1))
-    assert seat.applied == [(1, Row(), row(2))]
+    assert seat.applied == [(1, Assignment(), row(2))]
     assert seat.table.rows[0] == row(5)
 
 
@@ -195,7 +196,7 @@ def test_a_stored_row_that_is_newer_than_the_committed_one_stays() -> None:
     seat.hear(A, offer(1, [(0, row(3))], view=2))
     seat.hear(A, TableCommit(2, 1))
     assert seat.table.rows[0] == row(3)
-    assert seat.ledger.stored_row(0) == row(4)
+    assert seat.table_replication.stored_assignment(0) == row(4)
 
 
 def test_two_histories_of_one_version_stop_the_member() -> None:
@@ -208,17 +209,17 @@ def test_two_histories_of_one_version_stop_the_member() -> None:
 
 def test_a_member_is_current_from_the_first_round_of_its_stay_on() -> None:
     seat = follower()
-    assert not seat.ledger.current
+    assert not seat.table_replication.current
     for number in (1, 2):
         seat.hear(A, offer(number, [(0, row(number))]))
         seat.hear(A, TableCommit(1, number))
-        assert seat.ledger.current
+        assert seat.table_replication.current
     seat.install(view_of(2, A, B))
-    assert seat.ledger.current
+    assert seat.table_replication.current
     assert seat.current == 1
 
 
-# -- views come and go (L-5)
+# -- views come and go (placement/L-5)
 
 
 def test_in_the_next_view_rounds_count_from_one_and_what_was_not_committed_is_not() -> None:
@@ -232,7 +233,7 @@ def test_in_the_next_view_rounds_count_from_one_and_what_was_not_committed_is_no
     assert seat.table.rows[0] == row(2), "the offer of the view before is void"
     seat.hear(A, offer(1, [(0, row(4))], view=2))
     assert seat.table.rows[0] == row(4), "the first of three rounds that are decided"
-    assert seat.ledger.rounds()[0] == 1
+    assert seat.table_replication.rounds()[0] == 1
 
 
 def test_in_the_next_view_nothing_is_decided_before_its_master_says_so() -> None:
@@ -240,20 +241,21 @@ def test_in_the_next_view_nothing_is_decided_before_its_master_says_so() -> None
     seat.hear(A, offer(1, [(0, row(1))]))
     seat.hear(A, TableCommit(1, 1))
     seat.install(view_of(2, A, B))
-    assert seat.ledger.rounds() == (0, 0)
+    assert seat.table_replication.rounds() == (0, 0)
     seat.hear(A, offer(1, [(0, row(2))], view=2))
     assert seat.table.rows[0] == row(1)
 
 
+@pytest.mark.rule("placement/L-5")
 def test_who_is_removed_though_alive_forgets_what_was_never_committed() -> None:
     seat = follower()
     seat.hear(A, offer(1, [(0, row(3))], news=(said(1, 1),)))
     seat.hear(A, offer(9, [], view=7))
     seat.install(view_of(2, A, C))
     assert seat.membership.view is None
-    assert seat.ledger.known() == []
-    assert sum(seat.ledger.leftovers.values()) == 0
-    assert not seat.ledger.ready
+    assert seat.table_replication.known() == []
+    assert sum(seat.table_replication.leftovers.values()) == 0
+    assert not seat.table_replication.ready
     back = View(3, "id", [info(A), info(B, 3)])
     seat.effects()
     seat.install(back)
@@ -267,34 +269,36 @@ def test_who_comes_back_is_current_again_only_with_a_round_of_its_new_stay() -> 
     seat.hear(A, TableCommit(1, 1))
     seat.install(view_of(2, A, C))
     seat.install(View(3, "id", [info(A), info(B, 3)]))
-    assert not seat.ledger.current
-    assert seat.ledger.chronicle.told == (3, 0), "what happened before it came does not concern it"
+    assert not seat.table_replication.current
+    assert seat.table_replication.event_log.told == (3, 0), "what happened before it came does not concern it"
     seat.hear(A, offer(1, [], view=3))
     seat.hear(A, TableCommit(3, 1))
-    assert seat.ledger.current
+    assert seat.table_replication.current
     assert seat.current == 2
 
 
 def test_who_stays_hears_the_rest_of_what_began_before() -> None:
     seat = follower()
-    assert seat.ledger.chronicle.told == (1, 0)
+    assert seat.table_replication.event_log.told == (1, 0)
     seat.install(View(2, "id", [info(A), info(B), info(C)]))
-    assert seat.ledger.chronicle.told == (1, 0)
+    assert seat.table_replication.event_log.told == (1, 0)
 
 
 @pytest.mark.parametrize(
     ("carried", "known"), [(row(4), row(4)), (row(3, B, C), row(3)), (row(2), row(3)), (row(1), row(3))]
 )
-def test_rows_that_the_decided_view_carries_are_stored_when_they_are_newer(carried: Row, known: Row) -> None:
+def test_rows_that_the_decided_view_carries_are_stored_when_they_are_newer(
+    carried: Assignment, known: Assignment
+) -> None:
     seat = follower()
     seat.hear(A, offer(1, [(0, row(3))]))
     seat.membership.carried = [(0, carried)]
     seat.install(view_of(2, C, B))
-    assert seat.ledger.known() == [(0, known)]
-    assert seat.table.rows[0] == Row()
+    assert seat.table_replication.known() == [(0, known)]
+    assert seat.table.rows[0] == Assignment()
 
 
-# -- what a new master asks, and what it is told (L-3)
+# -- what a new master asks, and what it is told (placement/L-3)
 
 
 def test_a_fetch_is_answered_with_all_that_is_known() -> None:
@@ -320,24 +324,25 @@ def test_a_fetch_of_somebody_else_or_of_an_older_view_is_not_answered(sender: Me
     assert seat.sent() == []
 
 
+@pytest.mark.rule("placement/L-3", "placement/L-4")
 def test_a_new_master_asks_everyone_and_does_nothing_before_all_have_answered() -> None:
     seat = Seat(A, 2)
     seat.active = [(MOVE, 7)]
     seat.install(VIEW)
     assert seat.sent() == [(B, TableFetch(1)), (C, TableFetch(1))]
-    assert seat.ledger.leftovers["reports of a table that nobody looks for"] == 1
+    assert seat.table_replication.leftovers["reports of a table that nobody looks for"] == 1
     seat.hear(B, report(((0, row(3)),)))
     seat.hear(B, report(((0, row(3)),)))
     seat.hear(C, report(((0, row(9)),), view=0))
-    assert (seat.sent(), seat.ledger.ready, seat.gathered) == ([], False, [])
+    assert (seat.sent(), seat.table_replication.ready, seat.gathered) == ([], False, [])
     seat.hear(C, report(((0, row(5)), (1, row(1))), active=[(MOVE, 3)]))
-    assert seat.ledger.ready
-    assert seat.ledger.head == [row(5), row(1)]
+    assert seat.table_replication.ready
+    assert seat.table_replication.head == [row(5), row(1)]
     assert seat.gathered == [([(MOVE, 7), (MOVE, 3)], set())]
     whole = offer(1, [(0, row(5)), (1, row(1))])
-    assert offers(seat) == [(B, whole)], "L-4: the whole table, to those that it names first"
+    assert offers(seat) == [(B, whole)], "placement/L-4: the whole table, to those that it names first"
     seat.hear(C, report(((0, row(9)),)))
-    assert seat.ledger.head == [row(5), row(1)]
+    assert seat.table_replication.head == [row(5), row(1)]
     assert len(seat.gathered) == 1
 
 
@@ -346,9 +351,10 @@ def test_without_that_rule_it_begins_with_what_it_knows_alone() -> None:
     seat = Seat(A, 1)
     seat.install(VIEW)
     assert seat.sent() == []
-    assert seat.ledger.ready
+    assert seat.table_replication.ready
 
 
+@pytest.mark.rule("placement/L-3")
 @pytest.mark.parametrize("where", list(product(range(4), repeat=3)))
 def test_a_new_master_finds_the_newest_row_wherever_it_is(where: tuple[int, int, int]) -> None:
     """Own row, and those of two others: stored by an earlier round, or applied; each of four versions."""
@@ -356,40 +362,40 @@ def test_a_new_master_finds_the_newest_row_wherever_it_is(where: tuple[int, int,
     for applied in (True, False):
         seat = Seat(A)
         if applied:
-            seat.table.rows[0] = row(mine) if mine else Row()
+            seat.table.rows[0] = row(mine) if mine else Assignment()
         elif mine:
             seat.membership.carried = [(0, row(mine))]
         seat.install(VIEW)
         for member, version in ((B, of_b), (C, of_c)):
             seat.hear(member, report(((0, row(version)),) if version else ()))
         newest = max(where)
-        assert seat.ledger.head[0].version == newest
-        assert seat.ledger.base(0).version == newest
-        assert seat.ledger.leftovers["rows to offer"] == (newest > 0)
+        assert seat.table_replication.head[0].version == newest
+        assert seat.table_replication.base(0).version == newest
+        assert seat.table_replication.leftovers["rows to offer"] == (newest > 0)
 
 
 def test_what_a_master_offered_in_vain_is_forgotten_when_it_leads_again() -> None:
     seat = leader()
-    seat.ledger.propose({0: row(9, C)})
+    seat.table_replication.propose({0: row(9, C)})
     seat.install(view_of(2, B, A, C))
     seat.install(view_of(3, A, C))
     seat.hear(C, report(view=3))
-    assert seat.ledger.head[0] == Row(), "neither C nor this member had stored it"
+    assert seat.table_replication.head[0] == Assignment(), "neither C nor this member had stored it"
 
 
 def test_with_an_empty_table_a_new_master_tells_what_has_happened() -> None:
     seat = Seat(A)
-    seat.then = lambda: seat.ledger.reporter.lost(Loss(0, 0, False, []))
+    seat.then = lambda: seat.table_replication.reporter.lost(Loss(0, 0, False, []))
     seat.install(VIEW)
     seat.hear(B, report())
     seat.hear(C, report())
     assert [message.news[0].kind for _, message in offers(seat)] == [Kind.LOST] * 2
-    assert not seat.ledger.current
+    assert not seat.table_replication.current
 
 
 def test_with_an_empty_table_a_new_master_is_current_at_once() -> None:
     seat = leader()
-    assert seat.ledger.current
+    assert seat.table_replication.current
     assert seat.committed == [[]]
     assert offers(seat) == []
 
@@ -400,55 +406,56 @@ def test_the_table_of_a_new_master_begins_with_what_it_has_applied_itself() -> N
     seat.install(VIEW)
     seat.hear(B, report(((1, row(2, B, C)),)))
     seat.hear(C, report())
-    assert seat.ledger.head == [Row(), row(2)]
+    assert seat.table_replication.head == [Assignment(), row(2)]
 
 
 def test_a_master_that_was_one_before_asks_nobody_and_knows_who_has_stayed() -> None:
     seat = leader(B, C, D)
     seat.install(View(2, "id", [info(A), info(B), info(C, 2)]))
     assert [message for _, message in seat.sent()] == []
-    assert seat.ledger.ready
+    assert seat.table_replication.ready
     assert seat.gathered[-1] == ([], {A, B})
 
 
 def test_what_one_master_has_asked_for_is_void_when_another_one_leads() -> None:
     seat = Seat(B)
     seat.install(view_of(1, B, C))
-    assert seat.ledger.leftovers["reports of a table that nobody looks for"] == 1
+    assert seat.table_replication.leftovers["reports of a table that nobody looks for"] == 1
     seat.install(view_of(2, C, B))
-    assert sum(seat.ledger.leftovers.values()) == 0
+    assert sum(seat.table_replication.leftovers.values()) == 0
     leads = leader()
     leads.install(view_of(2, B, A))
-    assert not leads.ledger.ready
-    leads.ledger.on_timer()
+    assert not leads.table_replication.ready
+    leads.table_replication.on_timer()
     assert leads.effects()[-1:] != [SetTimer("table", 15 * SECOND)]
 
 
 def test_the_newest_row_that_may_be_committed_is_what_was_inherited_until_newer_ones_are() -> None:
     seat = leader(rows=((0, row(5)),))
-    assert seat.ledger.base(0) == row(5)
-    assert seat.ledger.base(1) == Row()
+    assert seat.table_replication.base(0) == row(5)
+    assert seat.table_replication.base(1) == Assignment()
     stored(seat, 1, B, C)
-    seat.ledger.propose({0: row(6)})
-    assert seat.ledger.base(0) == row(5), "its own offer may be taken back"
+    seat.table_replication.propose({0: row(6)})
+    assert seat.table_replication.base(0) == row(5), "its own offer may be taken back"
     stored(seat, 2, B, C)
-    assert seat.ledger.base(0) == row(6)
+    assert seat.table_replication.base(0) == row(6)
 
 
 def test_an_equal_row_of_its_own_table_is_what_may_be_committed() -> None:
     seat = leader(rows=((0, row(5)),))
-    seat.table.rows[0] = Row(5, (A, B), behind=(B,))
-    assert seat.ledger.base(0) is seat.table.rows[0]
+    seat.table.rows[0] = Assignment(5, (A, B), behind=(B,))
+    assert seat.table_replication.base(0) is seat.table.rows[0]
 
 
-# -- rounds of the master (L-2)
+# -- rounds of the master (placement/L-2)
 
 
+@pytest.mark.rule("placement/L-2")
 def test_those_whom_a_row_names_store_it_first_then_all_others() -> None:
     seat = leader(B, C, D, E)
-    seat.ledger.propose({0: row(1, D, C)})
+    seat.table_replication.propose({0: row(1, D, C)})
     assert offers(seat) == [(C, offer(1, [(0, row(1, D, C))])), (D, offer(1, [(0, row(1, D, C))]))]
-    assert seat.ledger.stored_row(0) is None, "nor has the master itself stored it"
+    assert seat.table_replication.stored_assignment(0) is None, "nor has the master itself stored it"
     stored(seat, 1, C)
     assert offers(seat) == []
     stored(seat, 1, D)
@@ -461,41 +468,42 @@ def test_those_whom_a_row_names_store_it_first_then_all_others() -> None:
 @ablated("destination-first")
 def test_without_that_rule_all_are_asked_at_once() -> None:
     seat = leader(B, C, D, E)
-    seat.ledger.propose({0: row(1, D, C)})
+    seat.table_replication.propose({0: row(1, D, C)})
     assert offered_to(seat) == [B, C, D, E]
 
 
+@pytest.mark.rule("placement/L-2")
 def test_a_round_is_committed_when_a_majority_has_stored_it() -> None:
     seat = leader(B, C, D, E)
-    seat.ledger.propose({0: row(1, A)})
+    seat.table_replication.propose({0: row(1, A)})
     assert seat.sent() == [(one, offer(1, [(0, row(1, A))])) for one in (B, C, D, E)]
-    assert seat.ledger.stored_row(0) == row(1, A)
+    assert seat.table_replication.stored_assignment(0) == row(1, A)
     stored(seat, 1, B, B)
-    assert (seat.sent(), seat.table.rows[0], seat.committed) == ([], Row(), [[]])
-    assert seat.ledger.leftovers["rows to offer"] == 1
+    assert (seat.sent(), seat.table.rows[0], seat.committed) == ([], Assignment(), [[]])
+    assert seat.table_replication.leftovers["rows to offer"] == 1
     stored(seat, 1, E)
     assert seat.sent() == [(one, TableCommit(1, 1)) for one in (B, C, D, E)]
-    assert seat.applied == [(0, Row(), row(1, A))]
+    assert seat.applied == [(0, Assignment(), row(1, A))]
     assert seat.committed == [[], [0]]
-    assert sum(seat.ledger.leftovers.values()) == 0
+    assert sum(seat.table_replication.leftovers.values()) == 0
 
 
 @ablated("table-majority")
 def test_without_that_rule_the_master_alone_makes_it_the_table() -> None:
     seat = leader(B, C)
-    seat.ledger.propose({0: row(1, A)})
+    seat.table_replication.propose({0: row(1, A)})
     assert seat.table.rows[0] == row(1, A)
 
 
 def test_only_one_round_is_under_way_and_what_comes_meanwhile_is_the_next() -> None:
     seat = leader(partitions=3)
-    seat.ledger.propose({0: row(1, A), 2: row(1, B)})
+    seat.table_replication.propose({0: row(1, A), 2: row(1, B)})
     seat.effects()
-    seat.ledger.propose({1: row(1, A)})
-    seat.ledger.propose({0: row(2, A)})
+    seat.table_replication.propose({1: row(1, A)})
+    seat.table_replication.propose({0: row(2, A)})
     assert offers(seat) == []
-    assert seat.ledger.head == [row(2, A), row(1, A), row(1, B)]
-    assert seat.ledger.leftovers["rows to offer"] == 3
+    assert seat.table_replication.head == [row(2, A), row(1, A), row(1, B)]
+    assert seat.table_replication.leftovers["rows to offer"] == 3
     stored(seat, 1, B)
     assert offers(seat) == [
         (C, offer(1, [(0, row(1, A)), (2, row(1, B))])),
@@ -507,7 +515,7 @@ def test_only_one_round_is_under_way_and_what_comes_meanwhile_is_the_next() -> N
 
 def test_rows_that_are_the_table_already_name_nobody() -> None:
     seat = leader(B, C, D, partitions=2)
-    seat.ledger.propose({0: row(1, B, C)})
+    seat.table_replication.propose({0: row(1, B, C)})
     stored(seat, 1, B, C, D)
     seat.effects()
     seat.install(view_of(2, A, B, C))
@@ -516,7 +524,7 @@ def test_rows_that_are_the_table_already_name_nobody() -> None:
 
 def test_who_is_not_in_the_view_is_not_waited_for() -> None:
     seat = leader(B, C)
-    seat.ledger.propose({0: row(1, D, None, B)})
+    seat.table_replication.propose({0: row(1, D, None, B)})
     assert offered_to(seat) == [B]
     stored(seat, 1, B)
     assert offered_to(seat) == [C]
@@ -524,20 +532,20 @@ def test_who_is_not_in_the_view_is_not_waited_for() -> None:
 
 def test_a_row_that_names_nobody_who_is_here_is_offered_to_all() -> None:
     seat = leader(B, C)
-    seat.ledger.propose({0: row(1, D, None)})
+    seat.table_replication.propose({0: row(1, D, None)})
     assert offered_to(seat) == [B, C]
 
 
 def test_the_master_stores_its_own_offer_unless_it_knows_a_newer_row() -> None:
     seat = leader(B, C)
-    seat.ledger.publish({0: row(3, A)})
-    assert seat.ledger.stored_row(0) == row(3, A)
-    assert seat.ledger.head[0] == Row(), "what is published is in the head already"
+    seat.table_replication.publish({0: row(3, A)})
+    assert seat.table_replication.stored_assignment(0) == row(3, A)
+    assert seat.table_replication.head[0] == Assignment(), "what is published is in the head already"
     other = leader(B, C)
     other.membership.carried = [(0, row(3, A, C))]
     other.install(view_of(2, A, B, C))
-    other.ledger.publish({0: row(3, A)})
-    assert other.ledger.stored_row(0) == row(3, A, C)
+    other.table_replication.publish({0: row(3, A)})
+    assert other.table_replication.stored_assignment(0) == row(3, A, C)
 
 
 def sealed(seat: Seat) -> None:
@@ -547,43 +555,43 @@ def sealed(seat: Seat) -> None:
 
 def test_a_master_that_has_agreed_to_a_next_view_offers_and_commits_nothing_more() -> None:
     seat = leader(B, C)
-    seat.ledger.propose({0: row(1, A)})
+    seat.table_replication.propose({0: row(1, A)})
     sealed(seat)
     stored(seat, 1, B, C)
-    assert (seat.sent(), seat.table.rows[0]) == ([], Row())
-    assert not seat.ledger.settled, "though all others have it"
+    assert (seat.sent(), seat.table.rows[0]) == ([], Assignment())
+    assert not seat.table_replication.settled, "though all others have it"
     late = leader(B, C)
     sealed(late)
-    late.ledger.propose({0: row(1, B)})
+    late.table_replication.propose({0: row(1, B)})
     assert late.sent() == []
-    assert late.ledger.leftovers["rows to offer"] == 1
+    assert late.table_replication.leftovers["rows to offer"] == 1
 
 
 def test_words_of_another_view_or_an_earlier_round_do_not_count_for_a_round() -> None:
     seat = leader(B, C)
-    seat.ledger.propose({0: row(1, A)})
+    seat.table_replication.propose({0: row(1, A)})
     stored(seat, 1, B, view=0)
     stored(seat, 0, B)
-    assert seat.table.rows[0] == Row()
+    assert seat.table.rows[0] == Assignment()
     stored(seat, 1, C)
-    seat.ledger.propose({0: row(2, A)})
+    seat.table_replication.propose({0: row(2, A)})
     stored(seat, 1, B)
     assert seat.table.rows[0] == row(1, A)
     other = follower()
     stored(other, 1, C)
-    assert not other.ledger.settled
+    assert not other.table_replication.settled
 
 
 def test_news_travel_without_rows_when_there_are_any() -> None:
     seat = leader()
-    seat.ledger.tell()
+    seat.table_replication.tell()
     assert offers(seat) == []
-    seat.ledger.reporter.started(3)
-    seat.ledger.tell()
+    seat.table_replication.reporter.started(3)
+    seat.table_replication.tell()
     begun = said(1, 1, process=(1, 1), planned=3)
     assert offers(seat) == [(one, offer(1, [], news=(begun,))) for one in (B, C)]
     stored(seat, 1, C)
-    assert seat.ledger.chronicle.told == (1, 1)
+    assert seat.table_replication.event_log.told == (1, 1)
 
 
 # -- whether all have it
@@ -591,36 +599,36 @@ def test_news_travel_without_rows_when_there_are_any() -> None:
 
 def test_the_table_is_settled_when_every_member_has_stored_every_round() -> None:
     seat = leader(B, C)
-    assert seat.ledger.settled
-    seat.ledger.propose({0: row(1, A)})
-    assert not seat.ledger.settled
+    assert seat.table_replication.settled
+    seat.table_replication.propose({0: row(1, A)})
+    assert not seat.table_replication.settled
     stored(seat, 1, B)
-    assert not seat.ledger.settled, "it is committed, but one has not said to have stored it"
+    assert not seat.table_replication.settled, "it is committed, but one has not said to have stored it"
     stored(seat, 1, C)
     stored(seat, 0, C)
-    assert seat.ledger.settled
+    assert seat.table_replication.settled
     seat.install(view_of(2, A, B, C))
     stored(seat, 1, B, view=2)
-    assert not seat.ledger.settled, "words of the view before do not count"
-    assert not follower().ledger.settled
+    assert not seat.table_replication.settled, "words of the view before do not count"
+    assert not follower().table_replication.settled
 
 
 def test_what_waits_to_be_offered_is_not_settled() -> None:
     seat = leader(B, C)
     sealed(seat)
-    seat.ledger.propose({0: row(1, A)})
-    assert not seat.ledger.settled
+    seat.table_replication.propose({0: row(1, A)})
+    assert not seat.table_replication.settled
 
 
 def wants_to_leave(seat: Seat, member: MemberId) -> None:
     seat.parting = True
-    seat.membership.wishes.heard(Heartbeat(member, 1, 1, wish=Wish.LEAVE, wish_number=1), 1)
+    seat.membership.intents.heard(Heartbeat(member, 1, 1, wish=Intent.LEAVE, wish_number=1), 1)
 
 
 @pytest.mark.parametrize("all_stored", [True, False])
 def test_whoever_waits_to_leave_goes_when_the_last_one_has_stored_the_last_round(*, all_stored: bool) -> None:
     seat = leader(B, C, D, E)
-    seat.ledger.propose({0: row(1, A)})
+    seat.table_replication.propose({0: row(1, A)})
     stored(seat, 1, B, C)
     wants_to_leave(seat, C)
     seat.effects()
@@ -634,45 +642,45 @@ def test_whoever_waits_to_leave_goes_when_the_last_one_has_stored_the_last_round
 def test_a_round_is_known_to_all_when_all_say_that_they_have_applied_it() -> None:
     seat = leader(B, C)
     for number in (1, 2, 3):
-        seat.ledger.propose({0: row(number, A)})
+        seat.table_replication.propose({0: row(number, A)})
         stored(seat, number, B)
-    assert seat.ledger.rounds() == (3, 0)
+    assert seat.table_replication.rounds() == (3, 0)
     heard(seat, B, 2)
-    assert seat.ledger.rounds() == (3, 0)
+    assert seat.table_replication.rounds() == (3, 0)
     heard(seat, C, 9, view=2)
     heard(seat, C, 1)
-    assert seat.ledger.rounds() == (3, 1)
+    assert seat.table_replication.rounds() == (3, 1)
     heard(seat, C, 5)
     heard(seat, C, 3)
     heard(seat, B, 5)
-    assert seat.ledger.rounds() == (3, 3), "no more than it has applied itself"
+    assert seat.table_replication.rounds() == (3, 3), "no more than it has applied itself"
     seat.install(view_of(2, A, B, C))
-    assert seat.ledger.rounds() == (0, 0)
+    assert seat.table_replication.rounds() == (0, 0)
     stored(seat, 1, B, C, view=2)
-    assert seat.ledger.rounds() == (1, 0), "words of the view before do not count"
+    assert seat.table_replication.rounds() == (1, 0), "words of the view before do not count"
     heard(seat, B, 1, view=2)
     heard(seat, C, 0, view=2)
-    assert seat.ledger.rounds() == (1, 0)
+    assert seat.table_replication.rounds() == (1, 0)
 
 
 def test_what_all_have_applied_the_master_need_not_tell_again() -> None:
     seat = leader(B, C)
-    seat.ledger.reporter.started(1)
-    seat.ledger.tell()
+    seat.table_replication.reporter.started(1)
+    seat.table_replication.tell()
     stored(seat, 1, B)
     heard(seat, B, 1)
-    seat.ledger.rounds()
-    assert seat.ledger.chronicle.kept != []
+    seat.table_replication.rounds()
+    assert seat.table_replication.event_log.kept != []
     heard(seat, C, 1)
-    seat.ledger.rounds()
-    assert seat.ledger.chronicle.kept == []
+    seat.table_replication.rounds()
+    assert seat.table_replication.event_log.kept == []
 
 
 def test_a_master_alone_knows_what_all_have_applied() -> None:
     seat = Seat(A)
     seat.install(view_of(1, A))
-    seat.ledger.propose({0: row(1, A)})
-    assert seat.ledger.rounds() == (1, 1)
+    seat.table_replication.propose({0: row(1, A)})
+    assert seat.table_replication.rounds() == (1, 1)
 
 
 def test_other_members_say_what_they_have_applied_and_know_nothing_of_all() -> None:
@@ -681,86 +689,91 @@ def test_other_members_say_what_they_have_applied_and_know_nothing_of_all() -> N
     seat.hear(A, TableCommit(1, 1))
     heard(seat, A, 1)
     heard(seat, C, 1)
-    assert seat.ledger.rounds() == (1, 0)
+    assert seat.table_replication.rounds() == (1, 0)
 
 
 def test_who_is_in_no_view_has_applied_nothing_and_hears_nothing() -> None:
     seat = Seat(B, 2)
     heard(seat, A, 1, known=1)
-    assert seat.ledger.rounds() == (0, 0)
-    assert (seat.ledger.current, seat.ledger.ready, seat.ledger.settled) == (False, False, False)
-    assert seat.ledger.head == [Row(), Row()]
-    assert seat.ledger.base(1) == Row()
-    assert seat.ledger.kept_by_all
-    assert sum(seat.ledger.leftovers.values()) == 0
+    assert seat.table_replication.rounds() == (0, 0)
+    assert (seat.table_replication.current, seat.table_replication.ready, seat.table_replication.settled) == (
+        False,
+        False,
+        False,
+    )
+    assert seat.table_replication.head == [Assignment(), Assignment()]
+    assert seat.table_replication.base(1) == Assignment()
+    assert seat.table_replication.kept_by_all
+    assert sum(seat.table_replication.leftovers.values()) == 0
 
 
 def test_a_round_counts_as_applied_when_a_restart_would_know_it() -> None:
     seat = follower()
     disk: list[Callable[[], None]] = []
-    seat.ledger.when_durable = disk.append
+    seat.table_replication.when_durable = disk.append
     for number in (1, 2):
         seat.hear(A, offer(number, [(0, row(number))]))
         seat.hear(A, TableCommit(1, number))
-    assert seat.ledger.rounds() == (0, 0)
+    assert seat.table_replication.rounds() == (0, 0)
     disk[1]()
-    assert seat.ledger.rounds() == (2, 0)
+    assert seat.table_replication.rounds() == (2, 0)
     disk[0]()
-    assert seat.ledger.rounds() == (2, 0)
+    assert seat.table_replication.rounds() == (2, 0)
     seat.install(view_of(2, A, B))
     disk[1]()
-    assert seat.ledger.rounds() == (0, 0), "that was in another view"
+    assert seat.table_replication.rounds() == (0, 0), "that was in another view"
     seat.install(view_of(3, A))
     disk[1]()
-    assert seat.ledger.rounds() == (0, 0)
+    assert seat.table_replication.rounds() == (0, 0)
 
 
 def test_a_new_table_is_kept_by_all_when_all_have_it_on_their_disks() -> None:
     seat = leader(B, C)
     disk: list[Callable[[], None]] = []
-    seat.ledger.when_durable = disk.append
-    assert seat.ledger.kept_by_all
-    seat.ledger.propose({0: row(1, A)})
+    seat.table_replication.when_durable = disk.append
+    assert seat.table_replication.kept_by_all
+    seat.table_replication.propose({0: row(1, A)})
     stored(seat, 1, B, C)
     heard(seat, B, 1)
     disk[0]()
-    assert not seat.ledger.kept_by_all
+    assert not seat.table_replication.kept_by_all
     heard(seat, C, 1)
-    assert seat.ledger.kept_by_all
-    seat.ledger.propose({0: row(2, A)})
+    assert seat.table_replication.kept_by_all
+    seat.table_replication.propose({0: row(2, A)})
     stored(seat, 2, B, C)
     heard(seat, B, 2)
     heard(seat, C, 2)
-    assert not seat.ledger.kept_by_all, "its own disk has not"
+    assert not seat.table_replication.kept_by_all, "its own disk has not"
     disk[1]()
-    assert seat.ledger.kept_by_all
+    assert seat.table_replication.kept_by_all
 
 
-# -- tables are compared (L-8)
+# -- tables are compared (placement/L-8)
 
 
 def checked(seat: Seat) -> list[object]:
     seat.effects()
-    seat.ledger.on_timer()
+    seat.table_replication.on_timer()
     effects = seat.effects()
     assert [effect for effect in effects if isinstance(effect, SetTimer)] == [SetTimer("table", 15 * SECOND)]
     return [effect.message for effect in effects if not isinstance(effect, SetTimer)]  # type: ignore[union-attr]
 
 
+@pytest.mark.rule("placement/L-8")
 def test_from_time_to_time_the_master_says_the_stamp_of_its_table() -> None:
     seat = Seat(A, 2)
     seat.install(VIEW)
     seat.hear(B, report())
     seat.hear(C, report())
     assert SetTimer("table", 15 * SECOND) in seat.effects()
-    seat.ledger.propose({0: row(1, A)})
+    seat.table_replication.propose({0: row(1, A)})
     assert checked(seat) == []
     stored(seat, 1, B)
     assert checked(seat) == [], "somebody may not have it yet"
     stored(seat, 1, C)
     assert checked(seat) == [TableCheck(1, 1, seat.table.stamp)] * 2
     other = follower()
-    other.ledger.on_timer()
+    other.table_replication.on_timer()
     assert other.effects() == []
 
 
@@ -785,9 +798,10 @@ def test_whose_table_differs_after_the_same_round_says_so() -> None:
     assert nowhere.sent() == []
 
 
+@pytest.mark.rule("placement/L-8")
 def test_whoever_differs_is_sent_the_whole_table() -> None:
     seat = leader(partitions=3)
-    seat.ledger.propose({0: row(1, A), 2: row(1, B)})
+    seat.table_replication.propose({0: row(1, A), 2: row(1, B)})
     stored(seat, 1, B, C)
     seat.effects()
     for answer in (TableDiffers(1, 0, 5), TableDiffers(0, 1, 5)):
@@ -815,10 +829,10 @@ def test_that_tables_differ_is_told_to_the_operator_by_both() -> None:
     seat.install(view)
     seat.hear(B, report(((0, row(1)),), view=4))
     assert Note("newest table found", {"version": 1, "of": 2}) in seat.effects()
-    assert not seat.ledger.current
+    assert not seat.table_replication.current
     stored(seat, 1, B, view=4)
     assert seat.sent() == [(B, TableCommit(4, 1))]
-    assert seat.ledger.current
+    assert seat.table_replication.current
     assert checked(seat) == [TableCheck(4, 1, seat.table.stamp)]
     seat.hear(B, TableDiffers(4, 1, 5))
     assert seat.effects()[0] == Note("table differs", {"member": B, "round": 1}, "error")
@@ -826,7 +840,7 @@ def test_that_tables_differ_is_told_to_the_operator_by_both() -> None:
 
 def test_what_waits_is_not_undone_by_the_whole_table() -> None:
     seat = leader(partitions=1, rows=((0, row(1, A)),))
-    seat.ledger.publish({0: row(2, A)})
+    seat.table_replication.publish({0: row(2, A)})
     seat.hear(C, TableDiffers(1, 1, 5))
     seat.effects()
     stored(seat, 1, B)

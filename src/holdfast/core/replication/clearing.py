@@ -1,11 +1,12 @@
 """Clearing a map with a change stream: every entry's end is told, so this takes as long as removing one by one.
 
-- L-1: It is done in slices, one in a step of the member, and as many steps as that takes. What is written meanwhile to
-  a key that is still to be removed is removed, too; what is written to others stays.
-- L-2: While too much is kept for backups (`backlog`) nothing is removed. After the call timeout the rest is left.
-- L-3: What is left, since the partition is served elsewhere now, since writes are refused, or since the time is over,
-  is said to be: who asked may have it done there.
-- L-4: The caller is answered when everybody who must hold the removals of every slice does.
+- replication/L-1: It is done in slices, one in a step of the member, and as many steps as that takes. What is written
+  meanwhile to a key that is still to be removed is removed, too; what is written to others stays.
+- replication/L-2: While too much is kept for backups (`backlog`) nothing is removed. After the call timeout the rest is
+  left.
+- replication/L-3: What is left, since the partition is served elsewhere now, since writes are refused, or since the
+  time is over, is said to be: who asked may have it done there.
+- replication/L-4: The caller is answered when everybody who must hold the removals of every slice does.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast.core.machine import Outbox
+from holdfast.core.model.decisions import Update
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import Outcome, Request, Status
 from holdfast.core.model.records import Change
+from holdfast.core.model.timers import TimerName
 from holdfast.core.replication.backlog import RECORD_BYTES
 from holdfast.core.replication.lane import Lane
-from holdfast.core.store.partition import MapPartition, PartitionCopy
+from holdfast.core.replication.protocol import ShareDone
+from holdfast.core.store.partition import PartitionCopy
+from holdfast.core.store.replica import MapReplica
 
 SLICE_BYTES = 1 << 20
 """The removals of a slice take about so many bytes, and milliseconds to make."""
@@ -29,20 +34,19 @@ PAUSE_NS = 1 * MILLISECOND
 EASE_NS = 20 * MILLISECOND
 """How often it is looked whether less is kept for backups now."""
 
-Cleared = Callable[[Outcome, list[int]], None]
-"""Takes the outcome, the number of entries that were removed, and the partitions in which some may be left."""
-
 
 @dataclass(slots=True, eq=False)
 class _Clearing:
     """One request, and how far it has come."""
 
     request: Request
-    done: Cleared
+    done: ShareDone
     deadline_ns: int
     left: deque[int]
     """Partitions."""
-    of: MapPartition | None = None
+    unserved: list[int]
+    """Those that were not served here when it began."""
+    of: MapReplica | None = None
     """What is being cleared in the first of them; None: it is not begun."""
     keys: list[bytes] = field(default_factory=list)
     """To be removed there."""
@@ -61,10 +65,9 @@ class Clearings:
         out: Outbox,
         lane: Lane,
         timeout_ns: int,
-        *,
         refused: Callable[[Request], Outcome | None],
     ) -> None:
-        """`refused`: whether a write is refused just now."""
+        """`refused`: why a write is refused just now."""
         self._out = out
         self._lane = lane
         self._timeout_ns = timeout_ns
@@ -72,10 +75,11 @@ class Clearings:
         self._timer = False
         self._running: deque[_Clearing] = deque()
 
-    def begin(self, request: Request, done: Cleared) -> None:
+    def begin(self, request: Request, done: ShareDone) -> None:
         """Clear the map in those of the partitions that are served here; the first slice at once."""
         deadline_ns = self._out.now_ns + self._timeout_ns
-        self._running.append(_Clearing(request, done, deadline_ns, deque(request.partitions)))
+        unserved = [one for one in request.partitions if self._lane.leading[one] is None]
+        self._running.append(_Clearing(request, done, deadline_ns, deque(request.partitions), unserved))
         if not self._timer:
             self._go_on()
 
@@ -87,7 +91,7 @@ class Clearings:
 
     def _wake(self, after_ns: int) -> None:
         self._timer = True
-        self._out.timer("clear", after_ns)
+        self._out.timer(TimerName.CLEAR, after_ns)
 
     def _go_on(self) -> None:
         """Make one slice: of the clearing whose turn it is."""
@@ -104,7 +108,7 @@ class Clearings:
         if clearing.left:
             self._running.append(clearing)
         clearing.waits += 1
-        self._lane.seal(lambda known: self._held(clearing, known))
+        self._lane.close_batch(lambda known: self._held(clearing, known))
         if self._running and not self._timer:
             self._wake(PAUSE_NS)
 
@@ -112,14 +116,14 @@ class Clearings:
         size = 0
         while clearing.left and size < SLICE_BYTES:
             partition = clearing.left[0]
-            copy = self._lane.in_office[partition]
+            copy = self._lane.leading[partition]
             held = copy.maps.get(clearing.request.map) if copy is not None else None
             if copy is None or (clearing.of is not None and held is not clearing.of):
                 clearing.missed.append(partition)
                 clearing.keys.clear()
             elif held is not None:
                 if clearing.of is None:
-                    clearing.of, clearing.keys = held, list(reversed(held.entries))
+                    clearing.of, clearing.keys = held, list(reversed(held.state.entries))
                 size += self._remove(clearing, copy, held, SLICE_BYTES - size)
             if not clearing.keys:
                 if copy is not None:
@@ -128,15 +132,15 @@ class Clearings:
                 clearing.left.popleft()
                 clearing.of = None
 
-    def _remove(self, clearing: _Clearing, copy: PartitionCopy, held: MapPartition, most: int) -> int:
+    def _remove(self, clearing: _Clearing, copy: PartitionCopy, held: MapReplica, most: int) -> int:
         """Remove entries until that is so many bytes; answers how many it is."""
-        lane, keys, entries = self._lane, clearing.keys, held.entries
+        lane, keys, entries = self._lane, clearing.keys, held.state.entries
         size = 0
         while keys and size < most:
             key = keys.pop()
             if key in entries:
                 size += RECORD_BYTES + len(key) + len(entries[key])
-                lane.log(copy, held, Change.REMOVE, key, old=held.drop(key))
+                lane.carry_out(copy, held, Update(Change.REMOVE, key))
                 clearing.count += 1
         return size
 
@@ -148,10 +152,10 @@ class Clearings:
         clearing.over = True
         if clearing in self._running:
             self._running.remove(clearing)
-        if known:
-            clearing.done(Outcome(Status.OK, clearing.count), clearing.missed)
-        else:
-            clearing.done(Outcome(Status.UNKNOWN, None, self._lane.unknown_because), [])
+        outcome, missed = Outcome(Status.OK, clearing.count), clearing.missed
+        if not known:
+            outcome, missed = Outcome(Status.UNKNOWN, None, self._lane.unknown_because), []
+        clearing.done(outcome, missed, clearing.unserved)
 
     @property
     def running(self) -> int:

@@ -13,19 +13,19 @@ import msgspec
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import Heartbeat, StateWanted
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.views import ClusterState, MemberInfo, Room, View, Wish
+from holdfast.core.model.views import ClusterState, Intent, MemberInfo, Room, View
 
 
-class Wishes:
+class Intents:
     """The wishes of all members, and the orders of the operator, as one member knows them."""
 
     def __init__(self, me: MemberId, out: Outbox) -> None:
         self._me = me
         self._out = out
-        self.mine = Wish.NONE
+        self.mine = Intent.NONE
         self.number = 0
         """Which wish of this member it is: heartbeats may arrive out of order."""
-        self._of: dict[MemberId, tuple[int, Wish]] = {}
+        self._of: dict[MemberId, tuple[int, Intent]] = {}
         self.safe: set[MemberId] = set()
         """Who has said in this view that it sees nothing unsafe, and not taken it back."""
         self.full: set[MemberId] = set()
@@ -41,16 +41,16 @@ class Wishes:
 
     # -- wishes of members
 
-    def become(self, wish: Wish) -> None:
+    def become(self, wish: Intent) -> None:
         """This member wants to leave, to own nothing (LITE) or to own partitions (DATA). Who leaves keeps to it."""
-        if self.mine is not Wish.LEAVE:
+        if self.mine is not Intent.LEAVE:
             self.mine = wish
             self.number += 1
             self._of[self._me] = (self.number, wish)
 
     def heard(self, beat: Heartbeat, view: int) -> None:
         """A heartbeat of a member of the view."""
-        if beat.wish_number > self._of.get(beat.uuid, (0, Wish.NONE))[0]:
+        if beat.wish_number > self._of.get(beat.uuid, (0, Intent.NONE))[0]:
             self._of[beat.uuid] = (beat.wish_number, beat.wish)
         if beat.view == view:
             self.heard_from.add(beat.uuid)
@@ -79,13 +79,13 @@ class Wishes:
         else:
             self.safe.discard(member)
 
-    def of(self, member: MemberId) -> Wish:
+    def of(self, member: MemberId) -> Intent:
         """What this member wants to become."""
-        return self._of.get(member, (0, Wish.NONE))[1]
+        return self._of.get(member, (0, Intent.NONE))[1]
 
     def leaving(self, view: View) -> list[MemberId]:
         """Members of the view that want to leave."""
-        return [info.uuid for info in view.members if self.of(info.uuid) is Wish.LEAVE]
+        return [info.uuid for info in view.members if self.of(info.uuid) is Intent.LEAVE]
 
     @property
     def noted(self) -> set[MemberId]:
@@ -97,17 +97,17 @@ class Wishes:
 
         The latter only if somebody remains who holds the data.
         """
-        leaving = {info.uuid for info in members if self.of(info.uuid) is Wish.LEAVE}
+        leaving = {info.uuid for info in members if self.of(info.uuid) is Intent.LEAVE}
         data = {info.uuid for info in members if not info.lite} - leaving
-        demoted = {uuid for uuid in data if self.of(uuid) is Wish.LITE}
+        demoted = {uuid for uuid in data if self.of(uuid) is Intent.LITE}
         return leaving | demoted if data - demoted else leaving
 
     def granted(self, info: MemberInfo, may_demote: Callable[[MemberId], bool]) -> MemberInfo:
         """As master: a lite member that wants data gets it; a data member becomes lite when it may."""
         wish = self.of(info.uuid)
-        if wish is Wish.DATA and info.lite:
+        if wish is Intent.DATA and info.lite:
             return msgspec.structs.replace(info, lite=False)
-        if wish is Wish.LITE and not info.lite and may_demote(info.uuid):
+        if wish is Intent.LITE and not info.lite and may_demote(info.uuid):
             return msgspec.structs.replace(info, lite=True)
         return info
 
@@ -146,9 +146,9 @@ class Wishes:
         self.short = {uuid: room for uuid, room in self.short.items() if uuid in here}
         self.heard_from = {self._me}
         if view.ending:
-            self.become(Wish.LEAVE)
-        elif self.mine is (Wish.LITE if mine.lite else Wish.DATA):
-            self.become(Wish.NONE)
+            self.become(Intent.LEAVE)
+        elif self.mine is (Intent.LITE if mine.lite else Intent.DATA):
+            self.become(Intent.NONE)
         if self.number:
             self._of[self._me] = (self.number, self.mine)
         master = view.members[0].uuid

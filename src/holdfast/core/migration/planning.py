@@ -1,0 +1,221 @@
+"""Which migrations bring the table to the layout, and which of them is next?
+
+- migration/M-5: At most `parallel_migrations` run at once on any member, and on all together as many as may have a
+  chunk under way within `flight_bytes_total`, or one. Migrations of one partition run one after another; what restores
+  a lost copy comes first, then what the least busy members can do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator
+from typing import NamedTuple
+
+from holdfast.config import Settings
+from holdfast.core.cluster.membership import Membership
+from holdfast.core.machine import Outbox
+from holdfast.core.migration.returns import Returns
+from holdfast.core.migration.running import RunningMigrations
+from holdfast.core.migration.settling import Settlement
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.migration_step import Migration, ReplicaList
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.views import Room
+from holdfast.core.placement.dryrun import Layout
+from holdfast.core.placement.layout import Candidate, arrange
+from holdfast.core.placement.planner import plan
+from holdfast.core.placement.table_replication import TableReplication
+
+PLANNED_AT_ONCE = 16
+"""Partitions whose way to the wanted row is one such step."""
+
+
+class Way(NamedTuple):
+    """What decides when a migration may start: whether it only balances, and between whom it goes."""
+
+    balances: bool
+    owner: MemberId
+    destination: MemberId
+
+
+class PlannedMigrations:
+    """Migrations that are planned and not requested yet, by partition, in the order in which they must be made."""
+
+    def __init__(self) -> None:
+        self.all: dict[int, list[Migration]] = {}
+        self.waiting: dict[Way, deque[int]] = {}
+        """Partitions of which nothing runs, by the way of what comes next; none is empty."""
+
+    def __len__(self) -> int:
+        return sum(len(moves) for moves in self.all.values())
+
+    def clear(self) -> None:
+        """Nothing of it is to be done."""
+        self.all.clear()
+        self.waiting.clear()
+
+    def line_up(self, partition: int, owner: MemberId | None) -> None:
+        """Of this partition nothing runs, but something is planned."""
+        assert owner is not None, "only a partition with an owner moves"
+        migration = self.all[partition][0]
+        way = Way(migration.source is not None, owner, MemberId(migration.destination))
+        self.waiting.setdefault(way, deque()).append(partition)
+
+    def next_of(self, way: Way) -> int:
+        """Take the next partition of this way."""
+        waiting = self.waiting[way]
+        partition = waiting.popleft()
+        if not waiting:
+            del self.waiting[way]
+        return partition
+
+    def take(self, partition: int) -> Migration:
+        """Take the next migration of a partition."""
+        migration = self.all[partition].pop(0)
+        assert migration.partition == partition
+        if not self.all[partition]:
+            del self.all[partition]
+        return migration
+
+    def free_way(self, under_way: RunningMigrations, limit: int, short: dict[MemberId, Room]) -> Way | None:
+        """The way that is to be gone next, of those whose ends have room; none to a member whose memory is full."""
+        load = under_way.load
+        free = (
+            way
+            for way in self.waiting
+            if load[way.owner] < limit
+            and load[way.destination] < limit
+            and short.get(way.destination) is not Room.NONE
+        )
+        return min(
+            free, key=lambda way: (way.balances, load[way.owner] + load[way.destination]), default=None
+        )
+
+
+class Planning:
+    """Makes the plan for the members that are here."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        out: Outbox,
+        membership: Membership,
+        replicas: int,
+        returns: Returns,
+        under_way: RunningMigrations,
+        settlement: Settlement,
+    ) -> None:
+        self._settings = settings
+        self._out = out
+        self._membership = membership
+        self._replicas = replicas
+        self._returns = returns
+        self._under_way = under_way
+        self._settlement = settlement
+        self.table_replication: TableReplication
+        self.layout: Layout | None = None
+        """Where every replica should live; the crash matrix gives another one, to have just the migration it wants."""
+        self.planned = PlannedMigrations()
+        self.complete = False
+        """Whether what is planned is what the present members need; nothing then means: balanced."""
+
+    def discard(self) -> None:
+        """The plan is for members, or a table, of before."""
+        self.complete = False
+        self.planned.clear()
+
+    def steps(self) -> Generator[None]:
+        """Make the plan, a part at a time, for the master serves requests meanwhile."""
+        candidates = [
+            Candidate(info.uuid, info.group or info.uuid) for info in self._membership.data_members()
+        ]
+        if self._something_else(candidates):
+            self.complete = True
+            return
+        present = {info.uuid for info in self._membership.members()}
+        head = self.table_replication.head
+        # A partition that waits for its copies (migration/M-2) keeps its row, even if a colder replica lives.
+        lost = self._settlement.lost
+        here = [p for p, row in enumerate(head) if p not in lost and row.owner in present]
+        before = list(head)
+        current = [tuple(m if m in present else None for m in head[p].replicas) for p in here]
+        if self.layout is not None:
+            targets = self.layout(current, candidates, self._replicas)
+        else:
+            targets = yield from self._returns.arranging(here, current, candidates, self._replicas)
+        cleared: dict[int, Assignment] = {}
+        for number, (partition, now, target) in enumerate(zip(here, current, targets, strict=True)):
+            if number % PLANNED_AT_ONCE == 0:
+                yield
+            if partition not in self._under_way.all and head[partition] == before[partition]:
+                self._plan_one(partition, tuple(now), tuple(target), cleared)
+        # What was committed while this was planned is looked at once more, in the end (`committed`) or now.
+        self.complete = bool(self.planned.all or self._under_way.all) or head == before
+        if self.planned.all:
+            self._tell()
+        if cleared:
+            self.table_replication.propose(cleared)
+
+    def _something_else(self, candidates: list[Candidate]) -> bool:
+        """Whether nothing is planned now: there is nobody to hold data, no table yet, or not all is known."""
+        if not candidates:
+            return True
+        if not self.table_replication.head[0].version:
+            if self._settlement.recovering:
+                self._table_of_before(candidates)
+            elif len(candidates) >= self._settings.cluster.initial_members:
+                self._first_assignment(candidates)
+            return True
+        # What they have kept decides where partitions go; it is on its way.
+        return bool(self._returns.unheard)
+
+    def _plan_one(
+        self, partition: int, now: ReplicaList, target: ReplicaList, cleared: dict[int, Assignment]
+    ) -> None:
+        """The way of one partition: migrations, or what the table alone can do."""
+        if now == target:
+            return
+        found = plan(partition, now, target)
+        assert partition not in self._under_way.all, "what runs is not planned"
+        if found.migrations:
+            self.planned.all[partition] = list(found.migrations)
+        elif found.cleared:
+            slots = [
+                None if index in found.cleared else MemberId(member) if member else None
+                for index, member in enumerate(now)
+            ]
+            cleared[partition] = self.table_replication.head[partition].changed(tuple(slots))
+
+    def _tell(self) -> None:
+        """Something is to be done: line it up, and say so."""
+        self.planned.waiting.clear()
+        for partition in self.planned.all:
+            self.planned.line_up(partition, self.table_replication.head[partition].owner)
+        self._out.note("rebalance planned", migrations=len(self.planned))
+        self.table_replication.reporter.started(len(self.planned) + len(self._under_way.all))
+        self.table_replication.tell()
+
+    def _table_of_before(self, candidates: list[Candidate]) -> None:
+        """migration/X-1: the table of a cluster that was stopped as a whole."""
+        why = self._returns.why_waiting()
+        self._returns.note_waiting(why)
+        if why:
+            return
+        rows, lost = self._returns.table(len(self.table_replication.head))
+        if not rows:
+            if len(candidates) >= self._settings.cluster.initial_members:
+                self._first_assignment(candidates)
+            return
+        self.table_replication.propose(rows)
+        self._out.note("the table of before is found", partitions=len(rows), without_a_copy=len(lost))
+        if lost:
+            self._settlement.repair({info.uuid for info in self._membership.members()})
+            changed = {p: row for p in lost if (row := self.table_replication.head[p]) != rows[p]}
+            self.table_replication.publish(changed)
+        self._returns.accepted = False
+
+    def _first_assignment(self, candidates: list[Candidate]) -> None:
+        empty: list[tuple[str | None, ...]] = [(None,) * self._replicas] * len(self.table_replication.head)
+        rows = (self.layout or arrange)(empty, candidates, self._replicas)
+        self.table_replication.propose({p: Assignment().changed(tuple(row)) for p, row in enumerate(rows)})  # type: ignore[arg-type]
+        self._out.note("partitions assigned", count=len(rows), members=len(candidates))

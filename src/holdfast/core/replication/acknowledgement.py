@@ -1,0 +1,469 @@
+"""What waits for backups? Batches of records, and their acknowledgement (H8; DESIGN rule 2).
+
+`flush` sends the records of all buffers that were sealed since the last one, as one message per backup. Buffers that
+wait for the same members make one batch; its callers hear when every sync backup, and the destination of a running
+migration of those partitions, holds it.
+
+- replication/P-1: A batch is done when, for each of its partitions, every member that the *present* row wants has said
+  that it holds it (`assignment_changes`).
+- replication/P-4: What a map with journal = "sync" has written is durable here, too, before it is acknowledged.
+- replication/P-5: What is not acknowledged after `replication.backup_timeout_ms` is unknown, and said to be, with the
+  reason. The batch stays until all hold it, so that copies become equal.
+- replication/P-6: What is kept for backups is bounded (`backlog`).
+- replication/P-7: An answer that changed nothing (a remove that finds nothing, a compare that fails) waits like a
+  write: until what it may have seen is acknowledged, and until every sync backup has confirmed, after the answer was
+  made, that it still follows this primary. The next primary is one of these backups, or was filled by one that had
+  learnt the new row, so the answer was true when it was made. It takes no clock. Reads wait too, of maps with `reads =
+  "confirmed"`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection
+
+from holdfast.config import Settings
+from holdfast.core.journal.log import Log
+from holdfast.core.machine import Outbox
+from holdfast.core.messages import Ack, Replicate, Replicated, Section
+from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
+from holdfast.core.model.records import Record
+from holdfast.core.model.timers import TimerName
+from holdfast.core.replication.ack_batch import NOBODY, Batch, Completion, Written, by_map, when_all_done
+from holdfast.core.replication.backlog import RECORD_BYTES, Backlog
+from holdfast.core.replication.collectors import Collectors
+from holdfast.core.replication.targets import Targets
+from holdfast.core.store.replica import AnyReplica
+from holdfast.core.store.request_ids import id_of
+
+LOOKS = 8
+"""How often within `replication.backup_timeout_ms` it is looked whose backups are late; at least every half second."""
+LOST_OFFICE = "this member lost the partition before its backups had acknowledged"
+LOOK_MIN_NS, LOOK_MAX_NS = 1 * MILLISECOND, 500 * MILLISECOND
+Resting = dict[tuple[int, str], AnyReplica | None]
+"""Partitions and maps that the answers of a buffer rest on, without having changed anything."""
+
+
+class Batches:
+    """What this member has written as primary, and who does not hold it yet."""
+
+    def __init__(self, settings: Settings, out: Outbox, log: Log, targets: Targets) -> None:
+        self._out = out
+        self._log = log
+        self._targets = targets
+        self.drained: Callable[[int], None] = lambda partition: None
+        """Told when the last unfinished batch of a partition is done."""
+        self._rests: Batch | None = None
+        """What all answers of this turn that rest on something wait for."""
+        self._rested: dict[int, Batch] = {}
+        """Partition -> the youngest open batch of such answers."""
+        self._turn_began = 0
+        """The number of the last batch of the turn before."""
+        self.unsent: list[Written] = []
+        """Of the buffers since the last flush, in the order of the writes."""
+        self._joinable: dict[tuple[str, ...], Batch] = {}
+        """Batches that a buffer sealed before the next flush may still join, by the members they go to."""
+        self.unsent_batches: list[int] = []
+        """Numbers of the batches since the last flush."""
+        self._number = 0
+        self._waiting: dict[int, Batch] = {}
+        self._of_partition: dict[int, dict[int, Batch]] = {}
+        self._tail_bytes = settings.replication.tail_bytes
+        self.backlog = Backlog(settings.limits)
+        self._telling: deque[tuple[list[Completion], bool, str]] = deque()
+        """What callers are told just now, and what is to be told after that."""
+        self.unknown_because = ""
+        """While callers are told that an outcome is unknown: why."""
+        self.collectors: Collectors | None = None
+        """The clients that wait for backups themselves; None when all waiting is done here."""
+        self._acks: dict[str, list[Ack]] = {}
+        """Of the buffers since the last flush: whom each backup is to tell."""
+        self.acks = 0
+        """While callers are told: how many backups will tell the client."""
+        self._timeout_ns = settings.replication.backup_timeout_ms * MILLISECOND
+        self._look_ns = max(LOOK_MIN_NS, min(LOOK_MAX_NS, self._timeout_ns // LOOKS))
+        self._timer = False
+
+    # -- a buffer ends
+
+    def close_batch(self, records: list[Written], resting: Resting, done: Completion) -> None:
+        """A read buffer has ended, with these records or answers that rest on something: `done` is called when every
+        sync backup holds the records, and has confirmed what the other answers rest on.
+        """
+        self.unsent += records
+        rests = self._rest(resting) if resting else None
+        if not records:
+            if rests is None:
+                done(True)
+            else:
+                rests.told.append(done)
+            return
+        targets = records[0][1].targets
+        if len(records) > 1:
+            targets = tuple(sorted(NOBODY.union(*[held.targets for _, held, _ in records])))
+        batch = self._joinable.get(targets) or self._begin(targets)
+        backlog = self.backlog
+        slow = backlog.slow
+        size = RECORD_BYTES * len(records)
+        for partition, held, record in records:
+            size += len(record.key) + len(record.value)
+            if held.changes:
+                size += len(record.old or b"")
+            part = batch.records.get(partition)
+            if part is None:
+                batch.records[partition] = [(held, record)]
+                self._of_partition.setdefault(partition, {})[batch.number] = batch
+            else:
+                part.append((held, record))
+            batch.wait_for(partition, held, slow)
+            if held.journal == "sync" and batch.on_disk:
+                batch.wait_for_disk()
+        batch.size += size
+        backlog.bytes += size
+        if backlog.bytes > backlog.most:
+            backlog.grown()
+        held_up = batch.need or batch.courtesy or not batch.on_disk
+        if rests is not None:
+            when_all_done([rests, batch] if held_up else [rests], done, self._out.now_ns)
+        elif held_up:
+            batch.told.append(done)
+        else:
+            done(True)
+
+    def _rest(self, resting: Resting) -> Batch | None:
+        """Ask the sync backups of what this buffer's answers rest on. Returns what these wait for, if for anything.
+
+        All answers of a turn share one batch. It comes after the youngest one that rests on the same partition, and
+        after what was written since: so what has to be linked does not grow with what waits.
+        """
+        rests = self._rests
+        asked: list[tuple[int, str, frozenset[str]]] = []
+        links: list[Batch] = []
+        waits = durable = False
+        for (partition, name), held in resting.items():
+            before = self._rested.get(partition)
+            since = before.since if before is not None else 0
+            if before is not None and before is not rests:
+                links.append(before)
+            for batch in reversed(self._of_partition.get(partition, {}).values()):
+                if batch.number <= since:
+                    break
+                if batch.open and not batch.resting:
+                    links.append(batch)
+            sync = held.sync if held is not None else self._targets.followers(partition, name)[1]
+            asked.append((partition, name, sync))
+            waits = waits or bool(sync)
+            # What this member has applied as a backup is perhaps not on its disk yet.
+            durable = durable or (held is not None and held.journal == "sync")
+        if not waits and not durable and not links:
+            return None
+        if rests is None:
+            self._number += 1
+            rests = self._rests = self._waiting[self._number] = Batch(self._number, self._out.now_ns)
+            rests.since = self._turn_began
+            self.unsent_batches.append(self._number)
+        if durable:
+            rests.wait_for_disk()
+        for partition, name, sync in asked:
+            rests.rest_on(partition, name, sync)
+            rests.records.setdefault(partition, [])
+            self._of_partition.setdefault(partition, {})[rests.number] = rests
+            self._rested[partition] = rests
+        for batch in links:
+            self._come_after(rests, batch)
+        size = RECORD_BYTES * len(asked)
+        rests.size += size
+        self.backlog.bytes += size
+        if self.backlog.bytes > self.backlog.most:
+            self.backlog.grown()
+        return rests
+
+    def _come_after(self, rests: Batch, batch: Batch) -> None:
+        """Let answers wait for a batch that they may have seen."""
+        if batch.number in rests.links:
+            return
+        rests.links.add(batch.number)
+        rests.after += 1
+
+        def told(known: bool) -> None:
+            if rests.number in self._waiting:
+                rests.after -= 1
+                if known:
+                    self.look(rests)
+                else:
+                    self._unconfirmed(rests, self.unknown_because)
+
+        when_all_done([batch], told, self._out.now_ns)
+
+    def _unconfirmed(self, rests: Batch, why: str) -> None:
+        """Tell these callers that nobody can say whether what was found still holds; there is nothing to deliver."""
+        self._tell(rests, known=False, why=why)
+        if rests.number in self._waiting:
+            rests.need.clear()
+            self._finish(rests)
+
+    def close_batch_for(
+        self,
+        records: list[Written],
+        resting: Resting,
+        done: Completion,
+        client: bytes,
+        correlations: list[int],
+    ) -> None:
+        """The same for requests of a client that collects acknowledgements itself. If all backups can tell it, `done`
+        is called at once, while `acks` says how many will.
+        """
+        backups: dict[str, set[int]] = {}
+        for partition, held, _ in records:
+            for member in held.sync:
+                backups.setdefault(member, set()).add(partition)
+        durable = any(held.journal == "sync" for _, held, _ in records)
+        collectors = self.collectors
+        if collectors is None or not backups or durable or resting or not collectors.reached(client, backups):
+            self.close_batch(records, resting, done)
+            return
+        self.close_batch(records, resting, lambda known: None)
+        for member, partitions in backups.items():
+            self._acks.setdefault(member, []).append(Ack(client, correlations, sorted(partitions)))
+        self.acks = len(backups)
+        done(True)
+        self.acks = 0
+
+    def _begin(self, targets: tuple[str, ...]) -> Batch:
+        self._number += 1
+        batch = Batch(self._number, self._out.now_ns)
+        self._joinable[targets] = self._waiting[self._number] = batch
+        self.unsent_batches.append(self._number)
+        return batch
+
+    def flush(self) -> None:
+        """Send the records of the sealed buffers, one message to each member that wants any."""
+        records, self.unsent = self.unsent, []
+        rows, terms = self._targets.rows, self._targets.terms
+        numbers, self.unsent_batches = self.unsent_batches, []
+        self._rests, self._turn_began = None, self._number
+        if not records and not numbers:
+            return
+        self._joinable.clear()
+        outgoing: dict[str, dict[int, list[Record]]] = {}
+        written: dict[int, list[Record]] = {}
+        urgent = False
+        for (partition, held), part in by_map(records).items():
+            held.keep(terms[partition], part, held.changes or self._tail_bytes)
+            held.state.settle()
+            if held.journal != "off":
+                written.setdefault(partition, []).extend(part)
+                urgent = urgent or held.journal == "sync"
+            for target in held.targets:
+                outgoing.setdefault(target, {}).setdefault(partition, []).extend(part)
+        batches = [batch for number in numbers if (batch := self._waiting.get(number)) is not None]
+        for batch in batches:
+            for partition in batch.resting:
+                for target, waited in batch.need.items():
+                    if partition in waited:
+                        # A section without records: whoever still follows this primary says so.
+                        outgoing.setdefault(target, {}).setdefault(partition, [])
+        for target, parts in outgoing.items():
+            sections = [
+                Section(partition, rows[partition].version, part, terms[partition])
+                for partition, part in parts.items()
+            ]
+            self._out.send(MemberId(target), Replicate(numbers, sections, self._acks.get(target, [])))
+        self._acks.clear()
+        for partition, part in written.items():
+            self._log.wrote(partition, terms[partition], part, urgent=urgent)
+        if any(not batch.on_disk for batch in batches):
+            self._log.when_durable(lambda: self._on_disk(batches))
+        for batch in batches:
+            if batch.number in self._waiting:
+                self.look(batch)
+        if self._waiting and not self._timer:
+            self._timer = True
+            self._out.timer(TimerName.BACKUPS, self._look_ns)
+
+    def on_timer(self) -> None:
+        """Tell the callers of whom a backup has not acknowledged in time (replication/P-5)."""
+        self._timer = False
+        asked_before_ns = self._out.now_ns - self._timeout_ns
+        overdue = [batch for batch in self._waiting.values() if batch.asked_ns <= asked_before_ns]
+        for batch in overdue:
+            if (batch.told or batch.courtesy) and batch.number in self._waiting:
+                self._overdue(batch)
+        if overdue:
+            self.backlog.refuse()
+        if self._waiting:
+            self._timer = True
+            self._out.timer(TimerName.BACKUPS, self._look_ns)
+
+    def _overdue(self, batch: Batch) -> None:
+        for member, partitions in batch.courtesy.items():
+            # Nobody has promised the callers to wait for an async backup.
+            batch.late.setdefault(member, set()).update(partitions)
+        batch.courtesy.clear()
+        self._charge(batch)
+        if batch.open:
+            why = f"not acknowledged within {self._timeout_ns / SECOND:g} s: {batch.missing()}"
+            if batch.resting:
+                self._unconfirmed(batch, why)
+            else:
+                self._tell(batch, known=False, why=why)
+        else:
+            self.look(batch)
+
+    def _tell(self, batch: Batch, *, known: bool, why: str = "") -> None:
+        """Answer the callers. Other batches may wait for this one, and further ones for these, in a row of any length:
+        what they tell is told after it, not from within.
+        """
+        told, batch.told = batch.told, []
+        if not told:
+            return
+        self._joinable.clear()
+        telling = self._telling
+        telling.append((told, known, why))
+        if len(telling) > 1:
+            return
+        try:
+            while telling:
+                told, known, self.unknown_because = telling[0]
+                for done in told:
+                    done(known)
+                telling.popleft()
+        finally:
+            telling.clear()
+
+    def _charge(self, batch: Batch) -> None:
+        """Count the batch in the backlog of those async backups that do not hold it yet, and of no others."""
+        members = tuple(batch.late) if batch.number in self._waiting else ()
+        if members != batch.charged:
+            for member in batch.charged:
+                self.backlog.late(member, -batch.size)
+            for member in members:
+                self.backlog.late(member, batch.size)
+            batch.charged = members
+
+    def _on_disk(self, batches: list[Batch]) -> None:
+        for batch in batches:
+            batch.on_disk = True
+            if batch.number in self._waiting:
+                self.look(batch)
+
+    def on_replicated(self, sender: MemberId, message: Replicated) -> None:
+        """A backup holds these partitions' records of these batches."""
+        for number in message.batches:
+            batch = self._waiting.get(number)
+            if batch is None:
+                continue
+            for waits in (batch.need, batch.courtesy, batch.late):
+                parts = waits.get(sender)
+                if parts is not None:
+                    parts.difference_update(message.partitions)
+                    if not parts:
+                        del waits[sender]
+            self.look(batch)
+
+    def look(self, batch: Batch) -> None:
+        """Tell the callers when nobody they wait for is missing, and end the batch when nobody at all is."""
+        if batch.late or batch.charged:
+            self._charge(batch)
+        if batch.need or batch.courtesy or not batch.on_disk or batch.after:
+            return
+        if batch.told:
+            self._tell(batch, known=True)
+        if not batch.late and batch.number in self._waiting:
+            self._finish(batch)
+
+    def _finish(self, batch: Batch) -> None:
+        self._joinable.clear()
+        del self._waiting[batch.number]
+        if batch.charged:
+            self._charge(batch)
+        backlog = self.backlog
+        backlog.bytes -= batch.size
+        if backlog.crowded:
+            backlog.eased()
+        for partition in batch.resting:
+            self._rested_no_more(partition, batch)
+        number, of_partitions = batch.number, self._of_partition
+        empty: list[int] = []
+        for partition in batch.records:
+            of_partition = of_partitions[partition]
+            del of_partition[number]
+            if not of_partition:
+                del of_partitions[partition]
+                empty.append(partition)
+        for partition in empty:
+            self.drained(partition)
+
+    def _rested_no_more(self, partition: int, batch: Batch) -> None:
+        if self._rested.get(partition) is batch:
+            del self._rested[partition]
+
+    # -- rows change
+
+    def again(self, partition: int) -> list[Batch]:
+        """The batches of a partition whose row has changed: its records go out again, so nothing joins them now."""
+        batches = list(self._of_partition.get(partition, {}).values())
+        if batches:
+            self._joinable.clear()
+        return batches
+
+    def abandon(self, partition: int) -> None:
+        """This member is no longer the partition's primary (replication/P-3): what is unfinished there is unknown. What
+        else is in its batches goes on waiting.
+        """
+        for batch in list(self._of_partition.get(partition, {}).values()):
+            self._tell(batch, known=False, why=LOST_OFFICE)
+            if batch.number not in self._waiting:
+                continue  # Answers that rested on what was just given up.
+            batch.forget(partition)
+            if batch.resting.pop(partition, None) is not None:
+                self._rested_no_more(partition, batch)
+            del batch.records[partition], self._of_partition[partition][batch.number]
+            self.look(batch)
+        if self._of_partition.pop(partition, None) is not None:
+            self.drained(partition)
+
+    def when_held(self, partition: int, request_id: bytes, done: Completion) -> None:
+        """Call `done` when everybody who must hold the records of a request that was applied before does."""
+        for batch in self._of_partition.get(partition, {}).values():
+            if (batch.need or batch.courtesy or not batch.on_disk) and any(
+                id_of(record.request) == request_id for _, record in batch.records[partition]
+            ):
+                batch.told.append(done)
+                batch.asked_ns = self._out.now_ns
+                return
+        # This member may have applied it as a backup, and not have it on its disk yet.
+        self._log.when_durable(lambda: done(True))
+
+    # -- what waits
+
+    def waits_since(self, partition: int) -> int:
+        """Since when the oldest batch of the partition waits; now, when none does."""
+        batches = self._of_partition.get(partition, {}).values()
+        return min((batch.since_ns for batch in batches), default=self._out.now_ns)
+
+    def unfinished(self, partition: int) -> bool:
+        """Whether some batch of the partition waits for a backup."""
+        return partition in self._of_partition
+
+    def batches_of(self, partition: int) -> Collection[Batch]:
+        """The batches of the partition that somebody has not acknowledged yet, oldest first."""
+        return self._of_partition.get(partition, {}).values()
+
+    @property
+    def oldest_ns(self) -> int | None:
+        """Since when the oldest batch waits for its backups; None when none does."""
+        return next((batch.since_ns for batch in self._waiting.values()), None)
+
+    @property
+    def waiting(self) -> int:
+        """Batches that wait for backups."""
+        return len(self._waiting)
+
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        return {
+            "records not sent": len(self.unsent) + len(self.unsent_batches) + len(self._joinable),
+            "batches": len(self._waiting) + len(self._of_partition) + len(self._rested),
+        }

@@ -1,0 +1,49 @@
+"""What does a change of the row, or of the destination, do to what a primary has not delivered yet?
+
+- replication/P-2: When a row changes and this member stays primary, unfinished records are sent again at the new
+  version, and their batches wait for the members that this row wants (replication/P-1).
+- replication/P-3: When this member is no longer primary, what is unfinished is unknown, and said to be
+  (`Batches.abandon`).
+"""
+
+from __future__ import annotations
+
+from holdfast.core.machine import Outbox
+from holdfast.core.messages import Replicate, Section
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.records import Record
+from holdfast.core.replication.acknowledgement import Batches
+from holdfast.core.replication.targets import Targets
+from holdfast.core.store.partition import PartitionCopy
+
+
+def retarget(copy: PartitionCopy, targets: Targets, batches: Batches, out: Outbox) -> None:
+    """The row or the destination changed while this member is primary: replication/P-1 and replication/P-2."""
+    partition = copy.partition
+    targets.terms[partition] = copy.term
+    for held in copy:
+        targets.aim(partition, held)
+    waiting = batches.again(partition)
+    if not waiting:
+        return
+    again: dict[str, list[Record]] = {}
+    for batch in waiting:
+        batch.forget(partition)
+        for held, record in batch.records[partition]:
+            batch.wait_for(partition, held, batches.backlog.slow)
+            for target in held.targets:
+                again.setdefault(target, []).append(record)
+        for name in sorted(batch.resting.get(partition, ())):
+            sync = targets.followers(partition, name)[1]
+            batch.rest_on(partition, name, sync)
+            for target in sorted(sync):
+                again.setdefault(target, [])
+    version = targets.rows[partition].version
+    numbers = [batch.number for batch in waiting]
+    for target, records in again.items():
+        out.send(
+            MemberId(target),
+            Replicate(numbers, [Section(partition, version, records, targets.terms[partition])]),
+        )
+    for batch in waiting:
+        batches.look(batch)

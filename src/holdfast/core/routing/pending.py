@@ -1,0 +1,125 @@
+"""What waits for an answer here, who asked for it, and how much of it may wait (routing/R-6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.config import Settings
+from holdfast.core.machine import Outbox
+from holdfast.core.messages import Answer
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.operations import Done, Outcome, Request, Status
+from holdfast.core.model.timers import TimerName
+
+REQUEST_BYTES = 500
+"""What a request takes here besides its keys and values, at about."""
+FULL = Outcome(
+    Status.NOT_READY,
+    None,
+    "more requests wait here than limits.waiting_requests and limits.waiting_bytes allow; nothing was done",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A member that has forwarded a request, and the ticket under which it waits for the answer."""
+
+    member: MemberId
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class OwnShare:
+    """This member gathers, and does its own share: the ticket of that."""
+
+    ticket: int
+
+
+Asker = Done | Peer
+"""Who gets the answer: a session of this member, or another member."""
+
+
+def answer(out: Outbox, asker: Asker, outcome: Outcome) -> None:
+    """Tell who asked what has become of the request."""
+    if isinstance(asker, Peer):
+        out.send(asker.member, Answer(asker.ticket, outcome, []))
+    else:
+        asker(outcome)
+
+
+class Parked:
+    """A request that is not answered yet."""
+
+    __slots__ = ("asker", "deadline_ns", "doubt", "request", "size", "until_ns", "why")
+
+    def __init__(self, request: Request, asker: Asker, deadline_ns: int) -> None:
+        self.request = request
+        self.asker = asker
+        self.deadline_ns = deadline_ns
+        self.doubt = ""
+        """Why it may have been applied already; empty: it has not been."""
+        self.why = ""
+        """Why the primary did not take it."""
+        self.until_ns = 0
+        """Until when it waits for a change of its partition; 0: it need not."""
+        self.size = 0
+        """Bytes that it counts for among those that wait; 0: it is not among them."""
+
+    def comes_from(self, members: set[MemberId]) -> bool:
+        """Whether one of these members has sent it."""
+        return isinstance(self.asker, Peer) and self.asker.member in members
+
+
+class Waiting:
+    """How many requests wait here, the tickets under which other members answer them, and when to look at them."""
+
+    def __init__(self, settings: Settings, out: Outbox) -> None:
+        self._out = out
+        self._requests_most = settings.limits.waiting_requests
+        self._bytes_most = settings.limits.bounded(settings.limits.waiting_bytes)
+        self._requests = 0
+        self._bytes = 0
+        self.tickets = 0
+        """How many requests, or shares of one, were sent to other members or done here under a ticket."""
+        self._timer_ns = 0
+        """In how long the timer is due, by the last word; 0: it is not set."""
+
+    @property
+    def full(self) -> bool:
+        """Whether no other request may wait."""
+        return self._requests >= self._requests_most
+
+    def enter(self, size: int) -> bool:
+        """A request wants to wait: whether it may."""
+        if self.full or self._bytes + size > self._bytes_most:
+            return False
+        self._requests += 1
+        self._bytes += size
+        return True
+
+    def leave(self, size: int) -> None:
+        """It waits no more."""
+        assert self._requests > 0 and self._bytes >= size, "who leaves has entered"
+        self._requests -= 1
+        self._bytes -= size
+
+    def ticket(self) -> int:
+        """A ticket that no other request of this member has."""
+        self.tickets += 1
+        return self.tickets
+
+    def look_in(self, after_ns: int) -> None:
+        """Look at what waits after this time at the latest."""
+        if not self._timer_ns or after_ns < self._timer_ns:
+            self._timer_ns = after_ns
+            self._out.timer(TimerName.ROUTE, after_ns)
+
+    def looked(self) -> None:
+        """It is looked at now: there is no timer any more."""
+        self._timer_ns = 0
+
+
+def size_of(request: Request) -> int:
+    """Bytes that a request keeps while it waits, at about."""
+    size = REQUEST_BYTES + len(request.key) + len(request.value) + len(request.expected)
+    return size + sum(map(len, request.items))

@@ -1,0 +1,110 @@
+"""Which requests must not be taken now, and why?
+
+- routing/R-7: While the memory of a member is nearly full, nothing is stored that it would have to keep: refused before
+  it is applied anywhere. Reads and removes go on.
+"""
+
+from __future__ import annotations
+
+from holdfast.config import Settings
+from holdfast.config.schema import INTERNAL
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.object_names import target
+from holdfast.core.model.operations import GROWING, READS, Op, Outcome, Request, Status
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.views import MemberInfo, Room
+from holdfast.core.replication.protocol import Replication
+
+PASSIVE = Outcome(Status.PASSIVE, None, "the cluster is passive: entries can be read, but not changed")
+NO_DATA_MEMBER = Outcome(
+    Status.NO_DATA_MEMBER,
+    None,
+    "there are lite members alone, which hold no data; start one that is not lite",
+)
+CROWDED = Outcome(
+    Status.NOT_READY,
+    None,
+    "the primary keeps more for its backups than limits.backlog_bytes allows; nothing was changed",
+)
+NO_MEMORY = (
+    "the memory of member {} is nearly full; remove entries, add a member, or raise limits.memory_bytes there"
+)
+
+
+class Refusals:
+    """What this member refuses, as the cluster is now."""
+
+    def __init__(self, settings: Settings, rows: list[Assignment], replication: Replication) -> None:
+        self._settings = settings
+        self._rows = rows
+        self._replication = replication
+        self.passive = False
+        """Whether the cluster is passive: then nothing may be changed."""
+        self.dataless = False
+        """Whether there are lite members alone, and nobody is awaited: then nothing can be read or changed."""
+        self.full: dict[MemberId, str] = {}
+        """Members whose disk is full, by name: nothing may be written to journalled maps in their partitions."""
+        self.short: dict[MemberId, Room] = {}
+        """Members that have not plenty of room in their memory: nothing more may be stored in what they hold."""
+        self._names: dict[MemberId, str] = {}
+        """The names of all members."""
+
+    def know(self, members: list[MemberInfo], full: set[MemberId], short: dict[MemberId, Room]) -> None:
+        """These are the members, and this is how much room they have on their disks and in their memories."""
+        self.full = {info.uuid: info.name for info in members if info.uuid in full}
+        self.short = dict(short)
+        self._names = {info.uuid: info.name for info in members}
+
+    @property
+    def any(self) -> bool:
+        """Whether there are requests that must be refused."""
+        return self.dataless or self.passive or bool(self.full) or bool(self.short)
+
+    def why_refused(self, request: Request) -> Outcome | None:
+        """The answer to a request that must not be taken now."""
+        if self.dataless:
+            return NO_DATA_MEMBER
+        if self.passive and changes(request):
+            return PASSIVE
+        if self.full and request.op not in READS and self._settings.object(target(request)).journal != "off":
+            for partition in request.partitions:
+                full = self.full.keys() & set(filter(None, self._rows[partition].holding))
+                if full:
+                    names = ", ".join(sorted(self.full[uuid] for uuid in full))
+                    return Outcome(
+                        Status.NO_ROOM, None, f"the disk of member {names} is full; make room there"
+                    )
+        if self.short and request.op in GROWING:
+            return self._why_no_memory(request)
+        return None
+
+    def why_not_now(self, request: Request) -> Outcome | None:
+        """The same, also of a write that this member would not take as primary: it keeps too much for backups."""
+        crowded = self._replication.refusing and changes(request)
+        return self.why_refused(request) or (CROWDED if crowded else None)
+
+    def _why_no_memory(self, request: Request) -> Outcome | None:
+        """routing/R-7. What Holdfast keeps for itself may take the reserve: it is little, and clients cannot begin
+        without it. So may updates of services, for they may be what makes room.
+        """
+        short = self.short
+        if request.map.startswith(INTERNAL) or request.op is Op.CALL:
+            short = {uuid: room for uuid, room in short.items() if room is Room.NONE}
+        copies = self._settings.object(target(request)).copies
+        for partition in request.partitions:
+            holders = set(filter(None, self._rows[partition].holding[:copies]))
+            joining = self._replication.joining(partition)
+            if joining is not None:
+                holders.add(joining)
+            if lacking := short.keys() & holders:
+                names = ", ".join(sorted(self._names.get(uuid, uuid) for uuid in lacking))
+                return Outcome(Status.NO_MEMORY, None, NO_MEMORY.format(names))
+        return None
+
+
+def changes(request: Request) -> bool:
+    """Whether a passive cluster refuses this. What Holdfast keeps for itself may change: names of opened maps, schemas.
+
+    Without that no client could begin to read while the cluster is passive.
+    """
+    return request.op not in READS and not request.map.startswith(INTERNAL)

@@ -1,0 +1,274 @@
+"""What does an operation on a map answer and change? Pure: it looks at the state, and changes nothing of it.
+
+An entry whose time is over is not there. Whoever meets it decides that it is taken out (`EXPIRED`), whatever else is
+asked; on a backup, and in operations on whole partitions, it is passed over.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.model.decisions import Decision, Update
+from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.operations import DEFAULT_TTL, EventKind, Op, Request, Value
+from holdfast.core.model.records import Change
+from holdfast.core.store.map_state import MapState
+
+NEVER = -1
+Lifetimes = tuple[int, int]
+"""Time to live and maximum idle time of entries that are stored with none of their own, in ms; 0: for ever."""
+ENDLESS: Lifetimes = (0, 0)
+
+
+_STORING = frozenset({Op.PUT, Op.SET, Op.TRY_PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REPLACE_IF_SAME})
+_CHANGING = frozenset({Op.REMOVE, Op.DELETE, Op.TRY_REMOVE, Op.SET_TTL, Op.EVICT, Op.REMOVE_IF_SAME})
+"""Of an entry that has to be there."""
+
+
+class _Look:
+    """What a decision sees: the state, and over it what was decided already."""
+
+    __slots__ = ("_now_ns", "decided", "state", "updates", "used")
+
+    def __init__(self, state: MapState | None, now_ns: int) -> None:
+        self.state = state
+        self._now_ns = now_ns
+        self.decided: dict[bytes, bytes | None] = {}
+        self.updates: list[Update] = []
+        self.used: list[bytes] = []
+
+    def read(self, key: bytes) -> bytes | None:
+        """The entry's value, or None. One that has ended is taken out; a living one counts as used."""
+        if key in self.decided:
+            return self.decided[key]
+        state = self.state
+        if state is None:
+            return None
+        if state.expiries and (expiry := state.expiries.get(key)) is not None:
+            if expiry.deadline_ns() <= self._now_ns:
+                self.take_out(key, EventKind.EXPIRED)
+                return None
+            self.used.append(key)
+        return state.entries.get(key)
+
+    def take_out(self, key: bytes, kind: EventKind) -> None:
+        self.decided[key] = None
+        self.updates.append(Update(Change.REMOVE, key, b"", 0, 0, 0, kind))
+
+    def store(self, request: Request, key: bytes, value: bytes, lifetimes: Lifetimes) -> bytes | None:
+        """Store an entry; answers the old value."""
+        old = self.read(key)
+        self.decided[key] = value
+        ttl_ms = lifetimes[0] if request.ttl_ms == DEFAULT_TTL else request.ttl_ms
+        max_idle_ms = lifetimes[1] if request.max_idle_ms == DEFAULT_TTL else request.max_idle_ms
+        kind = EventKind.ADDED if old is None else EventKind.UPDATED
+        self.updates.append(Update(Change.SET, key, value, ttl_ms, max_idle_ms, request.key_hash, kind))
+        return old
+
+    def decision(self, answer: Value) -> Decision:
+        return Decision(answer, self.updates, self.used)
+
+
+def decide(
+    state: MapState | None,
+    request: Request,
+    now_ns: int,
+    *,
+    version: int = 0,
+    lifetimes: Lifetimes = ENDLESS,
+) -> Decision:
+    """Decide a keyed operation. `state`: None when nothing was ever written there. `version`: how often this map has
+    changed in this partition. `lifetimes`: the map's own.
+    """
+    op, key = request.op, request.key
+    if op is Op.GET and (state is None or key not in state.expiries):
+        return Decision(state.entries.get(key) if state is not None else None)
+    look = _Look(state, now_ns)
+    if op in _STORING:
+        return look.decision(_put(look, request, lifetimes))
+    if op is Op.GET:
+        return look.decision(look.read(key))
+    if op is Op.CONTAINS_KEY:
+        return look.decision(look.read(key) is not None)
+    if op is Op.ENTRY_VIEW:
+        return look.decision(_entry_view(look, request, now_ns, version))
+    if op is Op.GET_ALL:
+        return look.decision(_get_all(look, request))
+    if op is Op.PUT_ALL:
+        for index in range(0, len(request.items), 2):
+            look.store(request, request.items[index], request.items[index + 1], lifetimes)
+        return look.decision(None)
+    if op in _CHANGING:
+        return look.decision(_change_present(look, request))
+    raise ValueError(f"{op.name} is not an operation on one key")
+
+
+def _put(look: _Look, request: Request, lifetimes: Lifetimes) -> Value:
+    op, key = request.op, request.key
+    if op in (Op.PUT, Op.SET, Op.TRY_PUT):
+        old = look.store(request, key, request.value, lifetimes)
+        return old if op is Op.PUT else (True if op is Op.TRY_PUT else None)
+    present = look.read(key)
+    if op is Op.PUT_IF_ABSENT:
+        if present is None:
+            look.store(request, key, request.value, lifetimes)
+        return present
+    if op is Op.REPLACE:
+        return look.store(request, key, request.value, lifetimes) if present is not None else None
+    assert op is Op.REPLACE_IF_SAME, op
+    if present is None or present != request.expected:
+        return False
+    look.store(request, key, request.value, lifetimes)
+    return True
+
+
+def _change_present(look: _Look, request: Request) -> Value:
+    """What only an entry that is there can suffer."""
+    op, key = request.op, request.key
+    present = look.read(key)
+    if present is None:
+        return None if op is Op.REMOVE else False
+    if op is Op.SET_TTL:
+        assert look.state is not None
+        ttl_ms = 0 if request.ttl_ms == DEFAULT_TTL else request.ttl_ms
+        expiry = look.state.expiries.get(key)
+        max_idle_ms = expiry.max_idle_ms if expiry is not None else 0
+        update = Update(Change.EXPIRY, key, b"", ttl_ms, max_idle_ms, kind=EventKind.UPDATED)
+        look.updates.append(update)
+        return True
+    if op is Op.REMOVE_IF_SAME and present != request.expected:
+        return False
+    look.take_out(key, EventKind.EVICTED if op is Op.EVICT else EventKind.REMOVED)
+    return present if op is Op.REMOVE else True
+
+
+def _entry_view(look: _Look, request: Request, now_ns: int, version: int) -> Value:
+    """Value, ttl_ms, max_idle_ms, milliseconds until it ends (-1: never), and its version.
+
+    The version is the update counter of the map in this partition, which costs no entry a byte: it has grown when this
+    entry has changed, and also when another one there has. Equal ones mean that nothing has changed in between.
+    """
+    value = look.read(request.key)
+    if value is None or look.state is None:
+        return None
+    # Reading it counts as a use: so it has its whole idle time before it.
+    return _view(look.state, request.key, value, now_ns, version, used=True)
+
+
+def _view(state: MapState, key: bytes, value: bytes, now_ns: int, version: int, *, used: bool) -> Value:
+    expiry = state.expiries.get(key)
+    if expiry is None:
+        return [value, 0, 0, NEVER, version]
+    if used:
+        expiry = expiry.copy()
+        expiry.accessed_ns = now_ns
+    left_ms = max(0, expiry.deadline_ns() - now_ns) // MILLISECOND
+    return [value, expiry.ttl_ms, expiry.max_idle_ms, left_ms, version]
+
+
+def _get_all(look: _Look, request: Request) -> Value:
+    answer: list[None | int | bytes] = []
+    for key in request.items:
+        value = look.read(key)
+        if value is not None:
+            answer += (key, value)
+    return answer
+
+
+# -- from a backup
+
+FROM_BACKUPS = frozenset({Op.GET, Op.CONTAINS_KEY, Op.ENTRY_VIEW, Op.GET_ALL})
+"""What a backup can answer."""
+
+
+def can_read(state: MapState | None, request: Request) -> bool:
+    """Whether a backup can answer: not for entries that end when nobody uses them, for uses count at the primary."""
+    if state is None or not state.expiries:
+        return True
+    keys = request.items if request.op is Op.GET_ALL else [request.key]
+    return not any((expiry := state.expiries.get(key)) is not None and expiry.max_idle_ms for key in keys)
+
+
+def read_backup(state: MapState | None, request: Request, now_ns: int, version: int) -> Value:
+    """Answer one of `FROM_BACKUPS`. What has ended is not shown, though it is still there."""
+    op, key = request.op, request.key
+    if op is Op.GET_ALL:
+        found = ((one, _peek(state, one, now_ns)) for one in request.items)
+        return [part for pair in found if pair[1] is not None for part in pair]
+    value = _peek(state, key, now_ns)
+    if op is Op.CONTAINS_KEY:
+        return value is not None
+    if op is Op.ENTRY_VIEW and state is not None and value is not None:
+        return _view(state, key, value, now_ns, version, used=False)
+    return value
+
+
+def _peek(state: MapState | None, key: bytes, now_ns: int) -> bytes | None:
+    if state is None or (state.expiries and state.expired(key, now_ns, touch=False)):
+        return None
+    return state.entries.get(key)
+
+
+# -- whole partitions
+
+
+def decide_whole(state: MapState | None, request: Request, now_ns: int) -> Decision:
+    """Decide an operation on every entry of a map in one partition."""
+    op = request.op
+    if op in (Op.CLEAR, Op.EVICT_ALL):
+        count = len(state.entries) if state is not None else 0
+        return Decision(count, [Update(Change.CLEAR)] if count else ())
+    if state is not None and op in (Op.SIZE, Op.IS_EMPTY) and not state.expiries:
+        count = len(state.entries)
+        return Decision(count if op is Op.SIZE else count == 0)
+    return Decision(_collect(request, _living(state, now_ns) if state is not None else {}))
+
+
+def _living(state: MapState, now_ns: int) -> dict[bytes, bytes]:
+    if not state.expiries:
+        return state.entries
+    return {k: v for k, v in state.entries.items() if not state.expired(k, now_ns, touch=False)}
+
+
+def _collect(request: Request, entries: dict[bytes, bytes]) -> Value:
+    op = request.op
+    if op is Op.SIZE:
+        return len(entries)
+    if op is Op.IS_EMPTY:
+        return not entries
+    if op is Op.CONTAINS_VALUE:
+        return any(value == request.value for value in entries.values())
+    answer: list[None | int | bytes] = []
+    if op is Op.KEYS:
+        answer.extend(entries)
+    elif op is Op.VALUES:
+        answer.extend(entries.values())
+    else:
+        for pair in entries.items():
+            answer.extend(pair)
+    return answer
+
+
+def answers(op: Op, value: Value) -> bool:
+    """Whether an operation on whole partitions can answer this: a member may say anything."""
+    if value is None:
+        return True
+    if op in (Op.SIZE, Op.CLEAR, Op.EVICT_ALL):
+        return isinstance(value, int) and value >= 0
+    if op in (Op.CONTAINS_VALUE, Op.IS_EMPTY):
+        return isinstance(value, bool)
+    return isinstance(value, list) and all(isinstance(part, bytes) for part in value)
+
+
+def merge(op: Op, so_far: Value, more: Value) -> Value:
+    """Join the answers of two members to an operation on whole partitions."""
+    if so_far is None:
+        return more
+    if op in (Op.SIZE, Op.CLEAR, Op.EVICT_ALL):
+        assert isinstance(so_far, int) and isinstance(more, int)
+        return so_far + more
+    if op is Op.CONTAINS_VALUE:
+        return bool(so_far) or bool(more)
+    if op is Op.IS_EMPTY:
+        return bool(so_far) and bool(more)
+    assert isinstance(so_far, list) and isinstance(more, list)
+    so_far.extend(more)
+    return so_far

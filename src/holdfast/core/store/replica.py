@@ -1,0 +1,131 @@
+"""One object (a map, or a service) of one partition on one member: which updates it holds, and what they have made.
+
+A *replica* has a *state*. The replica numbers and remembers: its update counter, of which primaries the updates are,
+the tail of the last ones, and, on a primary, who gets them. What the updates do is the affair of the state alone, and
+the state knows nothing of all this. So whatever is a state has all that replicas have.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from holdfast.core.model.records import JournalMode, Record
+from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.store.map_state import MapState
+from holdfast.core.store.service_state import ServiceState, Share
+from holdfast.core.store.state import State
+from holdfast.core.store.tail import Tail
+
+S = TypeVar("S", bound=State)
+
+
+class Replica(Generic[S]):
+    """The updates of one object in one partition, on one member, and the state that they have led to."""
+
+    __slots__ = (
+        "changes",
+        "journal",
+        "lineage",
+        "name",
+        "recorded",
+        "state",
+        "sync",
+        "tail",
+        "targets",
+        "updates",
+    )
+
+    def __init__(self, name: str, state: S) -> None:
+        self.name = name
+        self.state = state
+        self.updates = UpdateCounter()
+        """Which updates this copy holds. Gaps are only in a copy that is being filled, or was read from a disk."""
+        self.lineage: list[tuple[int, int]] = []
+        """Which history they are of: from the counter start + 1 on, those of the primary of this term; ascending."""
+        self.journal: JournalMode = "off"
+        """Whether its updates are written down on this member before they count as held."""
+        self.changes = 0
+        """Bytes of the last updates that are kept for change streams; 0: there are none."""
+        self.recorded = False
+        """On a primary: whether its updates are wanted by a backup, also one that is missing, or by the journal."""
+        self.targets: tuple[str, ...] = ()
+        """On a primary: the members that each record goes to."""
+        self.sync: frozenset[str] = frozenset()
+        """On a primary: those of them that must have it before the caller is answered."""
+        self.tail: Tail | None = None
+        """The last updates, if they are kept."""
+
+    @property
+    def counter(self) -> int:
+        """The low watermark of the updates."""
+        return self.updates.lwm
+
+    @property
+    def term(self) -> int:
+        """The term of the last update; 0 before the first."""
+        proven = self.proven_lineage()
+        return proven[-1][0] if proven else 0
+
+    def proven_lineage(self) -> list[tuple[int, int]]:
+        """The lineage up to the low watermark: without terms of which nothing is held yet."""
+        return [(term, start) for term, start in self.lineage if start < self.updates.lwm]
+
+    def enter(self, term: int) -> None:
+        """What comes now is of this term. A term without any update leaves no trace."""
+        lineage = self.lineage
+        if lineage and lineage[-1][0] >= term:
+            return
+        reached = self.updates.highest_applied
+        while lineage and lineage[-1][1] >= reached:
+            lineage.pop()
+        lineage.append((term, reached))
+
+    def apply(self, record: Record, now_ns: int) -> None:
+        """Do as a primary's record says, and note that its update is held."""
+        self.state.apply(record, now_ns)
+        self.updates.update(record.counter - 1)
+
+    def keep(self, term: int, records: list[Record], limit: int) -> None:
+        """Remember these updates, which were applied in the order of the counter, in a tail of so many bytes."""
+        if limit:
+            if self.tail is None:
+                self.tail = Tail(limit)
+            self.tail.add(term, records)
+
+    def keep_earlier(self, earlier: list[tuple[int, Record]]) -> None:
+        """Remember these updates, too, with their terms: those of them that were before all that is in the tail."""
+        if self.changes and earlier:
+            if self.tail is None:
+                self.tail = Tail(self.changes)
+            end = self.tail.start if self.tail.size else self.counter
+            before = {record.counter: (term, record) for term, record in earlier if record.counter <= end}
+            self.tail.precede([one for _, one in sorted(before.items())])
+
+    @property
+    def remembered_from(self) -> int:
+        """Every update after this number is in the tail; the counter itself when nothing is."""
+        tail = self.tail
+        return tail.start if tail is not None and tail.end == self.counter else self.counter
+
+    def start_from(self, base: Replica[S]) -> None:
+        """Hold what `base` holds, on the way to something newer; both go their own ways from now on."""
+        self.state.start_from(base.state)
+        self.updates = UpdateCounter(base.counter)
+        self.lineage = base.proven_lineage()
+        if base.tail is not None and base.tail.end == base.counter:
+            self.tail = base.tail.copy()
+
+
+MapReplica = Replica[MapState]
+ServiceReplica = Replica[ServiceState]
+AnyReplica = MapReplica | ServiceReplica
+
+
+def service_replica(name: str, share: Share) -> ServiceReplica:
+    """A service's replica with this share, which is new."""
+    return Replica(name, ServiceState(share))
+
+
+def map_replica(name: str) -> MapReplica:
+    """A map's replica, with no entries."""
+    return Replica(name, MapState(name))

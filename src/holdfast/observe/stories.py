@@ -1,0 +1,262 @@
+"""What members say to each other and do, in words: for stories that people read.
+
+Of a message only what matters to the course of things is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from holdfast.core import messages as m
+from holdfast.core.machine import (
+    Become,
+    ChangeState,
+    ClientRequest,
+    Complete,
+    CutRequested,
+    DeadDeclared,
+    DiskRoom,
+    Effect,
+    Event,
+    Heard,
+    LeaveRequested,
+    ListenerAdded,
+    LossAccepted,
+    MemoryRoom,
+    Note,
+    PeerSilent,
+    Received,
+    RefillRequested,
+    SeedAbsent,
+    Send,
+    Stop,
+)
+from holdfast.core.model.operations import Outcome
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.records import Record
+from holdfast.core.model.views import View
+
+QUIET = (
+    m.Heartbeat,
+    m.JoinRequest,
+    m.JoinAnswer,
+    m.Prepare,
+    m.Promise,
+    m.Accept,
+    m.Accepted,
+    m.Declined,
+    m.Summary,
+    m.TableCheck,
+    m.ViewDecided,
+    m.Subscribe,
+    m.Events,
+    m.Collecting,
+)
+"""Messages that are not told: there are many, and what comes of them is."""
+
+
+def row_in_words(row: Assignment, names: Mapping[str, str]) -> str:
+    """A row: its version, who holds the partition, and who is behind."""
+    replicas = [names.get(one or "", "-") for one in row.replicas]
+    while replicas and replicas[-1] == "-":
+        replicas.pop()
+    behind = f" behind: {', '.join(names.get(one, one) for one in row.behind)}" if row.behind else ""
+    return f"v{row.version} ({' '.join(replicas)}){behind}"
+
+
+def in_words(message: m.Message, names: Mapping[str, str]) -> str:
+    """What a message says, in a few words; `names` are those of members by UUID. Empty of what need not be told."""
+    match message:
+        case m.MigrationRequest(migration=move):
+            source = names.get(move.source or "", "nobody")
+            destination = names.get(move.destination, move.destination)
+            return f"p{move.partition} slot {move.destination_new}: {source} to {destination}"
+        case m.MigrationReady() | m.MigrationRefused() | m.FillRefused() | m.FillEnded():
+            why = f": {why}" if (why := getattr(message, "why", "")) else ""
+            return f"p{message.partition} v{message.version}{why}"
+        case m.Fill() | m.Filled():
+            return _of_fills(message)
+        case m.TableOffer():
+            rows = [f"p{number} {row_in_words(row, names)}" for number, row in message.rows]
+            return ", ".join([f"round {message.round}", *rows])
+        case m.TableStored() | m.TableCommit():
+            return f"round {message.round}"
+        case m.TableReport():
+            return ", ".join(f"p{number} {row_in_words(row, names)}" for number, row in message.rows)
+        case _:
+            return _of_data(message, names)
+
+
+def _of_fills(message: m.Fill | m.Filled) -> str:
+    """Of a replica that is sent what it lacks."""
+    match message:
+        case m.Fill():
+            plans = [f"{plan.map} {plan.how.name}" for plan in message.plans]
+            entries = [f"{len(part.keys)} entries up to {part.counter}" for part in message.maps]
+            records = [f"{len(part.records)} updates" for part in message.records]
+            words = [f"p{message.partition} v{message.version} #{message.sequence}", *plans, *entries]
+            return ", ".join([*words, *records, *(["last"] if message.last else [])])
+        case m.Filled():
+            has = [f"{base.map} up to {base.lwm}" for base in message.demand.maps] if message.demand else []
+            return ", ".join([f"p{message.partition} v{message.version} #{message.sequence}", *has])
+
+
+def _of_data(message: m.Message, names: Mapping[str, str]) -> str:
+    """Of what is written, asked for and kept."""
+    match message:
+        case m.Replicate():
+            return "; ".join(_section(section) for section in message.sections)
+        case m.Replicated():
+            return ", ".join(f"p{number}" for number in message.partitions)
+        case m.Enlist():
+            return ", ".join(f"p{number} v{version}" for number, version, _ in message.partitions)
+        case m.Enlisted():
+            holds = {True: "holds all", False: "lacks something"}
+            return ", ".join(f"p{one} v{version} {holds[well]}" for one, version, well in message.partitions)
+        case m.Forward():
+            return f"{message.request.op.name}"
+        case m.Answer():
+            return message.outcome.status.name
+        case m.Holdings():
+            found = ", ".join(f"p{number} {row_in_words(row, names)}" for number, row in message.rows)
+            return f"{found}; holds {', '.join(f'p{kept.partition}' for kept in message.kept) or 'nothing'}"
+        case _:
+            return ""
+
+
+def _section(section: m.Section) -> str:
+    records = ", ".join(_record(record) for record in section.records) or "nothing new"
+    return f"p{section.partition} v{section.version} {records}"
+
+
+def _record(record: Record) -> str:
+    value = f" {record.value.decode()}" if record.value else ""
+    return f"{record.counter} {record.change.name}{value}"
+
+
+def concerned(message: m.Message) -> set[int]:
+    """The partitions that a message is about."""
+    found: set[int] = set()
+    for of in (message, getattr(message, "migration", None), getattr(message, "request", None)):
+        if isinstance(partition := getattr(of, "partition", None), int):
+            found.add(partition)
+        for name in ("partitions", "rows", "sections", "kept"):
+            found.update(_partition(one) for one in getattr(of, name, ()))
+    return found
+
+
+def _partition(one: object) -> int:
+    if isinstance(one, tuple):
+        return _partition(one[0])
+    found = one if isinstance(one, int) else getattr(one, "partition", -1)
+    assert isinstance(found, int)
+    return found
+
+
+class Narrator:
+    """Tells the story of one member: what came, what it did then, and how its rows and view changed."""
+
+    def __init__(self, names: Mapping[str, str], *, partition: int | None = None) -> None:
+        """`names` are those of all members, by UUID. With `partition` only what concerns it is told."""
+        self._names = names
+        self._partition = partition
+        self._view = -1
+        self._rows: dict[int, Assignment] = {}
+        self._asked: dict[int, str] = {}
+        """What is not answered yet, by token."""
+
+    def _about(self, partitions: Sequence[int] | set[int]) -> bool:
+        return self._partition is None or self._partition in partitions
+
+    def event(self, event: Event) -> list[str]:
+        """What has come to the member, if it is worth telling."""
+        match event:
+            case Received(sender, message) if not isinstance(message, QUIET):
+                if not self._about(concerned(message)):
+                    return []
+                return [f"<- {self._name(sender)}: {_named(message, self._names)}"]
+            case Heard():
+                return []
+            case ClientRequest(token, request):
+                if not self._about(request.partitions):
+                    return []
+                where = f"p{request.partitions[0]}" if len(request.partitions) == 1 else "its partitions"
+                self._asked[token] = f"{request.op.name} of {request.map} in {where}"
+                return [f"a client asks for {self._asked[token]}"]
+            case RefillRequested(_, partition, member) if self._about([partition]):
+                return [f"the operator wants p{partition} on {self._name(member)} filled anew"]
+            case CutRequested(_, _, maps, partitions) if self._about(partitions):
+                return [f"a client wants a cut of {', '.join(maps)}"]
+        return [] if self._partition is not None else _of_all(event, self._names)
+
+    def effects(self, effects: Sequence[Effect]) -> list[str]:
+        """What the member does then."""
+        lines: list[str] = []
+        for effect in effects:
+            match effect:
+                case Send(to, message) if not isinstance(message, QUIET) and self._about(concerned(message)):
+                    lines.append(f"-> {self._name(to)}: {_named(message, self._names)}")
+                case Complete(token, answer) if token in self._asked:
+                    asked = self._asked.pop(token)
+                    assert isinstance(answer, Outcome)
+                    why = f": {answer.detail}" if answer.detail else ""
+                    lines.append(f"the client is told of {asked}: {answer.status.name}{why}")
+                case Note(kind, fields) if self._partition in (None, fields.get("partition")):
+                    said = " ".join(f"{key}={self._name(str(value))}" for key, value in fields.items())
+                    lines.append(f"notes: {kind} {said}".rstrip())
+                case Stop(why) if self._partition is None:
+                    lines.append(f"ends: {why}")
+        return lines
+
+    def state(self, view: View | None, rows: Sequence[Assignment]) -> list[str]:
+        """How its view and its rows have changed."""
+        lines: list[str] = []
+        number = view.number if view is not None else -1
+        if number != self._view:
+            self._view = number
+            if self._partition is None:
+                members = ", ".join(info.name for info in view.members) if view is not None else ""
+                lines.append(f"is in view {number}: {members}" if view is not None else "is in no view")
+        told = range(len(rows)) if self._partition is None else [self._partition]
+        for partition in told:
+            row = rows[partition]
+            if row.version != self._rows.get(partition, Assignment()).version:
+                self._rows[partition] = row
+                lines.append(f"applies p{partition} {row_in_words(row, self._names)}")
+        return lines
+
+    def _name(self, uuid: str) -> str:
+        return self._names.get(uuid, uuid)
+
+
+def _named(message: m.Message, names: Mapping[str, str]) -> str:
+    return f"{type(message).__name__} {in_words(message, names)}".rstrip()
+
+
+def _of_all(event: Event, names: Mapping[str, str]) -> list[str]:
+    """What comes to a member as a whole."""
+    match event:
+        case PeerSilent(member):
+            return [f"hears that nobody listens where {names.get(member, member)} was"]
+        case LeaveRequested():
+            return ["the operator wants it to leave"]
+        case Become(wish):
+            return [f"the operator wants it to be: {wish.name.lower()}"]
+        case ChangeState(state, ending):
+            return [f"the operator wants the cluster {state}{' and then to end' if ending else ''}"]
+        case DeadDeclared(members):
+            return [
+                f"the operator says that these have ended: {', '.join(names.get(one, one) for one in members)}"
+            ]
+        case LossAccepted():
+            return ["the operator does not wait for what is missing"]
+        case DiskRoom(full):
+            return ["its disk is full" if full else "its disk has room again"]
+        case MemoryRoom(room):
+            return [f"its memory has room: {room.name.lower()}"]
+        case ListenerAdded(_, name):
+            return [f"a client listens to {name}"]
+        case SeedAbsent(address):
+            return [f"hears that nobody listens at {address.host}:{address.port}"]
+        case _:
+            return []

@@ -1,0 +1,64 @@
+"""A member is a table: each message, event and timer has its one row, and what has none is refused by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+import pytest
+
+from holdfast.config import Settings
+from holdfast.core import machine, member, messages
+from holdfast.core.cluster.identity import Identity
+from holdfast.core.machine import Heard, Note, Received, TimerFired
+from holdfast.core.member import DATAGRAMS, EVENTS, MESSAGES, TIMERS, Member
+from holdfast.core.model.ids import Address, MemberId
+from holdfast.core.model.timers import TimerName
+from holdfast.core.model.views import MemberInfo
+
+ME = MemberId("me")
+HOME = Address("host", 5701)
+
+
+def one() -> Member:
+    info = MemberInfo(ME, 1, HOME.host, HOME.port, HOME.host, 5702, "one")
+    return Member(Identity(info, "cluster", {}, (), False, "id"), Settings())
+
+
+def test_every_message_has_one_row() -> None:
+    every = set(typing.get_args(messages.Message))
+    assert MESSAGES.keys() | DATAGRAMS.keys() == every
+    assert MESSAGES.keys() & DATAGRAMS.keys() == set()
+
+
+def test_every_event_and_every_timer_has_a_row() -> None:
+    assert EVENTS.keys() == set(typing.get_args(machine.Event))
+    assert TIMERS.keys() == set(TimerName)
+
+
+def test_what_is_no_event_is_refused_by_name() -> None:
+    @dataclasses.dataclass
+    class Surprise:
+        pass
+
+    with pytest.raises(AssertionError, match="Surprise is no event"):
+        one().handle(Surprise(), 0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Received(MemberId("other"), messages.JoinAnswer("", None)),  # type: ignore[arg-type]
+        Heard(HOME, messages.AcceptLoss(1)),
+    ],
+)
+def test_a_message_that_came_the_wrong_way_has_no_effect(event: machine.Event) -> None:
+    name = type(event.message).__name__  # type: ignore[union-attr]
+    (note,) = [effect for effect in one().handle(event, 0) if isinstance(effect, Note)]
+    assert note == Note("message out of place", {"message": name}, "warning")
+
+
+def test_a_timer_without_a_row_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(member.TIMERS, TimerName.PLAN)
+    with pytest.raises(AssertionError, match="plan is no timer"):
+        one().handle(TimerFired(TimerName.PLAN), 0)
