@@ -49,7 +49,7 @@ memory: install ## Fill members until they refuse, under RLIMIT_AS; and simulate
 	@$(BIN)/python -m pytest -q -m "slow or not slow" tests/cluster/test_memory.py tests/runtime/test_memory.py
 	@$(BIN)/holdfast simulate --memory --seeds $(or $(SEEDS),100) --workers $(WORKERS) $(ARGS)
 
-mutants: install ## Which small mistakes in the safety-critical modules do unit tests not notice? (MODULES="agreement ledger" ARGS="--sample 100")
+mutants: install ## Which small mistakes in the safety-critical modules do unit tests not notice? (MODULES="agreement table_replication" ARGS="--sample 100")
 	@$(BIN)/python -m mutants $(MODULES) $(ARGS)
 
 bench: install ## Measure, against redis-server where it is installed; writes docs/performance.md

@@ -174,7 +174,9 @@ def main() -> int:
     """The status that the command ends with."""
     parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
     parser.add_argument(
-        "modules", nargs="*", help="as in mutants/modules.toml, or the end of it: agreement, ledger"
+        "modules",
+        nargs="*",
+        help="as in mutants/modules.toml, or the end of it: agreement, table_replication",
     )
     parser.add_argument(
         "--sample", type=int, default=0, metavar="N", help="judge only so many, drawn from all"

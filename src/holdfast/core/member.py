@@ -1,7 +1,7 @@
 """One member: routes each event to the machine that owns it, and composes the machines.
 
 The machines know each other only through what this module hands them. Reading order: `machine`, `cluster.membership`,
-`placement.table_replication`, `migration.master`, `migration.source`, `migration.destination`, `replication.lane`,
+`placement.table_replication`, `migration.master`, `sync.source`, `sync.destination`, `replication.lane`,
 `replication.copies`, `replication.activation`, `routing.router`.
 """
 
