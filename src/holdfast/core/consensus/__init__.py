@@ -1,0 +1,1 @@
+"""How do the replicas of one group agree on one log?"""

@@ -1,0 +1,476 @@
+"""One replica of a Raft group: follower, candidate or leader, in the term that it knows. Messages in, `Ready` out.
+
+It knows no clock: `tick` is called once in a while. What it wants to be done it says in `ready`: what to write down,
+what to send now, what to send when that is durable, what to apply. `written` and `applied` tell it when that is done.
+
+- consensus/E-1: A term and a vote are durable before anybody hears of them.
+- consensus/E-2: One vote a term, and only for a log that is not behind; a learner votes, too, for it may be a voter by
+  now and not know it.
+- consensus/E-3: Before an election it is asked who would vote; who hears of a leader would not, unless that one hands
+  over.
+- consensus/E-4: Who does not belong to its own configuration, or is busy with a snapshot, does not campaign.
+- consensus/E-5: What was written down in an older term may have been replaced since: its end counts for nothing.
+- consensus/E-6: After a reset (`reset`) the old majority is of an older term, and its configuration has a lower token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from holdfast.core.consensus.configuration import Configuration, NodeId
+from holdfast.core.consensus.leading import Leading, ProposalRefused
+from holdfast.core.consensus.quorum import Vote, vote
+from holdfast.core.consensus.raft_log import RaftLog
+from holdfast.core.consensus.raft_messages import (
+    HANDED_OVER,
+    LEADERS,
+    Entry,
+    Kind,
+    RaftMessage,
+    Snapshot,
+)
+from holdfast.core.consensus.seat import HardState, RaftSettings, ReadAt, Role, Seat
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What is durable when a `Ready` has been written down."""
+
+    term: int
+    """The replica's when it handed it over (consensus/E-5)."""
+    last: tuple[int, int] = (0, 0)
+    """Index and term of the last entry; (0, 0): there is none to tell of."""
+    snapshot: int = 0
+    """The index of the snapshot that is installed; 0: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What a replica wants to be done. No part of it may be left out, and one follows the other."""
+
+    lead: NodeId | None
+    role: Role
+    leadership_changed: bool
+    hard: HardState | None
+    """To be written down; None: as before."""
+    snapshot: Snapshot | None
+    """To be installed before any entry is written down."""
+    entries: Sequence[Entry]
+    """To be written down. They replace what was written down at their indexes and behind."""
+    must_sync: bool
+    """Whether it has to be durable before `after` may leave."""
+    messages: Sequence[RaftMessage]
+    """To be sent, now."""
+    after: Sequence[RaftMessage]
+    """To be sent when everything is durable that is to be written down; those to this replica are given to it."""
+    committed: Sequence[Entry]
+    """To be applied, in this order. `applied` tells when they are."""
+    reads: Sequence[ReadAt]
+    written: Written | None
+    """To be told when it is durable, after `after`."""
+
+
+class Group:
+    """One replica of one group."""
+
+    def __init__(
+        self,
+        me: NodeId,
+        name: bytes,
+        log: RaftLog,
+        hard: HardState | None = None,
+        settings: RaftSettings | None = None,
+    ) -> None:
+        """`name`: the group's, so that not all of a member's campaign at once. `log`, `hard`: as they were written."""
+        hard = hard or HardState()
+        self._seat = Seat(me, settings or RaftSettings(), log, hard)
+        self.me = me
+        self.log = log
+        self._name = name
+        self.role = Role.FOLLOWER
+        self.leading: Leading | None = None
+        """The leader's side; None while it does not lead."""
+        self._elapsed = 0
+        """Ticks since a leader, or a vote, was heard of; of a leader, since it asked itself for a majority."""
+        self._heartbeat_elapsed = 0
+        self.timeout_ticks = 0
+        self._votes: dict[NodeId, bool] = {}
+        self._told_lead: tuple[NodeId | None, Role] = (None, Role.FOLLOWER)
+        log.commit_to(hard.commit)
+        self._follow(hard.term, None)
+        self._told_hard = self.hard
+
+    # -- what it is now
+
+    @property
+    def term(self) -> int:
+        """The term that it knows."""
+        return self._seat.term
+
+    @property
+    def lead(self) -> NodeId | None:
+        """Who leads in this term, as far as is known."""
+        return self._seat.lead
+
+    @property
+    def configuration(self) -> Configuration:
+        """The one in force."""
+        return self.log.configuration
+
+    @property
+    def hard(self) -> HardState:
+        """What has to be durable."""
+        return HardState(self._seat.term, self._seat.vote, self.log.committed)
+
+    # -- roles
+
+    def _reset(self, term: int) -> None:
+        if term != self._seat.term:
+            self._seat.term, self._seat.vote = term, None
+        self._seat.lead = None
+        self._elapsed = self._heartbeat_elapsed = 0
+        self._votes = {}
+        self.leading = None
+        self._draw_timeout()
+
+    def _draw_timeout(self) -> None:
+        """From T to 2T, another one for each replica and term."""
+        ticks = self._seat.settings.election_ticks
+        word = blake2b(self._name + f"/{self.me}/{self._seat.term}".encode(), digest_size=8).digest()
+        self.timeout_ticks = ticks + int.from_bytes(word, "big") % ticks
+
+    def _follow(self, term: int, lead: NodeId | None) -> None:
+        self._reset(term)
+        self._seat.lead = lead
+        self.role = Role.FOLLOWER
+
+    def _ask(self) -> None:
+        """Become a pre-candidate: nothing is changed by it but what it waits for."""
+        self._votes = {}
+        self._seat.lead = None
+        self.leading = None
+        self.role = Role.PRE_CANDIDATE
+
+    def _run(self) -> None:
+        self._reset(self._seat.term + 1)
+        self._seat.vote = self.me
+        self.role = Role.CANDIDATE
+
+    def _lead(self) -> None:
+        assert self.role is not Role.FOLLOWER, "a leader was elected"
+        self._reset(self._seat.term)
+        self._seat.lead = self.me
+        self.role = Role.LEADER
+        self.leading = Leading(self._seat)
+
+    # -- time
+
+    def tick(self) -> None:
+        """Some time has passed."""
+        if self.leading is None:
+            self._elapsed += 1
+            if self._seat.promotable and self._elapsed >= self.timeout_ticks:
+                self._elapsed = 0
+                self.campaign()
+            return
+        settings = self._seat.settings
+        self._heartbeat_elapsed += 1
+        self._elapsed += 1
+        if self._elapsed >= settings.election_ticks:
+            self._elapsed = 0
+            if settings.check_quorum and not self.leading.has_quorum():
+                self._follow(self._seat.term, None)
+                return
+            self.leading.transferee = None
+        if self._heartbeat_elapsed >= settings.heartbeat_ticks:
+            self._heartbeat_elapsed = 0
+            self.leading.heartbeat()
+
+    # -- elections
+
+    def campaign(self, *, handed_over: bool = False) -> None:
+        """Try to be elected, where that is possible (consensus/E-4)."""
+        if self.leading is not None or not self._seat.promotable:
+            return
+        if self._seat.settings.pre_vote and not handed_over:
+            self._ask()
+            self._request(Kind.PRE_VOTE, self._seat.term + 1, b"")
+        else:
+            self._run()
+            self._request(Kind.VOTE, self._seat.term, HANDED_OVER if handed_over else b"")
+
+    def _request(self, kind: Kind, term: int, context: bytes) -> None:
+        sets, log = self.configuration.sets, self.log
+        for node in sorted(sets[0] | sets[1]):
+            if node == self.me:
+                # It counts when the vote is durable (consensus/E-1).
+                answer = Kind.VOTED if kind is Kind.VOTE else Kind.PRE_VOTED
+                self._seat.send(answer, node, term=term)
+            else:
+                self._seat.send(
+                    kind, node, term=term, index=log.last, log_term=log.last_term, context=context
+                )
+
+    def _on_vote(self, message: RaftMessage) -> None:
+        """Somebody asks for a vote (consensus/E-2)."""
+        seat, pre = self._seat, message.kind is Kind.PRE_VOTE
+        answer = Kind.PRE_VOTED if pre else Kind.VOTED
+        free = seat.vote == message.sender or (seat.vote is None and seat.lead is None)
+        if (free or (pre and message.term > seat.term)) and self.log.up_to_date(
+            message.index, message.log_term
+        ):
+            seat.send(answer, message.sender, term=message.term)
+            if not pre:
+                self._elapsed = 0
+                seat.vote = message.sender
+        else:
+            seat.send(answer, message.sender, refused=True)
+
+    def _on_voted(self, message: RaftMessage) -> None:
+        self._votes.setdefault(message.sender, not message.refused)
+        result = vote(self.configuration.sets, self._votes)
+        if result is Vote.LOST:
+            self._follow(self._seat.term, None)
+        elif result is Vote.WON and self.role is Role.PRE_CANDIDATE:
+            self._run()
+            self._request(Kind.VOTE, self._seat.term, b"")
+        elif result is Vote.WON:
+            self._lead()
+            assert self.leading is not None
+            self.leading.broadcast()
+
+    # -- messages
+
+    def step(self, message: RaftMessage) -> None:
+        """A message of another replica has come, or one to itself from `Ready.after`."""
+        if message.kind not in (Kind.PROPOSE, Kind.READ, Kind.TRANSFER) and not self._in_term(message):
+            return
+        if message.kind in (Kind.VOTE, Kind.PRE_VOTE):
+            self._on_vote(message)
+        elif self.leading is not None:
+            self._step_leader(self.leading, message)
+        elif message.kind in LEADERS:
+            if self.role is not Role.FOLLOWER:
+                self._follow(message.term, message.sender)
+            self._from_leader(message)
+        elif self.role is Role.FOLLOWER:
+            self._step_follower(message)
+        elif message.kind is (Kind.PRE_VOTED if self.role is Role.PRE_CANDIDATE else Kind.VOTED):
+            self._on_voted(message)
+        self._after_step()
+
+    def _in_term(self, message: RaftMessage) -> bool:
+        """Whether it counts in the term that this replica is in, perhaps since this message."""
+        kind, seat, settings = message.kind, self._seat, self._seat.settings
+        if message.term > seat.term:
+            if kind in (Kind.VOTE, Kind.PRE_VOTE):
+                sticks = settings.check_quorum and seat.lead is not None
+                if sticks and self._elapsed < settings.election_ticks and message.context != HANDED_OVER:
+                    return False  # consensus/E-3
+            if kind is Kind.PRE_VOTE or (kind is Kind.PRE_VOTED and not message.refused):
+                return True  # It speaks of a term that may come.
+            self._follow(message.term, message.sender if kind in LEADERS else None)
+        elif message.term < seat.term:
+            if kind in (Kind.HEARTBEAT, Kind.APPEND) and (settings.check_quorum or settings.pre_vote):
+                # A leader of an older term, which does not disturb anybody, would never hear of this one.
+                seat.send(Kind.APPENDED, message.sender)
+            elif kind is Kind.PRE_VOTE:
+                seat.send(Kind.PRE_VOTED, message.sender, refused=True)
+            return False
+        return True
+
+    def _step_leader(self, leading: Leading, message: RaftMessage) -> None:
+        kind = message.kind
+        if kind is Kind.APPENDED:
+            leading.on_appended(message)
+        elif kind is Kind.HEARTBEAT_HEARD:
+            leading.on_heartbeat_heard(message)
+        elif kind is Kind.PROPOSE:
+            try:
+                leading.propose([entry.data for entry in message.entries])
+            except ProposalRefused:
+                pass  # Who has passed it on asks again.
+        elif kind is Kind.READ:
+            leading.on_read(message)
+        elif kind is Kind.TRANSFER:
+            self.transfer(message.sender)
+
+    def _step_follower(self, message: RaftMessage) -> None:
+        kind, seat = message.kind, self._seat
+        if kind is Kind.TIMEOUT_NOW:
+            self.campaign(handed_over=True)
+        elif kind is Kind.READ_AT:
+            seat.reads.append(ReadAt(message.context, message.index))
+        elif kind in (Kind.PROPOSE, Kind.READ, Kind.TRANSFER) and seat.lead is not None:
+            seat.pass_on(message, seat.lead)
+
+    # -- following
+
+    def _from_leader(self, message: RaftMessage) -> None:
+        self._elapsed = 0
+        seat, sender = self._seat, message.sender
+        seat.lead = sender
+        if message.kind is Kind.HEARTBEAT:
+            self.log.commit_to(message.commit)
+            seat.send(Kind.HEARTBEAT_HEARD, sender, context=message.context)
+        elif message.kind is Kind.SNAPSHOT:
+            self._on_snapshot(message)
+        else:
+            self._on_append(message)
+
+    def _on_append(self, message: RaftMessage) -> None:
+        log, seat, sender = self.log, self._seat, message.sender
+        if message.index < log.committed:
+            seat.send(Kind.APPENDED, sender, index=log.committed)
+            return
+        last = log.take(message.index, message.log_term, message.entries, message.commit)
+        if last is not None:
+            seat.send(Kind.APPENDED, sender, index=last)
+            return
+        hint, hint_term = log.conflict_hint(min(message.index, log.last), message.log_term)
+        seat.send(Kind.APPENDED, sender, index=message.index, refused=True, hint=hint, log_term=hint_term)
+
+    def _on_snapshot(self, message: RaftMessage) -> None:
+        snapshot, log, sender = message.snapshot, self.log, message.sender
+        assert snapshot is not None, "a message with a snapshot has one"
+        if snapshot.index > log.committed and not self._knows(snapshot):
+            log.restore(snapshot)
+            self._seat.send(Kind.APPENDED, sender, index=log.last)
+        else:
+            self._seat.send(Kind.APPENDED, sender, index=log.committed)
+
+    def _knows(self, snapshot: Snapshot) -> bool:
+        """Whether the log has all that is in the snapshot, which is then known to be committed."""
+        if not self.log.matches(snapshot.index, snapshot.term):
+            return False
+        self.log.commit_to(snapshot.index)
+        return True
+
+    def _after_step(self) -> None:
+        """What a leader does when something was committed: leave a joint configuration, or leave itself."""
+        leading = self.leading
+        if leading is None:
+            return
+        leading.leave_joint()
+        if leading.over and not self._seat.settings.removed_leads:
+            self._follow(self._seat.term, None)
+
+    # -- what this replica is asked
+
+    def propose(self, commands: Sequence[bytes]) -> int | None:
+        """Take commands as leader, or pass them on to it; answers the index of the last (None: passed on). Raises
+        ProposalRefused.
+        """
+        if self.leading is not None:
+            return self.leading.propose(commands)
+        if self.role is not Role.FOLLOWER or self._seat.lead is None:
+            raise ProposalRefused("no leader is known")
+        entries = tuple(Entry(0, 0, data) for data in commands)
+        message = RaftMessage(kind=Kind.PROPOSE, to=self._seat.lead, sender=self.me, entries=entries)
+        self._seat.pass_on(message, self._seat.lead)
+        return None
+
+    def change(self, configuration: Configuration) -> int:
+        """Put another configuration in force; answers its index. Raises ProposalRefused."""
+        if self.leading is None:
+            raise ProposalRefused("only a leader changes the configuration")
+        index = self.leading.change(configuration)
+        self._after_step()
+        return index
+
+    def read(self, context: bytes) -> None:
+        """Say in `Ready.reads` from which index on a read sees all that was answered before. `context` names it, and no
+        other read of any replica. Raises ProposalRefused.
+        """
+        message = RaftMessage(kind=Kind.READ, to=self.me, sender=self.me, context=context)
+        if self.leading is not None:
+            self.leading.on_read(message)
+        elif self._seat.lead is not None:
+            self._seat.pass_on(message, self._seat.lead)
+        else:
+            raise ProposalRefused("no leader is known")
+
+    def transfer(self, node: NodeId) -> None:
+        """Hand leadership over to this voter; given up when it takes longer than an election."""
+        if self.leading is not None:
+            self._elapsed = 0
+            self.leading.transfer(node)
+        elif self._seat.lead is not None:
+            message = RaftMessage(kind=Kind.TRANSFER, to=self._seat.lead, sender=node)
+            self._seat.pass_on(message, self._seat.lead)
+
+    def forget_leader(self) -> None:
+        """Follow nobody until the leader is heard of again: then this one would vote for another."""
+        if self.role is Role.FOLLOWER and not self._seat.settings.lease_reads:
+            self._seat.lead = None
+
+    def reset(self, configuration: Configuration) -> None:
+        """An operator has given up the majority: this configuration is in force, by no log (consensus/E-6)."""
+        assert configuration.token > self.configuration.token, "a reset is newer than what it replaces"
+        self.log.enforce(configuration)
+        self._follow(self._seat.term + 1, None)
+
+    # -- deeds
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether `ready` would say anything."""
+        seat, log = self._seat, self.log
+        return bool(
+            seat.messages
+            or seat.after
+            or seat.reads
+            or log.unwritten
+            or (log.snapshot is not None and not log.snapshot_handed)
+            or self._told_lead != (seat.lead, self.role)
+            or self._told_hard != self.hard
+            or log.applicable(unstable=False)
+        )
+
+    def ready(self, *, unstable: bool = False) -> Ready:
+        """What is to be done now. `unstable`: whoever does it writes down before it applies, so also entries may be
+        applied that are not durable here yet.
+        """
+        seat, log, hard = self._seat, self.log, self.hard
+        entries = log.unwritten
+        snapshot = log.snapshot if not log.snapshot_handed else None
+        committed = log.applicable(unstable=unstable)
+        before = self._told_hard
+        written: Written | None = None
+        if log.writing or log.snapshot is not None:
+            end = (log.last, log.last_term) if log.writing else (0, 0)
+            written = Written(seat.term, end, log.snapshot.index if log.snapshot is not None else 0)
+        ready = Ready(
+            seat.lead,
+            self.role,
+            self._told_lead != (seat.lead, self.role),
+            hard if hard != before else None,
+            snapshot,
+            entries,
+            bool(entries) or hard.term != before.term or hard.vote != before.vote,
+            seat.messages,
+            seat.after,
+            committed,
+            seat.reads,
+            written,
+        )
+        self._told_lead, self._told_hard = (seat.lead, self.role), hard
+        seat.messages, seat.after, seat.reads = [], [], []
+        log.handed_over()
+        if committed:
+            log.apply(committed, unstable=unstable)
+        return ready
+
+    def written(self, what: Written) -> None:
+        """What was to be written down is durable."""
+        if what.term == self._seat.term and what.last != (0, 0):
+            self.log.written(*what.last)
+        if what.snapshot:
+            self.log.installed(what.snapshot)
+
+    def applied(self, entries: Sequence[Entry]) -> None:
+        """These committed entries are applied."""
+        self.log.has_applied(entries[-1].index, sum(entry.size for entry in entries))
+        self._after_step()

@@ -1,0 +1,341 @@
+"""What does a leader do? It brings its log to everybody, finds out what a majority holds, and answers reads.
+
+- consensus/R-1: Only entries of its own term are committed by counting; what is before them is committed with them.
+- consensus/R-2: What it holds itself counts when it is durable here.
+- consensus/R-3: A read is answered when a majority has confirmed, after it came, that this is the leader, and not
+  before an entry of its term is committed.
+- consensus/R-4: One change of the configuration at a time, and none before an entry of its own term is committed.
+- consensus/R-5: A leader that the final configuration does not have steps down when that is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from holdfast.core.consensus.configuration import Configuration, NodeId, leave_joint
+from holdfast.core.consensus.progress import Flow, Inflight, Progress
+from holdfast.core.consensus.quorum import Vote, committed, vote
+from holdfast.core.consensus.raft_log import Compacted
+from holdfast.core.consensus.raft_messages import Entry, Kind, RaftMessage, Snapshot
+from holdfast.core.consensus.seat import ReadAt, Seat
+
+
+class ProposalRefused(Exception):
+    """This is not taken now; nothing has happened."""
+
+
+@dataclass(slots=True)
+class _Read:
+    """A read that waits for a majority to confirm the leader."""
+
+    asker: NodeId
+    context: bytes
+    index: int
+    confirmed: set[NodeId] = field(default_factory=set)
+
+
+class Leading:
+    """The leader's side of a group, from its election to its end."""
+
+    def __init__(self, seat: Seat) -> None:
+        self._seat = seat
+        self._log = seat.log
+        self.progress: dict[NodeId, Progress] = {}
+        self.transferee: NodeId | None = None
+        """To whom it is handing over: nothing is taken meanwhile."""
+        self._began = self._log.last + 1
+        """The first index of this leader's term."""
+        self._reads: list[_Read] = []
+        self._early_reads: list[RaftMessage] = []
+        """Reads that came before an entry of this term was committed."""
+        for node in self._seat.configuration.members:
+            self._follow(node, self._began)
+        mine = self.progress.get(seat.me)
+        if mine is not None:
+            mine.match = self._log.last
+            mine.replicate()
+            mine.active = True
+        seat.uncommitted = 0
+        self.append([Entry(seat.term, self._began)])
+
+    def _follow(self, node: NodeId, following: int) -> None:
+        settings, configuration = self._seat.settings, self._seat.configuration
+        self.progress[node] = Progress(
+            max(following, 1),
+            Inflight(settings.window, settings.window_bytes),
+            learner=not configuration.votes(node),
+        )
+
+    @property
+    def others(self) -> list[NodeId]:
+        """Everybody else, sorted."""
+        return sorted(node for node in self.progress if node != self._seat.me)
+
+    # -- the log grows
+
+    def propose(self, commands: Sequence[bytes]) -> int:
+        """Take these commands; answers the index of the last. Raises ProposalRefused."""
+        if self._seat.me not in self.progress:
+            raise ProposalRefused("this leader was removed from the group")
+        if self.transferee is not None:
+            raise ProposalRefused(f"leadership is being handed over to {self.transferee}")
+        size = sum(map(len, commands))
+        most = self._seat.settings.uncommitted_bytes
+        if most and size and self._seat.uncommitted and self._seat.uncommitted + size > most:
+            raise ProposalRefused("too much is not committed yet")
+        first = self._log.last + 1
+        entries = [Entry(self._seat.term, first + at, data) for at, data in enumerate(commands)]
+        self.append(entries)
+        self.broadcast()
+        return self._log.last
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Append entries of this term: this replica holds them when they are durable (consensus/R-2)."""
+        last = self._log.append(entries)
+        self._seat.uncommitted += sum(len(entry.data) for entry in entries)
+        self._seat.send(Kind.APPENDED, self._seat.me, index=last)
+
+    def change(self, configuration: Configuration) -> int:
+        """Put this configuration in force; answers its index. Raises ProposalRefused (consensus/R-4)."""
+        log = self._log
+        if self.transferee is not None:
+            raise ProposalRefused(f"leadership is being handed over to {self.transferee}")
+        if log.configuration_index > log.committed:
+            raise ProposalRefused("another change of the configuration is not committed yet")
+        if log.committed < self._began:
+            raise ProposalRefused("nothing of this leader's term is committed yet")
+        self.append([Entry(self._seat.term, log.last + 1, configuration=configuration)])
+        self.switched()
+        self.broadcast()
+        return log.last
+
+    def switched(self) -> None:
+        """Another configuration is in force: follow those in it, and no others."""
+        configuration = self._seat.configuration
+        members = configuration.members
+        for node in sorted(members - self.progress.keys()):
+            self._follow(node, self._log.last)
+            # It has not had an occasion yet to be heard of.
+            self.progress[node].active = True
+        for node in self.progress.keys() - members:
+            del self.progress[node]
+        for node, progress in self.progress.items():
+            progress.learner = not configuration.votes(node)
+        if self.transferee is not None and not configuration.votes(self.transferee):
+            self.transferee = None
+
+    # -- sending
+
+    def broadcast(self) -> None:
+        """Send everybody what there is, or that there is nothing."""
+        for node in self.others:
+            self.send_append(node)
+
+    def send_append(self, node: NodeId, *, even_empty: bool = True) -> bool:
+        """Send a follower what comes next, unless it has as much as it may have; whether anything was sent."""
+        progress, log = self.progress[node], self._log
+        if progress.waits:
+            return False
+        before = progress.next - 1
+        try:
+            before_term = log.term(before)
+            entries: tuple[Entry, ...] = ()
+            if progress.flow is not Flow.REPLICATE or not progress.inflight.full:
+                entries = log.entries_from(progress.next, self._seat.settings.message_bytes)
+        except Compacted:
+            return self._send_snapshot(node, progress)
+        if not entries and not even_empty:
+            return False
+        self._seat.send(
+            Kind.APPEND, node, index=before, log_term=before_term, entries=entries, commit=log.committed
+        )
+        progress.sent(len(entries), sum(entry.size for entry in entries))
+        progress.told_commit = log.committed
+        return True
+
+    def _send_snapshot(self, node: NodeId, progress: Progress) -> bool:
+        if not progress.active:
+            return False
+        index = self._log.applied
+        configuration = self._log.configuration_at(index)
+        snapshot = Snapshot(index, self._log.term(index), configuration)
+        progress.send_snapshot(index)
+        self._seat.send(Kind.SNAPSHOT, node, snapshot=snapshot)
+        return True
+
+    def heartbeat(self) -> None:
+        """Let everybody know that there is a leader, and what it has committed of what they hold."""
+        self._heartbeat(self._reads[-1].context if self._reads else b"")
+
+    def _heartbeat(self, context: bytes) -> None:
+        for node in self.others:
+            progress = self.progress[node]
+            commit = min(progress.match, self._log.committed)
+            self._seat.send(Kind.HEARTBEAT, node, commit=commit, context=context)
+            progress.told_commit = commit
+
+    # -- what followers say
+
+    def on_appended(self, message: RaftMessage) -> None:
+        """A follower, or this replica itself, holds more, or refuses what does not follow its log."""
+        progress = self.progress.get(message.sender)
+        if progress is None:
+            return
+        progress.active = True
+        if message.refused:
+            self._on_refused(message, progress)
+            return
+        node, log = message.sender, self._log
+        probed = progress.match == message.index and progress.flow is Flow.PROBE
+        if not progress.acknowledged(message.index) and not probed:
+            return
+        if progress.flow is Flow.PROBE:
+            progress.replicate()
+        elif progress.flow is Flow.SNAPSHOT:
+            if progress.match + 1 >= log.first:
+                progress.probe()
+                progress.replicate()
+        else:
+            progress.inflight.arrived(message.index)
+        if self.count():
+            self.broadcast()
+        elif node != self._seat.me and progress.may_tell_commit(log.committed):
+            self.send_append(node)
+        if node != self._seat.me:
+            while self.send_append(node, even_empty=False):
+                pass
+        if node == self.transferee and progress.match == log.last:
+            self._seat.send(Kind.TIMEOUT_NOW, node)
+
+    def _on_refused(self, message: RaftMessage, progress: Progress) -> None:
+        hint = message.hint
+        if message.log_term > 0:
+            hint, _ = self._log.conflict_hint(message.hint, message.log_term)
+        if progress.refused(message.index, hint):
+            if progress.flow is Flow.REPLICATE:
+                progress.probe()
+            self.send_append(message.sender)
+
+    def count(self) -> bool:
+        """Commit what a majority holds; whether that is more than before (consensus/R-1)."""
+        log = self._log
+        held = {node: progress.match for node, progress in self.progress.items()}
+        index = committed(self._seat.configuration.sets, held)
+        if index <= log.committed or not log.matches(index, self._seat.term):
+            return False
+        before = log.committed
+        log.commit_to(index)
+        done = log.entries_from(before + 1, 0, index) if before >= log.base else ()
+        self._seat.uncommitted = max(0, self._seat.uncommitted - sum(len(entry.data) for entry in done))
+        early, self._early_reads = self._early_reads, []
+        for read in early:
+            self.on_read(read)
+        return True
+
+    def on_heartbeat_heard(self, message: RaftMessage) -> None:
+        """A follower has heard that this is the leader."""
+        progress = self.progress.get(message.sender)
+        if progress is None:
+            return
+        progress.active = True
+        progress.paused = False
+        if progress.match < self._log.last or progress.flow is Flow.PROBE:
+            self.send_append(message.sender)
+        if message.context:
+            self._confirm(message.sender, message.context)
+
+    def unreachable(self, node: NodeId) -> None:
+        """What was on its way to this one may be lost."""
+        progress = self.progress.get(node)
+        if progress is not None and progress.flow is Flow.REPLICATE:
+            progress.probe()
+
+    def snapshot_ended(self, node: NodeId, *, well: bool) -> None:
+        """A snapshot has arrived there, or could not be sent."""
+        progress = self.progress.get(node)
+        if progress is None or progress.flow is not Flow.SNAPSHOT:
+            return
+        if not well:
+            progress.snapshot = 0
+        progress.probe()
+        # Its answer, or a heartbeat's, goes on.
+        progress.paused = True
+
+    # -- whether it still leads
+
+    def has_quorum(self) -> bool:
+        """Whether a majority was heard of since this was asked last."""
+        heard = {
+            node: progress.active or node == self._seat.me
+            for node, progress in self.progress.items()
+            if not progress.learner
+        }
+        for node, progress in self.progress.items():
+            progress.active = node == self._seat.me
+        return vote(self._seat.configuration.sets, heard) is Vote.WON
+
+    @property
+    def over(self) -> bool:
+        """Whether it was removed, and that is committed (consensus/R-5)."""
+        configuration, log = self._seat.configuration, self._log
+        return (
+            not configuration.joint
+            and self._seat.me not in configuration.voters
+            and log.configuration_index <= log.committed
+        )
+
+    def leave_joint(self) -> bool:
+        """Go on to the final configuration where that is due; whether it was."""
+        configuration, log = self._seat.configuration, self._log
+        due = configuration.joint and configuration.auto_leave and self.transferee is None
+        if not due or log.committed < max(log.configuration_index, self._began):
+            return False
+        self.append([Entry(self._seat.term, log.last + 1, configuration=leave_joint(configuration))])
+        self.switched()
+        self.broadcast()
+        return True
+
+    # -- handing over
+
+    def transfer(self, node: NodeId) -> None:
+        """Hand over to this voter when its log is complete."""
+        progress = self.progress.get(node)
+        if progress is None or progress.learner or node == self.transferee or node == self._seat.me:
+            return
+        self.transferee = node
+        if progress.match == self._log.last:
+            self._seat.send(Kind.TIMEOUT_NOW, node)
+        else:
+            self.send_append(node)
+
+    # -- reads
+
+    def on_read(self, message: RaftMessage) -> None:
+        """A read of this replica, or passed on by another one."""
+        sets = self._seat.configuration.sets
+        if self._log.committed < self._began:
+            self._early_reads.append(message)
+        elif self._seat.settings.lease_reads or vote(sets, {self._seat.me: True}) is Vote.WON:
+            self._answer(_Read(message.sender, message.context, self._log.committed))
+        else:
+            read = _Read(message.sender, message.context, self._log.committed, {self._seat.me})
+            self._reads.append(read)
+            self._heartbeat(read.context)
+
+    def _confirm(self, node: NodeId, context: bytes) -> None:
+        """This one has confirmed that it followed when this read, and all before it, had come (consensus/R-3)."""
+        for at, read in enumerate(self._reads):
+            if read.context == context:
+                read.confirmed.add(node)
+                if vote(self._seat.configuration.sets, dict.fromkeys(read.confirmed, True)) is Vote.WON:
+                    ready, self._reads = self._reads[: at + 1], self._reads[at + 1 :]
+                    for one in ready:
+                        self._answer(one)
+                return
+
+    def _answer(self, read: _Read) -> None:
+        if read.asker == self._seat.me:
+            self._seat.reads.append(ReadAt(read.context, read.index))
+        else:
+            self._seat.send(Kind.READ_AT, read.asker, index=read.index, context=read.context)
