@@ -78,9 +78,7 @@ def cases(path: Path) -> Iterator[Case]:
 def _arguments(text: str) -> tuple[str, dict[str, list[str]]]:
     command, _, rest = text.strip().partition(" ")
     arguments: dict[str, list[str]] = {}
-    for name, listed, single in re.findall(r"([^\s=()]+)(?:=(?:\(([^)]*)\)|([^\s()]+)))?", rest):
+    for name, given, listed, single in re.findall(r"([^\s=()]+)(=(?:\(([^)]*)\)|([^\s()]+)))?", rest):
         values = [one for one in re.split(r"[\s,]+", listed) if one] if listed else [single] if single else []
-        if f"{name}=" in rest and not values:
-            values = [""]
-        arguments[name] = values
+        arguments[name] = values or ([""] if given else [])
     return command, arguments

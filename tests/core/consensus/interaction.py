@@ -14,6 +14,7 @@ from tests.core.consensus.datadriven import Case
 from holdfast.core.consensus.configuration import (
     Change,
     Configuration,
+    ConfigurationRefused,
     Step,
     enter_joint,
     leave_joint,
@@ -98,6 +99,10 @@ class Play:
         self.nodes: dict[str, Node] = {}
         self.sent: list[RaftMessage | Local] = []
         self.level = 0
+        self.later: list[Case] = []
+        """Changes that were proposed before anything of the leader's term, or the change before, was committed. We
+        refuse them then, etcd may not; they are proposed again.
+        """
         self._lines: list[str] = []
         self._indent = ""
 
@@ -111,8 +116,10 @@ class Play:
         quiet = self.level == QUIET
         try:
             command(case)
-        except ProposalRefused as refused:
+        except (ProposalRefused, ConfigurationRefused) as refused:
             self.say(str(refused))
+            if case.command == "propose-conf-change" and isinstance(refused, ProposalRefused):
+                self.later.append(case)
         if case.command != "log-level":
             self.level = before
         return [] if quiet else self._lines
@@ -135,6 +142,7 @@ class Play:
                 check_quorum=case.value("checkquorum") == "true",
                 message_bytes=0,
                 uncommitted_bytes=0,
+                applying_bytes=int(case.value("max-committed-size-per-ready", "0")),
                 window=int(case.value("inflight", "1000000")),
                 lease_reads=case.value("read-only") == "lease-based",
                 removed_leads=case.value("step-down-on-removal") != "true",
@@ -158,6 +166,8 @@ class Play:
 
     def propose_conf_change(self, case: Case) -> None:
         group = self._node(case).group
+        if group.leading is None and group.lead in self.nodes:
+            group = self.nodes[group.lead].group
         words = [word for line in case.input for word in line.split()]
         changes = [Change(Step(word[0]), word[1:]) for word in words]
         transition = case.value("transition", "auto")
@@ -255,6 +265,16 @@ class Play:
             self.sent = kept
 
     def stabilize(self, case: Case) -> None:
+        self._settle(case)
+        while self.later:
+            before, self.later = self.later, []
+            for late in before:
+                self.handle(late)
+            if len(self.later) == len(before):
+                break
+            self._settle(case)
+
+    def _settle(self, case: Case) -> None:
         names = case.positional or list(self.nodes)
         busy = True
         while busy:

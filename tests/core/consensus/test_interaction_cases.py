@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.core.consensus.datadriven import cases, files
+from tests.core.consensus.datadriven import Case, cases, files
 from tests.core.consensus.interaction import Play
 
 LOGGED = re.compile(r"^\s*(DEBUG|INFO|WARN|ERROR|FATAL) ")
-OUTCOMES = {"raft-state", "raft-log"}
+SWITCHED = re.compile(r"^\s*INFO (\d+) switched to configuration (.*)$")
 
 
 def _changes_configuration(path: Path) -> bool:
@@ -35,3 +35,30 @@ def test_message_by_message_it_does_what_etcd_does(path: Path) -> None:
     for case in cases(path):
         said = play.handle(case)
         assert _without_logs(said) == _without_logs(case.expected), f"{path.name}:{case.line} {case.command}"
+
+
+def _outcome(lines: list[str]) -> list[tuple[str, ...]]:
+    """Of a `raft-state`: each replica's role, term and leader. Who is a voter already is seen earlier here: when the
+    change is in the log, and not when it is applied.
+    """
+    return [tuple(re.sub(r" \((Non-)?Voter\)", "", line).split()) for line in lines]
+
+
+@pytest.mark.parametrize("path", _files(changes=True))
+def test_where_the_configuration_changes_it_comes_to_the_same_as_etcd(path: Path) -> None:
+    play = Play()
+    configured: dict[str, str] = {}
+    settled = False
+    """Whether everything that was sent has arrived: before, a change counts earlier here than there."""
+    for case in cases(path):
+        said = play.handle(case)
+        if case.command == "stabilize":
+            settled = not case.positional
+        if case.command == "raft-state" and settled:
+            assert _outcome(said) == _outcome(case.expected), f"{path.name}:{case.line}"
+        for line in case.expected:
+            if switched := SWITCHED.match(line):
+                configured[switched[1]] = switched[2]
+    everybody = Case(0, "stabilize", {}, [], [])
+    play.handle(everybody)
+    assert {name: str(play.nodes[name].group.configuration) for name in configured} == configured

@@ -76,7 +76,7 @@ class Leading:
 
     def propose(self, commands: Sequence[bytes]) -> int:
         """Take these commands; answers the index of the last. Raises ProposalRefused."""
-        if self._seat.me not in self.progress:
+        if self.over:
             raise ProposalRefused("this leader was removed from the group")
         if self.transferee is not None:
             raise ProposalRefused(f"leadership is being handed over to {self.transferee}")
@@ -111,9 +111,11 @@ class Leading:
         return log.last
 
     def switched(self) -> None:
-        """Another configuration is in force: follow those in it, and no others."""
-        configuration = self._seat.configuration
+        """Another configuration is in force: follow those in it. Who is not gets the log until that is committed."""
+        configuration, log = self._seat.configuration, self._log
         members = configuration.members
+        if log.configuration_index > log.committed:
+            members |= log.configuration_at(max(log.committed, log.base)).members
         for node in sorted(members - self.progress.keys()):
             self._follow(node, self._log.last)
             # It has not had an occasion yet to be heard of.
@@ -122,6 +124,7 @@ class Leading:
             del self.progress[node]
         for node, progress in self.progress.items():
             progress.learner = not configuration.votes(node)
+        assert configuration.members <= self.progress.keys(), "everybody in force is followed"
         if self.transferee is not None and not configuration.votes(self.transferee):
             self.transferee = None
 
@@ -226,6 +229,8 @@ class Leading:
             return False
         before = log.committed
         log.commit_to(index)
+        if before < log.configuration_index <= index:
+            self.switched()
         done = log.entries_from(before + 1, 0, index) if before >= log.base else ()
         self._seat.uncommitted = max(0, self._seat.uncommitted - sum(len(entry.data) for entry in done))
         early, self._early_reads = self._early_reads, []
