@@ -8,7 +8,8 @@ what to send now, what to send when that is durable, what to apply. `written` an
   now and not know it.
 - consensus/E-3: Before an election it is asked who would vote; who hears of a leader would not, unless that one hands
   over.
-- consensus/E-4: Who does not belong to its own configuration, or is busy with a snapshot, does not campaign.
+- consensus/E-4: Who is no voter, or is busy with a snapshot, does not campaign. Who was removed still does until it
+  knows that to be committed: it may be the only one whose log is complete.
 - consensus/E-5: What was written down in an older term may have been replaced since: its end counts for nothing.
 - consensus/E-6: After a reset (`reset`) the old majority is of an older term, and its configuration has a lower token.
 """

@@ -102,8 +102,13 @@ class Seat:
 
     @property
     def promotable(self) -> bool:
-        """Whether it may become a leader: a voter that is not busy with a snapshot."""
-        return self.configuration.votes(self.me) and self.log.snapshot is None
+        """Whether it may become a leader: a voter that is not busy with a snapshot (consensus/E-4)."""
+        log = self.log
+        if log.snapshot is not None:
+            return False
+        if log.configuration.votes(self.me):
+            return True
+        return log.configuration_index > log.committed and log.configuration_at(log.committed).votes(self.me)
 
     def send(self, kind: Kind, to: NodeId, *, term: int | None = None, **more: object) -> None:
         """Say something in this term, or in another one."""

@@ -1,0 +1,307 @@
+"""Groups on a bad network and bad disks: random schedules, and what must hold after each step.
+
+Everything is drawn from one seed. Messages are lost, doubled and overtake each other; a crash loses what was not written
+down, or keeps a part of it; configurations change, logs are compacted, leaders hand over.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from random import Random
+
+from holdfast.core.consensus.configuration import Configuration, ConfigurationRefused, enter_joint, steps_to
+from holdfast.core.consensus.group import Group, Ready
+from holdfast.core.consensus.leading import ProposalRefused
+from holdfast.core.consensus.raft_log import RaftLog
+from holdfast.core.consensus.raft_messages import Entry, RaftMessage, Snapshot
+from holdfast.core.consensus.seat import HardState, RaftSettings
+
+SETTINGS = RaftSettings(election_ticks=6, heartbeat_ticks=2, message_bytes=200, window=4)
+
+
+class Broken(AssertionError):
+    """Something that must never happen has."""
+
+
+class Disk:
+    """What one replica has written down, and what is on its way there."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.entries: list[Entry] = []
+        self.hard = HardState(commit=snapshot.index)
+        self.waiting: deque[Ready] = deque()
+
+    def write(self, ready: Ready) -> None:
+        if ready.snapshot is not None:
+            self.snapshot, self.entries = ready.snapshot, []
+        if ready.entries:
+            begin = ready.entries[0].index
+            self.entries = [entry for entry in self.entries if entry.index < begin] + list(ready.entries)
+        if ready.hard is not None:
+            self.hard = ready.hard
+
+    def compact(self, snapshot: Snapshot) -> None:
+        if snapshot.index > self.snapshot.index:
+            self.snapshot = snapshot
+            self.entries = [entry for entry in self.entries if entry.index > snapshot.index]
+
+
+class Replica:
+    """A group's replica, its disk and its application: a list of what was applied."""
+
+    def __init__(self, name: str, snapshot: Snapshot) -> None:
+        self.name = name
+        self.disk = Disk(snapshot)
+        self.start()
+
+    def start(self) -> None:
+        disk = self.disk
+        log = RaftLog(disk.snapshot, disk.entries, committed=disk.hard.commit)
+        self.group: Group | None = Group(self.name, b"g", log, disk.hard, SETTINGS)
+        self.applying: deque[Sequence[Entry]] = deque()
+
+
+class Schedule:
+    """One random life of a group of up to five replicas."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        names = "abcde"
+        voters = frozenset(names[: self.random.choice([1, 2, 3, 3, 3, 5])])
+        begin = Snapshot(1, 1, Configuration(voters))
+        self.replicas = {name: Replica(name, begin) for name in names}
+        self.sent: list[RaftMessage] = []
+        self.leaders: dict[int, str] = {}
+        """Who led in each term."""
+        self.committed: dict[int, Entry] = {}
+        """What was ever committed, by index."""
+        self.answered: dict[bytes, int] = {}
+        """Commands whose callers were told that they are done, and where they are."""
+        self.reads: dict[bytes, int] = {}
+        """Reads that were asked for, and how much had been answered then."""
+        self.confirmed = 0
+        self.changed = 0
+        self._commands = 0
+        self._token = 0
+
+    # -- what happens
+
+    def run(self, steps: int) -> None:
+        weights = {
+            self._tick: 30,
+            self._deliver: 60,
+            self._disk: 30,
+            self._apply: 15,
+            self._propose: 10,
+            self._read: 3,
+            self._change: 6,
+            self._compact: 3,
+            self._transfer: 2,
+            self._lose: 3,
+            self._double: 2,
+            self._crash: 1.5,
+        }
+        deeds, shares = list(weights), list(weights.values())
+        for deed in self.random.choices(deeds, shares, k=steps):
+            deed()
+            self.judge()
+
+    def settle(self, rounds: int = 80) -> None:
+        """Nothing bad happens any more: whoever is down comes back, and everything arrives."""
+        for replica in self.replicas.values():
+            if replica.group is None:
+                replica.start()
+        for _ in range(rounds):
+            for replica in self.replicas.values():
+                assert replica.group is not None
+                replica.group.tick()
+                self._ready(replica)
+                while replica.disk.waiting:
+                    self._written(replica, replica.group)
+                while replica.applying:
+                    self._applied(replica, replica.group)
+            sent, self.sent = self.sent, []
+            for message in sent:
+                self._arrive(message)
+            self.judge()
+
+    def _alive(self) -> list[Replica]:
+        return [replica for replica in self.replicas.values() if replica.group is not None]
+
+    def _some(self) -> tuple[Replica, Group] | None:
+        alive = self._alive()
+        if not alive:
+            return None
+        replica = self.random.choice(alive)
+        assert replica.group is not None
+        return replica, replica.group
+
+    def _tick(self) -> None:
+        if some := self._some():
+            some[1].tick()
+            self._ready(some[0])
+
+    def _deliver(self) -> None:
+        if self.sent:
+            at = 0 if self.random.random() < 0.7 else self.random.randrange(len(self.sent))
+            self._arrive(self.sent.pop(at))
+
+    def _arrive(self, message: RaftMessage) -> None:
+        replica = self.replicas[message.to]
+        if replica.group is not None:
+            replica.group.step(message)
+            self._ready(replica)
+
+    def _lose(self) -> None:
+        if self.sent:
+            self.sent.pop(self.random.randrange(len(self.sent)))
+
+    def _double(self) -> None:
+        if self.sent:
+            self.sent.append(self.random.choice(self.sent))
+
+    def _ready(self, replica: Replica) -> None:
+        group = replica.group
+        assert group is not None
+        while group.has_ready:
+            ready = group.ready()
+            self.sent += ready.messages
+            replica.disk.waiting.append(ready)
+            if ready.committed:
+                replica.applying.append(ready.committed)
+            for read in ready.reads:
+                if read.upto < self.reads.pop(read.context, 0):
+                    raise Broken(f"a read at {read.upto} has not seen what was answered before")
+                self.confirmed += 1
+
+    def _disk(self) -> None:
+        some = self._some()
+        for _ in range(self.random.choice([1, 2, 20])):
+            if some and some[0].disk.waiting:
+                self._written(*some)
+
+    def _written(self, replica: Replica, group: Group) -> None:
+        ready = replica.disk.waiting.popleft()
+        replica.disk.write(ready)
+        if ready.written is not None:
+            group.written(ready.written)
+        for message in ready.after:
+            if message.to == replica.name:
+                group.step(message)
+            else:
+                self.sent.append(message)
+        self._ready(replica)
+
+    def _apply(self) -> None:
+        some = self._some()
+        while some and some[0].applying:
+            self._applied(*some)
+
+    def _applied(self, replica: Replica, group: Group) -> None:
+        entries = replica.applying.popleft()
+        for entry in entries:
+            known = self.committed.setdefault(entry.index, entry)
+            if known != entry:
+                raise Broken(f"{entry} was applied where {known} was")
+            if group.leading is not None and entry.data:
+                self.answered[entry.data] = entry.index
+        group.applied(entries)
+        self._ready(replica)
+
+    def _crash(self) -> None:
+        down = [replica for replica in self.replicas.values() if replica.group is None]
+        if down and self.random.random() < 0.7:
+            self.random.choice(down).start()
+            return
+        if some := self._some():
+            replica = some[0]
+            for ready in list(replica.disk.waiting)[: self.random.randrange(len(replica.disk.waiting) + 1)]:
+                replica.disk.write(ready)  # It was written, and nobody has heard of it.
+            replica.disk.waiting.clear()
+            replica.group = None
+
+    def _propose(self) -> None:
+        if some := self._some():
+            self._commands += 1
+            try:
+                some[1].propose([b"%d" % self._commands])
+            except ProposalRefused:
+                return
+            self._ready(some[0])
+
+    def _read(self) -> None:
+        if some := self._some():
+            self._commands += 1
+            name = b"r%d" % self._commands
+            try:
+                some[1].read(name)
+            except ProposalRefused:
+                return
+            self.reads[name] = max(self.answered.values(), default=0)
+            self._ready(some[0])
+
+    def _change(self) -> None:
+        some = self._some()
+        if some and some[1].leading is not None:
+            names = sorted(self.replicas)
+            voters = self.random.sample(names, self.random.choice([1, 2, 3, 3, 4]))
+            learners = [name for name in names if name not in voters and self.random.random() < 0.3]
+            self._token += 1
+            try:
+                now = some[1].configuration
+                steps = steps_to(now, voters, learners)
+                some[1].change(enter_joint(now, steps, auto_leave=True, token=self._token))
+                self.changed += 1
+            except (ProposalRefused, ConfigurationRefused):
+                return
+            self._ready(some[0])
+
+    def _compact(self) -> None:
+        if some := self._some():
+            replica, group = some
+            log = group.log
+            if log.applied > log.base and log.snapshot is None and not replica.disk.waiting:
+                index = self.random.randint(log.base + 1, log.applied)
+                snapshot = Snapshot(index, log.term(index), log.configuration_at(index))
+                log.compact(index)
+                replica.disk.compact(snapshot)
+
+    def _transfer(self) -> None:
+        if some := self._some():
+            some[1].transfer(self.random.choice(sorted(self.replicas)))
+            self._ready(some[0])
+
+    # -- what must hold
+
+    def judge(self) -> None:
+        for replica in self._alive():
+            group = replica.group
+            assert group is not None
+            if group.leading is not None:
+                first = self.leaders.setdefault(group.term, replica.name)
+                if first != replica.name:
+                    raise Broken(f"two leaders in term {group.term}: {first} and {replica.name}")
+                for index, entry in self.committed.items():
+                    if index >= group.log.first and not group.log.matches(index, entry.term):
+                        raise Broken(f"leader {replica.name} does not have {entry}")
+
+    def compare(self) -> None:
+        """Log matching: where two logs agree in index and term, they agree in all before."""
+        alive = [replica.group for replica in self._alive() if replica.group is not None]
+        for one in alive:
+            for other in alive:
+                low = max(one.log.first, other.log.first)
+                for index in range(min(one.log.last, other.log.last), low - 1, -1):
+                    if one.log.term(index) == other.log.term(index):
+                        ours = one.log.entries_from(low, 0, index)
+                        if ours != other.log.entries_from(low, 0, index):
+                            raise Broken(f"{one.me} and {other.me} differ before {index}")
+                        break
+
+    @property
+    def leader(self) -> Group | None:
+        """Who leads in the highest term."""
+        leading = [r.group for r in self._alive() if r.group is not None and r.group.leading is not None]
+        return max(leading, key=lambda group: group.term, default=None)
