@@ -1,7 +1,7 @@
 """Groups on a bad network and bad disks: random schedules, and what must hold after each step.
 
-Everything is drawn from one seed. Messages are lost, doubled and overtake each other; a crash loses what was not written
-down, or keeps a part of it; configurations change, logs are compacted, leaders hand over.
+Everything is drawn from one seed. Messages are lost, doubled and overtake each other; a crash loses what was not
+written down, or keeps a part of it; configurations change, logs are compacted, leaders hand over.
 """
 
 from __future__ import annotations

