@@ -15,7 +15,7 @@ from holdfast.core.consensus.group import Group, Ready
 from holdfast.core.consensus.leading import ProposalRefused
 from holdfast.core.consensus.raft_log import RaftLog
 from holdfast.core.consensus.raft_messages import Entry, RaftMessage, Snapshot
-from holdfast.core.consensus.seat import HardState, RaftSettings
+from holdfast.core.consensus.seat import HardState, Notice, RaftSettings
 
 SETTINGS = RaftSettings(election_ticks=6, heartbeat_ticks=2, message_bytes=200, window=4)
 
@@ -51,28 +51,32 @@ class Disk:
 class Replica:
     """A group's replica, its disk and its application: a list of what was applied."""
 
-    def __init__(self, name: str, snapshot: Snapshot) -> None:
+    def __init__(self, name: str, snapshot: Snapshot, settings: RaftSettings) -> None:
         self.name = name
+        self.settings = settings
         self.disk = Disk(snapshot)
         self.start()
 
     def start(self) -> None:
         disk = self.disk
         log = RaftLog(disk.snapshot, disk.entries, committed=disk.hard.commit)
-        self.group: Group | None = Group(self.name, b"g", log, disk.hard, SETTINGS)
+        self.group: Group | None = Group(self.name, b"g", log, disk.hard, self.settings)
         self.applying: deque[Sequence[Entry]] = deque()
 
 
 class Schedule:
     """One random life of a group of up to five replicas."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, voters: str = "", settings: RaftSettings = SETTINGS) -> None:
         self.random = Random(seed)
         names = "abcde"
-        voters = frozenset(names[: self.random.choice([1, 2, 3, 3, 3, 5])])
-        begin = Snapshot(1, 1, Configuration(voters))
-        self.replicas = {name: Replica(name, begin) for name in names}
+        voters = voters or names[: self.random.choice([1, 2, 3, 3, 3, 5])]
+        begin = Snapshot(1, 1, Configuration(frozenset(voters)))
+        self.replicas = {name: Replica(name, begin, settings) for name in names}
         self.sent: list[RaftMessage] = []
+        self.cut: set[str] = set()
+        """Whose messages do not arrive, and who gets none."""
+        self.notices: list[Notice] = []
         self.leaders: dict[int, str] = {}
         """Who led in each term."""
         self.committed: dict[int, Entry] = {}
@@ -113,6 +117,10 @@ class Schedule:
         for replica in self.replicas.values():
             if replica.group is None:
                 replica.start()
+        self.go(rounds)
+
+    def go(self, rounds: int = 1) -> None:
+        """Everybody's time passes, and everything arrives that is not cut off."""
         for _ in range(rounds):
             for replica in self.replicas.values():
                 assert replica.group is not None
@@ -150,7 +158,7 @@ class Schedule:
 
     def _arrive(self, message: RaftMessage) -> None:
         replica = self.replicas[message.to]
-        if replica.group is not None:
+        if not self.cut & {message.to, message.sender} and replica.group is not None:
             replica.group.step(message)
             self._ready(replica)
 
@@ -175,6 +183,7 @@ class Schedule:
                 if read.upto < self.reads.pop(read.context, 0):
                     raise Broken(f"a read at {read.upto} has not seen what was answered before")
                 self.confirmed += 1
+            self.notices += ready.notices
 
     def _disk(self) -> None:
         some = self._some()

@@ -16,7 +16,7 @@ what to send now, what to send when that is durable, what to apply. `written` an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -32,7 +32,8 @@ from holdfast.core.consensus.raft_messages import (
     RaftMessage,
     Snapshot,
 )
-from holdfast.core.consensus.seat import HardState, RaftSettings, ReadAt, Role, Seat
+from holdfast.core.consensus.reconfiguring import Answer, ChangeStage, Reconfiguring
+from holdfast.core.consensus.seat import HardState, Notice, RaftSettings, ReadAt, Role, Seat
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class Ready:
     committed: Sequence[Entry]
     """To be applied, in this order. `applied` tells when they are."""
     reads: Sequence[ReadAt]
+    notices: Sequence[Notice]
     written: Written | None
     """To be told when it is durable, after `after`."""
 
@@ -93,6 +95,8 @@ class Group:
         self.role = Role.FOLLOWER
         self.leading: Leading | None = None
         """The leader's side; None while it does not lead."""
+        self._changing: Reconfiguring | None = None
+        """The change of the peers that it is at; None while it does not lead."""
         self._elapsed = 0
         """Ticks since a leader, or a vote, was heard of; of a leader, since it asked itself for a majority."""
         self._heartbeat_elapsed = 0
@@ -133,7 +137,9 @@ class Group:
         self._seat.lead = None
         self._elapsed = self._heartbeat_elapsed = 0
         self._votes = {}
-        self.leading = None
+        if self._changing is not None:
+            self._changing.end()
+        self.leading = self._changing = None
         self._draw_timeout()
 
     def _draw_timeout(self) -> None:
@@ -149,9 +155,9 @@ class Group:
 
     def _ask(self) -> None:
         """Become a pre-candidate: nothing is changed by it but what it waits for."""
+        assert self.leading is None, "a leader does not ask who would vote for it"
         self._votes = {}
         self._seat.lead = None
-        self.leading = None
         self.role = Role.PRE_CANDIDATE
 
     def _run(self) -> None:
@@ -165,6 +171,7 @@ class Group:
         self._seat.lead = self.me
         self.role = Role.LEADER
         self.leading = Leading(self._seat)
+        self._changing = Reconfiguring(self._seat, self.leading)
 
     # -- time
 
@@ -188,6 +195,8 @@ class Group:
         if self._heartbeat_elapsed >= settings.heartbeat_ticks:
             self._heartbeat_elapsed = 0
             self.leading.heartbeat()
+        if self._changing is not None:
+            self._changing.tick()
 
     # -- elections
 
@@ -351,10 +360,11 @@ class Group:
 
     def _after_step(self) -> None:
         """What a leader does when something was committed: leave a joint configuration, or leave itself."""
-        leading = self.leading
-        if leading is None:
+        leading, changing = self.leading, self._changing
+        if leading is None or changing is None:
             return
         leading.leave_joint()
+        changing.look()
         if leading.over and not self._seat.settings.removed_leads:
             self._follow(self._seat.term, None)
 
@@ -373,8 +383,26 @@ class Group:
         self._seat.pass_on(message, self._seat.lead)
         return None
 
+    def change_peers(
+        self, term: int, voters: Iterable[NodeId], learners: Iterable[NodeId], token: int
+    ) -> Answer:
+        """Bring the group to these peers; what comes of it is told in `Ready.notices`. Raises ProposalRefused where
+        this replica does not lead.
+        """
+        if self._changing is None:
+            raise ProposalRefused("only a leader changes the peers")
+        answer = self._changing.request(term, voters, learners, token)
+        self._after_step()
+        return answer
+
+    def cancel_change(self, term: int, token: int) -> bool:
+        """Give up the change by this token; whether nothing will come of it. Raises ProposalRefused."""
+        if self._changing is None:
+            raise ProposalRefused("only a leader changes the peers")
+        return self._changing.cancel(term, token)
+
     def change(self, configuration: Configuration) -> int:
-        """Put another configuration in force; answers its index. Raises ProposalRefused."""
+        """Put another configuration in force at once; answers its index. Raises ProposalRefused."""
         if self.leading is None:
             raise ProposalRefused("only a leader changes the configuration")
         index = self.leading.change(configuration)
@@ -394,10 +422,13 @@ class Group:
             raise ProposalRefused("no leader is known")
 
     def transfer(self, node: NodeId) -> None:
-        """Hand leadership over to this voter; given up when it takes longer than an election."""
-        if self.leading is not None:
-            self._elapsed = 0
-            self.leading.transfer(node)
+        """Hand leadership over to this voter, unless the peers are changing; given up when it takes as long as an
+        election.
+        """
+        if self.leading is not None and self._changing is not None:
+            if self._changing.stage is ChangeStage.NONE:
+                self._elapsed = 0
+                self.leading.transfer(node)
         elif self._seat.lead is not None:
             message = RaftMessage(kind=Kind.TRANSFER, to=self._seat.lead, sender=node)
             self._seat.pass_on(message, self._seat.lead)
@@ -423,6 +454,7 @@ class Group:
             seat.messages
             or seat.after
             or seat.reads
+            or seat.notices
             or log.unwritten
             or (log.snapshot is not None and not log.snapshot_handed)
             or self._told_lead != (seat.lead, self.role)
@@ -455,10 +487,11 @@ class Group:
             seat.after,
             committed,
             seat.reads,
+            seat.notices,
             written,
         )
         self._told_lead, self._told_hard = (seat.lead, self.role), hard
-        seat.messages, seat.after, seat.reads = [], [], []
+        seat.messages, seat.after, seat.reads, seat.notices = [], [], [], []
         log.handed_over()
         if committed:
             log.apply(committed, unstable=unstable)

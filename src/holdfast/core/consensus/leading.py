@@ -18,7 +18,7 @@ from holdfast.core.consensus.progress import Flow, Inflight, Progress
 from holdfast.core.consensus.quorum import Vote, committed, vote
 from holdfast.core.consensus.raft_log import Compacted
 from holdfast.core.consensus.raft_messages import Entry, Kind, RaftMessage, Snapshot
-from holdfast.core.consensus.seat import ReadAt, Seat
+from holdfast.core.consensus.seat import LeaderElected, ReadAt, Seat
 
 
 class ProposalRefused(Exception):
@@ -46,6 +46,8 @@ class Leading:
         """To whom it is handing over: nothing is taken meanwhile."""
         self._began = self._log.last + 1
         """The first index of this leader's term."""
+        self._accompanied: frozenset[NodeId] = frozenset()
+        """Who gets the log, and does not belong to the group yet."""
         self._reads: list[_Read] = []
         self._early_reads: list[RaftMessage] = []
         """Reads that came before an entry of this term was committed."""
@@ -103,17 +105,29 @@ class Leading:
             raise ProposalRefused(f"leadership is being handed over to {self.transferee}")
         if log.configuration_index > log.committed:
             raise ProposalRefused("another change of the configuration is not committed yet")
-        if log.committed < self._began:
+        if not self.settled:
             raise ProposalRefused("nothing of this leader's term is committed yet")
         self.append([Entry(self._seat.term, log.last + 1, configuration=configuration)])
         self.switched()
         self.broadcast()
         return log.last
 
+    @property
+    def settled(self) -> bool:
+        """Whether an entry of this leader's term is committed."""
+        return self._log.committed >= self._began
+
+    def accompany(self, nodes: frozenset[NodeId]) -> None:
+        """Send these the log, too, so that they catch up before they belong to the group."""
+        self._accompanied = nodes
+        self.switched()
+        for node in sorted(nodes):
+            self.send_append(node)
+
     def switched(self) -> None:
         """Another configuration is in force: follow those in it. Who is not gets the log until that is committed."""
         configuration, log = self._seat.configuration, self._log
-        members = configuration.members
+        members = configuration.members | self._accompanied
         if log.configuration_index > log.committed:
             members |= log.configuration_at(max(log.committed, log.base)).members
         for node in sorted(members - self.progress.keys()):
@@ -227,8 +241,10 @@ class Leading:
         index = committed(self._seat.configuration.sets, held)
         if index <= log.committed or not log.matches(index, self._seat.term):
             return False
-        before = log.committed
+        before, settled = log.committed, self.settled
         log.commit_to(index)
+        if not settled:
+            self._seat.notices.append(LeaderElected(self._seat.term))
         if before < log.configuration_index <= index:
             self.switched()
         done = log.entries_from(before + 1, 0, index) if before >= log.base else ()
@@ -319,7 +335,7 @@ class Leading:
     def on_read(self, message: RaftMessage) -> None:
         """A read of this replica, or passed on by another one."""
         sets = self._seat.configuration.sets
-        if self._log.committed < self._began:
+        if not self.settled:
             self._early_reads.append(message)
         elif self._seat.settings.lease_reads or vote(sets, {self._seat.me: True}) is Vote.WON:
             self._answer(_Read(message.sender, message.context, self._log.committed))

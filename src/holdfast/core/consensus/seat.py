@@ -37,6 +37,30 @@ class ReadAt(NamedTuple):
     upto: int
 
 
+class LeaderElected(NamedTuple):
+    """This replica leads, and an entry of its term is committed."""
+
+    term: int
+
+
+class ChangeApplied(NamedTuple):
+    """This configuration, which has these term and index, is final: told by the leader, perhaps again."""
+
+    configuration: Configuration
+    term: int
+    index: int
+
+
+class ChangeFailed(NamedTuple):
+    """Of a change that was started nothing has come, and nothing will."""
+
+    token: int
+    why: str
+
+
+Notice = LeaderElected | ChangeApplied | ChangeFailed
+
+
 @dataclass(frozen=True, slots=True)
 class RaftSettings:
     """How a group behaves. Times are ticks: whoever drives the group says how long one is."""
@@ -58,6 +82,10 @@ class RaftSettings:
     window_bytes: int = 0
     lease_reads: bool = False
     """Whether a leader answers reads by its lease, for which clocks must run alike."""
+    catch_up_margin: int = 1000
+    """A new voter has caught up when no more entries than this are missing there."""
+    catch_up_ticks: int = 50
+    """How long it may get nothing before a change is given up."""
     removed_leads: bool = False
     """Whether a leader that was removed goes on until another one is elected."""
 
@@ -71,6 +99,7 @@ class Seat:
         "log",
         "me",
         "messages",
+        "notices",
         "reads",
         "settings",
         "term",
@@ -92,6 +121,8 @@ class Seat:
         """What may leave when everything before it is durable; also to this replica itself."""
         self.reads: list[ReadAt] = []
         """Reads of this replica that may be answered."""
+        self.notices: list[Notice] = []
+        """What whoever drives the group wants to know."""
         self.uncommitted = 0
         """Bytes of entries that were taken as leader and are not committed."""
 

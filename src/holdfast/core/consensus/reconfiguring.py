@@ -1,0 +1,237 @@
+"""How does a group get to other peers? The new ones catch up, both majorities agree, then the new ones alone go on.
+
+- consensus/F-1: Nothing is logged before the new voters are close to the end of the log: a voter that has nothing would
+  hold up every commit.
+- consensus/F-2: While they catch up the target may be replaced, or given up; what was sent to those in both counts on.
+  Once the joint configuration is in the log it is too late for both.
+- consensus/F-3: A request of another term does nothing, and one with an older token than what is known is refused.
+- consensus/F-4: Catching up has failed when one of them has got nothing new for as long as `catch_up_ticks` says;
+  however long it takes as long as it gets on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum, unique
+from typing import Final
+
+from holdfast.core.consensus.configuration import Configuration, NodeId, enter_joint, steps_to
+from holdfast.core.consensus.leading import Leading
+from holdfast.core.consensus.seat import ChangeApplied, ChangeFailed, Seat
+from holdfast.core.model.lifecycle import Lifecycle
+
+
+@unique
+class ChangeStage(StrEnum):
+    """How far a change of the peers is, for the leader."""
+
+    NONE = "none"
+    CATCHING_UP = "catching up"
+    JOINT = "joint"
+    FINAL = "final"
+
+
+@unique
+class ChangeStep(StrEnum):
+    """What brings it further."""
+
+    REQUESTED = "other peers are wanted"
+    REPLACED = "still others are wanted"
+    CANCELLED = "it is given up"
+    FAILED = "a new voter gets nothing"
+    CAUGHT_UP = "the new voters are close to the end of the log"
+    BOTH_AGREED = "both majorities hold the joint configuration"
+    COMMITTED = "the final configuration is committed"
+
+
+_C, _S = ChangeStage, ChangeStep
+CHANGING: Final = Lifecycle(
+    "a change of the peers",
+    _C.NONE,
+    {
+        (_C.NONE, _S.REQUESTED): _C.CATCHING_UP,
+        (_C.CATCHING_UP, _S.REPLACED): _C.CATCHING_UP,
+        (_C.CATCHING_UP, _S.CANCELLED): _C.NONE,
+        (_C.CATCHING_UP, _S.FAILED): _C.NONE,
+        (_C.CATCHING_UP, _S.CAUGHT_UP): _C.JOINT,
+        (_C.JOINT, _S.BOTH_AGREED): _C.FINAL,
+        (_C.FINAL, _S.COMMITTED): _C.NONE,
+    },
+)
+
+
+@unique
+class Answer(StrEnum):
+    """What a leader says to a request for other peers."""
+
+    STARTED = "started"
+    REPLACED = "replaced"
+    """It is the target now, in place of another one."""
+    DONE = "done"
+    """The group has these peers, by this token; it is told again that it has."""
+    OLD_TERM = "old term"
+    """It was meant for another leader: nothing is done, and nothing has to be."""
+    STALE = "stale"
+    """A newer one is known."""
+    BUSY = "busy"
+    """Not now: to be asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The peers that are wanted."""
+
+    voters: frozenset[NodeId]
+    learners: frozenset[NodeId]
+    token: int
+
+    def reached(self, configuration: Configuration) -> bool:
+        """Whether this configuration is it."""
+        return not configuration.joint and (
+            (configuration.voters, configuration.learners, configuration.token)
+            == (self.voters, self.learners, self.token)
+        )
+
+
+class _CatchingUp:
+    """A new voter, and how long it has got nothing."""
+
+    __slots__ = ("match", "ticks")
+
+    def __init__(self) -> None:
+        self.match = 0
+        self.ticks = 0
+
+
+class Reconfiguring:
+    """The change of the peers that a leader is at. It begins with what the log says, and ends with the leader."""
+
+    def __init__(self, seat: Seat, leading: Leading) -> None:
+        self._seat = seat
+        self._leading = leading
+        configuration, log = seat.configuration, seat.log
+        self.stage = _C.NONE
+        if configuration.joint:
+            self.stage = _C.JOINT
+        elif log.configuration_index > log.committed:
+            self.stage = _C.FINAL
+        self.target: Target | None = None
+        """What is caught up with; None when nothing is."""
+        self._catching_up: dict[NodeId, _CatchingUp] = {}
+
+    def _step(self, step: ChangeStep) -> None:
+        self.stage = CHANGING.after(self.stage, step)
+
+    # -- requests
+
+    def request(self, term: int, voters: Iterable[NodeId], learners: Iterable[NodeId], token: int) -> Answer:
+        """Somebody wants these peers; `token`: the revision of the assignments that say so (consensus/F-3)."""
+        target = Target(frozenset(voters), frozenset(learners) - frozenset(voters), token)
+        assert target.voters, "a group without voters decides nothing"
+        if term != self._seat.term:
+            return Answer.OLD_TERM
+        known = max(self._seat.configuration.token, self.target.token if self.target is not None else 0)
+        if token < known:
+            return Answer.STALE
+        if self._leading.transferee is not None or not self._leading.settled:
+            return Answer.BUSY
+        if self.stage is _C.NONE:
+            if target.reached(self._seat.configuration):
+                self._tell_applied()
+                return Answer.DONE
+            self._step(_S.REQUESTED)
+            self._catch_up(target)
+            return Answer.STARTED
+        if self.stage is _C.CATCHING_UP:
+            if target != self.target:
+                self._step(_S.REPLACED)
+                self._catch_up(target)
+            return Answer.REPLACED
+        return Answer.BUSY
+
+    def cancel(self, term: int, token: int) -> bool:
+        """Give up what is caught up with, if it is by this token; whether nothing will come of it."""
+        if term != self._seat.term or self.stage not in (_C.NONE, _C.CATCHING_UP):
+            return False
+        if self.stage is _C.CATCHING_UP and self.target is not None and self.target.token == token:
+            self._step(_S.CANCELLED)
+            self._give_up()
+        return True
+
+    def _catch_up(self, target: Target) -> None:
+        """consensus/F-1, F-2."""
+        now = self._seat.configuration
+        self.target = target
+        before = self._catching_up
+        added = target.voters - now.voters
+        self._catching_up = {node: before.get(node) or _CatchingUp() for node in sorted(added)}
+        self._leading.accompany((target.voters | target.learners) - now.members)
+        self.look()
+
+    def _give_up(self) -> None:
+        self.target = None
+        self._catching_up = {}
+        self._leading.accompany(frozenset())
+
+    def end(self) -> None:
+        """The leader leads no more."""
+        if self.target is not None:
+            token, self.target = self.target.token, None
+            self._seat.notices.append(ChangeFailed(token, "the leader has stepped down"))
+
+    # -- what happens
+
+    def moved(self, node: NodeId) -> None:
+        """Some of the state has arrived there, which no index shows."""
+        waiting = self._catching_up.get(node)
+        if waiting is not None:
+            waiting.ticks = 0
+
+    def tick(self) -> None:
+        """Some time has passed (consensus/F-4)."""
+        if self.stage is not _C.CATCHING_UP or self.target is None:
+            return
+        for node, waiting in self._catching_up.items():
+            match = self._leading.progress[node].match
+            if match > waiting.match or self._close(node):
+                waiting.match, waiting.ticks = match, 0
+                continue
+            waiting.ticks += 1
+            if waiting.ticks >= self._seat.settings.catch_up_ticks:
+                token = self.target.token
+                self._step(_S.FAILED)
+                self._give_up()
+                why = f"{node} has got nothing for {waiting.ticks} ticks"
+                self._seat.notices.append(ChangeFailed(token, why))
+                return
+
+    def _close(self, node: NodeId) -> bool:
+        progress = self._leading.progress[node]
+        margin = self._seat.settings.catch_up_margin
+        return progress.match > 0 and progress.match + margin >= self._seat.log.last
+
+    def look(self) -> None:
+        """Go on, where that is possible."""
+        log = self._seat.log
+        if self.stage is _C.CATCHING_UP and all(map(self._close, self._catching_up)):
+            self._join()
+        if self.stage is _C.JOINT and not self._seat.configuration.joint:
+            self._step(_S.BOTH_AGREED)
+        if self.stage is _C.FINAL and log.configuration_index <= log.committed:
+            self._step(_S.COMMITTED)
+            self._tell_applied()
+
+    def _join(self) -> None:
+        target, now = self.target, self._seat.configuration
+        assert target is not None, "who catches up has a target"
+        self._step(_S.CAUGHT_UP)
+        self.target, self._catching_up = None, {}
+        steps = steps_to(now, target.voters, target.learners)
+        self._leading.change(enter_joint(now, steps, auto_leave=True, token=target.token))
+        self._leading.accompany(frozenset())
+
+    def _tell_applied(self) -> None:
+        log = self._seat.log
+        index = log.configuration_index
+        self._seat.notices.append(ChangeApplied(self._seat.configuration, log.term(index), index))
