@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 from holdfast.core.consensus.configuration import Configuration, ConfigurationRefused, enter_joint, steps_to
@@ -17,7 +18,7 @@ from holdfast.core.consensus.raft_log import RaftLog
 from holdfast.core.consensus.raft_messages import Entry, RaftMessage, Snapshot
 from holdfast.core.consensus.seat import HardState, Notice, RaftSettings
 
-SETTINGS = RaftSettings(election_ticks=6, heartbeat_ticks=2, message_bytes=200, window=4)
+SETTINGS = RaftSettings(election_ticks=6, heartbeat_ticks=2, message_bytes=200, window=4, catch_up_ticks=20)
 
 
 class Broken(AssertionError):
@@ -69,6 +70,13 @@ class Schedule:
 
     def __init__(self, seed: int, voters: str = "", settings: RaftSettings = SETTINGS) -> None:
         self.random = Random(seed)
+        self.stormy = not voters and seed % 2 == 1
+        """Whether everybody wants to lead, all the time, and many crash."""
+        if self.stormy:
+            eager = self.random.choice([True, False])
+            settings = replace(
+                settings, election_ticks=2, heartbeat_ticks=1, pre_vote=eager, check_quorum=eager
+            )
         names = "abcde"
         voters = voters or names[: self.random.choice([1, 2, 3, 3, 3, 5])]
         begin = Snapshot(1, 1, Configuration(frozenset(voters)))
@@ -107,6 +115,8 @@ class Schedule:
             self._double: 2,
             self._crash: 1.5,
         }
+        if self.stormy:
+            weights |= {self._tick: 45, self._disk: 15, self._crash: 6, self._change: 2, self._compact: 1}
         deeds, shares = list(weights), list(weights.values())
         for deed in self.random.choices(deeds, shares, k=steps):
             deed()
@@ -115,7 +125,11 @@ class Schedule:
     def settle(self, rounds: int = 80) -> None:
         """Nothing bad happens any more: whoever is down comes back, and everything arrives."""
         for replica in self.replicas.values():
-            if replica.group is None:
+            if self.stormy:
+                replica.settings = SETTINGS
+                replica.disk.waiting.clear()
+                replica.start()
+            elif replica.group is None:
                 replica.start()
         self.go(rounds)
 

@@ -1,4 +1,4 @@
-"""How a group gets to other peers: catching up, replacing and giving up a target, tokens, and what a new leader does."""
+"""How a group gets to other peers: catching up, replacing and giving up a target, tokens, what a new leader does."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_who_gets_nothing_ends_the_change_and_who_gets_on_does_not() -> None:
     group.wants("abd")
     for _ in range(4):  # Its state comes from elsewhere, piece by piece.
         group.go(15)
-        group.lead._changing.moved("d")  # type: ignore[union-attr]
+        group.lead.leading.moved("d")  # type: ignore[union-attr]
     assert group.notices == []
     assert group.wants("abd") is Answer.REPLACED, "it is asked for again, and goes on"
 

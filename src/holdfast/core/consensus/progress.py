@@ -69,6 +69,7 @@ class Progress:
         "match",
         "next",
         "paused",
+        "quiet",
         "snapshot",
         "told_commit",
     )
@@ -84,6 +85,8 @@ class Progress:
         """Whether it has as much as it may have, and its answer, or a heartbeat's, is waited for."""
         self.active = False
         """Whether it was heard of since the leader last asked itself whether it has a majority."""
+        self.quiet = 0
+        """Ticks since it was last seen to get anything."""
         self.snapshot = 0
         """The index of the snapshot that is on its way to it."""
         self.told_commit = 0
@@ -117,6 +120,7 @@ class Progress:
         self.paused = False
         self.snapshot = 0
         self.flow = flow
+        self.quiet = 0
         self.inflight.reset()
 
     @property
@@ -145,6 +149,7 @@ class Progress:
         if index <= self.match:
             return False
         self.match = index
+        self.quiet = 0
         self.next = max(self.next, index + 1)
         self.paused = False
         return True

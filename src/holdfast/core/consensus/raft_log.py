@@ -250,10 +250,9 @@ class RaftLog:
         self._paused = full or (bool(self._applying_most) and self.applying < behind)
 
     def has_applied(self, index: int, size: int = 0) -> None:
-        """Everything up to this index is applied; `size`: bytes of it that were handed over."""
-        assert self.applied <= index <= self.committed, "what is applied was committed, and is in order"
-        self.applied = index
-        self.applying = max(self.applying, index)
+        """Everything up to this index is applied, unless a snapshot was faster; `size`: bytes that were handed over."""
+        assert index <= self.applying, "what is applied was handed over, or is in a snapshot"
+        self.applied = max(self.applied, index)
         self._applying_bytes = max(0, self._applying_bytes - size)
         self._paused = bool(self._applying_most) and self._applying_bytes >= self._applying_most
 

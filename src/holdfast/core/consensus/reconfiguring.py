@@ -94,16 +94,6 @@ class Target:
         )
 
 
-class _CatchingUp:
-    """A new voter, and how long it has got nothing."""
-
-    __slots__ = ("match", "ticks")
-
-    def __init__(self) -> None:
-        self.match = 0
-        self.ticks = 0
-
-
 class Reconfiguring:
     """The change of the peers that a leader is at. It begins with what the log says, and ends with the leader."""
 
@@ -118,7 +108,7 @@ class Reconfiguring:
             self.stage = _C.FINAL
         self.target: Target | None = None
         """What is caught up with; None when nothing is."""
-        self._catching_up: dict[NodeId, _CatchingUp] = {}
+        self._catching_up: list[NodeId] = []
 
     def _step(self, step: ChangeStep) -> None:
         self.stage = CHANGING.after(self.stage, step)
@@ -163,15 +153,13 @@ class Reconfiguring:
         """consensus/F-1, F-2."""
         now = self._seat.configuration
         self.target = target
-        before = self._catching_up
-        added = target.voters - now.voters
-        self._catching_up = {node: before.get(node) or _CatchingUp() for node in sorted(added)}
+        self._catching_up = sorted(target.voters - now.voters)
         self._leading.accompany((target.voters | target.learners) - now.members)
         self.look()
 
     def _give_up(self) -> None:
         self.target = None
-        self._catching_up = {}
+        self._catching_up = []
         self._leading.accompany(frozenset())
 
     def end(self) -> None:
@@ -182,27 +170,17 @@ class Reconfiguring:
 
     # -- what happens
 
-    def moved(self, node: NodeId) -> None:
-        """Some of the state has arrived there, which no index shows."""
-        waiting = self._catching_up.get(node)
-        if waiting is not None:
-            waiting.ticks = 0
-
     def tick(self) -> None:
         """Some time has passed (consensus/F-4)."""
         if self.stage is not _C.CATCHING_UP or self.target is None:
             return
-        for node, waiting in self._catching_up.items():
-            match = self._leading.progress[node].match
-            if match > waiting.match or self._close(node):
-                waiting.match, waiting.ticks = match, 0
-                continue
-            waiting.ticks += 1
-            if waiting.ticks >= self._seat.settings.catch_up_ticks:
+        for node in self._catching_up:
+            quiet = self._leading.progress[node].quiet
+            if quiet >= self._seat.settings.catch_up_ticks and not self._close(node):
                 token = self.target.token
                 self._step(_S.FAILED)
                 self._give_up()
-                why = f"{node} has got nothing for {waiting.ticks} ticks"
+                why = f"{node} has got nothing for {quiet} ticks"
                 self._seat.notices.append(ChangeFailed(token, why))
                 return
 
@@ -226,7 +204,7 @@ class Reconfiguring:
         target, now = self.target, self._seat.configuration
         assert target is not None, "who catches up has a target"
         self._step(_S.CAUGHT_UP)
-        self.target, self._catching_up = None, {}
+        self.target, self._catching_up = None, []
         steps = steps_to(now, target.voters, target.learners)
         self._leading.change(enter_joint(now, steps, auto_leave=True, token=target.token))
         self._leading.accompany(frozenset())

@@ -43,7 +43,8 @@ class LeaderElected(NamedTuple):
     term: int
 
 
-class ChangeApplied(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ChangeApplied:
     """This configuration, which has these term and index, is final: told by the leader, perhaps again."""
 
     configuration: Configuration
