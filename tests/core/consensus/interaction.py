@@ -12,41 +12,41 @@ from dataclasses import dataclass, field
 from tests.core.consensus.datadriven import Case
 
 from holdfast.core.consensus.configuration import (
-    Change,
     Configuration,
     ConfigurationRefused,
-    Step,
+    PeerChange,
+    PeerStep,
     enter_joint,
     leave_joint,
     simple,
 )
-from holdfast.core.consensus.group import Group, Ready, Written
+from holdfast.core.consensus.group import Group, RaftReady, RaftWritten
 from holdfast.core.consensus.leading import ProposalRefused
 from holdfast.core.consensus.raft_log import RaftLog
-from holdfast.core.consensus.raft_messages import Entry, Kind, RaftMessage, Snapshot
-from holdfast.core.consensus.seat import HardState, RaftSettings, Role
+from holdfast.core.consensus.raft_messages import RaftEntry, RaftKind, RaftMessage, RaftSnapshot
+from holdfast.core.consensus.seat import HardState, RaftRole, RaftSettings
 
 NAMES = {
-    Kind.APPEND: "MsgApp",
-    Kind.APPENDED: "MsgAppResp",
-    Kind.VOTE: "MsgVote",
-    Kind.VOTED: "MsgVoteResp",
-    Kind.PRE_VOTE: "MsgPreVote",
-    Kind.PRE_VOTED: "MsgPreVoteResp",
-    Kind.HEARTBEAT: "MsgHeartbeat",
-    Kind.HEARTBEAT_HEARD: "MsgHeartbeatResp",
-    Kind.SNAPSHOT: "MsgSnap",
-    Kind.TIMEOUT_NOW: "MsgTimeoutNow",
-    Kind.TRANSFER: "MsgTransferLeader",
-    Kind.PROPOSE: "MsgProp",
-    Kind.READ: "MsgReadIndex",
-    Kind.READ_AT: "MsgReadIndexResp",
+    RaftKind.APPEND: "MsgApp",
+    RaftKind.APPENDED: "MsgAppResp",
+    RaftKind.VOTE: "MsgVote",
+    RaftKind.VOTED: "MsgVoteResp",
+    RaftKind.PRE_VOTE: "MsgPreVote",
+    RaftKind.PRE_VOTED: "MsgPreVoteResp",
+    RaftKind.HEARTBEAT: "MsgHeartbeat",
+    RaftKind.HEARTBEAT_HEARD: "MsgHeartbeatResp",
+    RaftKind.SNAPSHOT: "MsgSnap",
+    RaftKind.TIMEOUT_NOW: "MsgTimeoutNow",
+    RaftKind.TRANSFER: "MsgTransferLeader",
+    RaftKind.PROPOSE: "MsgProp",
+    RaftKind.READ: "MsgReadIndex",
+    RaftKind.READ_AT: "MsgReadIndexResp",
 }
 ROLES = {
-    Role.FOLLOWER: "StateFollower",
-    Role.PRE_CANDIDATE: "StatePreCandidate",
-    Role.CANDIDATE: "StateCandidate",
-    Role.LEADER: "StateLeader",
+    RaftRole.FOLLOWER: "StateFollower",
+    RaftRole.PRE_CANDIDATE: "StatePreCandidate",
+    RaftRole.CANDIDATE: "StateCandidate",
+    RaftRole.LEADER: "StateLeader",
 }
 QUIET = 5
 LEVELS = {"debug": 0, "info": 1, "warn": 2, "error": 3, "fatal": 4, "none": QUIET}
@@ -79,11 +79,11 @@ class Node:
     asynchronous: bool
     appends: list[Work] = field(default_factory=list)
     applies: list[Work] = field(default_factory=list)
-    stored: list[Entry] = field(default_factory=list)
+    stored: list[RaftEntry] = field(default_factory=list)
     """What is on its disk."""
     empty_from: int = 1
 
-    def store(self, ready: Ready) -> None:
+    def store(self, ready: RaftReady) -> None:
         """Write down what is to be written down."""
         if ready.snapshot is not None:
             self.stored, self.empty_from = [], ready.snapshot.index + 1
@@ -152,7 +152,7 @@ class Play:
                 frozenset(case.arguments.get("voters", [])),
                 learners=frozenset(case.arguments.get("learners", [])),
             )
-            snapshot = Snapshot(index, 1, configuration) if index else None
+            snapshot = RaftSnapshot(index, 1, configuration) if index else None
             group = Group(name, b"", RaftLog(snapshot), HardState(commit=index), settings)
             node = Node(group, case.value("async-storage-writes") == "true", empty_from=index + 1)
             self.nodes[name] = node
@@ -169,7 +169,7 @@ class Play:
         if group.leading is None and group.lead in self.nodes:
             group = self.nodes[group.lead].group
         words = [word for line in case.input for word in line.split()]
-        changes = [Change(Step(word[0]), word[1:]) for word in words]
+        changes = [PeerChange(PeerStep(word[0]), word[1:]) for word in words]
         transition = case.value("transition", "auto")
         if not changes:
             group.change(leave_joint(group.configuration))
@@ -194,8 +194,10 @@ class Play:
         name, other = case.positional
         group = self.nodes[name].group
         index = group.log.applied
-        snapshot = Snapshot(index, group.log.term(index), group.log.configuration_at(index))
-        message = RaftMessage(kind=Kind.SNAPSHOT, to=other, sender=name, term=group.term, snapshot=snapshot)
+        snapshot = RaftSnapshot(index, group.log.term(index), group.log.configuration_at(index))
+        message = RaftMessage(
+            kind=RaftKind.SNAPSHOT, to=other, sender=name, term=group.term, snapshot=snapshot
+        )
         self.sent.append(message)
         self.say(told(message))
 
@@ -373,7 +375,7 @@ class Play:
         if ready.committed:
             group.applied(ready.committed)
 
-    def _process_later(self, name: str, node: Node, ready: Ready) -> None:
+    def _process_later(self, name: str, node: Node, ready: RaftReady) -> None:
         lines = [told(message) for message in ready.messages]
         if ready.entries or ready.hard or ready.snapshot or ready.after:
             responses: list[RaftMessage | Local] = list(ready.after)
@@ -396,7 +398,7 @@ class Play:
         self.sent += ready.messages
 
 
-def _acknowledgement(name: str, group: Group, written: Written) -> Local:
+def _acknowledgement(name: str, group: Group, written: RaftWritten) -> Local:
     index, term = written.last
     text = f"AppendThread->{name} MsgStorageAppendResp Term:{written.term} Log:{term}/{index}"
     return Local(name, text, lambda: group.written(written))
@@ -409,7 +411,7 @@ def _responses(responses: Sequence[RaftMessage | Local]) -> str:
     return " Responses:[\n" + "".join(f"  {text}\n".replace("\n", "\n  ")[:-2] for text in texts) + "]"
 
 
-def _append_told(ready: Ready) -> str:
+def _append_told(ready: RaftReady) -> str:
     hard = ready.hard or HardState()
     text = f"Term:{hard.term} Log:0/0"
     text += f" Commit:{hard.commit}" if hard.commit else ""
@@ -417,7 +419,7 @@ def _append_told(ready: Ready) -> str:
     return text + _entries_told(ready.entries)
 
 
-def _entries_told(entries: Sequence[Entry]) -> str:
+def _entries_told(entries: Sequence[RaftEntry]) -> str:
     if not entries:
         return ""
     if len(entries) == 1:
@@ -425,7 +427,7 @@ def _entries_told(entries: Sequence[Entry]) -> str:
     return " Entries:[\n" + "".join(f"  {entry_told(entry)}\n" for entry in entries) + "]"
 
 
-def entry_told(entry: Entry) -> str:
+def entry_told(entry: RaftEntry) -> str:
     """An entry as etcd's tests write it."""
     if entry.configuration is not None:
         return f"{entry.term}/{entry.index} EntryConfChangeV2 {entry.configuration}"
@@ -433,7 +435,7 @@ def entry_told(entry: Entry) -> str:
     return f'{entry.term}/{entry.index} EntryNormal "{data}"'
 
 
-def snapshot_told(snapshot: Snapshot) -> str:
+def snapshot_told(snapshot: RaftSnapshot) -> str:
     """A snapshot as etcd's tests write it."""
     now = snapshot.configuration
 
@@ -459,7 +461,7 @@ def told(message: RaftMessage) -> str:
     return text
 
 
-def ready_told(ready: Ready, messages: list[str]) -> str:
+def ready_told(ready: RaftReady, messages: list[str]) -> str:
     """What a replica wants to be done, as etcd's tests write it."""
     lines = [f"Ready MustSync={str(ready.must_sync).lower()}:"]
     if ready.leadership_changed:

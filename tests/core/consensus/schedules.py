@@ -12,11 +12,11 @@ from dataclasses import replace
 from random import Random
 
 from holdfast.core.consensus.configuration import Configuration, ConfigurationRefused, enter_joint, steps_to
-from holdfast.core.consensus.group import Group, Ready
+from holdfast.core.consensus.group import Group, RaftReady
 from holdfast.core.consensus.leading import ProposalRefused
 from holdfast.core.consensus.raft_log import RaftLog
-from holdfast.core.consensus.raft_messages import Entry, RaftMessage, Snapshot
-from holdfast.core.consensus.seat import HardState, Notice, RaftSettings
+from holdfast.core.consensus.raft_messages import RaftEntry, RaftMessage, RaftSnapshot
+from holdfast.core.consensus.seat import GroupNotice, HardState, RaftSettings
 
 SETTINGS = RaftSettings(election_ticks=6, heartbeat_ticks=2, message_bytes=200, window=4, catch_up_ticks=20)
 
@@ -28,13 +28,13 @@ class Broken(AssertionError):
 class Disk:
     """What one replica has written down, and what is on its way there."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: RaftSnapshot) -> None:
         self.snapshot = snapshot
-        self.entries: list[Entry] = []
+        self.entries: list[RaftEntry] = []
         self.hard = HardState(commit=snapshot.index)
-        self.waiting: deque[Ready] = deque()
+        self.waiting: deque[RaftReady] = deque()
 
-    def write(self, ready: Ready) -> None:
+    def write(self, ready: RaftReady) -> None:
         if ready.snapshot is not None:
             self.snapshot, self.entries = ready.snapshot, []
         if ready.entries:
@@ -43,7 +43,7 @@ class Disk:
         if ready.hard is not None:
             self.hard = ready.hard
 
-    def compact(self, snapshot: Snapshot) -> None:
+    def compact(self, snapshot: RaftSnapshot) -> None:
         if snapshot.index > self.snapshot.index:
             self.snapshot = snapshot
             self.entries = [entry for entry in self.entries if entry.index > snapshot.index]
@@ -52,7 +52,7 @@ class Disk:
 class Replica:
     """A group's replica, its disk and its application: a list of what was applied."""
 
-    def __init__(self, name: str, snapshot: Snapshot, settings: RaftSettings) -> None:
+    def __init__(self, name: str, snapshot: RaftSnapshot, settings: RaftSettings) -> None:
         self.name = name
         self.settings = settings
         self.disk = Disk(snapshot)
@@ -62,7 +62,7 @@ class Replica:
         disk = self.disk
         log = RaftLog(disk.snapshot, disk.entries, committed=disk.hard.commit)
         self.group: Group | None = Group(self.name, b"g", log, disk.hard, self.settings)
-        self.applying: deque[Sequence[Entry]] = deque()
+        self.applying: deque[Sequence[RaftEntry]] = deque()
 
 
 class Schedule:
@@ -79,15 +79,15 @@ class Schedule:
             )
         names = "abcde"
         voters = voters or names[: self.random.choice([1, 2, 3, 3, 3, 5])]
-        begin = Snapshot(1, 1, Configuration(frozenset(voters)))
+        begin = RaftSnapshot(1, 1, Configuration(frozenset(voters)))
         self.replicas = {name: Replica(name, begin, settings) for name in names}
         self.sent: list[RaftMessage] = []
         self.cut: set[str] = set()
         """Whose messages do not arrive, and who gets none."""
-        self.notices: list[Notice] = []
+        self.notices: list[GroupNotice] = []
         self.leaders: dict[int, str] = {}
         """Who led in each term."""
-        self.committed: dict[int, Entry] = {}
+        self.committed: dict[int, RaftEntry] = {}
         """What was ever committed, by index."""
         self.answered: dict[bytes, int] = {}
         """Commands whose callers were told that they are done, and where they are."""
@@ -122,7 +122,7 @@ class Schedule:
             deed()
             self.judge()
 
-    def settle(self, rounds: int = 80) -> None:
+    def settle(self, rounds: int = 160) -> None:
         """Nothing bad happens any more: whoever is down comes back, and everything arrives."""
         for replica in self.replicas.values():
             if self.stormy:
@@ -287,7 +287,7 @@ class Schedule:
             log = group.log
             if log.applied > log.base and log.snapshot is None and not replica.disk.waiting:
                 index = self.random.randint(log.base + 1, log.applied)
-                snapshot = Snapshot(index, log.term(index), log.configuration_at(index))
+                snapshot = RaftSnapshot(index, log.term(index), log.configuration_at(index))
                 log.compact(index)
                 replica.disk.compact(snapshot)
 

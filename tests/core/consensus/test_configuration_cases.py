@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.core.consensus.datadriven import cases, files
 
 from holdfast.core.consensus.configuration import (
-    Change,
     Configuration,
     ConfigurationRefused,
-    Step,
+    PeerChange,
+    PeerStep,
     enter_joint,
     leave_joint,
     simple,
@@ -21,9 +21,11 @@ from holdfast.core.consensus.configuration import (
 )
 
 
-def _changes(lines: list[str]) -> list[Change]:
+def _changes(lines: list[str]) -> list[PeerChange]:
     return [
-        Change(Step(word[0]), word[1:] if word[1:] != "0" else "") for line in lines for word in line.split()
+        PeerChange(PeerStep(word[0]), word[1:] if word[1:] != "0" else "")
+        for line in lines
+        for word in line.split()
     ]
 
 
@@ -77,12 +79,12 @@ def test_what_etcd_says_of_changes(path: Path) -> None:
 
 
 NODES = st.sampled_from("abcdef")
-STEPS = st.lists(st.builds(Change, st.sampled_from(list(Step)), NODES), max_size=8)
+STEPS = st.lists(st.builds(PeerChange, st.sampled_from(list(PeerStep)), NODES), max_size=8)
 
 
 @given(st.frozensets(NODES, min_size=1), STEPS)
 def test_a_joint_change_comes_to_the_same_as_its_steps_one_by_one(
-    voters: frozenset[str], changes: list[Change]
+    voters: frozenset[str], changes: list[PeerChange]
 ) -> None:
     begin = Configuration(voters)
     one_by_one: Configuration | None = begin
@@ -116,21 +118,21 @@ def test_the_steps_to_a_target_lead_there(
 
 @pytest.mark.rule("consensus/C-3")
 def test_a_change_with_an_older_token_is_refused() -> None:
-    now = enter_joint(Configuration(frozenset("a")), [Change(Step.VOTER, "b")], token=5)
+    now = enter_joint(Configuration(frozenset("a")), [PeerChange(PeerStep.VOTER, "b")], token=5)
     after = leave_joint(now)
     assert after.token == 5
     for change in (enter_joint, simple):
         with pytest.raises(ConfigurationRefused, match="token 4 is older than 5"):
-            change(after, [Change(Step.VOTER, "c")], token=4)  # type: ignore[operator]
-        assert change(after, [Change(Step.VOTER, "c")], token=5).token == 5  # type: ignore[operator]
+            change(after, [PeerChange(PeerStep.VOTER, "c")], token=4)  # type: ignore[operator]
+        assert change(after, [PeerChange(PeerStep.VOTER, "c")], token=5).token == 5  # type: ignore[operator]
 
 
 @pytest.mark.rule("consensus/C-1")
 def test_more_than_one_voter_needs_a_joint_step() -> None:
     now = Configuration(frozenset("abc"))
     with pytest.raises(ConfigurationRefused, match="more than one voter"):
-        simple(now, [Change(Step.VOTER, "d"), Change(Step.REMOVE, "a")])
-    assert enter_joint(now, [Change(Step.VOTER, "d"), Change(Step.REMOVE, "a")]).sets == (
+        simple(now, [PeerChange(PeerStep.VOTER, "d"), PeerChange(PeerStep.REMOVE, "a")])
+    assert enter_joint(now, [PeerChange(PeerStep.VOTER, "d"), PeerChange(PeerStep.REMOVE, "a")]).sets == (
         frozenset("bcd"),
         frozenset("abc"),
     )
@@ -138,7 +140,7 @@ def test_more_than_one_voter_needs_a_joint_step() -> None:
 
 @pytest.mark.rule("consensus/C-2")
 def test_a_voter_that_is_demoted_votes_until_the_joint_step_is_over() -> None:
-    joint = enter_joint(Configuration(frozenset("ab")), [Change(Step.LEARNER, "a")])
+    joint = enter_joint(Configuration(frozenset("ab")), [PeerChange(PeerStep.LEARNER, "a")])
     assert joint.votes("a")
     assert (joint.learners, joint.learners_next) == (frozenset(), frozenset("a"))
     assert leave_joint(joint).learners == frozenset("a")

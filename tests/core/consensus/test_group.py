@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.consensus.configuration import Configuration
-from holdfast.core.consensus.group import Group, Ready
+from holdfast.core.consensus.group import Group, RaftReady
 from holdfast.core.consensus.leading import ProposalRefused
 from holdfast.core.consensus.raft_log import RaftLog
-from holdfast.core.consensus.raft_messages import HANDED_OVER, Entry, Kind, RaftMessage, Snapshot
-from holdfast.core.consensus.seat import HardState, RaftSettings, Role
+from holdfast.core.consensus.raft_messages import HANDED_OVER, RaftEntry, RaftKind, RaftMessage, RaftSnapshot
+from holdfast.core.consensus.seat import HardState, RaftRole, RaftSettings
 
 PLAIN = RaftSettings(pre_vote=False, check_quorum=False)
 
@@ -24,12 +24,12 @@ def group(
     settings: RaftSettings = PLAIN,
 ) -> Group:
     """A replica whose log has entries of these terms after a snapshot at index 1, term 1."""
-    snapshot = Snapshot(1, 1, Configuration(frozenset(voters), learners=frozenset(learners)))
-    entries = [Entry(one, 2 + at, b"%d" % at) for at, one in enumerate(terms)]
+    snapshot = RaftSnapshot(1, 1, Configuration(frozenset(voters), learners=frozenset(learners)))
+    entries = [RaftEntry(one, 2 + at, b"%d" % at) for at, one in enumerate(terms)]
     return Group(me, b"g", RaftLog(snapshot, entries), HardState(term or max(terms, default=1)), settings)
 
 
-def done(replica: Group) -> Ready:
+def done(replica: Group) -> RaftReady:
     """Everything that it wants is done at once."""
     ready = replica.ready()
     if ready.written is not None:
@@ -46,14 +46,14 @@ def elected(replica: Group, by: str = "b") -> Group:
     replica.campaign()
     done(replica)
     for voter in by:
-        kind = Kind.VOTED
+        kind = RaftKind.VOTED
         replica.step(RaftMessage(kind=kind, to=replica.me, sender=voter, term=replica.term))
-    assert replica.role is Role.LEADER
+    assert replica.role is RaftRole.LEADER
     done(replica)
     return replica
 
 
-def says(replica: Group, kind: Kind, sender: str, **more: object) -> list[RaftMessage]:
+def says(replica: Group, kind: RaftKind, sender: str, **more: object) -> list[RaftMessage]:
     """What it says when it is told this, after its disk has done what it had to."""
     term = more.pop("term", replica.term)
     replica.step(RaftMessage(kind=kind, to=replica.me, sender=sender, term=term, **more))  # type: ignore[arg-type]
@@ -67,10 +67,10 @@ def test_an_entry_of_an_older_term_is_not_committed_by_counting() -> None:
     leader = elected(group(voters="abcde", terms=(2,), term=3), by="bc")
     own = leader.log.last
     for follower in "bc":
-        says(leader, Kind.APPENDED, follower, index=2)
+        says(leader, RaftKind.APPENDED, follower, index=2)
     assert leader.log.committed == 1
     for follower in "bc":
-        says(leader, Kind.APPENDED, follower, index=own)
+        says(leader, RaftKind.APPENDED, follower, index=own)
     assert leader.log.committed == own
 
 
@@ -78,19 +78,25 @@ def test_an_entry_of_an_older_term_is_not_committed_by_counting() -> None:
 def test_the_end_of_what_was_written_in_an_older_term_counts_for_nothing() -> None:
     """The same entries may have come, gone and come again: what is durable is perhaps the first ones."""
     replica = group(term=1)
-    entry = Entry(1, 2, b"x")
+    entry = RaftEntry(1, 2, b"x")
     replica.step(
-        RaftMessage(kind=Kind.APPEND, to="a", sender="b", term=1, index=1, log_term=1, entries=(entry,))
+        RaftMessage(kind=RaftKind.APPEND, to="a", sender="b", term=1, index=1, log_term=1, entries=(entry,))
     )
     first = replica.ready()
     replica.step(
         RaftMessage(
-            kind=Kind.APPEND, to="a", sender="c", term=2, index=1, log_term=1, entries=(Entry(2, 2, b"y"),)
+            kind=RaftKind.APPEND,
+            to="a",
+            sender="c",
+            term=2,
+            index=1,
+            log_term=1,
+            entries=(RaftEntry(2, 2, b"y"),),
         )
     )
     replica.ready()
     replica.step(
-        RaftMessage(kind=Kind.APPEND, to="a", sender="b", term=3, index=1, log_term=1, entries=(entry,))
+        RaftMessage(kind=RaftKind.APPEND, to="a", sender="b", term=3, index=1, log_term=1, entries=(entry,))
     )
     assert first.written is not None
     replica.written(first.written)
@@ -100,13 +106,13 @@ def test_the_end_of_what_was_written_in_an_older_term_counts_for_nothing() -> No
 @pytest.mark.rule("consensus/E-1")
 def test_nothing_that_rests_on_a_term_or_vote_leaves_before_they_are_durable() -> None:
     replica = group()
-    replica.step(RaftMessage(kind=Kind.VOTE, to="a", sender="b", term=5, index=9, log_term=4))
+    replica.step(RaftMessage(kind=RaftKind.VOTE, to="a", sender="b", term=5, index=9, log_term=4))
     ready = replica.ready()
     assert ready.must_sync
     assert ready.hard == HardState(5, "b", 1)
-    assert [message.kind for message in ready.after] == [Kind.VOTED]
+    assert [message.kind for message in ready.after] == [RaftKind.VOTED]
     assert not ready.messages
-    other = says(replica, Kind.VOTE, "c", index=9, log_term=4, term=5)
+    other = says(replica, RaftKind.VOTE, "c", index=9, log_term=4, term=5)
     assert [message.refused for message in other] == [True], "one vote a term"
 
 
@@ -114,13 +120,13 @@ def test_nothing_that_rests_on_a_term_or_vote_leaves_before_they_are_durable() -
 def test_who_asks_for_a_vote_must_not_be_behind_by_term_first_and_then_by_length() -> None:
     for index, term, granted in ((3, 2, True), (4, 2, True), (2, 2, False), (9, 1, False), (2, 3, True)):
         replica = group(terms=(2, 2))
-        (answer,) = says(replica, Kind.VOTE, "b", index=index, log_term=term, term=5)
+        (answer,) = says(replica, RaftKind.VOTE, "b", index=index, log_term=term, term=5)
         assert answer.refused is not granted
 
 
 def test_a_learner_votes_for_it_may_be_a_voter_by_now() -> None:
     learner = group("d", learners="d")
-    (answer,) = says(learner, Kind.VOTE, "b", index=1, log_term=1, term=5)
+    (answer,) = says(learner, RaftKind.VOTE, "b", index=1, log_term=1, term=5)
     assert not answer.refused
 
 
@@ -128,11 +134,11 @@ def test_a_learner_votes_for_it_may_be_a_voter_by_now() -> None:
 def test_who_hears_of_a_leader_does_not_vote_unless_that_one_hands_over() -> None:
     sticky = RaftSettings()
     replica = group(settings=sticky)
-    says(replica, Kind.HEARTBEAT, "b")
-    for kind in (Kind.VOTE, Kind.PRE_VOTE):
+    says(replica, RaftKind.HEARTBEAT, "b")
+    for kind in (RaftKind.VOTE, RaftKind.PRE_VOTE):
         assert says(replica, kind, "c", term=9, index=9, log_term=8) == []
     assert replica.term == 1
-    (answer,) = says(replica, Kind.VOTE, "c", term=9, index=9, log_term=8, context=HANDED_OVER)
+    (answer,) = says(replica, RaftKind.VOTE, "c", term=9, index=9, log_term=8, context=HANDED_OVER)
     assert not answer.refused
 
 
@@ -141,20 +147,20 @@ def test_who_is_no_voter_does_not_campaign() -> None:
     for replica in (group("d", learners="d"), group("x")):
         for _ in range(100):
             replica.tick()
-        assert replica.role is Role.FOLLOWER
+        assert replica.role is RaftRole.FOLLOWER
         assert not replica.has_ready
     busy = group()
-    snapshot = Snapshot(9, 1, Configuration(frozenset("abc")))
-    busy.step(RaftMessage(kind=Kind.SNAPSHOT, to="a", sender="b", term=1, snapshot=snapshot))
+    snapshot = RaftSnapshot(9, 1, Configuration(frozenset("abc")))
+    busy.step(RaftMessage(kind=RaftKind.SNAPSHOT, to="a", sender="b", term=1, snapshot=snapshot))
     for _ in range(100):
         busy.tick()
-    assert busy.role is Role.FOLLOWER, "it is busy with a snapshot"
+    assert busy.role is RaftRole.FOLLOWER, "it is busy with a snapshot"
 
 
 @pytest.mark.rule("consensus/L-1")
 def test_an_older_append_that_agrees_takes_nothing_away() -> None:
     replica = group(terms=(1, 1, 1))
-    (answer,) = says(replica, Kind.APPEND, "b", index=1, log_term=1, entries=(Entry(1, 2, b"0"),))
+    (answer,) = says(replica, RaftKind.APPEND, "b", index=1, log_term=1, entries=(RaftEntry(1, 2, b"0"),))
     assert answer.index == 2
     assert replica.log.last == 4
 
@@ -162,17 +168,17 @@ def test_an_older_append_that_agrees_takes_nothing_away() -> None:
 @pytest.mark.rule("consensus/L-2")
 def test_what_is_committed_is_never_replaced() -> None:
     replica = group(terms=(1, 1))
-    says(replica, Kind.HEARTBEAT, "b", commit=3)
+    says(replica, RaftKind.HEARTBEAT, "b", commit=3)
     with pytest.raises(AssertionError, match="never replaced"):
-        replica.log.take(1, 1, [Entry(2, 2, b"other")], 1)
+        replica.log.take(1, 1, [RaftEntry(2, 2, b"other")], 1)
 
 
 def test_a_configuration_goes_when_its_entry_is_replaced() -> None:
     replica = group()
     other = Configuration(frozenset("abd"))
-    says(replica, Kind.APPEND, "b", index=1, log_term=1, entries=(Entry(1, 2, configuration=other),))
+    says(replica, RaftKind.APPEND, "b", index=1, log_term=1, entries=(RaftEntry(1, 2, configuration=other),))
     assert replica.configuration == other, "it is in force when it is in the log"
-    says(replica, Kind.APPEND, "c", term=2, index=1, log_term=1, entries=(Entry(2, 2, b"x"),))
+    says(replica, RaftKind.APPEND, "c", term=2, index=1, log_term=1, entries=(RaftEntry(2, 2, b"x"),))
     assert replica.configuration.voters == frozenset("abc")
 
 
@@ -183,7 +189,7 @@ def test_a_leader_takes_only_so_much_that_is_not_committed() -> None:
     with pytest.raises(ProposalRefused, match="too much is not committed"):
         leader.propose([b"1"])
     done(leader)
-    says(leader, Kind.APPENDED, "b", index=leader.log.last)
+    says(leader, RaftKind.APPENDED, "b", index=leader.log.last)
     leader.propose([b"1"])
 
 
@@ -192,7 +198,7 @@ def test_a_follower_whose_log_is_not_known_gets_one_message_at_a_time() -> None:
     leader = elected(group())
     sent = [leader.propose([b"x"]) and done(leader).messages for _ in range(5)]
     assert not any(sent), "the first has not been answered"
-    says(leader, Kind.APPENDED, "b", index=2)
+    says(leader, RaftKind.APPENDED, "b", index=2)
     assert all(
         message.to == "b" for _ in range(3) if leader.propose([b"x"]) for message in done(leader).messages
     )
@@ -201,9 +207,9 @@ def test_a_follower_whose_log_is_not_known_gets_one_message_at_a_time() -> None:
 @pytest.mark.rule("consensus/P-2")
 def test_what_is_known_to_match_never_falls() -> None:
     leader = elected(group())
-    says(leader, Kind.APPENDED, "b", index=2)
-    says(leader, Kind.APPENDED, "b", index=1)
-    says(leader, Kind.APPENDED, "b", index=2, refused=True, hint=0)
+    says(leader, RaftKind.APPENDED, "b", index=2)
+    says(leader, RaftKind.APPENDED, "b", index=1)
+    says(leader, RaftKind.APPENDED, "b", index=2, refused=True, hint=0)
     assert leader.leading is not None
     assert leader.leading.progress["b"].match == 2
 
@@ -215,12 +221,14 @@ def test_a_read_waits_for_the_first_entry_of_the_term_and_then_for_a_majority() 
     assert done(leader).reads == []
     own = leader.log.last
     for follower in "bc":
-        says(leader, Kind.APPENDED, follower, index=own)
+        says(leader, RaftKind.APPENDED, follower, index=own)
     leader.read(b"late")
     assert done(leader).reads == []
-    says(leader, Kind.HEARTBEAT_HEARD, "b", context=b"late")
+    says(leader, RaftKind.HEARTBEAT_HEARD, "b", context=b"late")
     replica = leader
-    message = RaftMessage(kind=Kind.HEARTBEAT_HEARD, to="a", sender="c", term=leader.term, context=b"late")
+    message = RaftMessage(
+        kind=RaftKind.HEARTBEAT_HEARD, to="a", sender="c", term=leader.term, context=b"late"
+    )
     replica.step(message)
     assert [(read.context, read.upto) for read in replica.ready().reads] == [(b"early", own), (b"late", own)]
 
@@ -230,7 +238,7 @@ def test_a_group_of_one_needs_nobody() -> None:
     for _ in range(40):
         alone.tick()
         done(alone)
-    assert alone.role is Role.LEADER
+    assert alone.role is RaftRole.LEADER
     alone.propose([b"x"])
     done(alone)
     assert alone.log.committed == alone.log.last

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.consensus.datadriven import Case, cases, files
 
-from holdfast.core.consensus.quorum import UNBOUNDED, Vote, committed, vote
+from holdfast.core.consensus.quorum import UNBOUNDED, Election, committed, vote
 
-SPOKEN = {Vote.WON: "VoteWon", Vote.LOST: "VoteLost", Vote.PENDING: "VotePending"}
+SPOKEN = {Election.WON: "VoteWon", Election.LOST: "VoteLost", Election.PENDING: "VotePending"}
 
 
 def _sets(case: Case) -> tuple[list[str], list[str]]:
@@ -74,5 +74,5 @@ def test_an_election_is_decided_when_the_rest_could_not_change_it(
 
     silent = (one | other) - votes.keys()
     result = vote((one, other), votes)
-    assert (result is Vote.WON) == won(votes)
-    assert (result is Vote.LOST) == (not won({**votes, **dict.fromkeys(silent, True)}))
+    assert (result is Election.WON) == won(votes)
+    assert (result is Election.LOST) == (not won({**votes, **dict.fromkeys(silent, True)}))

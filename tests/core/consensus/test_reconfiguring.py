@@ -7,7 +7,7 @@ from tests.core.consensus.schedules import Schedule
 
 from holdfast.core.consensus.group import Group
 from holdfast.core.consensus.leading import ProposalRefused
-from holdfast.core.consensus.reconfiguring import CHANGING, Answer, ChangeStage, ChangeStep
+from holdfast.core.consensus.reconfiguring import CHANGING, ChangeAnswer, ChangeStage, ChangeStep
 from holdfast.core.consensus.seat import ChangeApplied, ChangeFailed, LeaderElected, RaftSettings
 from holdfast.errors import InvariantBroken
 
@@ -33,7 +33,7 @@ class Group3(Schedule):
             self.lead.propose([b"c%d" % number])
         self.go(6)
 
-    def wants(self, voters: str, learners: str = "", token: int = 1, term: int | None = None) -> Answer:
+    def wants(self, voters: str, learners: str = "", token: int = 1, term: int | None = None) -> ChangeAnswer:
         return self.lead.change_peers(self.lead.term if term is None else term, voters, learners, token)
 
     def applied(self) -> list[tuple[str, int]]:
@@ -53,7 +53,7 @@ class Group3(Schedule):
 def test_nothing_is_logged_before_the_new_voters_have_caught_up() -> None:
     group = Group3()
     group.cut = {"d"}
-    assert group.wants("abd") is Answer.STARTED
+    assert group.wants("abd") is ChangeAnswer.STARTED
     group.go(10)
     assert group.configurations() == []
     group.cut = set()
@@ -66,7 +66,7 @@ def test_nothing_is_logged_before_the_new_voters_have_caught_up() -> None:
 def test_learners_are_not_waited_for() -> None:
     group = Group3()
     group.cut = {"d"}
-    assert group.wants("abc", "d") is Answer.STARTED
+    assert group.wants("abc", "d") is ChangeAnswer.STARTED
     group.go(10)
     assert group.applied() == [("abc", 1)]
 
@@ -87,19 +87,19 @@ def test_who_gets_nothing_ends_the_change_and_who_gets_on_does_not() -> None:
         group.go(15)
         group.lead.leading.moved("d")  # type: ignore[union-attr]
     assert group.notices == []
-    assert group.wants("abd") is Answer.REPLACED, "it is asked for again, and goes on"
+    assert group.wants("abd") is ChangeAnswer.REPLACED, "it is asked for again, and goes on"
 
 
 @pytest.mark.rule("consensus/F-2")
 def test_a_target_that_was_replaced_leaves_no_trace_and_what_was_sent_counts_on() -> None:
     group = Group3()
     group.cut = {"e"}
-    assert group.wants("ade") is Answer.STARTED
+    assert group.wants("ade") is ChangeAnswer.STARTED
     group.go(5)
     progress = group.lead.leading.progress  # type: ignore[union-attr]
     sent_to_d = progress["d"].match
     assert sent_to_d == group.lead.log.last
-    assert group.wants("abd", token=2) is Answer.REPLACED
+    assert group.wants("abd", token=2) is ChangeAnswer.REPLACED
     assert group.lead.leading.progress["d"].match == sent_to_d  # type: ignore[union-attr]
     assert "e" not in group.lead.leading.progress  # type: ignore[union-attr]
     group.go(10)
@@ -111,7 +111,7 @@ def test_a_change_is_given_up_only_by_its_token_and_in_time() -> None:
     group.cut = {"d"}
     group.wants("abd", token=4)
     assert group.lead.cancel_change(group.lead.term, 3), "of that one nothing comes, either"
-    assert group.wants("abd", token=4) is Answer.REPLACED
+    assert group.wants("abd", token=4) is ChangeAnswer.REPLACED
     assert group.lead.cancel_change(group.lead.term, 4)
     group.cut = set()
     group.go(20)
@@ -121,7 +121,7 @@ def test_a_change_is_given_up_only_by_its_token_and_in_time() -> None:
     while not group.lead.configuration.joint:
         group.go()
     assert not group.lead.cancel_change(group.lead.term, 5), "it is in the log"
-    assert group.wants("abe", token=6) is Answer.BUSY
+    assert group.wants("abe", token=6) is ChangeAnswer.BUSY
     group.go(10)
     assert group.applied() == [("abd", 5)]
 
@@ -131,14 +131,14 @@ def test_an_older_token_or_term_has_no_effect() -> None:
     group = Group3()
     group.wants("abd", token=7)
     group.go(10)
-    assert group.wants("abc", token=6) is Answer.STALE
-    assert group.wants("abc", token=8, term=group.lead.term - 1) is Answer.OLD_TERM
+    assert group.wants("abc", token=6) is ChangeAnswer.STALE
+    assert group.wants("abc", token=8, term=group.lead.term - 1) is ChangeAnswer.OLD_TERM
     group.notices.clear()
-    assert group.wants("abd", token=7) is Answer.DONE
+    assert group.wants("abd", token=7) is ChangeAnswer.DONE
     group.go(5)
     assert group.applied() == [("abd", 7)], "it is told again"
     before = len(group.configurations())
-    assert group.wants("abd", token=9) is Answer.STARTED
+    assert group.wants("abd", token=9) is ChangeAnswer.STARTED
     group.go(10)
     assert group.applied()[-1] == ("abd", 9)
     assert len(group.configurations()) == before + 2, "a new token goes through both entries, too"
@@ -153,14 +153,14 @@ def test_the_token_survives_a_snapshot_and_a_restart() -> None:
     for replica in group.replicas.values():
         replica.group = None
     group.settle()
-    assert group.wants("abc", token=6) is Answer.STALE
+    assert group.wants("abc", token=6) is ChangeAnswer.STALE
 
 
 def test_voters_and_learners_change_places_in_one_step() -> None:
     group = Group3()
     group.wants("abc", "d")
     group.go(10)
-    assert group.wants("abd", "c", token=2) is Answer.STARTED
+    assert group.wants("abd", "c", token=2) is ChangeAnswer.STARTED
     group.go(10)
     assert str(group.lead.configuration) == "voters=(a b d) learners=(c)"
     assert group.configurations()[2] == "voters=(a b d)&&(a b c) learners_next=(c) autoleave"
@@ -217,7 +217,7 @@ def test_leadership_is_not_handed_over_while_the_peers_change() -> None:
     assert group.lead.leading.transferee is None  # type: ignore[union-attr]
     group.lead.cancel_change(group.lead.term, 1)
     group.lead.transfer(other)
-    assert group.wants("abd") is Answer.BUSY
+    assert group.wants("abd") is ChangeAnswer.BUSY
     group.go(4)
     assert group.lead.me == other
 

@@ -18,7 +18,7 @@ NodeId = str
 
 
 @unique
-class Step(Enum):
+class PeerStep(Enum):
     """What is to become of one replica."""
 
     VOTER = "v"
@@ -28,10 +28,10 @@ class Step(Enum):
     """Nothing here: for whoever keeps something about it elsewhere."""
 
 
-class Change(msgspec.Struct, frozen=True, array_like=True):
+class PeerChange(msgspec.Struct, frozen=True, array_like=True):
     """One step of a change."""
 
-    step: Step
+    step: PeerStep
     node: NodeId
 
 
@@ -89,7 +89,7 @@ def _listed(nodes: Iterable[NodeId]) -> str:
 
 
 def enter_joint(
-    now: Configuration, changes: Sequence[Change], *, auto_leave: bool = False, token: int | None = None
+    now: Configuration, changes: Sequence[PeerChange], *, auto_leave: bool = False, token: int | None = None
 ) -> Configuration:
     """The joint configuration that leads to these changes. Raises ConfigurationRefused."""
     if now.joint:
@@ -111,7 +111,7 @@ def leave_joint(now: Configuration) -> Configuration:
     return Configuration(now.voters, learners=now.learners | now.learners_next, token=now.token)
 
 
-def simple(now: Configuration, changes: Sequence[Change], *, token: int | None = None) -> Configuration:
+def simple(now: Configuration, changes: Sequence[PeerChange], *, token: int | None = None) -> Configuration:
     """The configuration after changes that touch one voter at most. Raises ConfigurationRefused."""
     if now.joint:
         raise ConfigurationRefused("can't apply simple config change in joint config")
@@ -128,18 +128,18 @@ def _newer(now: Configuration, token: int) -> int:
     return token
 
 
-def _carried_out(now: Configuration, changes: Sequence[Change]) -> Configuration:
+def _carried_out(now: Configuration, changes: Sequence[PeerChange]) -> Configuration:
     voters, learners, staged = set(now.voters), set(now.learners), set(now.learners_next)
     for change in changes:
         node = change.node
-        if not node or change.step is Step.UPDATE:
+        if not node or change.step is PeerStep.UPDATE:
             continue
         voters.discard(node)
         learners.discard(node)
         staged.discard(node)
-        if change.step is Step.VOTER:
+        if change.step is PeerStep.VOTER:
             voters.add(node)
-        elif change.step is Step.LEARNER:
+        elif change.step is PeerStep.LEARNER:
             # consensus/C-2: as long as it is a voter of the old half it cannot be a learner, too.
             (staged if node in now.outgoing else learners).add(node)
     if not voters:
@@ -149,18 +149,20 @@ def _carried_out(now: Configuration, changes: Sequence[Change]) -> Configuration
     )
 
 
-def steps_to(now: Configuration, voters: Iterable[NodeId], learners: Iterable[NodeId]) -> list[Change]:
+def steps_to(now: Configuration, voters: Iterable[NodeId], learners: Iterable[NodeId]) -> list[PeerChange]:
     """The steps from a configuration that is not joint to one with these voters and learners, sorted by name."""
     return list(_steps_to(now, frozenset(voters), frozenset(learners)))
 
 
-def _steps_to(now: Configuration, voters: frozenset[NodeId], learners: frozenset[NodeId]) -> Iterator[Change]:
+def _steps_to(
+    now: Configuration, voters: frozenset[NodeId], learners: frozenset[NodeId]
+) -> Iterator[PeerChange]:
     for node in sorted(now.members | voters | learners):
         if node in voters:
             if node not in now.voters:
-                yield Change(Step.VOTER, node)
+                yield PeerChange(PeerStep.VOTER, node)
         elif node in learners:
             if node not in now.learners:
-                yield Change(Step.LEARNER, node)
+                yield PeerChange(PeerStep.LEARNER, node)
         else:
-            yield Change(Step.REMOVE, node)
+            yield PeerChange(PeerStep.REMOVE, node)

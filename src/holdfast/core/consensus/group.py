@@ -11,7 +11,6 @@ what to send now, what to send when that is durable, what to apply. `written` an
 - consensus/E-4: Who is no voter, or is busy with a snapshot, does not campaign. Who was removed still does until it
   knows that to be committed: it may be the only one whose log is complete.
 - consensus/E-5: What was written down in an older term may have been replaced since: its end counts for nothing.
-- consensus/E-6: After a reset (`reset`) the old majority is of an older term, and its configuration has a lower token.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ from hashlib import blake2b
 
 from holdfast.core.consensus.configuration import Configuration, NodeId
 from holdfast.core.consensus.leading import Leading, ProposalRefused
-from holdfast.core.consensus.quorum import Vote, vote
+from holdfast.core.consensus.quorum import Election, vote
 from holdfast.core.consensus.raft_log import RaftLog
 from holdfast.core.consensus.raft_messages import (
     HANDED_OVER,
     LEADERS,
-    Entry,
-    Kind,
+    RaftEntry,
+    RaftKind,
     RaftMessage,
-    Snapshot,
+    RaftSnapshot,
 )
-from holdfast.core.consensus.reconfiguring import Answer, ChangeStage, Reconfiguring
-from holdfast.core.consensus.seat import HardState, Notice, RaftSettings, ReadAt, Role, Seat
+from holdfast.core.consensus.reconfiguring import ChangeAnswer, ChangeStage, Reconfiguring
+from holdfast.core.consensus.seat import GroupNotice, HardState, RaftRole, RaftSettings, ReadAt, Seat
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class RaftWritten:
     """What is durable when a `Ready` has been written down."""
 
     term: int
@@ -49,17 +48,17 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class RaftReady:
     """What a replica wants to be done. No part of it may be left out, and one follows the other."""
 
     lead: NodeId | None
-    role: Role
+    role: RaftRole
     leadership_changed: bool
     hard: HardState | None
     """To be written down; None: as before."""
-    snapshot: Snapshot | None
+    snapshot: RaftSnapshot | None
     """To be installed before any entry is written down."""
-    entries: Sequence[Entry]
+    entries: Sequence[RaftEntry]
     """To be written down. They replace what was written down at their indexes and behind."""
     must_sync: bool
     """Whether it has to be durable before `after` may leave."""
@@ -67,11 +66,11 @@ class Ready:
     """To be sent, now."""
     after: Sequence[RaftMessage]
     """To be sent when everything is durable that is to be written down; those to this replica are given to it."""
-    committed: Sequence[Entry]
+    committed: Sequence[RaftEntry]
     """To be applied, in this order. `applied` tells when they are."""
     reads: Sequence[ReadAt]
-    notices: Sequence[Notice]
-    written: Written | None
+    notices: Sequence[GroupNotice]
+    written: RaftWritten | None
     """To be told when it is durable, after `after`."""
 
 
@@ -92,7 +91,7 @@ class Group:
         self.me = me
         self.log = log
         self._name = name
-        self.role = Role.FOLLOWER
+        self.role = RaftRole.FOLLOWER
         self.leading: Leading | None = None
         """The leader's side; None while it does not lead."""
         self._changing: Reconfiguring | None = None
@@ -102,7 +101,7 @@ class Group:
         self._heartbeat_elapsed = 0
         self.timeout_ticks = 0
         self._votes: dict[NodeId, bool] = {}
-        self._told_lead: tuple[NodeId | None, Role] = (None, Role.FOLLOWER)
+        self._told_lead: tuple[NodeId | None, RaftRole] = (None, RaftRole.FOLLOWER)
         log.commit_to(hard.commit)
         self._follow(hard.term, None)
         self._told_hard = self.hard
@@ -151,25 +150,25 @@ class Group:
     def _follow(self, term: int, lead: NodeId | None) -> None:
         self._reset(term)
         self._seat.lead = lead
-        self.role = Role.FOLLOWER
+        self.role = RaftRole.FOLLOWER
 
     def _ask(self) -> None:
         """Become a pre-candidate: nothing is changed by it but what it waits for."""
         assert self.leading is None, "a leader does not ask who would vote for it"
         self._votes = {}
         self._seat.lead = None
-        self.role = Role.PRE_CANDIDATE
+        self.role = RaftRole.PRE_CANDIDATE
 
     def _run(self) -> None:
         self._reset(self._seat.term + 1)
         self._seat.vote = self.me
-        self.role = Role.CANDIDATE
+        self.role = RaftRole.CANDIDATE
 
     def _lead(self) -> None:
-        assert self.role is not Role.FOLLOWER, "a leader was elected"
+        assert self.role is not RaftRole.FOLLOWER, "a leader was elected"
         self._reset(self._seat.term)
         self._seat.lead = self.me
-        self.role = Role.LEADER
+        self.role = RaftRole.LEADER
         self.leading = Leading(self._seat)
         self._changing = Reconfiguring(self._seat, self.leading)
 
@@ -207,17 +206,17 @@ class Group:
             return
         if self._seat.settings.pre_vote and not handed_over:
             self._ask()
-            self._request(Kind.PRE_VOTE, self._seat.term + 1, b"")
+            self._request(RaftKind.PRE_VOTE, self._seat.term + 1, b"")
         else:
             self._run()
-            self._request(Kind.VOTE, self._seat.term, HANDED_OVER if handed_over else b"")
+            self._request(RaftKind.VOTE, self._seat.term, HANDED_OVER if handed_over else b"")
 
-    def _request(self, kind: Kind, term: int, context: bytes) -> None:
+    def _request(self, kind: RaftKind, term: int, context: bytes) -> None:
         sets, log = self.configuration.sets, self.log
         for node in sorted(sets[0] | sets[1]):
             if node == self.me:
                 # It counts when the vote is durable (consensus/E-1).
-                answer = Kind.VOTED if kind is Kind.VOTE else Kind.PRE_VOTED
+                answer = RaftKind.VOTED if kind is RaftKind.VOTE else RaftKind.PRE_VOTED
                 self._seat.send(answer, node, term=term)
             else:
                 self._seat.send(
@@ -226,8 +225,8 @@ class Group:
 
     def _on_vote(self, message: RaftMessage) -> None:
         """Somebody asks for a vote (consensus/E-2)."""
-        seat, pre = self._seat, message.kind is Kind.PRE_VOTE
-        answer = Kind.PRE_VOTED if pre else Kind.VOTED
+        seat, pre = self._seat, message.kind is RaftKind.PRE_VOTE
+        answer = RaftKind.PRE_VOTED if pre else RaftKind.VOTED
         free = seat.vote == message.sender or (seat.vote is None and seat.lead is None)
         if (free or (pre and message.term > seat.term)) and self.log.up_to_date(
             message.index, message.log_term
@@ -242,12 +241,12 @@ class Group:
     def _on_voted(self, message: RaftMessage) -> None:
         self._votes.setdefault(message.sender, not message.refused)
         result = vote(self.configuration.sets, self._votes)
-        if result is Vote.LOST:
+        if result is Election.LOST:
             self._follow(self._seat.term, None)
-        elif result is Vote.WON and self.role is Role.PRE_CANDIDATE:
+        elif result is Election.WON and self.role is RaftRole.PRE_CANDIDATE:
             self._run()
-            self._request(Kind.VOTE, self._seat.term, b"")
-        elif result is Vote.WON:
+            self._request(RaftKind.VOTE, self._seat.term, b"")
+        elif result is Election.WON:
             self._lead()
             assert self.leading is not None
             self.leading.broadcast()
@@ -256,19 +255,21 @@ class Group:
 
     def step(self, message: RaftMessage) -> None:
         """A message of another replica has come, or one to itself from `Ready.after`."""
-        if message.kind not in (Kind.PROPOSE, Kind.READ, Kind.TRANSFER) and not self._in_term(message):
+        if message.kind not in (RaftKind.PROPOSE, RaftKind.READ, RaftKind.TRANSFER) and not self._in_term(
+            message
+        ):
             return
-        if message.kind in (Kind.VOTE, Kind.PRE_VOTE):
+        if message.kind in (RaftKind.VOTE, RaftKind.PRE_VOTE):
             self._on_vote(message)
         elif self.leading is not None:
             self._step_leader(self.leading, message)
         elif message.kind in LEADERS:
-            if self.role is not Role.FOLLOWER:
+            if self.role is not RaftRole.FOLLOWER:
                 self._follow(message.term, message.sender)
             self._from_leader(message)
-        elif self.role is Role.FOLLOWER:
+        elif self.role is RaftRole.FOLLOWER:
             self._step_follower(message)
-        elif message.kind is (Kind.PRE_VOTED if self.role is Role.PRE_CANDIDATE else Kind.VOTED):
+        elif message.kind is (RaftKind.PRE_VOTED if self.role is RaftRole.PRE_CANDIDATE else RaftKind.VOTED):
             self._on_voted(message)
         self._after_step()
 
@@ -276,45 +277,45 @@ class Group:
         """Whether it counts in the term that this replica is in, perhaps since this message."""
         kind, seat, settings = message.kind, self._seat, self._seat.settings
         if message.term > seat.term:
-            if kind in (Kind.VOTE, Kind.PRE_VOTE):
+            if kind in (RaftKind.VOTE, RaftKind.PRE_VOTE):
                 sticks = settings.check_quorum and seat.lead is not None
                 if sticks and self._elapsed < settings.election_ticks and message.context != HANDED_OVER:
                     return False  # consensus/E-3
-            if kind is Kind.PRE_VOTE or (kind is Kind.PRE_VOTED and not message.refused):
+            if kind is RaftKind.PRE_VOTE or (kind is RaftKind.PRE_VOTED and not message.refused):
                 return True  # It speaks of a term that may come.
             self._follow(message.term, message.sender if kind in LEADERS else None)
         elif message.term < seat.term:
-            if kind in (Kind.HEARTBEAT, Kind.APPEND) and (settings.check_quorum or settings.pre_vote):
+            if kind in (RaftKind.HEARTBEAT, RaftKind.APPEND) and (settings.check_quorum or settings.pre_vote):
                 # A leader of an older term, which does not disturb anybody, would never hear of this one.
-                seat.send(Kind.APPENDED, message.sender)
-            elif kind is Kind.PRE_VOTE:
-                seat.send(Kind.PRE_VOTED, message.sender, refused=True)
+                seat.send(RaftKind.APPENDED, message.sender)
+            elif kind is RaftKind.PRE_VOTE:
+                seat.send(RaftKind.PRE_VOTED, message.sender, refused=True)
             return False
         return True
 
     def _step_leader(self, leading: Leading, message: RaftMessage) -> None:
         kind = message.kind
-        if kind is Kind.APPENDED:
+        if kind is RaftKind.APPENDED:
             leading.on_appended(message)
-        elif kind is Kind.HEARTBEAT_HEARD:
+        elif kind is RaftKind.HEARTBEAT_HEARD:
             leading.on_heartbeat_heard(message)
-        elif kind is Kind.PROPOSE:
+        elif kind is RaftKind.PROPOSE:
             try:
                 leading.propose([entry.data for entry in message.entries])
             except ProposalRefused:
                 pass  # Who has passed it on asks again.
-        elif kind is Kind.READ:
+        elif kind is RaftKind.READ:
             leading.on_read(message)
-        elif kind is Kind.TRANSFER:
+        elif kind is RaftKind.TRANSFER:
             self.transfer(message.sender)
 
     def _step_follower(self, message: RaftMessage) -> None:
         kind, seat = message.kind, self._seat
-        if kind is Kind.TIMEOUT_NOW:
+        if kind is RaftKind.TIMEOUT_NOW:
             self.campaign(handed_over=True)
-        elif kind is Kind.READ_AT:
+        elif kind is RaftKind.READ_AT:
             seat.reads.append(ReadAt(message.context, message.index))
-        elif kind in (Kind.PROPOSE, Kind.READ, Kind.TRANSFER) and seat.lead is not None:
+        elif kind in (RaftKind.PROPOSE, RaftKind.READ, RaftKind.TRANSFER) and seat.lead is not None:
             seat.pass_on(message, seat.lead)
 
     # -- following
@@ -323,10 +324,10 @@ class Group:
         self._elapsed = 0
         seat, sender = self._seat, message.sender
         seat.lead = sender
-        if message.kind is Kind.HEARTBEAT:
+        if message.kind is RaftKind.HEARTBEAT:
             self.log.commit_to(message.commit)
-            seat.send(Kind.HEARTBEAT_HEARD, sender, context=message.context)
-        elif message.kind is Kind.SNAPSHOT:
+            seat.send(RaftKind.HEARTBEAT_HEARD, sender, context=message.context)
+        elif message.kind is RaftKind.SNAPSHOT:
             self._on_snapshot(message)
         else:
             self._on_append(message)
@@ -334,25 +335,25 @@ class Group:
     def _on_append(self, message: RaftMessage) -> None:
         log, seat, sender = self.log, self._seat, message.sender
         if message.index < log.committed:
-            seat.send(Kind.APPENDED, sender, index=log.committed)
+            seat.send(RaftKind.APPENDED, sender, index=log.committed)
             return
         last = log.take(message.index, message.log_term, message.entries, message.commit)
         if last is not None:
-            seat.send(Kind.APPENDED, sender, index=last)
+            seat.send(RaftKind.APPENDED, sender, index=last)
             return
         hint, hint_term = log.conflict_hint(min(message.index, log.last), message.log_term)
-        seat.send(Kind.APPENDED, sender, index=message.index, refused=True, hint=hint, log_term=hint_term)
+        seat.send(RaftKind.APPENDED, sender, index=message.index, refused=True, hint=hint, log_term=hint_term)
 
     def _on_snapshot(self, message: RaftMessage) -> None:
         snapshot, log, sender = message.snapshot, self.log, message.sender
         assert snapshot is not None, "a message with a snapshot has one"
         if snapshot.index > log.committed and not self._knows(snapshot):
             log.restore(snapshot)
-            self._seat.send(Kind.APPENDED, sender, index=log.last)
+            self._seat.send(RaftKind.APPENDED, sender, index=log.last)
         else:
-            self._seat.send(Kind.APPENDED, sender, index=log.committed)
+            self._seat.send(RaftKind.APPENDED, sender, index=log.committed)
 
-    def _knows(self, snapshot: Snapshot) -> bool:
+    def _knows(self, snapshot: RaftSnapshot) -> bool:
         """Whether the log has all that is in the snapshot, which is then known to be committed."""
         if not self.log.matches(snapshot.index, snapshot.term):
             return False
@@ -377,16 +378,16 @@ class Group:
         """
         if self.leading is not None:
             return self.leading.propose(commands)
-        if self.role is not Role.FOLLOWER or self._seat.lead is None:
+        if self.role is not RaftRole.FOLLOWER or self._seat.lead is None:
             raise ProposalRefused("no leader is known")
-        entries = tuple(Entry(0, 0, data) for data in commands)
-        message = RaftMessage(kind=Kind.PROPOSE, to=self._seat.lead, sender=self.me, entries=entries)
+        entries = tuple(RaftEntry(0, 0, data) for data in commands)
+        message = RaftMessage(kind=RaftKind.PROPOSE, to=self._seat.lead, sender=self.me, entries=entries)
         self._seat.pass_on(message, self._seat.lead)
         return None
 
     def change_peers(
         self, term: int, voters: Iterable[NodeId], learners: Iterable[NodeId], token: int
-    ) -> Answer:
+    ) -> ChangeAnswer:
         """Bring the group to these peers; what comes of it is told in `Ready.notices`. Raises ProposalRefused where
         this replica does not lead.
         """
@@ -414,7 +415,7 @@ class Group:
         """Say in `Ready.reads` from which index on a read sees all that was answered before. `context` names it, and no
         other read of any replica. Raises ProposalRefused.
         """
-        message = RaftMessage(kind=Kind.READ, to=self.me, sender=self.me, context=context)
+        message = RaftMessage(kind=RaftKind.READ, to=self.me, sender=self.me, context=context)
         if self.leading is not None:
             self.leading.on_read(message)
         elif self._seat.lead is not None:
@@ -431,19 +432,13 @@ class Group:
                 self._elapsed = 0
                 self.leading.transfer(node)
         elif self._seat.lead is not None:
-            message = RaftMessage(kind=Kind.TRANSFER, to=self._seat.lead, sender=node)
+            message = RaftMessage(kind=RaftKind.TRANSFER, to=self._seat.lead, sender=node)
             self._seat.pass_on(message, self._seat.lead)
 
     def forget_leader(self) -> None:
         """Follow nobody until the leader is heard of again: then this one would vote for another."""
-        if self.role is Role.FOLLOWER and not self._seat.settings.lease_reads:
+        if self.role is RaftRole.FOLLOWER and not self._seat.settings.lease_reads:
             self._seat.lead = None
-
-    def reset(self, configuration: Configuration) -> None:
-        """An operator has given up the majority: this configuration is in force, by no log (consensus/E-6)."""
-        assert configuration.token > self.configuration.token, "a reset is newer than what it replaces"
-        self.log.enforce(configuration)
-        self._follow(self._seat.term + 1, None)
 
     # -- deeds
 
@@ -463,7 +458,7 @@ class Group:
             or log.applicable(unstable=False)
         )
 
-    def ready(self, *, unstable: bool = False) -> Ready:
+    def ready(self, *, unstable: bool = False) -> RaftReady:
         """What is to be done now. `unstable`: whoever does it writes down before it applies, so also entries may be
         applied that are not durable here yet.
         """
@@ -472,11 +467,11 @@ class Group:
         snapshot = log.snapshot if not log.snapshot_handed else None
         committed = log.applicable(unstable=unstable)
         before = self._told_hard
-        written: Written | None = None
+        written: RaftWritten | None = None
         if log.writing or log.snapshot is not None:
             end = (log.last, log.last_term) if log.writing else (0, 0)
-            written = Written(seat.term, end, log.snapshot.index if log.snapshot is not None else 0)
-        ready = Ready(
+            written = RaftWritten(seat.term, end, log.snapshot.index if log.snapshot is not None else 0)
+        ready = RaftReady(
             seat.lead,
             self.role,
             self._told_lead != (seat.lead, self.role),
@@ -498,14 +493,14 @@ class Group:
             log.apply(committed, unstable=unstable)
         return ready
 
-    def written(self, what: Written) -> None:
+    def written(self, what: RaftWritten) -> None:
         """What was to be written down is durable."""
         if what.term == self._seat.term and what.last != (0, 0):
             self.log.written(*what.last)
         if what.snapshot:
             self.log.installed(what.snapshot)
 
-    def applied(self, entries: Sequence[Entry]) -> None:
+    def applied(self, entries: Sequence[RaftEntry]) -> None:
         """These committed entries are applied."""
         self.log.has_applied(entries[-1].index, sum(entry.size for entry in entries))
         self._after_step()

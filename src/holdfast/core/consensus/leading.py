@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast.core.consensus.configuration import Configuration, NodeId, leave_joint
-from holdfast.core.consensus.progress import Flow, Inflight, Progress
-from holdfast.core.consensus.quorum import Vote, committed, vote
+from holdfast.core.consensus.progress import FollowerProgress, Inflight, LogFlow
+from holdfast.core.consensus.quorum import Election, committed, vote
 from holdfast.core.consensus.raft_log import Compacted
-from holdfast.core.consensus.raft_messages import Entry, Kind, RaftMessage, Snapshot
+from holdfast.core.consensus.raft_messages import RaftEntry, RaftKind, RaftMessage, RaftSnapshot
 from holdfast.core.consensus.seat import LeaderElected, ReadAt, Seat
 
 
@@ -41,7 +41,7 @@ class Leading:
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
         self._log = seat.log
-        self.progress: dict[NodeId, Progress] = {}
+        self.progress: dict[NodeId, FollowerProgress] = {}
         self.transferee: NodeId | None = None
         """To whom it is handing over: nothing is taken meanwhile."""
         self._began = self._log.last + 1
@@ -59,11 +59,11 @@ class Leading:
             mine.replicate()
             mine.active = True
         seat.uncommitted = 0
-        self.append([Entry(seat.term, self._began)])
+        self.append([RaftEntry(seat.term, self._began)])
 
     def _follow(self, node: NodeId, following: int) -> None:
         settings, configuration = self._seat.settings, self._seat.configuration
-        self.progress[node] = Progress(
+        self.progress[node] = FollowerProgress(
             max(following, 1),
             Inflight(settings.window, settings.window_bytes),
             learner=not configuration.votes(node),
@@ -87,16 +87,16 @@ class Leading:
         if most and size and self._seat.uncommitted and self._seat.uncommitted + size > most:
             raise ProposalRefused("too much is not committed yet")
         first = self._log.last + 1
-        entries = [Entry(self._seat.term, first + at, data) for at, data in enumerate(commands)]
+        entries = [RaftEntry(self._seat.term, first + at, data) for at, data in enumerate(commands)]
         self.append(entries)
         self.broadcast()
         return self._log.last
 
-    def append(self, entries: Sequence[Entry]) -> None:
+    def append(self, entries: Sequence[RaftEntry]) -> None:
         """Append entries of this term: this replica holds them when they are durable (consensus/R-2)."""
         last = self._log.append(entries)
         self._seat.uncommitted += sum(len(entry.data) for entry in entries)
-        self._seat.send(Kind.APPENDED, self._seat.me, index=last)
+        self._seat.send(RaftKind.APPENDED, self._seat.me, index=last)
 
     def change(self, configuration: Configuration) -> int:
         """Put this configuration in force; answers its index. Raises ProposalRefused (consensus/R-4)."""
@@ -107,7 +107,7 @@ class Leading:
             raise ProposalRefused("another change of the configuration is not committed yet")
         if not self.settled:
             raise ProposalRefused("nothing of this leader's term is committed yet")
-        self.append([Entry(self._seat.term, log.last + 1, configuration=configuration)])
+        self.append([RaftEntry(self._seat.term, log.last + 1, configuration=configuration)])
         self.switched()
         self.broadcast()
         return log.last
@@ -157,28 +157,28 @@ class Leading:
         before = progress.next - 1
         try:
             before_term = log.term(before)
-            entries: tuple[Entry, ...] = ()
-            if progress.flow is not Flow.REPLICATE or not progress.inflight.full:
+            entries: tuple[RaftEntry, ...] = ()
+            if progress.flow is not LogFlow.REPLICATE or not progress.inflight.full:
                 entries = log.entries_from(progress.next, self._seat.settings.message_bytes)
         except Compacted:
             return self._send_snapshot(node, progress)
         if not entries and not even_empty:
             return False
         self._seat.send(
-            Kind.APPEND, node, index=before, log_term=before_term, entries=entries, commit=log.committed
+            RaftKind.APPEND, node, index=before, log_term=before_term, entries=entries, commit=log.committed
         )
         progress.sent(len(entries), sum(entry.size for entry in entries))
         progress.told_commit = log.committed
         return True
 
-    def _send_snapshot(self, node: NodeId, progress: Progress) -> bool:
+    def _send_snapshot(self, node: NodeId, progress: FollowerProgress) -> bool:
         if not progress.active:
             return False
         index = self._log.applied
         configuration = self._log.configuration_at(index)
-        snapshot = Snapshot(index, self._log.term(index), configuration)
+        snapshot = RaftSnapshot(index, self._log.term(index), configuration)
         progress.send_snapshot(index)
-        self._seat.send(Kind.SNAPSHOT, node, snapshot=snapshot)
+        self._seat.send(RaftKind.SNAPSHOT, node, snapshot=snapshot)
         return True
 
     def heartbeat(self) -> None:
@@ -189,7 +189,7 @@ class Leading:
         for node in self.others:
             progress = self.progress[node]
             commit = min(progress.match, self._log.committed)
-            self._seat.send(Kind.HEARTBEAT, node, commit=commit, context=context)
+            self._seat.send(RaftKind.HEARTBEAT, node, commit=commit, context=context)
             progress.told_commit = commit
 
     # -- what followers say
@@ -204,12 +204,12 @@ class Leading:
             self._on_refused(message, progress)
             return
         node, log = message.sender, self._log
-        probed = progress.match == message.index and progress.flow is Flow.PROBE
+        probed = progress.match == message.index and progress.flow is LogFlow.PROBE
         if not progress.acknowledged(message.index) and not probed:
             return
-        if progress.flow is Flow.PROBE:
+        if progress.flow is LogFlow.PROBE:
             progress.replicate()
-        elif progress.flow is Flow.SNAPSHOT:
+        elif progress.flow is LogFlow.SNAPSHOT:
             if progress.match + 1 >= log.first:
                 progress.probe()
                 progress.replicate()
@@ -223,14 +223,14 @@ class Leading:
             while self.send_append(node, even_empty=False):
                 pass
         if node == self.transferee and progress.match == log.last:
-            self._seat.send(Kind.TIMEOUT_NOW, node)
+            self._seat.send(RaftKind.TIMEOUT_NOW, node)
 
-    def _on_refused(self, message: RaftMessage, progress: Progress) -> None:
+    def _on_refused(self, message: RaftMessage, progress: FollowerProgress) -> None:
         hint = message.hint
         if message.log_term > 0:
             hint, _ = self._log.conflict_hint(message.hint, message.log_term)
         if progress.refused(message.index, hint):
-            if progress.flow is Flow.REPLICATE:
+            if progress.flow is LogFlow.REPLICATE:
                 progress.probe()
             self.send_append(message.sender)
 
@@ -261,7 +261,7 @@ class Leading:
             return
         progress.active = True
         progress.paused = False
-        if progress.match < self._log.last or progress.flow is Flow.PROBE:
+        if progress.match < self._log.last or progress.flow is LogFlow.PROBE:
             self.send_append(message.sender)
         if message.context:
             self._confirm(message.sender, message.context)
@@ -269,7 +269,7 @@ class Leading:
     def unreachable(self, node: NodeId) -> None:
         """What was on its way to this one may be lost."""
         progress = self.progress.get(node)
-        if progress is not None and progress.flow is Flow.REPLICATE:
+        if progress is not None and progress.flow is LogFlow.REPLICATE:
             progress.probe()
 
     def moved(self, node: NodeId) -> None:
@@ -282,13 +282,13 @@ class Leading:
         """Some time has passed: of a snapshot nothing may be heard any more."""
         for node, progress in self.progress.items():
             progress.quiet += 1
-            if progress.flow is Flow.SNAPSHOT and progress.quiet >= self._seat.settings.catch_up_ticks:
+            if progress.flow is LogFlow.SNAPSHOT and progress.quiet >= self._seat.settings.catch_up_ticks:
                 self.snapshot_ended(node, well=False)
 
     def snapshot_ended(self, node: NodeId, *, well: bool) -> None:
         """A snapshot has arrived there, or could not be sent."""
         progress = self.progress.get(node)
-        if progress is None or progress.flow is not Flow.SNAPSHOT:
+        if progress is None or progress.flow is not LogFlow.SNAPSHOT:
             return
         if not well:
             progress.snapshot = 0
@@ -307,7 +307,7 @@ class Leading:
         }
         for node, progress in self.progress.items():
             progress.active = node == self._seat.me
-        return vote(self._seat.configuration.sets, heard) is Vote.WON
+        return vote(self._seat.configuration.sets, heard) is Election.WON
 
     @property
     def over(self) -> bool:
@@ -325,7 +325,7 @@ class Leading:
         due = configuration.joint and configuration.auto_leave and self.transferee is None
         if not due or log.committed < max(log.configuration_index, self._began):
             return False
-        self.append([Entry(self._seat.term, log.last + 1, configuration=leave_joint(configuration))])
+        self.append([RaftEntry(self._seat.term, log.last + 1, configuration=leave_joint(configuration))])
         self.switched()
         self.broadcast()
         return True
@@ -339,7 +339,7 @@ class Leading:
             return
         self.transferee = node
         if progress.match == self._log.last:
-            self._seat.send(Kind.TIMEOUT_NOW, node)
+            self._seat.send(RaftKind.TIMEOUT_NOW, node)
         else:
             self.send_append(node)
 
@@ -350,7 +350,7 @@ class Leading:
         sets = self._seat.configuration.sets
         if not self.settled:
             self._early_reads.append(message)
-        elif self._seat.settings.lease_reads or vote(sets, {self._seat.me: True}) is Vote.WON:
+        elif self._seat.settings.lease_reads or vote(sets, {self._seat.me: True}) is Election.WON:
             self._answer(_Read(message.sender, message.context, self._log.committed))
         else:
             read = _Read(message.sender, message.context, self._log.committed, {self._seat.me})
@@ -362,7 +362,7 @@ class Leading:
         for at, read in enumerate(self._reads):
             if read.context == context:
                 read.confirmed.add(node)
-                if vote(self._seat.configuration.sets, dict.fromkeys(read.confirmed, True)) is Vote.WON:
+                if vote(self._seat.configuration.sets, dict.fromkeys(read.confirmed, True)) is Election.WON:
                     ready, self._reads = self._reads[: at + 1], self._reads[at + 1 :]
                     for one in ready:
                         self._answer(one)
@@ -372,4 +372,4 @@ class Leading:
         if read.asker == self._seat.me:
             self._seat.reads.append(ReadAt(read.context, read.index))
         else:
-            self._seat.send(Kind.READ_AT, read.asker, index=read.index, context=read.context)
+            self._seat.send(RaftKind.READ_AT, read.asker, index=read.index, context=read.context)

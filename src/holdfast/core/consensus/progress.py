@@ -12,7 +12,7 @@ from enum import Enum, unique
 
 
 @unique
-class Flow(Enum):
+class LogFlow(Enum):
     """How the log goes to a follower."""
 
     PROBE = "StateProbe"
@@ -58,7 +58,7 @@ class Inflight:
         self._bytes = 0
 
 
-class Progress:
+class FollowerProgress:
     """One follower, or the leader itself."""
 
     __slots__ = (
@@ -79,7 +79,7 @@ class Progress:
         self.match = match
         """Up to here its log is known to be the leader's."""
         self.next = following
-        self.flow = Flow.PROBE
+        self.flow = LogFlow.PROBE
         self.inflight = inflight
         self.paused = False
         """Whether it has as much as it may have, and its answer, or a heartbeat's, is waited for."""
@@ -95,28 +95,28 @@ class Progress:
 
     def probe(self) -> None:
         """Its log is not known any more: one message at a time."""
-        if self.flow is Flow.SNAPSHOT:
+        if self.flow is LogFlow.SNAPSHOT:
             pending, self.snapshot = self.snapshot, 0
-            self._enter(Flow.PROBE)
+            self._enter(LogFlow.PROBE)
             self.next = max(self.match + 1, pending + 1)
         else:
-            self._enter(Flow.PROBE)
+            self._enter(LogFlow.PROBE)
             self.next = self.match + 1
         self.told_commit = min(self.told_commit, self.next - 1)
 
     def replicate(self) -> None:
         """Its log matches: a window of messages."""
-        self._enter(Flow.REPLICATE)
+        self._enter(LogFlow.REPLICATE)
         self.next = self.match + 1
 
     def send_snapshot(self, index: int) -> None:
         """It needs the state as of this index; nothing else is sent meanwhile."""
-        self._enter(Flow.SNAPSHOT)
+        self._enter(LogFlow.SNAPSHOT)
         self.snapshot = index
         self.next = index + 1
         self.told_commit = index
 
-    def _enter(self, flow: Flow) -> None:
+    def _enter(self, flow: LogFlow) -> None:
         self.paused = False
         self.snapshot = 0
         self.flow = flow
@@ -126,18 +126,18 @@ class Progress:
     @property
     def waits(self) -> bool:
         """Whether nothing may be sent to it now."""
-        return self.flow is Flow.SNAPSHOT or self.paused
+        return self.flow is LogFlow.SNAPSHOT or self.paused
 
     def sent(self, entries: int, size: int) -> None:
         """So many entries, of so many bytes, were sent to it."""
-        if self.flow is Flow.REPLICATE:
+        if self.flow is LogFlow.REPLICATE:
             if entries:
                 self.next += entries
                 self.inflight.add(self.next - 1, size)
             # What fills the window, or finds it full, is a probe: nothing follows before something is heard.
             self.paused = self.inflight.full
         elif entries:
-            assert self.flow is Flow.PROBE, "to who gets a snapshot nothing else is sent"
+            assert self.flow is LogFlow.PROBE, "to who gets a snapshot nothing else is sent"
             self.paused = True
 
     def may_tell_commit(self, index: int) -> bool:
@@ -156,7 +156,7 @@ class Progress:
 
     def refused(self, index: int, hint: int) -> bool:
         """It has refused what follows `index`, and guesses that it matches up to `hint`; whether that is news."""
-        if self.flow is Flow.REPLICATE:
+        if self.flow is LogFlow.REPLICATE:
             if index <= self.match:
                 return False
             self.next = self.match + 1

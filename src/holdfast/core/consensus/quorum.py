@@ -17,7 +17,7 @@ UNBOUNDED = 1 << 63
 
 
 @unique
-class Vote(Enum):
+class Election(Enum):
     """What has come of an election so far."""
 
     PENDING = "pending"
@@ -43,21 +43,21 @@ def committed(sets: Sequence[Collection[N]], acknowledged: Mapping[N, int]) -> i
     return min(committed_by(voters, acknowledged) for voters in sets)
 
 
-def vote_of(voters: Collection[N], votes: Mapping[N, bool]) -> Vote:
+def vote_of(voters: Collection[N], votes: Mapping[N, bool]) -> Election:
     """What these voters have decided."""
     if not voters:
-        return Vote.WON
+        return Election.WON
     needed = majority(len(voters))
     granted = sum(votes.get(voter) is True for voter in voters)
     refused = sum(votes.get(voter) is False for voter in voters)
     if granted >= needed:
-        return Vote.WON
-    return Vote.PENDING if len(voters) - refused >= needed else Vote.LOST
+        return Election.WON
+    return Election.PENDING if len(voters) - refused >= needed else Election.LOST
 
 
-def vote(sets: Sequence[Collection[N]], votes: Mapping[N, bool]) -> Vote:
+def vote(sets: Sequence[Collection[N]], votes: Mapping[N, bool]) -> Election:
     """What all sets of voters together have decided: one that has refused decides for all."""
     results = {vote_of(voters, votes) for voters in sets}
-    if Vote.LOST in results:
-        return Vote.LOST
-    return Vote.PENDING if Vote.PENDING in results else Vote.WON
+    if Election.LOST in results:
+        return Election.LOST
+    return Election.PENDING if Election.PENDING in results else Election.WON

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.core.consensus.configuration import Configuration
-from holdfast.core.consensus.raft_messages import Entry, Snapshot
+from holdfast.core.consensus.raft_messages import RaftEntry, RaftSnapshot
 
 
 class Compacted(LookupError):
@@ -40,8 +40,8 @@ class RaftLog:
 
     def __init__(
         self,
-        snapshot: Snapshot | None = None,
-        entries: Sequence[Entry] = (),
+        snapshot: RaftSnapshot | None = None,
+        entries: Sequence[RaftEntry] = (),
         *,
         committed: int = 0,
         applying_bytes: int = 0,
@@ -53,7 +53,7 @@ class RaftLog:
         self.base = snapshot.index if snapshot is not None else 0
         self.base_term = snapshot.term if snapshot is not None else 0
         self.base_configuration = snapshot.configuration if snapshot is not None else Configuration()
-        self._entries: list[Entry] = list(entries)
+        self._entries: list[RaftEntry] = list(entries)
         assert not entries or entries[0].index == self.base + 1, "the log follows its snapshot"
         self.stable = self.last
         """Up to here it is durable."""
@@ -66,7 +66,7 @@ class RaftLog:
         self._applying_bytes = 0
         self._applying_most = applying_bytes
         self._paused = False
-        self.snapshot: Snapshot | None = None
+        self.snapshot: RaftSnapshot | None = None
         """A snapshot that was received, and is not installed yet."""
         self.snapshot_handed = False
         self._known: list[tuple[int, Configuration]] = [
@@ -126,7 +126,7 @@ class RaftLog:
         """Whether a log that ends there is not behind this one."""
         return (term, index) >= (self.last_term, self.last)
 
-    def entries_from(self, index: int, bytes_most: int = 0, upto: int | None = None) -> tuple[Entry, ...]:
+    def entries_from(self, index: int, bytes_most: int = 0, upto: int | None = None) -> tuple[RaftEntry, ...]:
         """Entries from an index on, of so many bytes, but one at least (0: all). Raises Compacted."""
         if index < self.first:
             raise Compacted(index)
@@ -148,14 +148,14 @@ class RaftLog:
 
     # -- what comes in
 
-    def append(self, entries: Sequence[Entry]) -> int:
+    def append(self, entries: Sequence[RaftEntry]) -> int:
         """A leader's own entries, at the end; answers the last index."""
         if entries:
             assert entries[0].index == self.last + 1, "a leader appends at the end"
             self._extend(entries)
         return self.last
 
-    def take(self, before: int, before_term: int, entries: Sequence[Entry], commit: int) -> int | None:
+    def take(self, before: int, before_term: int, entries: Sequence[RaftEntry], commit: int) -> int | None:
         """A leader's entries that follow a place; answers the last of their indexes, None if the place is not here."""
         if not self.matches(before, before_term):
             return None
@@ -170,7 +170,7 @@ class RaftLog:
         self.commit_to(min(commit, last))
         return last
 
-    def _extend(self, entries: Sequence[Entry]) -> None:
+    def _extend(self, entries: Sequence[RaftEntry]) -> None:
         self._entries.extend(entries)
         self._known.extend(
             (entry.index, entry.configuration) for entry in entries if entry.configuration is not None
@@ -189,7 +189,7 @@ class RaftLog:
             assert index <= self.last, "what is not here is not committed here"
             self.committed = index
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: RaftSnapshot) -> None:
         """Begin anew after this snapshot, which is to be installed."""
         assert snapshot.index > self.committed, "a snapshot takes nothing back"
         self.base, self.base_term = snapshot.index, snapshot.term
@@ -201,7 +201,7 @@ class RaftLog:
     # -- writing down
 
     @property
-    def unwritten(self) -> list[Entry]:
+    def unwritten(self) -> list[RaftEntry]:
         """Entries that were not handed over yet to be written down."""
         return self._entries[self._handed - self.base :]
 
@@ -230,7 +230,7 @@ class RaftLog:
 
     # -- applying
 
-    def applicable(self, *, unstable: bool) -> tuple[Entry, ...]:
+    def applicable(self, *, unstable: bool) -> tuple[RaftEntry, ...]:
         """Committed entries that were not handed over yet to be applied. `unstable`: also those not durable here."""
         if self._paused or self.snapshot is not None:
             return ()
@@ -240,7 +240,7 @@ class RaftLog:
         room = self._applying_most - self._applying_bytes if self._applying_most else 0
         return self.entries_from(self.applying + 1, room, end)
 
-    def apply(self, entries: Sequence[Entry], *, unstable: bool) -> None:
+    def apply(self, entries: Sequence[RaftEntry], *, unstable: bool) -> None:
         """These were handed over to be applied."""
         self.applying = entries[-1].index
         self._applying_bytes += sum(entry.size for entry in entries)
@@ -256,10 +256,6 @@ class RaftLog:
         self._applying_bytes = max(0, self._applying_bytes - size)
         self._paused = bool(self._applying_most) and self._applying_bytes >= self._applying_most
 
-    def enforce(self, configuration: Configuration) -> None:
-        """From here on this configuration is in force, until the log brings a newer one."""
-        self._known.append((self.last, configuration))
-
     def compact(self, index: int) -> None:
         """Forget the entries up to this index, which is applied."""
         if index <= self.base:
@@ -271,7 +267,7 @@ class RaftLog:
         self._known = [one for one in self._known if one[0] > index]
 
 
-def limited(entries: Sequence[Entry], bytes_most: int) -> tuple[Entry, ...]:
+def limited(entries: Sequence[RaftEntry], bytes_most: int) -> tuple[RaftEntry, ...]:
     """The first of these entries, of so many bytes, but one at least (0: all)."""
     if not bytes_most:
         return tuple(entries)

@@ -12,7 +12,7 @@ ENTRY_BYTES = 24
 """What an entry takes in a message besides its content, at about."""
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class RaftEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One place of the log."""
 
     term: int
@@ -28,7 +28,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return ENTRY_BYTES + len(self.data)
 
 
-class Snapshot(msgspec.Struct, frozen=True, array_like=True):
+class RaftSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """The state as of an index, by reference: it travels apart, as the copy of a replica does."""
 
     index: int
@@ -39,7 +39,7 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
 
 
 @unique
-class Kind(IntEnum):
+class RaftKind(IntEnum):
     """What a message is for."""
 
     APPEND = 0
@@ -66,7 +66,7 @@ class Kind(IntEnum):
 class RaftMessage(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """A message from one replica of a group to another."""
 
-    kind: Kind
+    kind: RaftKind
     to: NodeId
     sender: NodeId
     term: int = 0
@@ -75,8 +75,8 @@ class RaftMessage(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     index: int = 0
     """With `log_term`: the place before the entries, the end of a candidate's log, or what is acknowledged."""
     commit: int = 0
-    entries: tuple[Entry, ...] = ()
-    snapshot: Snapshot | None = None
+    entries: tuple[RaftEntry, ...] = ()
+    snapshot: RaftSnapshot | None = None
     refused: bool = False
     hint: int = 0
     """In a refusal: where the logs may match."""
@@ -84,9 +84,9 @@ class RaftMessage(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Names a read, or says that a vote is asked for by a leader that hands over."""
 
 
-LEADERS = frozenset({Kind.APPEND, Kind.HEARTBEAT, Kind.SNAPSHOT})
+LEADERS = frozenset({RaftKind.APPEND, RaftKind.HEARTBEAT, RaftKind.SNAPSHOT})
 """What only a leader sends."""
-AFTER_DISK = frozenset({Kind.APPENDED, Kind.VOTED, Kind.PRE_VOTED})
+AFTER_DISK = frozenset({RaftKind.APPENDED, RaftKind.VOTED, RaftKind.PRE_VOTED})
 """What may leave only when everything before it is durable."""
 HANDED_OVER = b"handed over"
 """The context of a vote that a leader has asked for: stickiness does not count."""

@@ -62,7 +62,7 @@ CHANGING: Final = Lifecycle(
 
 
 @unique
-class Answer(StrEnum):
+class ChangeAnswer(StrEnum):
     """What a leader says to a request for other peers."""
 
     STARTED = "started"
@@ -79,7 +79,7 @@ class Answer(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetPeers:
     """The peers that are wanted."""
 
     voters: frozenset[NodeId]
@@ -106,7 +106,7 @@ class Reconfiguring:
             self.stage = _C.JOINT
         elif log.configuration_index > log.committed:
             self.stage = _C.FINAL
-        self.target: Target | None = None
+        self.target: TargetPeers | None = None
         """What is caught up with; None when nothing is."""
         self._catching_up: list[NodeId] = []
 
@@ -115,30 +115,32 @@ class Reconfiguring:
 
     # -- requests
 
-    def request(self, term: int, voters: Iterable[NodeId], learners: Iterable[NodeId], token: int) -> Answer:
+    def request(
+        self, term: int, voters: Iterable[NodeId], learners: Iterable[NodeId], token: int
+    ) -> ChangeAnswer:
         """Somebody wants these peers; `token`: the revision of the assignments that say so (consensus/F-3)."""
-        target = Target(frozenset(voters), frozenset(learners) - frozenset(voters), token)
+        target = TargetPeers(frozenset(voters), frozenset(learners) - frozenset(voters), token)
         assert target.voters, "a group without voters decides nothing"
         if term != self._seat.term:
-            return Answer.OLD_TERM
+            return ChangeAnswer.OLD_TERM
         known = max(self._seat.configuration.token, self.target.token if self.target is not None else 0)
         if token < known:
-            return Answer.STALE
+            return ChangeAnswer.STALE
         if self._leading.transferee is not None or not self._leading.settled:
-            return Answer.BUSY
+            return ChangeAnswer.BUSY
         if self.stage is _C.NONE:
             if target.reached(self._seat.configuration):
                 self._tell_applied()
-                return Answer.DONE
+                return ChangeAnswer.DONE
             self._step(_S.REQUESTED)
             self._catch_up(target)
-            return Answer.STARTED
+            return ChangeAnswer.STARTED
         if self.stage is _C.CATCHING_UP:
             if target != self.target:
                 self._step(_S.REPLACED)
                 self._catch_up(target)
-            return Answer.REPLACED
-        return Answer.BUSY
+            return ChangeAnswer.REPLACED
+        return ChangeAnswer.BUSY
 
     def cancel(self, term: int, token: int) -> bool:
         """Give up what is caught up with, if it is by this token; whether nothing will come of it."""
@@ -149,8 +151,8 @@ class Reconfiguring:
             self._give_up()
         return True
 
-    def _catch_up(self, target: Target) -> None:
-        """consensus/F-1, F-2."""
+    def _catch_up(self, target: TargetPeers) -> None:
+        """consensus/F-1 and consensus/F-2."""
         now = self._seat.configuration
         self.target = target
         self._catching_up = sorted(target.voters - now.voters)

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from holdfast.core.consensus.configuration import Configuration, NodeId
 from holdfast.core.consensus.raft_log import RaftLog
-from holdfast.core.consensus.raft_messages import AFTER_DISK, Kind, RaftMessage
+from holdfast.core.consensus.raft_messages import AFTER_DISK, RaftKind, RaftMessage
 
 
 @unique
-class Role(Enum):
+class RaftRole(Enum):
     """What a replica is in its term."""
 
     FOLLOWER = "follower"
@@ -59,7 +59,7 @@ class ChangeFailed(NamedTuple):
     why: str
 
 
-Notice = LeaderElected | ChangeApplied | ChangeFailed
+GroupNotice = LeaderElected | ChangeApplied | ChangeFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Seat:
         """What may leave when everything before it is durable; also to this replica itself."""
         self.reads: list[ReadAt] = []
         """Reads of this replica that may be answered."""
-        self.notices: list[Notice] = []
+        self.notices: list[GroupNotice] = []
         """What whoever drives the group wants to know."""
         self.uncommitted = 0
         """Bytes of entries that were taken as leader and are not committed."""
@@ -142,7 +142,7 @@ class Seat:
             return True
         return log.configuration_index > log.committed and log.configuration_at(log.committed).votes(self.me)
 
-    def send(self, kind: Kind, to: NodeId, *, term: int | None = None, **more: object) -> None:
+    def send(self, kind: RaftKind, to: NodeId, *, term: int | None = None, **more: object) -> None:
         """Say something in this term, or in another one."""
         message = RaftMessage(
             kind=kind,
