@@ -35,6 +35,8 @@ class Disk:
         self.waiting: deque[RaftReady] = deque()
 
     def write(self, ready: RaftReady) -> None:
+        if ready.abandoned:
+            self.snapshot, self.entries = RaftSnapshot(0, 0, Configuration()), []
         if ready.snapshot is not None:
             self.snapshot, self.entries = ready.snapshot, []
         if ready.entries:
@@ -299,10 +301,10 @@ class Schedule:
     # -- what must hold
 
     def judge(self) -> None:
-        for replica in self._alive():
-            group = replica.group
-            assert group is not None
-            if group.leading is not None:
+        groups = {replica: replica.group for replica in self._alive() if replica.group is not None}
+        newest = max((group.generation for group in groups.values()), default=0)
+        for replica, group in groups.items():
+            if group.leading is not None and group.generation == newest:
                 first = self.leaders.setdefault(group.term, replica.name)
                 if first != replica.name:
                     raise Broken(f"two leaders in term {group.term}: {first} and {replica.name}")
@@ -327,4 +329,4 @@ class Schedule:
     def leader(self) -> Group | None:
         """Who leads in the highest term."""
         leading = [r.group for r in self._alive() if r.group is not None and r.group.leading is not None]
-        return max(leading, key=lambda group: group.term, default=None)
+        return max(leading, key=lambda group: (group.generation, group.term), default=None)

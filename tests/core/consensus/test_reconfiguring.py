@@ -226,3 +226,45 @@ def test_what_is_not_in_the_table_of_a_change_is_told_by_name() -> None:
     assert {after for _, after in CHANGING.table.items()} == set(ChangeStage)
     with pytest.raises(InvariantBroken, match="'it is given up' cannot happen when it is 'joint'"):
         CHANGING.after(ChangeStage.JOINT, ChangeStep.CANCELLED)
+
+
+@pytest.mark.rule("consensus/E-6")
+def test_after_a_reset_the_old_majority_is_not_listened_to_however_long_its_log() -> None:
+    group = Group3()
+    survivor = next(name for name in "abc" if name != group.lead.me)
+    group.cut = {survivor}
+    group.propose(7)  # The survivor does not have these: they are given up.
+    alone = group.replicas[survivor].group
+    assert alone is not None
+    behind = alone.log.last
+    assert group.lead.log.committed > behind
+    assert alone.reset([survivor], 9) is ChangeAnswer.STARTED
+    assert alone.reset([survivor], 9) is ChangeAnswer.STALE
+    group.committed.clear()  # By design some of it is lost.
+    group.go(40)
+    assert alone.leading is not None
+    kept = alone.log.entries_from(alone.log.first)
+    group.leaders.clear()
+    group.cut = set()
+    for _ in range(10):
+        for replica in group.replicas.values():
+            if replica.name != survivor and replica.group is not None:
+                replica.group.campaign()
+        group.go(4)
+    assert alone.log.entries_from(alone.log.first)[: len(kept)] == kept
+    assert alone.change_peers(alone.term, "abc", "", 10) is ChangeAnswer.STARTED
+    group.go(60)
+    for name in "abc":
+        replica = group.replicas[name].group
+        assert replica is not None
+        assert str(replica.configuration) == "voters=(a b c)"
+        first = replica.log.first
+        ours = alone.log.entries_from(first)
+        assert replica.log.entries_from(first) == ours, "what they had is abandoned"
+
+
+def test_a_leader_that_is_changing_its_peers_is_not_reset() -> None:
+    group = Group3()
+    group.cut = {"d"}
+    group.wants("abd")
+    assert group.lead.reset("a", 5) is ChangeAnswer.BUSY

@@ -11,6 +11,8 @@ what to send now, what to send when that is durable, what to apply. `written` an
 - consensus/E-4: Who is no voter, or is busy with a snapshot, does not campaign. Who was removed still does until it
   knows that to be committed: it may be the only one whose log is complete.
 - consensus/E-5: What was written down in an older term may have been replaced since: its end counts for nothing.
+- consensus/E-6: A reset begins a new generation of the group. Who is of an older one is not listened to, however long
+  its log and however high its term; when it hears of a leader of the newer one it abandons what it has.
 """
 
 from __future__ import annotations
@@ -56,6 +58,8 @@ class RaftReady:
     leadership_changed: bool
     hard: HardState | None
     """To be written down; None: as before."""
+    abandoned: bool
+    """Whether what was written down, and the state, is to be destroyed before anything else (consensus/E-6)."""
     snapshot: RaftSnapshot | None
     """To be installed before any entry is written down."""
     entries: Sequence[RaftEntry]
@@ -101,6 +105,8 @@ class Group:
         self._heartbeat_elapsed = 0
         self.timeout_ticks = 0
         self._votes: dict[NodeId, bool] = {}
+        self._abandoned = False
+        """Whether that has to be told yet."""
         self._told_lead: tuple[NodeId | None, RaftRole] = (None, RaftRole.FOLLOWER)
         log.commit_to(hard.commit)
         self._follow(hard.term, None)
@@ -112,6 +118,11 @@ class Group:
     def term(self) -> int:
         """The term that it knows."""
         return self._seat.term
+
+    @property
+    def generation(self) -> int:
+        """The token of the last reset; 0: there was none."""
+        return self._seat.generation
 
     @property
     def lead(self) -> NodeId | None:
@@ -126,7 +137,7 @@ class Group:
     @property
     def hard(self) -> HardState:
         """What has to be durable."""
-        return HardState(self._seat.term, self._seat.vote, self.log.committed)
+        return HardState(self._seat.term, self._seat.vote, self.log.committed, self._seat.generation)
 
     # -- roles
 
@@ -255,6 +266,8 @@ class Group:
 
     def step(self, message: RaftMessage) -> None:
         """A message of another replica has come, or one to itself from `Ready.after`."""
+        if message.generation != self._seat.generation and not self._in_generation(message):
+            return
         if message.kind not in (RaftKind.PROPOSE, RaftKind.READ, RaftKind.TRANSFER) and not self._in_term(
             message
         ):
@@ -272,6 +285,17 @@ class Group:
         elif message.kind is (RaftKind.PRE_VOTED if self.role is RaftRole.PRE_CANDIDATE else RaftKind.VOTED):
             self._on_voted(message)
         self._after_step()
+
+    def _in_generation(self, message: RaftMessage) -> bool:
+        """Whether to listen to who knows of another reset (consensus/E-6)."""
+        if message.generation < self._seat.generation or message.kind not in LEADERS:
+            return False
+        self._seat.generation = message.generation
+        self.log.abandon()
+        self._abandoned = True
+        self._follow(max(message.term, self._seat.term), message.sender)
+        self._seat.messages, self._seat.after = [], []
+        return True
 
     def _in_term(self, message: RaftMessage) -> bool:
         """Whether it counts in the term that this replica is in, perhaps since this message."""
@@ -440,6 +464,20 @@ class Group:
         if self.role is RaftRole.FOLLOWER and not self._seat.settings.lease_reads:
             self._seat.lead = None
 
+    def reset(self, voters: Iterable[NodeId], token: int) -> ChangeAnswer:
+        """An operator has given up the majority: from here on these are the group, with what this replica holds
+        (consensus/E-6). To be said to each of them that has data; the election that follows tells that it is done.
+        """
+        if token <= max(self.configuration.token, self._seat.generation):
+            return ChangeAnswer.STALE
+        if self._changing is not None and self._changing.stage is not ChangeStage.NONE:
+            return ChangeAnswer.BUSY
+        self._seat.generation = token
+        self._follow(self._seat.term + 1, None)
+        configuration = Configuration(frozenset(voters), token=token)
+        self.log.append([RaftEntry(self._seat.term, self.log.last + 1, configuration=configuration)])
+        return ChangeAnswer.STARTED
+
     # -- deeds
 
     @property
@@ -476,9 +514,10 @@ class Group:
             self.role,
             self._told_lead != (seat.lead, self.role),
             hard if hard != before else None,
+            self._abandoned,
             snapshot,
             entries,
-            bool(entries) or hard.term != before.term or hard.vote != before.vote,
+            bool(entries) or hard[:2] != before[:2] or hard.generation != before.generation,
             seat.messages,
             seat.after,
             committed,
@@ -486,7 +525,7 @@ class Group:
             seat.notices,
             written,
         )
-        self._told_lead, self._told_hard = (seat.lead, self.role), hard
+        self._told_lead, self._told_hard, self._abandoned = (seat.lead, self.role), hard, False
         seat.messages, seat.after, seat.reads, seat.notices = [], [], [], []
         log.handed_over()
         if committed:

@@ -256,6 +256,15 @@ class RaftLog:
         self._applying_bytes = max(0, self._applying_bytes - size)
         self._paused = bool(self._applying_most) and self._applying_bytes >= self._applying_most
 
+    def abandon(self) -> None:
+        """None of this counts any more: the log, and the state, begin anew with nothing."""
+        self.base = self.base_term = self.committed = 0
+        self.applying = self.applied = self.stable = self._handed = 0
+        self.base_configuration = Configuration()
+        self._entries, self._known = [], []
+        self._applying_bytes, self._paused = 0, False
+        self.snapshot, self.snapshot_handed = None, False
+
     def compact(self, index: int) -> None:
         """Forget the entries up to this index, which is applied."""
         if index <= self.base:

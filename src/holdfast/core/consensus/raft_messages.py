@@ -69,6 +69,8 @@ class RaftMessage(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     kind: RaftKind
     to: NodeId
     sender: NodeId
+    generation: int = 0
+    """The token of the last reset that the sender knows of; 0: there was none."""
     term: int = 0
     """The sender's; of a request for a pre-vote, the one that it would have."""
     log_term: int = 0

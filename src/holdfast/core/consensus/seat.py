@@ -28,6 +28,8 @@ class HardState(NamedTuple):
     term: int = 0
     vote: NodeId | None = None
     commit: int = 0
+    generation: int = 0
+    """The token of the last reset (consensus/E-6)."""
 
 
 class ReadAt(NamedTuple):
@@ -96,6 +98,7 @@ class Seat:
 
     __slots__ = (
         "after",
+        "generation",
         "lead",
         "log",
         "me",
@@ -114,6 +117,7 @@ class Seat:
         self.log = log
         self.term = hard.term
         self.vote = hard.vote
+        self.generation = hard.generation
         self.lead: NodeId | None = None
         """Who leads in this term, as far as is known."""
         self.messages: list[RaftMessage] = []
@@ -148,6 +152,7 @@ class Seat:
             kind=kind,
             to=to,
             sender=self.me,
+            generation=self.generation,
             term=self.term if term is None else term,
             **more,  # type: ignore[arg-type]
         )
@@ -160,6 +165,7 @@ class Seat:
                 kind=message.kind,
                 to=to,
                 sender=message.sender,
+                generation=self.generation,
                 entries=message.entries,
                 context=message.context,
             )
