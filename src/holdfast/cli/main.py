@@ -26,6 +26,7 @@ from holdfast.cli.start import start
 from holdfast.cli.status import status
 from holdfast.cli.verify import repair_command, verify_command
 from holdfast.cli.whatif import campaign, whatif
+from holdfast.cli.zone import zone
 from holdfast.errors import ConfigError, HoldfastError, Standing
 from holdfast.version import __version__
 
@@ -74,6 +75,7 @@ COMMANDS = (
     analyse,
     plan,
     whatif,
+    zone,
     simulate,
     replay,
     campaign,
