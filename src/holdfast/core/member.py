@@ -221,6 +221,8 @@ class Member:
         self._changed = False
         self._known_departing: set[MemberId] = set()
         self.picture = Picture(
+            self.me,
+            self.out,
             membership=self.membership,
             table=self.table,
             table_replication=self.table_replication,
@@ -228,8 +230,12 @@ class Member:
             copies=self.copies,
             lane=self.lane,
             router=self.router,
+            activation=self.activation,
             source=self.source,
+            destination=self.destination,
             repair=self.repair,
+            changes=self.changes,
+            listeners=self.listeners,
             safety=self.safety,
         )
         """What all this is now, for those who only look."""
@@ -607,23 +613,6 @@ class Member:
         self._close(partition)
 
     # -- for status and tests
-
-    def unfinished(self) -> dict[str, int]:
-        """What is under way here or kept for later, by kind; empty at rest. For judges and tests."""
-        machines = (
-            self.copies,
-            self.lane,
-            self.source,
-            self.destination,
-            self.changes,
-            self.repair,
-            self.table_replication,
-            self.migrations,
-            self.router,
-        )
-        kinds = {what: count for machine in machines for what, count in machine.leftovers.items()}
-        kinds["offices to take"] = self.activation.pending
-        return {what: count for what, count in kinds.items() if count}
 
     def why_unsafe(self) -> str:
         """Why a crash could cost something now; empty when the cluster, as far as this member knows, is safe."""
