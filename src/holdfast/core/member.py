@@ -260,11 +260,10 @@ class Member:
 
     def on_request(self, event: ClientRequest) -> None:
         """A session of this member wants something done."""
-        reply = Reply(self.out, event.token)
         if self.membership.has_left:
-            reply(HAS_LEFT)
+            self.out.complete(event.token, HAS_LEFT)
         else:
-            self.router.execute(event.request, reply)
+            self.router.execute(event.request, event.token)
 
     def on_cut(self, event: CutRequested) -> None:
         """A client wants a cut."""
@@ -435,7 +434,7 @@ EVENTS: dict[type[Event], Callable[[Member, Any], object]] = {
     Received: lambda member, event: member.on_received(event.sender, event.message),
     Heard: lambda member, event: member.on_datagram(event.address, event.message),
     TimerFired: lambda member, event: member.on_timer(event.name),
-    ClientRequest: lambda member, event: member.on_request(event),
+    ClientRequest: Member.on_request,
     LaneUsed: lambda member, event: None,
     Durable: lambda member, event: member.on_durable(event),
     CheckpointDone: lambda member, event: member.log.on_checkpoint(event.ticket, well=event.well),

@@ -175,7 +175,8 @@ class Membership:
     @property
     def has_left(self) -> bool:
         """Whether this member has left for good."""
-        return self.state in (MembershipState.PARTING, MembershipState.GONE)
+        state = self.state
+        return state is MembershipState.PARTING or state is MembershipState.GONE
 
     @property
     def master(self) -> MemberId | None:

@@ -244,12 +244,12 @@ class Batches:
 
     def flush(self) -> None:
         """Send the records of the sealed buffers, one message to each member that wants any."""
-        records, self.unsent = self.unsent, []
-        rows, terms = self._targets.rows, self._targets.terms
-        numbers, self.unsent_batches = self.unsent_batches, []
         self._rests, self._turn_began = None, self._number
-        if not records and not numbers:
+        if not self.unsent and not self.unsent_batches:
             return
+        records, self.unsent = self.unsent, []
+        numbers, self.unsent_batches = self.unsent_batches, []
+        rows, terms = self._targets.rows, self._targets.terms
         self._joinable.clear()
         outgoing: dict[str, dict[int, list[Record]]] = {}
         written: dict[int, list[Record]] = {}

@@ -119,9 +119,10 @@ class Activation:
 
     def flush(self) -> None:
         """Send what `begin` has gathered: one message a member."""
-        calls, self._calls = self._calls, {}
-        for member, partitions in calls.items():
-            self._out.send(member, Enlist(partitions))
+        if self._calls:
+            calls, self._calls = self._calls, {}
+            for member, partitions in calls.items():
+                self._out.send(member, Enlist(partitions))
 
     def on_enlisted(self, sender: MemberId, message: Enlisted) -> None:
         for partition, version, same in message.partitions:
