@@ -699,10 +699,10 @@ class Membership:
             self._go_into_exile(old, view)
             old = None
         belongs = admitted or self.me in view.left
-        self._link(old.members if old is not None else [], view.members if belongs else [])
+        before = old.members if old is not None else []
+        self._link(before, view.members if belongs else [])
         self._last_view = view
         alive = {info.uuid for info in view.members}
-        before = old.members if old is not None else []
         lost = [info for info in before if info.uuid not in alive and info.uuid not in view.left]
         if lost:
             self._evicted_at_ns = self._out.now_ns
