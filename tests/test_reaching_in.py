@@ -12,7 +12,7 @@ from holdfast.core import member
 PACKAGE = Path(member.__file__).parents[1]
 FREE = {"me", "settings", "out", "picture", "handle", "recovered"}
 """Of a member: no machine."""
-OWN = {"membership", "table_replication", "activation", "router", "listeners", "collectors", "safety"}
+OWN = {"membership", "table_replication", "activation", "router", "listeners", "collectors"}
 """Machines whose names nothing else in the package has: they are found under whatever name a member goes by."""
 PATCHED = "sim/ablations/"
 """Careless twins of rules stand in the place of what a machine does, and do it with that machine."""

@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Protocol
 
+from holdfast.config import Settings
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.cluster.membership import Membership
 from holdfast.core.listeners import Listeners
@@ -58,7 +59,7 @@ class Picture:
 
     def __init__(
         self,
-        me: MemberId,
+        settings: Settings,
         out: Outbox,
         *,
         membership: Membership,
@@ -74,9 +75,8 @@ class Picture:
         repair: Repair,
         changes: ChangeStreams,
         listeners: Listeners,
-        safety: Safety,
     ) -> None:
-        self.me = me
+        self.me = membership.me
         self._out = out
         self._membership = membership
         self._table = table
@@ -91,7 +91,7 @@ class Picture:
         self._repair = repair
         self._changes = changes
         self._listeners = listeners
-        self._safety = safety
+        self._safety = Safety(settings, out, membership, table_replication, migrations, activation, lane)
 
     @property
     def now_ns(self) -> int:
@@ -449,6 +449,10 @@ class Picture:
 
     # -- safety
 
+    def look_again(self) -> None:
+        """Members or assignments are others: what was counted of them counts no more."""
+        self._safety.changed()
+
     @property
     def waits_for_members(self) -> int:
         """How many more data members the first assignment waits for."""
@@ -469,3 +473,16 @@ class Picture:
     def why_silent(self) -> str:
         """Whom this member does not hear; empty when it hears all."""
         return self._safety.why_silent()
+
+    def why_unserved(self) -> str:
+        """Which partitions have no owner that is here, and what that waits for; empty when all have one."""
+        if not self._table.assigned:
+            return self.why_unsafe() or "partitions are not assigned yet"
+        ownerless = [p for p, row in enumerate(self._table.rows) if not self.is_member(row.owner)]
+        return f"{len(ownerless)} partitions have no owner, first {ownerless[0]}" if ownerless else ""
+
+    def why_kept(self) -> str:
+        """What has to happen before this member, which wants to leave, may go; empty when nothing has."""
+        if not self.admitted:
+            return ""
+        return self.why_silent() or self._migrations.why_kept(self._membership.me)
