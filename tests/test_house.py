@@ -246,6 +246,76 @@ def f(a, b):
     assert (complexity(outer), complexity(inner)) == (12, 2)
 
 
+# -- how machines know each other
+
+HANDED_CALLABLES = {
+    ("core/placement/spread.py", "Ranking"): "pure: the key that it sorts by",
+    (
+        "core/replication/clearing.py",
+        "Clearings",
+    ): "may the next slice be done? Asked of the router, which is above it",
+    ("core/replication/staging.py", "StagingReplica"): "how a copy opens a map: the copies make and hold it",
+}
+"""What may be given a function when it is made, and why. All others hold nouns, or a protocol with real methods."""
+CALLABLES = 35
+"""Lines of core that name a `Callable`: tables, and functions that take functions."""
+
+
+def handed_callables(tree: ast.Module) -> set[str]:
+    """Classes that are given a function when they are made."""
+    return {
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for made in node.body
+        if isinstance(made, ast.FunctionDef) and made.name == "__init__"
+        for argument in [*made.args.args, *made.args.kwonlyargs]
+        if argument.annotation is not None and "Callable[" in ast.unparse(argument.annotation)
+    }
+
+
+def poked(tree: ast.Module) -> list[str]:
+    """What is assigned to an attribute of something that `self` holds."""
+    return [
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Attribute)
+        and ast.unparse(node.value).startswith("self.")
+    ]
+
+
+def test_no_machine_is_handed_a_function() -> None:
+    found = {
+        (path.relative_to(PACKAGE).as_posix(), name)
+        for path, tree in trees(sorted((PACKAGE / "core").rglob("*.py")))
+        for name in handed_callables(tree)
+    }
+    assert found == HANDED_CALLABLES.keys()
+    lines = [
+        line
+        for path in sorted((PACKAGE / "core").rglob("*.py"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if "Callable[" in line
+    ]
+    assert len(lines) <= CALLABLES, lines
+
+
+def test_a_member_only_puts_its_machines_together() -> None:
+    tree = ast.parse((PACKAGE / "core" / "member.py").read_text(encoding="utf-8"))
+    (member,) = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    assert [one for one in ast.walk(member) if isinstance(one, ast.Lambda)] == []
+    assert [one for one in poked(tree) if not one.startswith("self.out.")] == []
+
+
+def test_what_is_handed_or_poked_is_seen() -> None:
+    tree = ast.parse(
+        "class A:\n    def __init__(self, *, f: Callable[[int], None]): self.b.c = f; self.b = f"
+    )
+    assert (handed_callables(tree), poked(tree)) == ({"A"}, ["self.b.c"])
+
+
 def test_no_module_has_a_name_that_says_nothing() -> None:
     vague = [
         named(path) for path in MODULES + TESTS if VAGUE_NAMES & {path.stem, *path.relative_to(ROOT).parts}

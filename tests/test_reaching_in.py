@@ -67,6 +67,6 @@ def test_nobody_reaches_in_but_who_has_a_reason() -> None:
 
 
 def test_the_look_sees_who_reaches_in() -> None:
-    assert {"lane", "membership", "router", "copies", "table", "safety"} <= machines()
+    assert {"lane", "membership", "router", "copies", "table", "serving"} <= machines()
     text = "member.lane.seal(x)\nself.node.member.table.rows\nmember.picture.assignments\nself._member.membership\n"
     assert reached(text) == {"lane": 1, "table": 1, "membership": 1}

@@ -175,7 +175,7 @@ def _clean_now(stage: Stage, writes: list[Write]) -> None:
                 other = member.copies.held[partition].maps.get(name) or map_replica(name)
                 assert other.updates.sequential, f"partition {partition}: gaps {other.updates.gaps()}"
                 assert _proof(other) == _proof(mine), f"partition {partition}, {name}"
-    assert [member.unfinished() for member in members] == [{}] * len(members)
+    assert [member.picture.unfinished_work() for member in members] == [{}] * len(members)
     for _ in range(6):
         # Perhaps a look at the tables, as there is from time to time, is just on its way.
         if not (left := stage.cluster.leftovers()):

@@ -59,7 +59,7 @@ def test_data_on_one_member_beside_lite_ones_is_safe() -> None:
     stage.rest()
     stage.wait(5)
     assert [p.driver.member.membership.info.lite for p in stage.processes] == [False, True, True]
-    assert [p.driver.member.safety.why_cluster_unsafe() for p in stage.processes] == ["", "", ""]
+    assert [p.driver.member.picture.why_cluster_unsafe() for p in stage.processes] == ["", "", ""]
 
 
 def test_writes_that_backups_do_not_acknowledge_are_not_safe() -> None:
@@ -70,7 +70,7 @@ def test_writes_that_backups_do_not_acknowledge_are_not_safe() -> None:
     answers = stage.ask(owner, Op.SET, "k", "v")
     stage.wait(4)
     assert answers == []
-    assert all(p.driver.member.safety.why_cluster_unsafe() for p in stage.processes)
+    assert all(p.driver.member.picture.why_cluster_unsafe() for p in stage.processes)
 
 
 def test_a_partition_that_waits_for_a_copy_holds_nothing_else_up() -> None:

@@ -196,6 +196,6 @@ def wrong(play: Play) -> list[str]:
     found += [
         f"{member.membership.info.name}: {count} {what}"
         for member in members
-        for what, count in member.unfinished().items()
+        for what, count in member.picture.unfinished_work().items()
     ]
     return found + leftovers.judge(members)

@@ -23,12 +23,12 @@ def judge(members: Sequence[Member]) -> list[str]:
         problems.append("stamps differ")
     for member in members:
         name = member.membership.info.name
-        if unfinished := member.unfinished():
+        if unfinished := member.picture.unfinished_work():
             told = ", ".join(f"{kind} ({count})" for kind, count in unfinished.items())
             problems.append(f"{name}: unfinished: {told}")
         # A judge trusts nothing that the member remembers to have seen.
-        member.safety.changed()
-        why = member.why_unsafe()
+        member.picture.look_again()
+        why = member.picture.why_unsafe()
         if why:
             problems.append(f"{name}: not safe: {why}")
     return problems

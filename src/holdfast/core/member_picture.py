@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from holdfast.config import Settings
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.cluster.membership import Membership
+from holdfast.core.machine import Outbox
 from holdfast.core.migration.master import Migrations
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import Outcome, Request
@@ -14,12 +16,15 @@ from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.core.model.views import ClusterState, Intent, MemberInfo, Room, View
 from holdfast.core.placement.table_replication import TableReplication
+from holdfast.core.replication.activation import Activation
+from holdfast.core.replication.change_streams import ChangeStreams
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.routing.router import Router
 from holdfast.core.safety import Safety
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.sync.anti_entropy import Repair
+from holdfast.core.sync.destination import Destination
 from holdfast.core.sync.source import Source
 
 if TYPE_CHECKING:
@@ -31,6 +36,8 @@ class Picture:
 
     def __init__(
         self,
+        settings: Settings,
+        out: Outbox,
         *,
         membership: Membership,
         table: Table,
@@ -40,8 +47,10 @@ class Picture:
         lane: Lane,
         router: Router,
         source: Source,
+        destination: Destination,
         repair: Repair,
-        safety: Safety,
+        changes: ChangeStreams,
+        activation: Activation,
     ) -> None:
         self._membership = membership
         self._table = table
@@ -52,7 +61,20 @@ class Picture:
         self._router = router
         self._source = source
         self._repair = repair
-        self._safety = safety
+        self._activation = activation
+        self._safety = Safety(settings, out, membership, table_replication, migrations, activation, lane)
+        self._machines = (
+            copies,
+            lane,
+            source,
+            destination,
+            changes,
+            repair,
+            table_replication,
+            migrations,
+            router,
+        )
+        """Those that may have something under way."""
 
     # -- the member in its cluster
 
@@ -279,7 +301,17 @@ class Picture:
         cuts = self._copies.cuts
         return {"kept": len(cuts), "marks": cuts.pins, "changed_keys": cuts.changed}
 
+    def unfinished_work(self) -> dict[str, int]:
+        """What is under way here or kept for later, by kind; empty at rest. For judges and tests."""
+        kinds = {what: count for machine in self._machines for what, count in machine.leftovers.items()}
+        kinds["offices to take"] = self._activation.pending
+        return {what: count for what, count in kinds.items() if count}
+
     # -- safety
+
+    def look_again(self) -> None:
+        """Members or assignments are others: what was counted of them counts no more."""
+        self._safety.changed()
 
     @property
     def waits_for_members(self) -> int:
@@ -297,3 +329,16 @@ class Picture:
     def why_silent(self) -> str:
         """Whom this member does not hear; empty when it hears all."""
         return self._safety.why_silent()
+
+    def why_unserved(self) -> str:
+        """Which partitions have no owner that is here, and what that waits for; empty when all have one."""
+        if not self._table.assigned:
+            return self.why_unsafe() or "partitions are not assigned yet"
+        ownerless = [p for p, row in enumerate(self._table.rows) if not self.is_member(row.owner)]
+        return f"{len(ownerless)} partitions have no owner, first {ownerless[0]}" if ownerless else ""
+
+    def why_kept(self) -> str:
+        """What has to happen before this member, which wants to leave, may go; empty when nothing has."""
+        if not self.admitted:
+            return ""
+        return self.why_silent() or self._migrations.why_kept(self._membership.me)

@@ -128,7 +128,7 @@ class Cluster:
         process.driver, when_ready = driver_of(process, identity, self.settings, self.services())
         member = process.driver.member
         batches = member.lane.batches
-        batches.drained = partial(self._acknowledged, member, batches.drained)
+        batches.drained = partial(self._acknowledged, member, batches.drained)  # type: ignore[method-assign]
         process.driver.callers.watch(partial(self._changed, member))
         process.driver.callers.on_news(partial(self._heard, member.settings))
         self.everyone.append(process)
@@ -399,7 +399,7 @@ def settled_among(members: list[Member]) -> bool:
     return len(numbers) == 1 and all(
         member.membership.admitted
         and len(member.membership.members()) == len(members)
-        and not member.why_unsafe()
+        and not member.picture.why_unsafe()
         and not member.lane.waiting
         for member in members
     )

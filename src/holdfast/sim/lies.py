@@ -462,7 +462,7 @@ def _listener_misses(liar: Liar) -> None:
 
         return happens
 
-    liar.replace(Listeners, "_happened", happened)
+    liar.replace(Listeners, "hear", happened)
 
 
 def _listener_hears_twice(liar: Liar) -> None:
@@ -474,7 +474,7 @@ def _listener_hears_twice(liar: Liar) -> None:
 
         return happens
 
-    liar.replace(Listeners, "_happened", happened)
+    liar.replace(Listeners, "hear", happened)
 
 
 def _stream_skips(liar: Liar) -> None:

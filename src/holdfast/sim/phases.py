@@ -116,7 +116,9 @@ class Phases:
 
     def _why(self, core: set[str], probes: Probes) -> str:
         members = [process.driver.member for process in self._of(core)]
-        whys = [f"{member.membership.info.name}: {member.why_unsafe() or 'well'}" for member in members]
+        whys = [
+            f"{member.membership.info.name}: {member.picture.why_unsafe() or 'well'}" for member in members
+        ]
         return f"{'; '.join(whys)}; not answered: partitions {sorted(probes.open)}"
 
     def _choose_core(self) -> list[Process]:
@@ -253,7 +255,7 @@ class Phases:
         serving = [p for p in lost for member in members if member.lane.serving[p] is not None]
         if serving:
             self._fail(f"partitions {sorted(serving)} are served though all their copies are lost")
-        if any(not member.why_unsafe() for member in members if not member.membership.info.lite):
+        if any(not member.picture.why_unsafe() for member in members if not member.membership.info.lite):
             self._fail(f"somebody sees nothing unsafe though partitions {lost} are lost")
         process = self.random.choice(self.cluster.living())
         self.world.tell(f"LOSS accepted at {process.name}")

@@ -167,7 +167,7 @@ def test_who_is_refused_is_told_why() -> None:
     one.ask(C, cluster="test")
     why = "cluster.name is 'prod' here, yours is 'test'"
     assert one.out.take() == [Datagram(home(C), JoinAnswer(a, False, why, "a", 5701, False, "", c))]
-    assert one.membership._wanted() is None, "and it asks no more"
+    assert one.membership.wanted() is None, "and it asks no more"
     one.membership.view = view(A, B, ending=True)
     one.ask(C)
     ((_, answer),) = one.whispered(JoinAnswer)
@@ -210,7 +210,7 @@ def test_the_files_of_a_member_that_may_be_gone_wait_for_its_removal() -> None:
     one = One(A, A, info("b", store="s"))
     one.ask(info("c", store="s"))
     assert not one.proposes
-    assert one.membership._wanted() is None
+    assert one.membership.wanted() is None
     one.silence(B)
     assert one.wanted().members == [A], "it asks again when B is gone"
     one = One(A, A, B)
@@ -266,13 +266,13 @@ def test_a_new_process_at_a_members_place_means_that_the_old_one_is_dead() -> No
     one.out.now_ns += HEARTBEAT_NS * 3 // 2
     new = info("new", host="b")
     one.ask(new)
-    assert one.membership._wanted() is not None
+    assert one.membership.wanted() is not None
     assert one.wanted().members == [A, C, msgspec.structs.replace(new, life=6)]
     one = One(A, A, B, C)
     one.beat(B)
     one.out.now_ns += HEARTBEAT_NS * 3 // 2 - 1
     one.ask(new)
-    assert one.membership._wanted() is None, "B was just heard: it is the request that is old"
+    assert one.membership.wanted() is None, "B was just heard: it is the request that is old"
 
 
 def test_a_new_process_elsewhere_means_nothing_for_others() -> None:
@@ -340,26 +340,24 @@ def test_who_was_away_when_the_cluster_was_shut_down_may_end() -> None:
 
 def test_how_far_the_journals_are_is_written_down_from_time_to_time() -> None:
     one = One(A, info("a", store="s", proof=FilesProof("t")), B)
-    written: list[View] = []
-    one.membership.write_down = written.append
     one.membership.on_timer("heartbeat")
-    assert written == [], "no news"
+    assert one.notices == [], "no news"
     one.membership.durable(9)
     one.membership.on_timer("heartbeat")
-    assert [now.stores for now in written] == [{"s": FilesSeen(0, "t", 9)}]
+    assert [told.view.stores for told in one.notices] == [{"s": FilesSeen(0, "t", 9)}]
     one.membership.durable(10)
     one.membership.on_timer("heartbeat")
-    assert len(written) == 1, "not so soon"
+    assert len(one.notices) == 1, "not so soon"
     one.out.now_ns += 2 * SECOND
     one.membership.state = MembershipState.PARTING
     one.membership.on_timer("heartbeat")
-    assert len(written) == 1
+    assert len(one.notices) == 1
     one.membership.state = MembershipState.MEMBER
     one.membership.view, kept = None, one.membership.view
     one.membership.on_timer("heartbeat")
     one.membership.view = kept
     one.membership.on_timer("heartbeat")
-    assert [now.stores["s"].reached for now in written] == [9, 10]
+    assert [told.view.stores["s"].reached for told in one.notices] == [9, 10]
 
 
 def test_what_is_durable_only_grows() -> None:
@@ -437,7 +435,7 @@ def test_what_others_have_found_shows_who_else_has_old_files() -> None:
         one = recovering(
             info("a", store="mine"), info("b", store="s", incarnation=2, proof=FilesProof("token2")), D
         )
-        one.membership.assigned = lambda: False
+        one.assigned = False
         one.ask(C, cluster_id="old", stores=NEWS)
         if not back:
             assert one.membership.view is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import permutations
 
 import pytest
@@ -11,6 +10,7 @@ from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import Enlist, Enlisted, Message
+from holdfast.core.model import notices as n
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
@@ -31,7 +31,8 @@ class Office:
 
     def __init__(self, *rows: Assignment) -> None:
         self.rows = list(rows) or [Assignment(5, (ME, B, C))]
-        self.out = Outbox()
+        self.out = Outbox(self)
+        self.log = Log(self.out, on=False)
         self.copies = Copies(ME, SETTINGS, self.out, self.rows, Log(self.out, on=False))
         for partition in range(len(self.rows)):
             copy = self.copies.held[partition] = PartitionCopy(partition, 0)
@@ -39,16 +40,18 @@ class Office:
                 copy.open(name).apply(Record(name, 1, Change.SET, b"key", b"value"), 0)
         self.fills: list[tuple[int, MemberId]] = []
         self.served: list[int] = []
-        self.disk: list[Callable[[], None]] = []
-        self.activation = Activation(
-            ME,
-            self.out,
-            self.rows,
-            self.copies,
-            fill=lambda partition, member: self.fills.append((partition, member)),
-            serve=self.served.append,
-            when_durable=self.disk.append,
-        )
+        self.disk: list[n.Notice] = []
+        self.log.tell_when_durable = self.disk.append  # type: ignore[method-assign]
+        self.activation = Activation(ME, self.out, self.rows, self.copies, self.log)
+
+    def on_notice(self, notice: n.Notice) -> None:
+        match notice:
+            case n.ReplicaDiffers(partition, member):
+                self.fills.append((partition, member))
+            case n.LeadershipTaken(partition):
+                self.served.append(partition)
+            case n.CopyDurable():
+                self.activation.on_durable(notice)
 
     def begin(self, *partitions: int) -> None:
         for partition in partitions or (0,):
@@ -58,7 +61,7 @@ class Office:
     def durable(self) -> None:
         told, self.disk[:] = list(self.disk), []
         for one in told:
-            one()
+            self.on_notice(one)
 
     def sent(self) -> list[tuple[MemberId, Message]]:
         return [(one.to, one.message) for one in self.out.take() if isinstance(one, Send)]

@@ -110,7 +110,7 @@ class Scene:
     def at_rest(self) -> bool:
         members = self.members()
         return self.cluster.settled() and not any(
-            member.unfinished() or member.membership.leaving for member in members
+            member.picture.unfinished_work() or member.membership.leaving for member in members
         )
 
     def returned(self, processes: Sequence[Process], seconds: float = 120) -> None:

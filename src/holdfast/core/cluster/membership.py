@@ -16,9 +16,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum, unique
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -34,6 +33,13 @@ from holdfast.core.machine import CloseLink, OpenLink, Outbox, Stop
 from holdfast.core.messages import DeclareDead, Heartbeat, JoinAnswer, JoinRequest, StateWanted, ViewDecided
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.lifecycle import Lifecycle
+from holdfast.core.model.notices import (
+    BeatHeard,
+    DiskRoomChanged,
+    FilesHeardOf,
+    IntentsChanged,
+    ViewInstalled,
+)
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import ClusterState, Intent, MemberInfo, Room, View
@@ -90,6 +96,30 @@ MEMBERSHIP: Final = Lifecycle(
 )
 
 
+class MembershipDelegate(Protocol):
+    """What the membership asks of the machines above it."""
+
+    def may_part(self, member: MemberId) -> bool:
+        """As master: whether this member may leave: it holds nothing any more, and all know that."""
+
+    def may_demote(self, member: MemberId) -> bool:
+        """As master: whether this member may become a lite one: it holds nothing any more."""
+
+    def why_unsafe(self) -> str:
+        """Why a crash could cost something now; empty when, as far as this member knows, it could not."""
+
+    def rounds(self) -> tuple[int, int]:
+        """The last round of the table that is applied and durable here, and up to which one all have, as the master
+        knows.
+        """
+
+    def known_assignments(self) -> list[tuple[int, Assignment]]:
+        """The newest row of each assigned partition, stored or applied."""
+
+    def is_assigned(self) -> bool:
+        """Whether the partitions have owners."""
+
+
 class Membership:
     """The state of this member in its cluster: `joining`, `member`, `exiled` (removed though alive),
     `parting`, `gone`.
@@ -100,14 +130,9 @@ class Membership:
         identity: Identity,
         timing: Timing,
         out: Outbox,
+        delegate: MembershipDelegate,
         *,
         majority: bool,
-        view_changed: Callable[[View | None, View | None], None],
-        may_part: Callable[[MemberId], bool],
-        may_demote: Callable[[MemberId], bool],
-        safe: Callable[[], bool],
-        rounds: Callable[[], tuple[int, int]],
-        known_rows: Callable[[], list[tuple[int, Assignment]]],
     ) -> None:
         self.me = identity.info.uuid
         self.info = identity.info
@@ -115,11 +140,7 @@ class Membership:
         self._timing = timing
         self._out = out
         self._majority = majority
-        self._view_changed = view_changed
-        self._may_part = may_part
-        self._may_demote = may_demote
-        self._safe = safe
-        self._rounds = rounds
+        self._delegate = delegate
         self.view: View | None = None
         self._last_view: View | None = None
         self.state = MEMBERSHIP.begins
@@ -132,26 +153,14 @@ class Membership:
         self._fenced_since: dict[MemberId, int] = {}
         self._formation = Formation(identity)
         self._files = KnownFiles(identity.seen)
-        self.write_down: Callable[[View], None] = lambda view: None
-        """Takes the view with what is known of everybody's files, for the journal; set by the member."""
         self.numbers_from = 0
         """As master: the highest number that a view of an earlier time is known to have had."""
-        self.assigned: Callable[[], bool] = lambda: True
-        """Whether the partitions have owners; set by the member."""
         self.carried: list[tuple[int, Assignment]] = []
         """Rows that members left out of the present view knew (cluster/A-2)."""
         self._reached: dict[MemberId, int] = {}
         self._evicted_at_ns: int | None = None
         self._minority_told = False
-        self.agreement = Agreement(
-            self.me,
-            out,
-            choose=self._wanted,
-            decided=self._on_decided,
-            known_rows=known_rows,
-            may_propose=self._may_propose,
-            may_decide=self._may_decide,
-        )
+        self.agreement = Agreement(self.me, out, self)
 
     def _step(self, step: MembershipStep) -> None:
         self.state = MEMBERSHIP.after(self.state, step)
@@ -215,7 +224,7 @@ class Membership:
         assert self.view is not None
         return not self._majority or is_quorum(self.view, members)
 
-    def _may_decide(self, view: View, members: set[MemberId]) -> bool:
+    def may_decide(self, view: View, members: set[MemberId]) -> bool:
         """Whether these members can decide on the view after this one: cluster/A-1, and cluster/V-6."""
         if not self._majority:
             return True
@@ -282,6 +291,7 @@ class Membership:
         if self.admitted:
             self._beat()
             self.consider()
+        self._out.tell(IntentsChanged())
 
     def order(self, state: ClusterState, *, ending: bool = False) -> None:
         """The operator wants the cluster in this state, or to end; repeated to each master until it is so."""
@@ -293,6 +303,7 @@ class Membership:
         self.intents.note_full(self.me, full=full)
         if self.admitted:
             self._beat()
+        self._out.tell(DiskRoomChanged())
 
     def note_room(self, room: Room) -> None:
         """How much room is left in this member's memory: the others are to know at once."""
@@ -394,8 +405,8 @@ class Membership:
             self.intents.mine,
             self.intents.number,
             self.agreement.fenced,
-            self._safe(),
-            *self._rounds(),
+            not self._delegate.why_unsafe(),
+            *self._delegate.rounds(),
             self.me in self.intents.full,
             self._files.position,
             self.intents.short.get(self.me, Room.PLENTY),
@@ -411,12 +422,17 @@ class Membership:
         """Where somebody may know a newer view than the one of which no majority is heard (cluster/V-8)."""
         assert self.view is not None
         silent = set(self.detector.suspects(self._out.now_ns))
-        if self._may_decide(self.view, {info.uuid for info in self.view.members} - silent):
+        if self.may_decide(self.view, {info.uuid for info in self.view.members} - silent):
             return []
         homes = {admission.home(info) for info in self.view.members}
         return [seed for seed in self.identity.seeds if seed not in homes]
 
     def on_heartbeat(self, sender: Address, beat: Heartbeat) -> None:
+        """A member says that it is there, and what it knows."""
+        self._hear(sender, beat)
+        self._out.tell(BeatHeard(beat.uuid, beat.life, beat.view, beat.applied, beat.known))
+
+    def _hear(self, sender: Address, beat: Heartbeat) -> None:
         view = self.view
         if view is None:
             if self._last_view is not None and beat.view < self._last_view.number:
@@ -532,7 +548,7 @@ class Membership:
         if self.view is not None and self.admitted:
             view = self._files.to_write_down(self.view, self._out.now_ns)
             if view is not None:
-                self.write_down(view)
+                self._out.tell(FilesHeardOf(view))
 
     def _learns_of_its_own_files(self, request: JoinRequest) -> bool:
         """cluster/F-3: while the table of a stopped cluster is not made, hear what others have found in their files.
@@ -559,7 +575,7 @@ class Membership:
 
     # -- wanting and agreeing on the next view
 
-    def _may_propose(self, candidate: MemberId) -> bool:
+    def may_propose(self, candidate: MemberId) -> bool:
         """cluster/A-4, for this member as a consenting one."""
         return candidate == self.me or self._is_next(candidate)
 
@@ -573,7 +589,7 @@ class Membership:
             return False
         return first is None or older.index(candidate) <= older.index(first)
 
-    def _wanted(self) -> View | None:
+    def wanted(self) -> View | None:
         """The next view this member would like, or None when the present one is right (or no majority could agree)."""
         view = self.view
         if view is None or not self.admitted or not self._is_next(self.me):
@@ -582,14 +598,18 @@ class Membership:
         if view.recovering:
             suspects = suspects | self._files.outdated(view.members)
         # Never both at once: who goes must know that those who stay are there.
-        left = [uuid for uuid in self.intents.leaving(view) if self._may_part(uuid)] if not suspects else []
-        if not self._may_decide(view, {info.uuid for info in view.members} - suspects):
+        left = (
+            [uuid for uuid in self.intents.leaving(view) if self._delegate.may_part(uuid)]
+            if not suspects
+            else []
+        )
+        if not self.may_decide(view, {info.uuid for info in view.members} - suspects):
             self._tell_minority(suspects)
             return None
         self._minority_told = False
         members = self._next_members(view, suspects | set(left))
         state, ending = self.intents.wanted(view)
-        recovering = view.recovering and not self.assigned()
+        recovering = view.recovering and not self._delegate.is_assigned()
         now = (view.members, view.state, view.ending, view.recovering)
         same = (members, state, ending, recovering) == now
         if same and not self._long_fenced():
@@ -604,10 +624,14 @@ class Membership:
     def _next_members(self, view: View, without: set[MemberId]) -> list[MemberInfo]:
         """Who stays, as data or lite members as they wish, and then who is let in."""
         staying = [info for info in view.members if info.uuid not in without]
-        admitted = self._candidates.admissible(
-            view, staying, self._out.now_ns, lambda store: self._files.seen(store, view)
-        )
-        return [self.intents.granted(info, self._may_demote) for info in staying] + admitted
+        admitted = self._candidates.admissible(view, staying, self._out.now_ns, self._files)
+        return [self._granted(info) for info in staying] + admitted
+
+    def _granted(self, info: MemberInfo) -> MemberInfo:
+        """A data member becomes a lite one only when it may."""
+        wished = self.intents.wished(info)
+        demoted = wished.lite and not info.lite
+        return info if demoted and not self._delegate.may_demote(info.uuid) else wished
 
     def _tell_minority(self, suspects: set[MemberId]) -> None:
         """Say once why nothing can be decided, and what ends that."""
@@ -629,10 +653,15 @@ class Membership:
 
     def consider(self) -> None:
         """Propose a next view if one is wanted."""
-        if not self.agreement.proposing and self._wanted() is not None:
+        if not self.agreement.proposing and self.wanted() is not None:
             self.agreement.propose()
 
-    def _on_decided(self, view: View, rows: list[tuple[int, Assignment]]) -> None:
+    def known_assignments(self) -> list[tuple[int, Assignment]]:
+        """The newest row of each assigned partition, which those who agree carry over (cluster/A-2)."""
+        return self._delegate.known_assignments()
+
+    def decided(self, view: View, rows: list[tuple[int, Assignment]]) -> None:
+        """The next view is agreed."""
         old = self.view
         assert old is not None
         self.carried = rows
@@ -650,7 +679,7 @@ class Membership:
             return
         if self._last_view is not None and view.number <= self._last_view.number:
             return
-        mine = next((info for info in view.members if info.uuid == self.me), None)
+        mine = _entry(view, self.me)
         if self.view is None and mine is None:
             return
         if self.has_left:
@@ -663,17 +692,17 @@ class Membership:
     def install(self, view: View) -> None:
         """Take the view as the present one: open and close links, and tell the other machines."""
         old = self.view
-        mine = next((info for info in view.members if info.uuid == self.me), None)
+        mine = _entry(view, self.me)
         admitted = mine is not None
         if mine is not None and mine.life != self.info.life and self.admitted:
             # Removed and admitted again, and told of the latter only.
             self._go_into_exile(old, view)
             old = None
         belongs = admitted or self.me in view.left
-        self._link(old.members if old is not None else [], view.members if belongs else [])
+        before = old.members if old is not None else []
+        self._link(before, view.members if belongs else [])
         self._last_view = view
         alive = {info.uuid for info in view.members}
-        before = old.members if old is not None else []
         lost = [info for info in before if info.uuid not in alive and info.uuid not in view.left]
         if lost:
             self._evicted_at_ns = self._out.now_ns
@@ -689,11 +718,21 @@ class Membership:
             self._step(MembershipStep.LEFT)
             self.agreement.install(None)
             self._out.note("left the view", view=view.number)
-            self._view_changed(old, view)
+            self._tell_view(old, view)
             if not view.members:
                 self._out.timer(TimerName.PART, LAST_WORDS_NS)
         else:
             self._go_into_exile(old, view)
+
+    def _tell_view(self, old: View | None, new: View | None) -> None:
+        before, after = (
+            {(info.uuid, info.life) for info in view.members if info.uuid != self.me}
+            if view is not None
+            else set()
+            for view in (old, new)
+        )
+        gone, came = (frozenset(uuid for uuid, _ in lives) for lives in (before - after, after - before))
+        self._out.tell(ViewInstalled(old, new, self.admitted, gone, came))
 
     def _link(self, before: list[MemberInfo], after: list[MemberInfo]) -> None:
         """Links follow the members and their lives."""
@@ -740,7 +779,7 @@ class Membership:
             members=[info.name for info in view.members],
             left=list(view.left),
         )
-        self._view_changed(old, view)
+        self._tell_view(old, view)
         # After all machines know the view: what the heartbeat says is of this view.
         self._beat()
 
@@ -762,7 +801,7 @@ class Membership:
             "removed from the cluster though alive; asking to return", level="warning", view=view.number
         )
         self._out.timer(TimerName.JOIN, JOIN_INTERVAL_NS, JOIN_INTERVAL_NS)
-        self._view_changed(old, None)
+        self._tell_view(old, None)
 
     def _depart(self) -> None:
         self._step(MembershipStep.ENDED)
@@ -772,3 +811,8 @@ class Membership:
         )
         rest = "everything it held is on other members" if stays else "so have all who held data"
         self._out.effects.append(Stop(whole if self.ending else f"left the cluster; {rest}"))
+
+
+def _entry(view: View, member: MemberId) -> MemberInfo | None:
+    """The member's entry in a view that may not be the present one."""
+    return next((info for info in view.members if info.uuid == member), None)

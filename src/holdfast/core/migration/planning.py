@@ -100,6 +100,7 @@ class Planning:
         settings: Settings,
         out: Outbox,
         membership: Membership,
+        table_replication: TableReplication,
         replicas: int,
         returns: Returns,
         under_way: RunningMigrations,
@@ -112,7 +113,7 @@ class Planning:
         self._returns = returns
         self._under_way = under_way
         self._settlement = settlement
-        self.table_replication: TableReplication
+        self.table_replication = table_replication
         self.layout: Layout | None = None
         """Where every replica should live; the crash matrix gives another one, to have just the migration it wants."""
         self.planned = PlannedMigrations()

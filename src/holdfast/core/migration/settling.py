@@ -11,6 +11,8 @@ Decisions on the newest table that the master knows (`table_replication.head`); 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from holdfast.config import Settings
 from holdfast.core.cluster.membership import Membership
 from holdfast.core.machine import Outbox
@@ -32,6 +34,7 @@ class Settlement:
         settings: Settings,
         out: Outbox,
         membership: Membership,
+        table_replication: TableReplication,
         returns: Returns,
         under_way: RunningMigrations,
     ) -> None:
@@ -40,7 +43,7 @@ class Settlement:
         self._membership = membership
         self._returns = returns
         self._under_way = under_way
-        self.table_replication: TableReplication
+        self.table_replication = table_replication
         self.lost: set[int] = set()
         """Partitions that wait for their copies: nobody here holds every map of them (migration/M-2)."""
         self.failed = 0
@@ -48,7 +51,7 @@ class Settlement:
 
     # -- what was under way when the view, or the master, changed
 
-    def settle(self, active: list[tuple[Migration, int]], staying: set[MemberId]) -> None:
+    def settle(self, active: Iterable[tuple[Migration, int]], staying: frozenset[MemberId]) -> None:
         """The newest table is known, or the view has changed under the same master: settle what was under way.
 
         `active` are migrations of an earlier master, `staying` the members of both views in one life.
@@ -71,7 +74,7 @@ class Settlement:
         else:
             self.repair(present)
 
-    def _end_migrations(self, staying: set[MemberId]) -> tuple[list[Migration], dict[int, Running]]:
+    def _end_migrations(self, staying: frozenset[MemberId]) -> tuple[list[Migration], dict[int, Running]]:
         """End those of which an end has gone, or all that need not go on where nothing may move. Answers which have
         failed by that, and those whose rows were offered: they may be committed, or taken back.
         """
@@ -91,7 +94,7 @@ class Settlement:
                 failures.append(running.migration)
         return failures, offered
 
-    def _take_back(self, staying: set[MemberId], offered: dict[int, Running]) -> list[Migration]:
+    def _take_back(self, staying: frozenset[MemberId], offered: dict[int, Running]) -> list[Migration]:
         """placement/L-6: rows that were offered, but not committed, and one of those that they name is gone. Answers
         the migrations that have come to nothing by that.
         """

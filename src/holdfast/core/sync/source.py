@@ -27,9 +27,9 @@ The content always comes from the primary, also when a backup moves. Writes go o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 
 from holdfast.config import Settings
+from holdfast.core.cluster.membership import Membership
 from holdfast.core.machine import HistoryRead, Outbox
 from holdfast.core.messages import (
     Fill,
@@ -44,9 +44,19 @@ from holdfast.core.messages import (
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.lifecycle import Handling
 from holdfast.core.model.migration_step import Migration
+from holdfast.core.model.notices import (
+    AssignmentChanged,
+    HandoverBegan,
+    HandoverEnded,
+    PartitionDrained,
+    ReplicaDiffers,
+    ViewInstalled,
+)
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.sync_request import Demand, How
 from holdfast.core.model.timers import TimerName
+from holdfast.core.placement.table_replication import TableReplication
+from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.services.hosting import Endpoint, MigrationEvent
@@ -72,13 +82,9 @@ class Source:
         copies: Copies,
         lane: Lane,
         *,
-        is_active: Callable[[int], bool],
-        stored_assignment: Callable[[int], Assignment | None],
-        pause: Callable[[int], None],
-        resume: Callable[[int], None],
-        filled: Callable[[int, MemberId], None],
-        master: Callable[[], MemberId | None],
-        view_number: Callable[[], int],
+        membership: Membership,
+        table_replication: TableReplication,
+        activation: Activation,
         journal: bool = False,
     ) -> None:
         """`journal`: whether this member has one to be asked for older updates."""
@@ -87,13 +93,9 @@ class Source:
         self._rows = rows
         self._copies = copies
         self._lane = lane
-        self._is_active = is_active
-        self._stored_row = stored_assignment
-        self._pause = pause
-        self._resume = resume
-        self._filled = filled
-        self._master = master
-        self._view_number = view_number
+        self._membership = membership
+        self._table_replication = table_replication
+        self._activation = activation
         self.selection = Selection(out, copies, journal=journal)
         """What each receiver is sent."""
         flight_bytes = settings.partitions.flight_bytes
@@ -105,7 +107,6 @@ class Source:
         self._running: dict[tuple[int, MemberId], Supply] = {}
         self._queue: deque[Supply] = deque()
         self._early: list[tuple[MemberId, MigrationRequest]] = []
-        lane.batches.drained = self._on_drained
 
     # -- what asks for a supply
 
@@ -142,14 +143,24 @@ class Source:
             )
         self._start(supply)
 
+    def _is_active(self, partition: int) -> bool:
+        return partition in self._activation.active
+
+    def _master(self) -> MemberId | None:
+        return self._membership.master
+
+    def _view_number(self) -> int:
+        view = self._membership.view
+        return view.number if view is not None else 0
+
     def _outstanding(self, partition: int) -> int:
         """The version of a row that is stored here and not committed; 0: none that is newer."""
-        stored = self._stored_row(partition)
+        stored = self._table_replication.stored_assignment(partition)
         return stored.version if stored is not None and stored.version > self._rows[partition].version else 0
 
-    def bring_up_to_date(self, partition: int, member: MemberId) -> None:
-        """Fill a replica of the row that holds something else; `filled` is called when it holds everything."""
-        self._supply(partition, member)
+    def bring_up_to_date(self, notice: ReplicaDiffers) -> None:
+        """Fill a replica of the row that holds something else; activation hears when it holds everything."""
+        self._supply(notice.partition, notice.member)
 
     def refill(self, partition: int, member: MemberId, told: SyncDone, *, compare: bool = True) -> None:
         """Mend a backup while this member serves; writes go on. `compare`: its content may be wrong, too.
@@ -268,7 +279,7 @@ class Source:
         self._lane.joining.pop(partition, None)
         self._copies.services.give_up(partition)
         if self._is_active(partition):
-            self._resume(partition)
+            self._out.tell(HandoverEnded(partition))
         master = self._master()
         if master is not None:
             self._out.send(master, MigrationRefused(self._view_number(), partition, supply.version, why))
@@ -303,7 +314,7 @@ class Source:
             if self._out.now_ns - self._lane.waits_since(supply.partition) > DRAIN_NS:
                 self._break_off(supply)
                 return
-            self._pause(supply.partition)
+            self._out.tell(HandoverBegan(supply.partition))
             if self._lane.unfinished(supply.partition):
                 supply.step(SupplyStep.PAUSED)
                 self._out.timer(TimerName.DRAINING, DRAIN_NS)
@@ -346,7 +357,9 @@ class Source:
         supply.step(SupplyStep.LAST)
         self._send(supply, last, last=True)
 
-    def _on_drained(self, partition: int) -> None:
+    def on_drained(self, notice: PartitionDrained) -> None:
+        """Every write before the last chunk is acknowledged."""
+        partition = notice.partition
         for supply in self._draining():
             if supply.partition == partition and supply.version == self._rows[partition].version:
                 self._finish(supply)
@@ -355,7 +368,7 @@ class Source:
         self._note(supply)
         if supply.migration is None:
             self._end(supply)
-            self._filled(supply.partition, supply.to)
+            self._activation.holds(supply.partition, supply.to)
             self._next_in_queue()
         else:
             self._report(supply)
@@ -418,8 +431,9 @@ class Source:
         self.flow.lands(supply)
         self._send_ready()
 
-    def assignment_changed(self, partition: int) -> None:
+    def on_assignment(self, notice: AssignmentChanged) -> None:
         """A committed row ends every supply of an older version, whatever became of it."""
+        partition = notice.partition
         version = self._rows[partition].version
         for key, supply in list(self._running.items()):
             if key[0] == partition and supply.version != version:
@@ -439,12 +453,16 @@ class Source:
         """This member serves a partition now: look again at what waited for that."""
         self._retry()
 
-    def view_changed(self, members: set[MemberId]) -> None:
-        """These members have gone, or have a new life: what was on its way to them is lost.
+    def on_view(self, notice: ViewInstalled) -> None:
+        """What was on its way to members that have gone, or have a new life, is lost.
 
         A migration to one of them stays, for its destination belongs to every acknowledgement until the master, who
         sees the same view, has raised the version.
         """
+        if not notice.admitted:
+            self._reset()
+            return
+        members = notice.gone | notice.came
         for key, supply in list(self._running.items()):
             if key[1] in members and supply.migration is None:
                 self._end(supply, f"{key[1]} is gone")
@@ -453,7 +471,7 @@ class Source:
         self._retry()
         self._next_in_queue()
 
-    def reset(self) -> None:
+    def _reset(self) -> None:
         """This member was removed: nothing is on its way any more."""
         for supply in [*self._running.values(), *self._queue]:
             self._drop(supply, "this member was removed from the cluster")

@@ -68,7 +68,7 @@ DECIDING: dict[str, tuple[Place, ...]] = {
     "table-majority": (Place(TableReplication, "_may_commit", always),),
     "view-majority": (
         Place(Membership, "is_quorum", always, when=_majority_counts),
-        Place(Membership, "_may_decide", always, when=_majority_counts),
+        Place(Membership, "may_decide", always, when=_majority_counts),
     ),
     "failed-version": (Place(settling, "_taken_back", _goes_back), Place(Settlement, "_raise", nothing)),
     "plan-keeps-copies": (Place(planning, "plan", _plans_carelessly),),

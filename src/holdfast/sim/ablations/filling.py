@@ -21,7 +21,7 @@ from holdfast.sim.replacing import Method
 def _counts_before_it_is_durable(
     _: Method, destination: Destination, partition: int, staged: StagingReplica, taken: Snapshot
 ) -> None:
-    destination._log.checkpoint(taken, lambda well: None)
+    destination._log.checkpoint(taken)
     destination._write_changes(staged.copy)
     destination._held(partition, staged)
 

@@ -218,7 +218,7 @@ class Stage:
             master.membership.is_master
             and len(master.membership.members()) == len(members)
             and all(self.row_of(member) == self.form.start for member in members)
-            and not any(member.unfinished() for member in members)
+            and not any(member.picture.unfinished_work() for member in members)
             and master.table_replication.settled
             and master.migrations.planned
         )
@@ -236,7 +236,7 @@ class Stage:
 
     def at_rest(self) -> bool:
         """Whether nothing is to be done any more."""
-        return self.cluster.settled() and not any(m.unfinished() for m in self.cluster.members())
+        return self.cluster.settled() and not any(m.picture.unfinished_work() for m in self.cluster.members())
 
 
 class Client:
