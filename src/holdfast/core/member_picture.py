@@ -401,7 +401,7 @@ class Picture:
 
     def fills(self, how: How) -> int:
         """How often a replica was filled in this way."""
-        return self._source.fills[how]
+        return self._source.selection.fills[how]
 
     def migrations(self) -> dict[str, int]:
         """What became of migrations, as the master knows."""
@@ -418,7 +418,7 @@ class Picture:
     @property
     def sent_bytes(self) -> int:
         """Bytes of content that were sent to replicas."""
-        return self._source.bytes_sent
+        return self._source.flow.bytes_sent
 
     @property
     def waiting_for_copies(self) -> int:
@@ -436,10 +436,10 @@ class Picture:
             "compared": repair.summaries_sent,
             "differed": repair.asked,
             "repaired": self.repaired,
-            "filled": {how.name.lower(): count for how, count in source.fills.items()},
-            "history_bytes": source.bytes_history,
-            "ranges_bytes": source.bytes_ranges,
-            "full_bytes": source.bytes_full,
+            "filled": {how.name.lower(): count for how, count in source.selection.fills.items()},
+            "history_bytes": source.flow.bytes_history,
+            "ranges_bytes": source.flow.bytes_ranges,
+            "full_bytes": source.flow.bytes_full,
         }
 
     def cuts(self) -> dict[str, int]:
