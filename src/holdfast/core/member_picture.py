@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.config import Settings
 from holdfast.core.cluster.identity import Identity
-from holdfast.core.cluster.membership import Membership
+from holdfast.core.cluster.standing import Standing
 from holdfast.core.machine import Outbox
 from holdfast.core.migration.master import Migrations
 from holdfast.core.model.ids import MemberId
@@ -39,7 +39,7 @@ class Picture:
         settings: Settings,
         out: Outbox,
         *,
-        membership: Membership,
+        membership: Standing,
         table: Table,
         table_replication: TableReplication,
         migrations: Migrations,

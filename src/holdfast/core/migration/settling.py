@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.config import Settings
-from holdfast.core.cluster.membership import Membership
+from holdfast.core.cluster.standing import Standing
 from holdfast.core.machine import Outbox
 from holdfast.core.migration.returns import Returns
 from holdfast.core.migration.running import MigrationPhase, MigrationStep, Running, RunningMigrations
@@ -33,7 +33,7 @@ class Settlement:
         self,
         settings: Settings,
         out: Outbox,
-        membership: Membership,
+        membership: Standing,
         table_replication: TableReplication,
         returns: Returns,
         under_way: RunningMigrations,

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.config import Settings
-from holdfast.core.cluster.membership import Membership
+from holdfast.core.cluster.standing import Standing
 from holdfast.core.machine import HistoryRead, Outbox, ReadHistory
 from holdfast.core.messages import (
     Fill,
@@ -209,7 +209,7 @@ class Source:
         copies: Copies,
         lane: Lane,
         *,
-        membership: Membership,
+        membership: Standing,
         table_replication: TableReplication,
         activation: Activation,
         journal: bool = False,
