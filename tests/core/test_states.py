@@ -18,8 +18,8 @@ from holdfast.core.model.lifecycle import Cases, Lifecycle
 from holdfast.core.replication.activation import LEADERSHIP, LeadershipPhase, LeadershipStep
 from holdfast.core.replication.staging import STAGING, StagingPhase, StagingStep
 from holdfast.core.sync.destination import CHUNKS
-from holdfast.core.sync.source import MIGRATION_REQUESTS, REPAIRS
 from holdfast.core.sync.supply import SUPPLY, SupplyPhase, SupplyStep
+from holdfast.core.sync.supply_requests import MIGRATION_REQUESTS, REPAIRS
 from holdfast.errors import InvariantBroken
 
 PAGE = Path(__file__).parents[2] / "docs" / "states.md"

@@ -118,7 +118,7 @@ class Supplying:
                 }
                 fill = moving(self.side, until.get(phase, "last"))
                 if phase is SupplyPhase.HELD_UP:
-                    self.side.source.flight += 1 << 40
+                    self.side.source.flow.flight += 1 << 40
                     self.side.hold(fill)
                 elif phase in (SupplyPhase.ARRIVED, SupplyPhase.OVER):
                     self.side.hold(fill)
@@ -142,7 +142,7 @@ class Supplying:
         self.side.source.on_assignment(assigned(0, self.side.rows[0]))
 
     def room(self) -> None:
-        self.side.source.flight = 0
+        self.side.source.flow.flight = 0
         self.side.source._send_ready()
 
     def other_ends(self) -> None:

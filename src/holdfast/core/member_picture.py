@@ -272,7 +272,7 @@ class Picture:
     @property
     def sent_bytes(self) -> int:
         """Bytes of content that were sent to replicas."""
-        return self._source.bytes_sent
+        return self._source.flow.bytes_sent
 
     @property
     def waiting_for_copies(self) -> int:
@@ -290,10 +290,10 @@ class Picture:
             "compared": repair.summaries_sent,
             "differed": repair.asked,
             "repaired": repair.repaired,
-            "filled": {how.name.lower(): count for how, count in source.fills.items()},
-            "history_bytes": source.bytes_history,
-            "ranges_bytes": source.bytes_ranges,
-            "full_bytes": source.bytes_full,
+            "filled": {how.name.lower(): count for how, count in source.selection.fills.items()},
+            "history_bytes": source.flow.bytes_history,
+            "ranges_bytes": source.flow.bytes_ranges,
+            "full_bytes": source.flow.bytes_full,
         }
 
     def cuts(self) -> dict[str, int]:

@@ -325,7 +325,9 @@ def _figures(world: World, cluster: Cluster, clients: list[Client], faults: Faul
         "migrations_under_faults": faults.migrations,
         "repairs": sum(process.driver.member.repair.repaired for process in cluster.everyone),
         **{
-            f"fills_{how.name.lower()}": sum(p.driver.member.source.fills[how] for p in cluster.everyone)
+            f"fills_{how.name.lower()}": sum(
+                p.driver.member.source.selection.fills[how] for p in cluster.everyone
+            )
             for how in How
         },
         "members": len(cluster.everyone),

@@ -227,7 +227,7 @@ def test_who_has_missed_some_updates_gets_these() -> None:
     assert chunk.plans == [FillPlan("m", How.HISTORY, 5)]
     assert chunk.records == [FillRecords("m", [(TERM, 2)], [record(4), record(5)])]
     assert chunk.maps == []
-    assert (side.source.bytes_full, side.source.bytes_history) == (0, side.source.bytes_sent)
+    assert (side.source.flow.bytes_full, side.source.flow.bytes_history) == (0, side.source.flow.bytes_sent)
 
 
 def test_who_has_missed_nothing_gets_nothing() -> None:
@@ -235,7 +235,7 @@ def test_who_has_missed_nothing_gets_nothing() -> None:
     written(side, 5)
     (chunk,) = (message for message in opened(side, has(5)) if isinstance(message, Fill))
     assert (chunk.plans, chunk.records, chunk.maps) == ([FillPlan("m", How.SAME, 5)], [], [])
-    assert side.source.bytes_sent == 0
+    assert side.source.flow.bytes_sent == 0
 
 
 @pytest.mark.parametrize("demand", [None, has(3, epoch=1), has(3, term=3), has(6)])
