@@ -366,7 +366,7 @@ def test_a_member_that_is_behind_gets_the_whole_table() -> None:
     member.table.rows[4] = msgspec.structs.replace(row, version=row.version - 1)
     stage.wait(40)
     assert member.table.rows[4] == row
-    assert convergence.judge(stage.cluster.members()) == []
+    assert convergence.judge(stage.cluster.pictures()) == []
 
 
 # -- safety ------------------------------------------------------------------------------------------------------------

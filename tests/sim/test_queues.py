@@ -204,7 +204,7 @@ def campaign(seed: int, *, power_cuts: int = 0) -> list[str]:
     calls = [call for caller in callers for call in caller.calls]
     assert sum(bool(call.known) for call in calls) > 100
     members = cluster.members()
-    return convergence.judge(members) or judge(members, calls)
+    return convergence.judge(cluster.pictures()) or judge(members, calls)
 
 
 @pytest.mark.parametrize("seed", range(50_000, 50_006))

@@ -378,7 +378,7 @@ def test_with_most_packets_lost_all_is_well_in_the_end_and_permits_are_back(host
     stage.wait(30)
     stage.rest()
     for process in stage.processes:
-        assert process.driver.member.picture.unfinished_work() == {}
+        assert process.driver.member.picture.under_way() == {}
 
 
 @pytest.mark.parametrize("interval_ms", [0, INTERVAL_MS])
@@ -486,4 +486,4 @@ def test_permits_come_back_when_the_backup_dies_meanwhile() -> None:
     stage.heal()
     stage.rest()
     for process in stage.processes:
-        assert process.driver.member.picture.unfinished_work() == {}
+        assert process.driver.member.picture.under_way() == {}

@@ -206,6 +206,7 @@ class Member:
             destination=self.destination,
             repair=self.repair,
             changes=self.changes,
+            listeners=self.listeners,
             activation=self.activation,
         )
         """What all this is now, for those who only look."""

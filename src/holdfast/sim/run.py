@@ -234,7 +234,7 @@ def _judged(
         final = last_values(clients[0].knowledge)
     observers.end()
     if not problems and tellers:
-        problems += tally.judge(cluster.members(), tellers, {partition for partition, _ in cluster.lost})
+        problems += tally.judge(cluster.pictures(), tellers, {partition for partition, _ in cluster.lost})
     calm_ns = world.now_ns - calm_from
     if not problems and cluster.disks:
         problems += [f"again from disk: {problem}" for problem in _again_from_disk(world, cluster, clients)]
@@ -272,7 +272,7 @@ def _look_at_all(
     """What is wrong with a cluster at rest, beside what is known already; only if nothing is, read all its data, and
     look what is left over when nothing is under way any more.
     """
-    members = cluster.members()
+    members = cluster.pictures()
     problems = convergence.judge(members) if members else ["nobody lives"]
     if problems or known:
         return problems
@@ -313,23 +313,19 @@ def _figures(world: World, cluster: Cluster, clients: list[Client], faults: Faul
     calls = clients[0].knowledge.calls
     seen = [shown for _, shown in witnessed(calls)]
     writes = [call.outcome for call in calls if call.operation not in STILL]
-    masters = [process.driver.member.migrations for process in cluster.everyone]
+    pictures = [process.picture for process in cluster.everyone]
+    masters = [picture.migrations() for picture in pictures]
     return {
         "writes_acknowledged": len(seen),
         "writes_judged": sum(seen),
         "writes_refused": writes.count(Outcome.REFUSED),
         "writes_unknown": writes.count(Outcome.UNKNOWN),
         "calls": len(calls),
-        "migrations": sum(master.completed for master in masters),
-        "migrations_failed": sum(master.failed for master in masters),
+        "migrations": sum(master["completed"] for master in masters),
+        "migrations_failed": sum(master["failed"] for master in masters),
         "migrations_under_faults": faults.migrations,
-        "repairs": sum(process.driver.member.repair.repaired for process in cluster.everyone),
-        **{
-            f"fills_{how.name.lower()}": sum(
-                p.driver.member.source.selection.fills[how] for p in cluster.everyone
-            )
-            for how in How
-        },
+        "repairs": sum(picture.repaired for picture in pictures),
+        **{f"fills_{how.name.lower()}": sum(picture.fills(how) for picture in pictures) for how in How},
         "members": len(cluster.everyone),
         "events": world.events,
         "simulated_s": round(world.now_ns / SECOND, 1),
@@ -348,4 +344,4 @@ def _at_rest(cluster: Cluster, clients: list[Client]) -> bool:
     if any(client.waiting for client in clients) or not cluster.settled():
         return False
     # What a client has given up goes on until it is answered: a map that is cleared, for one.
-    return not any(member.router.leftovers["parked requests"] for member in cluster.members())
+    return not any("parked requests" in picture.under_way() for picture in cluster.pictures())

@@ -288,7 +288,7 @@ def test_when_all_have_stored_the_commit_it_is_settled() -> None:
     move.join()
     move.each_owns_one()
     assert move.scene.member(MASTER).table_replication.settled
-    assert not any(member.picture.unfinished_work() for member in move.scene.members())
+    assert not any(member.picture.under_way() for member in move.scene.members())
 
 
 def test_while_one_member_does_not_acknowledge_the_commit_nobody_may_leave() -> None:

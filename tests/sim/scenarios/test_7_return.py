@@ -252,7 +252,7 @@ def test_without_terms_the_judge_sees_copies_that_differ() -> None:
     """A5, the negative control: if equal counters count as equal copies, nothing is sent, and `clean` fails."""
     stage = Keeping(3, kept(2))
     parted(stage, 3)
-    problems = convergence.judge(stage.cluster.members())
+    problems = convergence.judge(stage.cluster.pictures())
     assert any("entries of ledger differ" in problem for problem in problems), problems
     with pytest.raises(AssertionError):
         clean(stage, stage.writes)
