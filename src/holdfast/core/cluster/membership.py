@@ -129,6 +129,7 @@ class Membership(Standing):
         that is refused; all others are left out of the next view, whatever remains.
         """
         silent = set(self.detector.suspects(self._out.now_ns))
+        assert self.me not in silent, "nobody suspects itself"
         for info in self.members():
             if info.uuid in dead & silent and info.uuid not in self.dead:
                 self.dead.add(info.uuid)
@@ -355,6 +356,7 @@ class Membership(Standing):
         belongs = admitted or self.me in view.left
         before = old.members if old is not None else []
         self._link(before, view.members if belongs else [])
+        assert self.last_view is None or view.number > self.last_view.number, "no older view follows"
         self.last_view = view
         alive = {info.uuid for info in view.members}
         lost = [info for info in before if info.uuid not in alive and info.uuid not in view.left]
@@ -386,6 +388,12 @@ class Membership(Standing):
             for view in (old, new)
         )
         gone, came = (frozenset(uuid for uuid, _ in lives) for lives in (before - after, after - before))
+        assert self.admitted is (self.view is not None and self.me not in self.view.left), (
+            "who is in the view is admitted, and nobody else"
+        )
+        assert (self.agreement.view is not None) is self.admitted, (
+            "members agree on what comes after their view"
+        )
         self._out.tell(ViewInstalled(old, new, self.admitted, gone, came))
 
     def _link(self, before: list[MemberInfo], after: list[MemberInfo]) -> None:

@@ -76,6 +76,7 @@ class NextView:
             self._tell_minority(suspects)
             return None
         self._minority_told = False
+        assert not left or not suspects, "never both at once"
         members = self._next_members(view, suspects | set(left))
         state, ending = self._standing.intents.wanted(view)
         recovering = view.recovering and not self._permissions.is_assigned()
@@ -94,6 +95,7 @@ class NextView:
         """Who stays, as data or lite members as they wish, and then who is let in."""
         staying = [info for info in view.members if info.uuid not in without]
         admitted = self._candidates.admissible(view, staying, self._out.now_ns, self._standing.files)
+        assert len(admitted) <= len(staying), "who stays can decide without those who come"
         return [self._granted(info) for info in staying] + admitted
 
     def _granted(self, info: MemberInfo) -> MemberInfo:

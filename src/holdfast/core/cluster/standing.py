@@ -51,6 +51,7 @@ class MembershipStep(StrEnum):
     ENDED = "it has nothing to wait for any more"
 
 
+HAVING_A_VIEW = (MembershipState.MEMBER, MembershipState.PARTING)
 SEEKING = (MembershipState.JOINING, MembershipState.EXILED)
 """Who looks for a cluster that takes it."""
 
@@ -102,6 +103,10 @@ class Standing:
 
     def step(self, step: MembershipStep) -> None:
         self.state = MEMBERSHIP.after(self.state, step)
+        assert self.view is not None or self.state not in HAVING_A_VIEW, (
+            "who is in a view, or leaves with it, has it"
+        )
+        assert self.view is None or self.state not in SEEKING, "who looks for a cluster is in none"
 
     # -- what others ask
 
