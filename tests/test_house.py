@@ -257,7 +257,7 @@ HANDED_CALLABLES = {
     ("core/replication/staging.py", "StagingReplica"): "how a copy opens a map: the copies make and hold it",
 }
 """What may be given a function when it is made, and why. All others hold nouns, or a protocol with real methods."""
-CALLABLES = 35
+CALLABLES = 29
 """Lines of core that name a `Callable`: tables, and functions that take functions."""
 
 

@@ -12,7 +12,7 @@ from tests.core.walks import WALKS, shown
 
 from holdfast.core import messages as m
 from holdfast.core.cluster.agreement import PROPOSAL, Phase, ProposalStep
-from holdfast.core.cluster.membership import MEMBERSHIP, MembershipState, MembershipStep
+from holdfast.core.cluster.standing import MEMBERSHIP, MembershipState, MembershipStep
 from holdfast.core.migration.running import RUNNING, MigrationPhase, MigrationStep
 from holdfast.core.model.lifecycle import Cases, Lifecycle
 from holdfast.core.replication.activation import LEADERSHIP, LeadershipPhase, LeadershipStep

@@ -13,7 +13,7 @@ from tests.cluster.crew import MAP, Crew, hear, until
 import holdfast
 from holdfast.check import convergence
 from holdfast.cli.configuration import config
-from holdfast.core.cluster.membership import MembershipState
+from holdfast.core.cluster.standing import MembershipState
 from holdfast.core.model.partition_events import Kind, News
 from holdfast.core.model.views import ClusterState
 from holdfast.errors import Closing, InvariantBroken, NotReady, Unknown

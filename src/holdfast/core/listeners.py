@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.cluster.membership import Membership
+from holdfast.core.cluster.standing import Standing
 from holdfast.core.machine import Notify, Outbox, Token
 from holdfast.core.messages import Events, Subscribe
 from holdfast.core.model.ids import MemberId
@@ -29,7 +29,7 @@ class Listener:
 class Listeners:
     """Registrations of this member's sessions and subscriptions of other members."""
 
-    def __init__(self, me: MemberId, out: Outbox, membership: Membership) -> None:
+    def __init__(self, me: MemberId, out: Outbox, membership: Standing) -> None:
         self._me = me
         self._out = out
         self._membership = membership

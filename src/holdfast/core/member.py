@@ -446,7 +446,7 @@ EVENTS: dict[type[Event], Callable[[Member, Any], object]] = {
     Started: lambda member, event: member.on_start(),
     ClockSet: lambda member, event: member.on_clock(event.epoch_ms),
     PeerSilent: lambda member, event: member.on_silent(event.member),
-    SeedAbsent: lambda member, event: member.membership.seed_absent(event.address),
+    SeedAbsent: lambda member, event: member.membership.joining.seed_absent(event.address),
     AnswersUnread: lambda member, event: member.router.unread(event.member, too_many=event.too_many),
     RefillRequested: lambda member, event: member.source.refill(
         event.partition, event.member, Reply(member.out, event.token)

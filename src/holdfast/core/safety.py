@@ -7,7 +7,7 @@ can also answer for the whole cluster.
 from __future__ import annotations
 
 from holdfast.config import Settings
-from holdfast.core.cluster.membership import Membership
+from holdfast.core.cluster.standing import Standing
 from holdfast.core.machine import Outbox
 from holdfast.core.migration.master import Migrations
 from holdfast.core.model.ids import MILLISECOND, SECOND
@@ -29,7 +29,7 @@ class Safety:
         self,
         settings: Settings,
         out: Outbox,
-        membership: Membership,
+        membership: Standing,
         table_replication: TableReplication,
         migrations: Migrations,
         activation: Activation,

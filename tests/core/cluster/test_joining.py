@@ -29,7 +29,8 @@ from tests.core.cluster.one_member import (
     view,
 )
 
-from holdfast.core.cluster.membership import JOIN_INTERVAL_NS, MembershipState
+from holdfast.core.cluster.joining import JOIN_INTERVAL_NS
+from holdfast.core.cluster.standing import MembershipState
 from holdfast.core.machine import CloseLink, Datagram, Note, SetTimer, Stop
 from holdfast.core.messages import Heartbeat, JoinAnswer, JoinRequest, ViewDecided
 from holdfast.core.model.ids import MILLISECOND, SECOND
@@ -53,7 +54,7 @@ def test_the_first_seed_forms_the_cluster_when_the_others_are_idle() -> None:
     one.membership.on_join_answer(home(B), JoinAnswer(b, True, "", "b", 5701))
     one.membership.on_timer("join")
     assert one.membership.view is None
-    one.membership.seed_absent(home(C))
+    one.membership.joining.seed_absent(home(C))
     for _ in range(5):
         one.fresh()
         one.membership.on_timer("join")
@@ -149,7 +150,7 @@ def test_who_was_removed_forms_no_cluster() -> None:
     assert (one.membership.view, one.membership.state) == (None, "exiled")
     one = One(A, A, B)
     alone = view(A, B, number=6)
-    one.membership._last_view = alone
+    one.membership.last_view = alone
     one.membership._go_into_exile(alone, alone)
     one.fresh()
     one.membership.on_timer("join")
@@ -224,7 +225,7 @@ def test_who_is_in_no_view_says_so() -> None:
     one.fresh()
     one.ask(C)
     assert one.whispered(JoinAnswer) == [("c", JoinAnswer(a, False, "", "a", 5701))]
-    assert one.membership._formation._idle == {}
+    assert one.membership.joining._formation._idle == {}
     one = parting(B)
     one.ask(C)
     assert one.whispered(JoinAnswer) == [("c", JoinAnswer(a, False, "", "a", 5701))]
@@ -305,15 +306,15 @@ def test_an_answer_to_another_process_or_to_a_member_does_not_count() -> None:
     assert (one.membership.refusal, one.out.effects) == ("", [])
     one = One(A, A, B)
     one.membership.on_join_answer(home(B), JoinAnswer(b, True, "too late", "b", 5701, asker=a))
-    assert (one.membership.refusal, one.out.effects, one.membership._formation._idle) == ("", [], {})
+    assert (one.membership.refusal, one.out.effects, one.membership.joining._formation._idle) == ("", [], {})
 
 
 def test_only_who_is_idle_counts_as_idle() -> None:
     one = One(A, seeds=SEEDS)
     one.membership.on_join_answer(home(B), JoinAnswer(b, False, "", "b", 5701))
-    assert one.membership._formation._idle == {}
+    assert one.membership.joining._formation._idle == {}
     one.membership.on_join_answer(home(C), JoinAnswer(b, True, "", "b", 5701, cluster_id="old"))
-    assert one.membership._formation._idle == {home(B): "old"}
+    assert one.membership.joining._formation._idle == {home(B): "old"}
 
 
 def test_who_was_away_when_the_cluster_was_shut_down_may_end() -> None:
@@ -366,7 +367,7 @@ def test_what_is_durable_only_grows() -> None:
         one.membership.durable(reached)
         one.membership.on_timer("heartbeat")
         assert [beat.reached for _, beat in one.whispered(Heartbeat)] == [9]
-    assert one.membership._files.seen("s", None) == FilesSeen(0, "t", 9)
+    assert one.membership.files.seen("s", None) == FilesSeen(0, "t", 9)
 
 
 @pytest.mark.rule("cluster/F-3")
@@ -404,7 +405,7 @@ def test_its_own_files_are_judged_only_while_the_table_is_not_made(state: str) -
         asked["stores"] = {"s": FilesSeen(2, "token2", 5)}
     one.ask(C, **asked)
     assert one.membership.state != "gone"
-    learned = one.membership._files._learned
+    learned = one.membership.files._learned
     assert bool(learned) == (state in {"no files", "good"})
 
 
@@ -412,7 +413,7 @@ def test_who_joined_a_cluster_that_comes_back_learns_too() -> None:
     one = One(B)
     one.membership.install(View(9, "old", [A, B], recovering=True))
     one.ask(C, cluster_id="old", stores=NEWS)
-    assert one.membership._files.seen("s", None) == NEWS["s"]
+    assert one.membership.files.seen("s", None) == NEWS["s"]
 
 
 def test_files_that_go_on_growing_are_no_old_copy() -> None:
@@ -425,7 +426,7 @@ def test_files_that_go_on_growing_are_no_old_copy() -> None:
     other = recovering(B, OLD)
     other.beat(OLD, number=9, reached=12)
     other.ask(C, cluster_id="old", stores=seen)
-    assert other.membership._files.outdated([OLD]) == set()
+    assert other.membership.files.outdated([OLD]) == set()
     one.ask(C, cluster_id="old", stores={"s": FilesSeen(2, "token2", 13)})
     assert one.membership.state == "gone", "further than they ever were"
 

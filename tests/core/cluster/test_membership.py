@@ -24,7 +24,8 @@ from tests.core.cluster.one_member import (
     view,
 )
 
-from holdfast.core.cluster.membership import LAST_WORDS_NS, RETURN_FACTOR, MembershipState
+from holdfast.core.cluster.membership import LAST_WORDS_NS
+from holdfast.core.cluster.standing import RETURN_FACTOR, MembershipState
 from holdfast.core.machine import Datagram, Note, Send, SetTimer, Stop
 from holdfast.core.messages import Accept, DeclareDead, Heartbeat, Prepare, StateWanted, ViewDecided
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
@@ -212,7 +213,7 @@ def test_nobody_is_told_when_nobody_is_declared_dead() -> None:
     joining = One()
     assert joining.membership.declare_dead({b}) == {b}
     assert joining.out.effects == []
-    joining.membership._dead = {b}
+    joining.membership.dead = {b}
     assert joining.membership.declare_dead({b}) == {b}, "it is in no view"
 
 
@@ -228,10 +229,10 @@ def test_the_word_of_somebody_elses_operator_counts_in_this_view() -> None:
     assert not one.membership.may_decide(view(A, B, C, D, E), {a, b}), "it was for one view"
     one.membership.state = MembershipState.PARTING
     one.membership.on_declare_dead(DeclareDead(6, [c, d]))
-    assert one.membership._dead == set()
+    assert one.membership.dead == set()
     joining = One()
     joining.membership.on_declare_dead(DeclareDead(5, [c]))
-    assert joining.membership._dead == set()
+    assert joining.membership.dead == set()
 
 
 def test_who_is_heard_of_is_not_dead_whatever_was_said() -> None:
@@ -405,7 +406,7 @@ def test_somebody_who_stays_sealed_makes_a_new_view_wanted() -> None:
     assert one.membership.wanted() is None
     one.out.now_ns += 1
     assert one.wanted().members == [A, B]
-    assert one.membership._long_fenced() is True
+    assert one.membership.next_view._long_fenced(one.membership.agreement) is True
     one.beat(B, sealed=False)
     assert one.membership.wanted() is None
     one.beat(B, sealed=True)
@@ -415,14 +416,14 @@ def test_somebody_who_stays_sealed_makes_a_new_view_wanted() -> None:
     one.beat(B, sealed=True)
     one.membership.install(view(A, B, number=6))
     one.out.now_ns += limit + 1
-    assert one.membership._long_fenced() is False, "a new view frees it"
+    assert one.membership.next_view._long_fenced(one.membership.agreement) is False, "a new view frees it"
 
 
 def test_who_is_sealed_itself_wants_a_new_view() -> None:
     one = One(A, A, B)
-    assert one.membership._long_fenced() is False
+    assert one.membership.next_view._long_fenced(one.membership.agreement) is False
     one.membership.agreement.on_accept(b, Accept(5, (1, b), view(B, number=6)))
-    assert one.membership._long_fenced() is True
+    assert one.membership.next_view._long_fenced(one.membership.agreement) is True
     assert one.wanted() == view(A, B, number=6)
 
 

@@ -26,7 +26,8 @@ from tests.core.cluster.one_member import (
     view,
 )
 
-from holdfast.core.cluster.membership import JOIN_INTERVAL_NS, MembershipState
+from holdfast.core.cluster.joining import JOIN_INTERVAL_NS
+from holdfast.core.cluster.standing import MembershipState
 from holdfast.core.machine import CloseLink, Datagram, Note, OpenLink, SetTimer
 from holdfast.core.messages import (
     Accept,
@@ -50,15 +51,17 @@ def test_the_oldest_that_is_not_suspected_proposes() -> None:
     one = One(B, A, B, C)
     turn = one.membership.may_propose
     assert (turn(a), turn(b), turn(c), turn(d)) == (True, True, False, False)
-    assert one.membership._is_next(b) is False
+    assert one.membership.next_view.is_next(b) is False
     one.silence(A)
     assert (turn(a), turn(b), turn(c)) == (True, True, False), "A is older, whatever is suspected"
-    assert one.membership._is_next(b) is True
+    assert one.membership.next_view.is_next(b) is True
     one = One(C, A, B, C)
     one.silence(A, B)
-    assert (one.membership.may_propose(b), one.membership._is_next(c)) == (True, True)
+    assert (one.membership.may_propose(b), one.membership.next_view.is_next(c)) == (True, True)
     one.membership.view = view(A, B)
-    assert (one.membership._is_next(a), one.membership._is_next(b)) == (True, True), "all are suspected"
+    assert (one.membership.next_view.is_next(a), one.membership.next_view.is_next(b)) == (True, True), (
+        "all are suspected"
+    )
 
 
 def test_only_a_member_whose_turn_it_is_wants_anything() -> None:
@@ -100,7 +103,7 @@ def test_without_a_majority_nothing_is_wanted_and_that_is_told_once() -> None:
     one.silence(B)
     one.membership.wanted()
     assert len(one.noted(why)) == 1, "and again when it was over in between"
-    assert One(A, A, B, C, majority=False).membership._minority_told is False
+    assert One(A, A, B, C, majority=False).membership.next_view._minority_told is False
     one = One(A, A, B, C, majority=False)
     one.silence(B, C)
     assert one.wanted().members == [A]
@@ -250,7 +253,7 @@ def test_who_is_not_in_any_view_takes_only_one_that_it_is_in() -> None:
     assert one.membership.state == "exiled"
     one.fresh()
     one.membership.on_view(ViewDecided(view(B, C, number=7)))
-    assert (one.membership._last_view, one.out.effects) == (view(B, number=6), [])
+    assert (one.membership.last_view, one.out.effects) == (view(B, number=6), [])
     one.membership.on_view(ViewDecided(view(B, info("a", life=8), number=8)))
     assert one.changes == [(None, view(B, info("a", life=8), number=8))]
     assert (one.membership.state, one.membership.info.life) == ("member", 8)
@@ -324,7 +327,7 @@ def test_a_new_view_ends_what_was_wanted_of_the_old_one() -> None:
     one.membership.intents.ordered(StateWanted(5, ClusterState.FROZEN, False))
     one.membership.install(view(A, B, C, D, E, F, number=6, state=ClusterState.FROZEN))
     assert one.membership._candidates._asked == {}
-    assert (one.membership._dead, one.membership._fenced_since) == (set(), {})
+    assert (one.membership.dead, one.membership.fenced_since) == (set(), {})
     assert one.membership.wanted() is None
 
 

@@ -42,8 +42,7 @@ def refusals(sending: Sending) -> Refusals:
         maps={"default": MapSettings(backups=1), "kept": MapSettings(backups=1, journal="sync")},
         services={"queue": ServiceSettings(backups=1)},
     )
-    found = Refusals(settings, ROWS, sending)  # type: ignore[arg-type]
-    return found
+    return Refusals(settings, ROWS, sending)  # type: ignore[arg-type]
 
 
 def asks(op: Op, *partitions: int, of: str = "m") -> Request:

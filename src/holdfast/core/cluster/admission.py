@@ -96,6 +96,9 @@ class Candidates:
         for uuid in [uuid for uuid, (other, _) in self._asked.items() if home(other) == home(info)]:
             del self._asked[uuid]
         self._asked[info.uuid] = (info, now_ns)
+        assert len({home(other) for other, _ in self._asked.values()}) == len(self._asked), (
+            "one at an address"
+        )
 
     def refused(self, uuid: MemberId) -> None:
         """It has been told that it is not let in, and ends: what it asked before does not count any more."""

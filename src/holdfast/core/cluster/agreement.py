@@ -141,8 +141,11 @@ class Agreement:
 
     def install(self, view: View | None) -> None:
         """A new view holds: forget the agreement that led to it."""
+        assert view is None or self.view is None or view.number >= self.view.number, "no older view follows"
         self.view = view
         self._reset()
+        assert not self.fenced, "nobody has agreed yet to what comes after it"
+        assert not self.proposing, "nor proposed anything"
 
     @property
     def fenced(self) -> bool:
@@ -247,6 +250,8 @@ class Agreement:
         if best is None and value.members and not self._delegate.may_decide(value, set(self._promises)):
             # cluster/A-5: wait for more of them to answer, or for the rest to be suspected.
             return
+        assert self._value is None, "a ballot has one value"
+        assert not self._acceptances, "nobody accepts what was not chosen"
         self._value = value
         self._step(ProposalStep.CHOSEN)
         self._to_all(Accept(self.view.number, self._ballot, value))

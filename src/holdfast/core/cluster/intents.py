@@ -147,6 +147,8 @@ class Intents:
             self.become(Intent.NONE)
         if self.number:
             self._of[self._me] = (self.number, self.mine)
+        assert self.noted <= here, "what is remembered is of members of the view"
+        assert not view.ending or self.mine is Intent.LEAVE, "all leave a cluster that ends"
         master = view.members[0].uuid
         if self._ordered is not None and (master != self._me or _fulfilled(self._ordered, view)):
             self._ordered = None

@@ -138,6 +138,8 @@ class Migrations:
             self._delay(old, view)
         if view is None or not self._membership.is_master:
             self.under_way.clear()
+        assert not self.planned, "a plan is for the members of one view"
+        assert self._planning is None, "nor is one in the making for those of before"
 
     def returned(self, sender: MemberId, holdings: Holdings) -> None:
         """A member says what it has brought back: partitions that wait for it go on, and the plan may be another."""
@@ -217,6 +219,7 @@ class Migrations:
         """Do a part of the plan in the making; when it is made, what it says."""
         if self._planning is None:
             return
+        assert not self.planned, "what is in the making is not made"
         for _ in range(PIECES):
             try:
                 next(self._planning)
@@ -261,6 +264,8 @@ class Migrations:
         view = self._membership.view
         assert view is not None
         self.under_way.begin(Running(migration, row.version, owner, self._out.now_ns))
+        assert len(self.running) <= self._limit_total, "no more run than may in all"
+        assert max(self.under_way.load.values()) <= self._limit, "nor than may with one member"
         self._out.send(owner, MigrationRequest(view.number, migration, row.version))
         return True
 

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from typing import NamedTuple
 
 from holdfast.config import Settings
-from holdfast.core.cluster.membership import Membership
+from holdfast.core.cluster.standing import Standing
 from holdfast.core.machine import Outbox
 from holdfast.core.migration.returns import Returns
 from holdfast.core.migration.running import RunningMigrations
@@ -99,7 +99,7 @@ class Planning:
         self,
         settings: Settings,
         out: Outbox,
-        membership: Membership,
+        membership: Standing,
         table_replication: TableReplication,
         replicas: int,
         returns: Returns,

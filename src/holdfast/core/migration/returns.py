@@ -125,6 +125,8 @@ class Returns:
         before = {info.uuid for info in old.members} if old is not None else set()
         self._holdings = {uuid: one for uuid, one in self._holdings.items() if uuid in here}
         self._kept = {uuid: one for uuid, one in self._kept.items() if uuid in here}
+        assert self._kept.keys() == self._holdings.keys(), "what somebody keeps is part of what it has said"
+        assert self._kept.keys() <= here, "and counts while it is here"
         if here - before:
             self._since_ns = self._out.now_ns
 

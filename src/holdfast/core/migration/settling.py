@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.config import Settings
-from holdfast.core.cluster.membership import Membership
+from holdfast.core.cluster.standing import Standing
 from holdfast.core.machine import Outbox
 from holdfast.core.migration.returns import Returns
 from holdfast.core.migration.running import MigrationPhase, MigrationStep, Running, RunningMigrations
@@ -33,7 +33,7 @@ class Settlement:
         self,
         settings: Settings,
         out: Outbox,
-        membership: Membership,
+        membership: Standing,
         table_replication: TableReplication,
         returns: Returns,
         under_way: RunningMigrations,
@@ -56,7 +56,11 @@ class Settlement:
 
         `active` are migrations of an earlier master, `staying` the members of both views in one life.
         """
+        assert self.table_replication.ready, "only on the newest table (migration/M-1)"
         failures, offered = self._end_migrations(staying)
+        assert all(running.owner in staying for running in self._under_way.all.values()), (
+            "both ends are here still"
+        )
         failures += self._take_back(staying, offered)
         for migration, version in active:
             # migration/M-4: the old master's migrations; none of them is in a row that anyone knows.
@@ -195,6 +199,7 @@ class Settlement:
         """No copy that holds every map is left: the partition waits, or begins anew. Answers what is to be told."""
         data = self._data_members(present)
         width = len(row.replicas)
+        assert partition not in self.lost, "each is looked at once"
         if not data or not self._accepts_loss():
             self.lost.add(partition)
             return [] if told else [Loss(partition, width - 1, True, [])]
@@ -217,6 +222,7 @@ class Settlement:
             if (row := self._returns.revive(p, self.table_replication.head[p])) is not None
         }
         if rows:
+            assert all(row.owner is not None for row in rows.values()), "somebody is back with each"
             self.lost -= rows.keys()
             self._out.note("partitions are back", partitions=len(rows))
             self.table_replication.propose(rows)

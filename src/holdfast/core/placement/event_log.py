@@ -114,6 +114,8 @@ class EventLog:
                     self._tell(one)
 
     def _tell(self, news: News) -> None:
+        assert news.number <= self.told, "what is told counts as told"
+        assert not self._recent or self._recent[-1].number <= news.number, "news are told in order"
         if len(self._recent) == RECENT:
             self._whole_after = self._recent[0].number
         self._recent.append(news)
@@ -161,6 +163,7 @@ class Reporter:
     def _say(self, news: News) -> News:
         self._count += 1
         news = msgspec.structs.replace(news, number=(self._view, self._count))
+        assert not self.pending or self.pending[-1].number < news.number, "news are numbered as they happen"
         self.pending.append(news)
         return news
 

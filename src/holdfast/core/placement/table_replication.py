@@ -329,6 +329,7 @@ class TableReplication:
         for report in reports.values():
             self._certain.update({news.number: news for news in report.news})
             self._unheard.update({news.number: news for news in report.offered})
+        assert not self.ready, "only who does not know the newest table looks for it"
         self._out.note("newest table found", version=sum(row.version for row in self.head), of=len(reports))
         self._begin(active, set())
 
@@ -370,6 +371,7 @@ class TableReplication:
             # What was just committed has let this member leave: the next master tells what is left to tell.
             return
         self._number += 1
+        assert self._number > self._applied_round, "a round comes after those that are applied"
         rows, self._queued = self._queued, {}
         news = self._news()
         self._round = Round(self._number, rows, news, self._named(rows))
@@ -390,8 +392,7 @@ class TableReplication:
 
     def settle_events(self) -> None:
         """As master, when the rows of the view are known: keep what is true of the news that nobody has told here."""
-        newest = self.head.__getitem__
-        offered = {n: news for n, news in self._unheard.items() if news.agrees_with(newest)}
+        offered = {n: news for n, news in self._unheard.items() if news.agrees_with(self.head)}
         self._unheard = dict(sorted((offered | self._certain).items()))
         self._certain = {}
         self.reporter.resume(self.event_log, self._unheard.values())
@@ -478,6 +479,7 @@ class TableReplication:
         assert view is not None
         assert current is self._round, "one round is under way"
         assert current.everyone, "those whom it names have it, and all were asked (placement/L-2)"
+        assert current.number == self._number, "the newest round is the one under way"
         self._round = None
         for info in view.members:
             if info.uuid != self._membership.me:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.core.cluster.membership import Membership
+from holdfast.core.cluster.standing import Standing
 from holdfast.core.machine import Notify, Outbox, Token
 from holdfast.core.messages import Ack, Collecting
 from holdfast.core.model.ids import MemberId
@@ -19,7 +19,7 @@ from holdfast.core.model.notices import ViewInstalled
 class Collectors:
     """Clients that have registered here, and with the other members."""
 
-    def __init__(self, out: Outbox, membership: Membership) -> None:
+    def __init__(self, out: Outbox, membership: Standing) -> None:
         self._out = out
         self._membership = membership
         self._here: dict[bytes, list[Token]] = {}

@@ -13,7 +13,8 @@ the present copy waits for one that it misses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.config import Settings
@@ -92,16 +93,10 @@ class Copies:
         if taken:
             answer = Replicated(message.batches, taken, self._unkept)
             acks = self._acks_of(message, taken) if message.acks else []
-
-            def tell() -> None:
-                self._out.send(sender, answer)
-                if acks and self._collectors is not None:
-                    self._collectors.tell(acks)
-
             if self._awaits_disk:
-                self._when_on_disk(tell)
+                self._when_on_disk(sender, answer, acks)
             else:
-                tell()
+                self._acknowledge(sender, answer, acks)
             for partition in taken:
                 if partition in self._early:
                     self.retry(partition)
@@ -109,9 +104,15 @@ class Copies:
             for section in message.sections:
                 self._look_at(section.partition)
 
-    def _when_on_disk(self, tell: Callable[[], None]) -> None:
+    def _acknowledge(self, sender: MemberId, answer: Replicated, acks: list[Ack]) -> None:
+        """Tell the primary what is held, and the clients that wait for this member themselves."""
+        self._out.send(sender, answer)
+        if acks and self._collectors is not None:
+            self._collectors.tell(acks)
+
+    def _when_on_disk(self, sender: MemberId, answer: Replicated, acks: list[Ack]) -> None:
         """Acknowledge what was taken when it is durable here (replication/P-4)."""
-        self._log.when_durable(tell)
+        self._log.when_durable(partial(self._acknowledge, sender, answer, acks))
 
     def _acks_of(self, message: Replicate, taken: list[int]) -> list[Ack]:
         """What clients can be told now. What waits for one partition whose records are kept waits with these; what

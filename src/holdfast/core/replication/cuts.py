@@ -33,6 +33,7 @@ from holdfast.core.machine import Outbox
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
+from holdfast.core.replication.ack_batch import Completion
 from holdfast.core.store.map_state import Expiry, MapState
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica
@@ -292,7 +293,7 @@ class Cuts:
 
         self._when_kept(held_by_all)
 
-    def _when_kept(self, told: Callable[[bool], None]) -> None:
+    def _when_kept(self, told: Completion) -> None:
         """Call this when all sync backups keep what was pinned just now, or when nobody can say so."""
         self.lane.close_batch(told)
 

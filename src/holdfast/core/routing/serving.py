@@ -66,6 +66,8 @@ class Serving:
     def on_assignment(self, notice: AssignmentChanged) -> None:
         """A partition is another member's, stays, or is to be served here."""
         partition, old, new = notice.partition, notice.old, notice.new
+        assert self._rows[partition] is new, "the table has it"
+        assert old.version < new.version, "an assignment is followed by a newer one"
         copy = self._copies.held.get(partition)
         if new.owner != self._me:
             if copy is not None:
@@ -107,11 +109,13 @@ class Serving:
 
     def _become_primary(self, partition: int) -> None:
         self._close(partition)
+        assert self._rows[partition].owner == self._me, "the assignment names the primary"
         copy = self._copies.held[partition]
         if not copy.term:
             copy.term = self._rows[partition].version
             for held in copy:
                 held.enter(copy.term)
+        assert copy.term <= self._rows[partition].version, "no term is of the future"
         self._activation.begin(partition)
 
     def _close(self, partition: int) -> None:
@@ -125,6 +129,8 @@ class Serving:
         self._close(partition)
         self._activation.cancel(partition)
         self._lane.abandon(partition)
+        assert partition not in self._activation.active, "it is in office no more"
+        assert not self._lane.unfinished(partition), "what was unfinished is unknown, and nobody waits for it"
 
     # -- what must not be taken now
 

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from holdfast.config import Settings
-from holdfast.core.cluster.membership import Membership
+from holdfast.core.cluster.standing import Standing
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import RepairWanted, Summary, Summed
@@ -56,7 +56,7 @@ class Repair:
         source: Source,
         log: Log,
         *,
-        membership: Membership,
+        membership: Standing,
         activation: Activation,
     ) -> None:
         self._me = me

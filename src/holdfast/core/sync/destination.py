@@ -22,7 +22,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
-from holdfast.core.cluster.membership import Membership
+from holdfast.core.cluster.standing import Standing
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.snapshot import snapshot_of
 from holdfast.core.machine import Outbox
@@ -119,7 +119,7 @@ class Destination:
         copies: Copies,
         log: Log,
         *,
-        membership: Membership,
+        membership: Standing,
         table_replication: TableReplication,
         tail_bytes: int = 0,
     ) -> None:

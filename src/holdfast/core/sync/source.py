@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections import deque
 
 from holdfast.config import Settings
-from holdfast.core.cluster.membership import Membership
+from holdfast.core.cluster.standing import Standing
 from holdfast.core.machine import HistoryRead, Outbox
 from holdfast.core.messages import (
     Fill,
@@ -82,7 +82,7 @@ class Source:
         copies: Copies,
         lane: Lane,
         *,
-        membership: Membership,
+        membership: Standing,
         table_replication: TableReplication,
         activation: Activation,
         journal: bool = False,
