@@ -19,7 +19,6 @@ PATCHED = "sim/ablations/"
 ALLOWED = {
     ("engine/driver.py", "lane"): "the data lane, and whether it has something that is to leave",
     ("engine/replaying.py", "lane"): "calls of the data lane that are lived again",
-    ("runtime/embedded.py", "router"): "an id for a request of the in-process API",
     ("server/member_grid.py", "copies"): "cuts for sessions: who reads one goes on with its lease",
     (
         "sim/cluster.py",
