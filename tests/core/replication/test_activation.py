@@ -14,9 +14,10 @@ from holdfast.core.model import notices as n
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
-from holdfast.core.replication.activation import Activation
+from holdfast.core.replication.activation import Activation, LeadershipPhase, LeadershipStep
 from holdfast.core.replication.copies import Copies
 from holdfast.core.store.partition import PartitionCopy
+from holdfast.errors import InvariantBroken
 from holdfast.sim.ablations.switching import ablated
 
 ME, B, C, D = MemberId("me"), MemberId("b"), MemberId("c"), MemberId("d")
@@ -100,6 +101,22 @@ def test_it_serves_when_all_have_said_so_and_its_own_copy_is_durable_in_whatever
         assert office.served == [0]
         assert office.activation.active == {0}
         assert (office.activation.pending, office.leftovers()) == (0, {})
+
+
+def test_the_phase_of_an_office_is_told_and_what_leads_to_none_is_an_error_by_name() -> None:
+    office = Office()
+    told = [office.activation.phase(0)]
+    office.begin()
+    told.append(office.activation.phase(0))
+    office.durable()
+    office.enlisted(B, C)
+    told.append(office.activation.phase(0))
+    office.activation.cancel(0)
+    told.append(office.activation.phase(0))
+    phase = LeadershipPhase
+    assert told == [phase.NONE, phase.ENLISTING, phase.SERVING, phase.NONE]
+    with pytest.raises(InvariantBroken, match="the primary of a partition"):
+        office.activation._step(0, LeadershipStep.EQUAL)
 
 
 @ablated("activate")
