@@ -23,10 +23,21 @@ class Logging(Stage):
     """Three members with a log in each partition; that of partition 0 is spoken of."""
 
     def __init__(
-        self, journal: str = "off", backups: int = 1, *, anti_entropy_ms: int = 0, chunk_bytes: int = 64
+        self,
+        journal: str = "off",
+        backups: int = 1,
+        *,
+        anti_entropy_ms: int = 0,
+        chunk_bytes: int = 64,
+        tail_bytes: int = 65_536,
     ) -> None:
         base = simulated_settings(
-            1, 3, journal=journal, chunk_bytes=chunk_bytes, anti_entropy_ms=anti_entropy_ms
+            1,
+            3,
+            journal=journal,
+            chunk_bytes=chunk_bytes,
+            anti_entropy_ms=anti_entropy_ms,
+            tail_bytes=tail_bytes,
         )
         super().__init__(3, settings=base, services=lambda: [Logs(backups, journal)])
 
@@ -107,8 +118,10 @@ def test_it_comes_back_from_its_files_in_the_form_that_it_has_written(checkpoint
     assert held_by(stage.owner)[40] == b"after"
 
 
-def test_who_returns_with_its_files_is_sent_what_it_has_missed() -> None:
-    stage = Logging("sync", 2)
+@pytest.mark.parametrize("tail_bytes", [65_536, 0])
+def test_who_returns_with_its_files_is_sent_what_it_has_missed(tail_bytes: int) -> None:
+    """Of what memory does not hold any more the journal tells."""
+    stage = Logging("sync", 2, tail_bytes=tail_bytes)
     stage.write(*LINES[:20])
     host = stage.cluster.addresses.index(stage.backup.address)
     stage.backup.crash()
