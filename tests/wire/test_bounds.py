@@ -95,7 +95,7 @@ NONSENSE: list[m.Message] = [
     fill(maps=[replace(ENTRIES, values=[])]),
     fill(maps=[replace(ENTRIES, ttls_ms=[1, 2])]),
     fill(records=[m.FillRecords("m", [(1, 2)], [RECORD])]),
-    m.Filled(0, 1, 1, 0, Demand(0, [Base("m", [], 1, 1, [1, 2, 3])])),
+    m.Filled(0, 1, 1, 0, Demand(0, [Base("m", [], 1, 1, [1] * 65)])),
     m.Summary(0, 1, [m.Summed("m", -1, 1, 0)]),
     m.Forward(1, Request(Op.GET, "m", [7], b"k")),
     m.Forward(1, Request(Op.GET, "m", [], b"k")),

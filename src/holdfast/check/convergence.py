@@ -132,4 +132,9 @@ def _replica(owner: Picture, member: Picture, partition: int, index: int, excuse
             or held.state.expiries.keys() != other.state.expiries.keys()
         ):
             problems.append(f"what belongs to the entries of {name} differs")
+    for name, service in primary.services.items():
+        share = copy.services.get(name)
+        wanted = owner.holds_at(name, index) and name != excused
+        if wanted and (share is None or share.state.digest() != service.state.digest()):
+            problems.append(f"what {name} holds differs")
     return [f"partition {partition}: {what} at index {index}" for what in problems]

@@ -11,6 +11,7 @@ from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.object_names import part_name
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.services.hosting import MigrationEvent
+from holdfast.core.store.service_state import ServiceState
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.world import Process, World
 
@@ -84,7 +85,7 @@ def share_of(member: Picture, partition: int) -> TallyShare | None:
     held = copy.services.get(part_name(NAME)) if copy is not None else None
     if held is None:
         return None
-    assert isinstance(held.state.share, TallyShare)
+    assert isinstance(held.state, ServiceState) and isinstance(held.state.share, TallyShare)
     return held.state.share
 
 

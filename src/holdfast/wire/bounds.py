@@ -21,6 +21,7 @@ from holdfast.core.model.partition_events import News
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Record
 from holdfast.core.model.views import FilesSeen, MemberInfo, View
+from holdfast.core.store.digest import RANGES
 
 NUMBER_MAX = 2**63 - 1
 """Of counters, versions, terms, rounds and tickets."""
@@ -237,7 +238,7 @@ def _demanded(message: m.Filled, count: int) -> None:
         for base in message.demand.maps:
             _lineage(base.lineage)
             _numbers(base.lwm, base.highest)
-            _require(len(base.digests) in (0, 64), f"{len(base.digests)} digests of key ranges")
+            _require(len(base.digests) <= RANGES, f"{len(base.digests)} digests of key ranges")
 
 
 def _one(message: Any, count: int) -> None:

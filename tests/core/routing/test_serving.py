@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from holdfast.config import ClusterSettings, PartitionSettings, Settings
@@ -23,6 +24,7 @@ from holdfast.core.model import notices as n
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import ClusterState, MemberInfo, Room
+from holdfast.core.routing.serving import SWEEP_LIMIT
 
 ME, BEN = MemberId("me"), MemberId("ben")
 COUNT = 3
@@ -153,3 +155,65 @@ def test_a_replica_in_a_new_life_is_asked_again_before_its_partition_is_served(a
     member.table.rows[1] = Assignment(9, (ME, BEN))
     member.serving.on_returned(came)
     assert alone.serves == [False, True, True], "the table may be long out of date"
+
+
+def test_what_a_heartbeat_says_of_room_counts_at_once(alone: Alone) -> None:
+    intents, told = alone.member.membership.intents, alone.member.router.refusals
+    alone.member.serving.on_beat()
+    assert alone.member.out.take() == [], "nothing is new"
+    intents.note_full(ME, full=True)
+    alone.member.serving.on_beat()
+    assert (told.full, alone.serves) == ({ME: "one"}, [False] * COUNT)
+    intents.note_full(ME, full=False)
+    alone.member.serving.on_beat()
+    assert alone.serves == [True] * COUNT
+    intents.note_room(ME, Room.LITTLE)
+    alone.member.serving.on_beat()
+    assert (told.short, alone.serves) == ({ME: Room.LITTLE}, [False] * COUNT)
+
+
+def test_only_what_the_short_member_holds_is_hidden(alone: Alone) -> None:
+    alone.member.table.rows[1] = Assignment(9, (ME, BEN))
+    for full, short in (({BEN: "ben"}, {}), ({}, {BEN: Room.LITTLE})):
+        alone.member.router.refusals.full, alone.member.router.refusals.short = full, short
+        alone.member.serving._show()
+        assert alone.serves == [True, False, True]
+
+
+def test_lite_members_alone_take_nothing_unless_somebody_is_awaited(alone: Alone) -> None:
+    member, refusals = alone.member, alone.member.router.refusals
+    view = member.membership.view
+    assert view is not None
+    lite = [MemberInfo(one, 1, "host", 5701, "host", 5702, one, lite=True) for one in (ME, BEN)]
+    data = MemberInfo(BEN, 1, "host", 5701, "host", 5702, "ben")
+    for members, missing, dataless in (
+        (lite, [], True),
+        ([lite[0], data], [], False),
+        (lite, [data], False),
+        ([], [], False),
+    ):
+        new = msgspec.structs.replace(view, members=members, missing=missing)
+        member.serving.on_view(n.ViewInstalled(view, new, True, frozenset(), frozenset()))
+        assert refusals.dataless is dataless
+
+
+def test_what_is_over_is_removed_where_it_may(alone: Alone, monkeypatch: pytest.MonkeyPatch) -> None:
+    member, swept = alone.member, []
+    monkeypatch.setattr(member.lane, "sweep", lambda limit, copies: swept.append((limit, copies)))
+    refusals, lane = member.router.refusals, member.lane
+    member.serving.sweep()
+    refusals.passive = True
+    member.serving.sweep()
+    refusals.passive, refusals.full = False, {BEN: "ben"}
+    member.serving.sweep()
+    refusals.full, lane.backlog.refusing = {}, True
+    member.serving.sweep()
+    assert [limit for limit, _ in swept] == [SWEEP_LIMIT] * 4
+    assert [copies is lane.leading for _, copies in swept] == [True, False, False, False]
+    assert all(copies is lane.serving for _, copies in swept[1:])
+
+
+def test_there_is_room_again(alone: Alone) -> None:
+    alone.play(MemoryRoom(Room.LITTLE))
+    notes = [one.kind for one in alone.play(MemoryRoom(Room.PLENTY)) if isinstance(one, Note)]
+    assert notes == ["there is room in memory again: writes that store entries are taken"]

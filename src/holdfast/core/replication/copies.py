@@ -335,7 +335,7 @@ class Copies:
     def revive(self, copies: dict[int, PartitionCopy]) -> None:
         """These were found in this member's files: to begin with."""
         for copy in copies.values():
-            self.services.revive(copy)
+            self.services.revive(copy, self._out.now_ns)
         self.stale.update(copies)
 
     def _take_back(self, partition: int, row: Assignment) -> PartitionCopy | None:

@@ -132,8 +132,8 @@ class Repair:
         """Count this copy anew, and look whether its content is what its updates have made of it."""
         mine = self._rows[partition].owner == self._me
         found = [
-            f"{len(ranges)} key ranges of map {held.name}"
-            for held in self._copies.held[partition].maps.values()
+            f"{len(ranges)} key ranges of {held.name}"
+            for held in self._copies.held[partition]
             if (ranges := held.state.damaged(adopt=not mine))
         ]
         if found:
@@ -210,7 +210,7 @@ class Repair:
             return
         behind: list[Summed] = []
         for said in self._summaries.get(partition, []):
-            held = _find(copy, said.name)
+            held = copy.called(said.name)
             if said.counter > _reached(copy, said):
                 behind.append(said)
             elif held is not None and said.counter == held.counter:
@@ -330,10 +330,6 @@ def summed(held: AnyReplica) -> Summed:
     return Summed(held.name, held.counter, held.term, held.state.compared())
 
 
-def _find(copy: PartitionCopy, name: str) -> AnyReplica | None:
-    return copy.maps.get(name) or copy.services.get(name)
-
-
 def _reached(copy: PartitionCopy, said: Summed) -> int:
-    held = _find(copy, said.name)
+    held = copy.called(said.name)
     return held.counter if held is not None else 0

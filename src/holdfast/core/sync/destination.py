@@ -192,7 +192,7 @@ class Destination:
 
     def _write_changes(self, copy: PartitionCopy) -> None:
         """sync/D-5: write down what is remembered of maps with change streams."""
-        for held in copy.maps.values():
+        for held in copy:
             tail = held.tail
             if tail is None or not held.changes or held.journal == "off":
                 continue

@@ -9,11 +9,10 @@ from holdfast.core.machine import HistoryRead, Outbox, ReadHistory
 from holdfast.core.model.records import Record
 from holdfast.core.model.sync_request import Base, Demand, How
 from holdfast.core.replication.copies import Copies
-from holdfast.core.store.digest import RangeDigests
-from holdfast.core.store.replica import MapReplica, ServiceReplica
+from holdfast.core.store.replica import AnyReplica
 from holdfast.core.sync.choice import Choice, Mine, choose
 from holdfast.core.sync.content import Content, ContentPart, earlier_updates
-from holdfast.core.sync.supply import Supply, aged, stretch
+from holdfast.core.sync.supply import Supply, stretch
 
 
 class Selection:
@@ -24,51 +23,32 @@ class Selection:
         self._out = out
         self._copies = copies
         self._journal = journal
-        self._reads: dict[int, tuple[Supply, MapReplica, int]] = {}
+        self._reads: dict[int, tuple[Supply, AnyReplica, int]] = {}
         """What the journal was asked for: by ticket the supply, the map, and up to which number."""
         self._tickets = 0
         self.fills = dict.fromkeys(How, 0)
-        """How many maps of partitions were brought up to date, by what was sent."""
+        """How many maps and services of partitions were brought up to date, by what was sent."""
 
     def begin(self, supply: Supply, demand: Demand | None) -> bool:
         """Choose by what the receiver has; answers whether all is chosen, and nothing asked of the journal."""
         supply.demand = demand
-        for held in self.maps(supply):
+        for held in self.replicas(supply):
             base = self._base(supply, held.name)
             choice = self._choose(supply, held, base, held.remembered_from)
             if choice.short and self._journal and held.journal != "off" and base is not None:
                 self._read(supply, held, base)
             else:
                 self._chosen(supply, held, choice)
-        for share in self._shares(supply):
-            self._choose_share(supply, share)
         if supply.reading:
             return False
         self._finish(supply)
         return True
 
-    def _shares(self, supply: Supply) -> list[ServiceReplica]:
-        """The services of which the receiver will hold a share."""
-        copy = self._copies.held[supply.partition]
-        return [held for held in copy.services.values() if self._copies.wanted(held.name, supply.index)]
-
-    def _choose_share(self, supply: Supply, held: ServiceReplica) -> None:
-        """A share is sent as the updates that were missed, if memory has them; else, or if it may be wrong, whole."""
-        base, demand = self._base(supply, held.name), supply.demand
-        if base is None or demand is None or supply.compare or held.tail is None:
-            return
-        same_epoch = demand.epoch == self._copies.held[supply.partition].epoch
-        mine = Mine(held.proven_lineage(), held.counter, 0, held.remembered_from)
-        choice = choose(mine, base, same_epoch=same_epoch)
-        if choice.how in (How.HISTORY, How.SAME):
-            supply.choices[held.name] = choice
-            supply.missed[held.name] = held.tail.since(choice.after) if choice.after < held.counter else []
-
     def _base(self, supply: Supply, name: str) -> Base | None:
         maps = supply.demand.maps if supply.demand is not None else []
         return next((base for base in maps if base.map == name), None)
 
-    def _choose(self, supply: Supply, held: MapReplica, base: Base | None, starts: int) -> Choice:
+    def _choose(self, supply: Supply, held: AnyReplica, base: Base | None, starts: int) -> Choice:
         demand = supply.demand
         same_epoch = demand is None or demand.epoch == self._copies.held[supply.partition].epoch
         compared = base is not None and base.digests and base.lwm == held.counter
@@ -81,16 +61,16 @@ class Selection:
                 map=held.name,
             )
             return Choice(How.SAME, "the primary's own content is damaged", base.lwm)
-        digests = RangeDigests.digests(held.state.entries) if base is not None and base.digests else ()
-        mine = Mine(held.proven_lineage(), held.counter, len(held.state.entries), starts, digests)
+        digests = held.state.range_digests() if base is not None and base.digests else ()
+        mine = Mine(held.proven_lineage(), held.counter, held.state.size(), starts, digests)
         return choose(mine, base, same_epoch=same_epoch)
 
-    def _chosen(self, supply: Supply, held: MapReplica, choice: Choice) -> None:
+    def _chosen(self, supply: Supply, held: AnyReplica, choice: Choice) -> None:
         supply.choices[held.name] = choice
         if choice.how is not How.FULL and choice.after < held.counter and held.tail is not None:
             supply.missed[held.name] = held.tail.since(choice.after)
 
-    def _read(self, supply: Supply, held: MapReplica, base: Base) -> None:
+    def _read(self, supply: Supply, held: AnyReplica, base: Base) -> None:
         """Ask the journal for what memory does not hold any more. What comes after now is sent as it is written."""
         self._tickets += 1
         supply.reading += 1
@@ -127,7 +107,7 @@ class Selection:
     def _finish(self, supply: Supply) -> None:
         """Everything is chosen: this is the content."""
         parts: list[ContentPart] = []
-        for held in self.maps(supply):
+        for held in self.replicas(supply):
             choice = supply.choices.get(held.name)
             earlier = earlier_updates(held, choice, self._base(supply, held.name))
             if choice is None:
@@ -138,28 +118,17 @@ class Selection:
                 parts.append(
                     ContentPart(held, choice.how, choice.ranges, self._missed(supply, held), earlier)
                 )
-        services: list[ServiceReplica] = []
-        for share in self._shares(supply):
-            choice = supply.choices.get(share.name)
-            if choice is None:
-                services.append(share)
-            else:
-                self.fills[choice.how] += 1
-                parts.append(ContentPart(share, choice.how, (), supply.missed.pop(share.name)))
-        supply.content = Content(parts, services)
+        supply.content = Content(parts)
 
-    def _missed(self, supply: Supply, held: MapReplica) -> list[tuple[int, Record]] | None:
+    def _missed(self, supply: Supply, held: AnyReplica) -> list[tuple[int, Record]] | None:
         """The updates that were missed; of times to live what is left of them."""
         missed = supply.missed.pop(held.name, None)
-        if not missed or not held.state.expiries:
-            return missed
-        now_ns = self._out.now_ns
-        return [(term, aged(record, held.state.expiries.get(record.key), now_ns)) for term, record in missed]
+        return missed and [(term, held.state.as_told(record, self._out.now_ns)) for term, record in missed]
 
-    def maps(self, supply: Supply) -> list[MapReplica]:
-        """The maps that the receiver will hold."""
+    def replicas(self, supply: Supply) -> list[AnyReplica]:
+        """The maps and services that the receiver will hold."""
         copy = self._copies.held[supply.partition]
-        return [held for held in copy.maps.values() if self._copies.wanted(held.name, supply.index)]
+        return [held for held in copy if self._copies.wanted(held.name, supply.index)]
 
     def forget(self, supply: Supply) -> None:
         """It has ended: what the journal still answers for it is nobody's."""

@@ -60,7 +60,7 @@ from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.services.hosting import Endpoint, MigrationEvent
-from holdfast.core.sync.content import Chunk
+from holdfast.core.store.chunk import Chunk
 from holdfast.core.sync.selection import Selection
 from holdfast.core.sync.supply import AWAITING, Supply, SupplyPhase, SupplyStep, SyncDone, tell
 from holdfast.core.sync.supply_flow import SupplyFlow
@@ -352,7 +352,8 @@ class Source:
         last = Chunk()
         last.maps = [
             FillEntries(held.name, held.counter, lineage=list(held.lineage))
-            for held in self.selection.maps(supply)
+            for held in self.selection.replicas(supply)
+            if held.state.keyed
         ]
         supply.step(SupplyStep.LAST)
         self._send(supply, last, last=True)

@@ -6,7 +6,7 @@ from collections import deque
 
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.sync_request import How
-from holdfast.core.sync.content import Chunk
+from holdfast.core.store.chunk import Chunk
 from holdfast.core.sync.supply import Supply
 
 
