@@ -85,6 +85,8 @@ def read(names: list[str], tests: list[str]) -> tuple[list[Module], float]:
     table = tomllib.loads((HERE / "modules.toml").read_text(encoding="utf-8"))
     reasons = tomllib.loads((HERE / "equivalents.toml").read_text(encoding="utf-8"))
     floor = float(table.pop("floor"))
+    if wrong := stale(table, reasons.get("equivalent", [])):
+        raise SystemExit("\n".join(wrong))
     wanted = [path for path in table if not names or any(_names(name, path) for name in names)]
     for name in names:
         if not any(_names(name, path) for path in table):
@@ -98,6 +100,15 @@ def read(names: list[str], tests: list[str]) -> tuple[list[Module], float]:
                 module.equivalent |= dict.fromkeys(reason["mutants"], reason["why"])
         modules.append(module)
     return modules, floor
+
+
+def stale(table: dict[str, Any], reasons: list[dict[str, Any]]) -> list[str]:
+    """What the lists name, and is not there."""
+    unknown = sorted({reason["module"] for reason in reasons} - table.keys())
+    found = [f"mutants/equivalents.toml: {path} is no module of mutants/modules.toml" for path in unknown]
+    tests = sorted({test for row in table.values() for test in row["tests"]})
+    gone = [f"mutants/modules.toml: there is no {test}" for test in tests if not (ROOT / test).exists()]
+    return found + gone
 
 
 def _names(name: str, path: str) -> bool:
@@ -193,12 +204,14 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     modules, floor = read(options.modules, options.tests)
     choose(modules, options.sample, options.seed, options.match)
-    modules = [module for module in modules if module.chosen]
+    listed, modules = modules, [module for module in modules if module.chosen]
     if options.list:
         for module in modules:
             for key in module.chosen:
                 print(f"{module.path}:{module.target.mutants[key].first_line}  {key}")
-        return 0
+        wrong = [f"{module.path}: {line}" for module in listed for line in module.wrong]
+        print(*wrong, sep="\n", end="\n" if wrong else "")
+        return 1 if wrong else 0
     low = []
     for module in modules:
         judge(module, options.workers)

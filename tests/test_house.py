@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import re
 import shutil
@@ -40,7 +41,13 @@ NOT_OURS = {".git", ".venv", "node_modules", "target", "out", "build", "dist"}
 
 def trees(paths: list[Path]) -> Iterator[tuple[Path, ast.Module]]:
     for path in paths:
-        yield path, ast.parse(path.read_text(encoding="utf-8"))
+        yield path, parsed(path)
+
+
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """Read once, for all the tests here. No test changes a tree."""
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def named(path: Path) -> str:
@@ -244,6 +251,76 @@ def f(a, b):
 """
     (outer, inner) = functions(ast.parse(text))
     assert (complexity(outer), complexity(inner)) == (12, 2)
+
+
+# -- how machines know each other
+
+HANDED_CALLABLES = {
+    ("core/placement/spread.py", "Ranking"): "pure: the key that it sorts by",
+    (
+        "core/replication/clearing.py",
+        "Clearings",
+    ): "may the next slice be done? Asked of the router, which is above it",
+    ("core/replication/staging.py", "StagingReplica"): "how a copy opens a map: the copies make and hold it",
+}
+"""What may be given a function when it is made, and why. All others hold nouns, or a protocol with real methods."""
+CALLABLES = 29
+"""Lines of core that name a `Callable`: tables, and functions that take functions."""
+
+
+def handed_callables(tree: ast.Module) -> set[str]:
+    """Classes that are given a function when they are made."""
+    return {
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for made in node.body
+        if isinstance(made, ast.FunctionDef) and made.name == "__init__"
+        for argument in [*made.args.args, *made.args.kwonlyargs]
+        if argument.annotation is not None and "Callable[" in ast.unparse(argument.annotation)
+    }
+
+
+def poked(tree: ast.Module) -> list[str]:
+    """What is assigned to an attribute of something that `self` holds."""
+    return [
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Attribute)
+        and ast.unparse(node.value).startswith("self.")
+    ]
+
+
+def test_no_machine_is_handed_a_function() -> None:
+    found = {
+        (path.relative_to(PACKAGE).as_posix(), name)
+        for path, tree in trees(sorted((PACKAGE / "core").rglob("*.py")))
+        for name in handed_callables(tree)
+    }
+    assert found == HANDED_CALLABLES.keys()
+    lines = [
+        line
+        for path in sorted((PACKAGE / "core").rglob("*.py"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if "Callable[" in line
+    ]
+    assert len(lines) <= CALLABLES, lines
+
+
+def test_a_member_only_puts_its_machines_together() -> None:
+    tree = ast.parse((PACKAGE / "core" / "member.py").read_text(encoding="utf-8"))
+    (member,) = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    assert [one for one in ast.walk(member) if isinstance(one, ast.Lambda)] == []
+    assert [one for one in poked(tree) if not one.startswith("self.out.")] == []
+
+
+def test_what_is_handed_or_poked_is_seen() -> None:
+    tree = ast.parse(
+        "class A:\n    def __init__(self, *, f: Callable[[int], None]): self.b.c = f; self.b = f"
+    )
+    assert (handed_callables(tree), poked(tree)) == ({"A"}, ["self.b.c"])
 
 
 def test_no_module_has_a_name_that_says_nothing() -> None:
@@ -542,13 +619,17 @@ def test_the_order_of_a_set_is_noticed(text: str, count: int) -> None:
 def test_the_same_seed_is_the_same_run_whatever_the_hash_of_a_text() -> None:
     """The order of a set of texts changes with every process; no trace may depend on it."""
     code = "from holdfast.sim.run import simulate; print(simulate(5).trace_hash)"
-    traces = set()
-    for seed in ("1", "2"):
-        environ = {**os.environ, "PYTHONHASHSEED": seed}
-        told = subprocess.run(
-            [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE,
+            text=True,
         )
-        traces.add(told.stdout.strip())
+        for seed in ("1", "2")
+    ]
+    traces = {run.communicate(timeout=120)[0].strip() for run in both}
+    assert [run.returncode for run in both] == [0, 0]
     assert len(traces) == 1
     assert traces != {""}
 

@@ -24,8 +24,8 @@ from holdfast.sim.workload import MAP
 def stage() -> Stage:
     stage = Stage(3)
     stage.put(stage.processes[0], "k", "v")
-    assert convergence.judge(stage.cluster.members()) == []
-    assert leftovers.judge(stage.cluster.members()) == []
+    assert convergence.judge(stage.cluster.pictures()) == []
+    assert leftovers.judge(stage.cluster.pictures()) == []
     return stage
 
 
@@ -38,13 +38,13 @@ def pair(stage: Stage) -> tuple[Member, Member, int]:
 
 def test_a_backup_that_lacks_a_write_is_found_as_soon_as_the_write_is_acknowledged(stage: Stage) -> None:
     owner, backup, partition = pair(stage)
-    assert convergence.unequal(owner, [backup], partition) == []
+    assert convergence.unequal(owner.picture, [backup.picture], partition) == []
     backup.copies.held[partition].maps[MAP].state.entries.clear()
-    assert convergence.unequal(owner, [backup], partition) == [
+    assert convergence.unequal(owner.picture, [backup.picture], partition) == [
         f"partition {partition}: entries of {MAP} differ at index 1"
     ]
     backup.copies.held[partition].maps[MAP].updates.lwm = 7
-    assert len(convergence.unequal(owner, [backup], partition)) == 2
+    assert len(convergence.unequal(owner.picture, [backup.picture], partition)) == 2
 
 
 def test_copies_are_compared_only_when_nothing_is_on_its_way(stage: Stage) -> None:
@@ -52,9 +52,9 @@ def test_copies_are_compared_only_when_nothing_is_on_its_way(stage: Stage) -> No
     backup.copies.held[partition].maps[MAP].state.entries.clear()
     stage.cut(stage.owner_of("k"), stage.backups_of("k")[0])
     stage.ask(stage.owner_of("k"), Op.SET, "k", "on its way")
-    assert convergence.unequal(owner, [backup], partition) == []
+    assert convergence.unequal(owner.picture, [backup.picture], partition) == []
     serving, owner.lane.serving[partition] = owner.lane.serving[partition], None
-    assert convergence.unequal(owner, [backup], partition) == []
+    assert convergence.unequal(owner.picture, [backup.picture], partition) == []
     assert serving is not None
 
 
@@ -171,7 +171,7 @@ KEPT = [
 @pytest.mark.parametrize(("keep", "words"), KEPT, ids=[keep.__name__ for keep, _ in KEPT])
 def test_what_is_left_over_is_found(stage: Stage, keep: Callable[[Member], None], words: str) -> None:
     keep(stage.processes[1].driver.member)
-    problems = leftovers.judge(stage.cluster.members())
+    problems = leftovers.judge(stage.cluster.pictures())
     assert any(words in problem for problem in problems), problems
 
 
@@ -183,7 +183,7 @@ def test_a_map_that_a_cold_replica_does_not_hold_is_found() -> None:
         for partition, row in enumerate(process.driver.member.table.rows)
         if row.index_of(process.driver.member.me) == 2
     )
-    assert leftovers.judge(stage.cluster.members()) == []
+    assert leftovers.judge(stage.cluster.pictures()) == []
     member.copies.held[partition].open(MAP)
-    (problem,) = leftovers.judge(stage.cluster.members())
+    (problem,) = leftovers.judge(stage.cluster.pictures())
     assert problem.endswith(f"partition {partition}: keeps map {MAP}, which index 2 does not hold")

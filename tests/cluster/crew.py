@@ -99,7 +99,7 @@ class Crew:
         """Wait until all is well, and look whether it is."""
         for member in self.members:
             await member.wait_safe(30)
-        cores = [member._node.member for member in self.members]
+        cores = [member._node.member.picture for member in self.members]
         # What one member says of the others may be as old as a heartbeat.
         try:
             await until(lambda: not convergence.judge(cores), 10)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from holdfast.core.cluster.identity import Identity, Timing
 from holdfast.core.cluster.membership import Membership
+from holdfast.core.journal.log import Log
 from holdfast.core.machine import Effect, Outbox, Send, SetTimer
 from holdfast.core.messages import (
     Accept,
@@ -19,6 +20,7 @@ from holdfast.core.messages import (
     TableReport,
     TableStored,
 )
+from holdfast.core.model import notices as n
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.partition_table import Assignment, Table
@@ -50,7 +52,7 @@ class Seat:
         majority: bool = True,
     ) -> None:
         self.name = name
-        self.out = Outbox()
+        self.out = Outbox(self)
         self.applied: list[tuple[int, Assignment, Assignment]] = []
         """Partition, the row before, and the row."""
         self.committed: list[list[int]] = []
@@ -66,46 +68,63 @@ class Seat:
             identity,
             Timing(SECOND, 5 * SECOND),
             self.out,
+            self,
             majority=majority,
-            view_changed=self._view_changed,
-            may_part=lambda member: self.parting,
-            may_demote=lambda member: False,
-            safe=lambda: True,
-            rounds=self._rounds,
-            known_rows=self._known,
         )
         self.table = Table(partitions)
-        self.membership.assigned = lambda: self.table.assigned
-        self.table_replication = self._table_replication()
+        self.journal = Log(self.out, on=False)
+        self.table_replication = TableReplication(self.table, self.membership, self.out, self.journal, self)
 
-    def _table_replication(self) -> TableReplication:
-        return TableReplication(
-            self.table,
-            self.membership,
-            self.out,
-            applied=lambda partition, old, new: self.applied.append((partition, old, new)),
-            committed=self.committed.append,
-            gathered=self._gathered,
-            became_current=self._became_current,
-            active=lambda: self.active,
-        )
+    # -- what its machines ask of those above them
 
-    def _rounds(self) -> tuple[int, int]:
+    def may_part(self, member: MemberId) -> bool:
+        return self.parting
+
+    def may_demote(self, member: MemberId) -> bool:
+        return False
+
+    def why_unsafe(self) -> str:
+        return ""
+
+    def rounds(self) -> tuple[int, int]:
         return self.table_replication.rounds()
 
-    def _known(self) -> list[tuple[int, Assignment]]:
+    def known_assignments(self) -> list[tuple[int, Assignment]]:
         return self.table_replication.known()
 
-    def _view_changed(self, old: View | None, new: View | None) -> None:
-        self.table_replication.view_changed(old, new)
+    def is_assigned(self) -> bool:
+        return self.table.assigned
 
-    def _gathered(self, active: list[tuple[Migration, int]], staying: set[MemberId]) -> None:
-        self.gathered.append((active, staying))
+    def active_migrations(self) -> list[tuple[Migration, int]]:
+        return self.active
+
+    # -- what its machines tell
+
+    def on_notice(self, notice: n.Notice) -> None:
+        match notice:
+            case n.ViewInstalled():
+                self.on_view(notice)
+            case n.AssignmentChanged():
+                self.applied.append((notice.partition, notice.old, notice.new))
+            case n.RoundCommitted():
+                self.on_committed(notice)
+            case n.RoundDurable():
+                self.table_replication.on_durable(notice)
+            case n.TableGathered():
+                self.on_gathered(notice)
+            case n.TableCurrent():
+                self.current += 1
+
+    def on_view(self, notice: n.ViewInstalled) -> None:
+        self.table_replication.on_view(notice)
+
+    def on_committed(self, notice: n.RoundCommitted) -> None:
+        self.committed.append(list(notice.partitions))
+
+    def on_gathered(self, notice: n.TableGathered) -> None:
+        self.gathered.append((list(notice.active), set(notice.staying)))
         self.table_replication.settle_events()
         self.then()
-
-    def _became_current(self) -> None:
-        self.current += 1
 
     def install(self, view: View) -> None:
         """A view is decided."""
@@ -122,6 +141,10 @@ class Seat:
     def timers(self) -> list[str]:
         """Timers since this was asked last."""
         return [one.name for one in self.effects() if isinstance(one, SetTimer)]
+
+    def beat(self, member: MemberId, view: int, applied: int, known: int) -> None:
+        """A member of the view says which rounds it knows."""
+        self.table_replication.on_beat(n.BeatHeard(member, 1, view, applied, known))
 
     def seal(self, view: View) -> None:
         """Somebody has this member agree to a next view."""

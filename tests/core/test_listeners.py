@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.core.telling import Around, gone
 
 from holdfast.config import Settings
 from holdfast.core.journal.log import Log
@@ -12,6 +13,7 @@ from holdfast.core.listeners import Listeners
 from holdfast.core.machine import Notify, Outbox, Send, Token
 from holdfast.core.messages import Events, Subscribe
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.operations import EntryEvent, EventKind
 from holdfast.core.replication.lane import Lane
 
@@ -27,8 +29,8 @@ class Ear:
 
     def __init__(self) -> None:
         self.out = Outbox()
-        self.lane = Lane(ME, Settings(), self.out, Log(self.out, on=False))
-        self.listeners = Listeners(ME, self.out, self.lane, lambda: [ME, BEN, CAL])
+        self.listeners = Listeners(ME, self.out, Around(ME, BEN, CAL))  # type: ignore[arg-type]
+        self.lane = Lane(ME, Settings(), self.out, Log(self.out, on=False), self.listeners)
         self.names: dict[Token, str] = {}
         self.heard: dict[str, list[EntryEvent]] = {}
 
@@ -149,11 +151,11 @@ def test_members_that_go_are_forgotten_and_those_that_come_are_asked() -> None:
     ear.listeners.on_subscribe(CAL, Subscribe("m", True))
     ear.sent()
     dan = MemberId("dan")
-    ear.listeners.members_changed({BEN}, {dan})
+    ear.listeners.on_view(ViewInstalled(None, None, True, frozenset({BEN}), frozenset({dan})))
     assert ear.sent() == [(dan, Subscribe("m", True))]
     assert ear.listeners.subscribers("m") == {CAL}
     assert ear.lane.listening == {"m": 2, "n": 1}
-    ear.listeners.members_changed({CAL}, set())
+    ear.listeners.on_view(gone(CAL))
     assert (ear.listeners.subscribers("m"), ear.lane.listening) == (set(), {"m": 1, "n": 1})
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import typing
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +13,8 @@ from holdfast.config import Settings
 from holdfast.core import machine, member, messages
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.machine import Heard, Note, Received, TimerFired
-from holdfast.core.member import DATAGRAMS, EVENTS, MESSAGES, TIMERS, Member
+from holdfast.core.member import DATAGRAMS, EVENTS, MESSAGES, NOTICES, TIMERS, Member
+from holdfast.core.model import notices
 from holdfast.core.model.ids import Address, MemberId
 from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import MemberInfo
@@ -62,3 +65,41 @@ def test_a_timer_without_a_row_is_refused_by_name(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delitem(member.TIMERS, TimerName.PLAN)
     with pytest.raises(AssertionError, match="plan is no timer"):
         one().handle(TimerFired(TimerName.PLAN), 0)
+
+
+# -- what one machine tells the others
+
+
+def test_every_notice_has_a_row_and_every_row_names_somebody() -> None:
+    assert NOTICES.keys() == set(typing.get_args(notices.Notice))
+    assert all(NOTICES.values())
+
+
+def test_every_notice_is_told_somewhere() -> None:
+    core = Path(member.__file__).parent
+    told = {
+        node.args[0].func.id
+        for path in core.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("tell", "tell_when_durable")
+        and node.args
+        and isinstance(node.args[0], ast.Call)
+        and isinstance(node.args[0].func, ast.Name)
+    }
+    assert {kind.__name__ for kind in NOTICES} <= told
+
+
+def test_a_notice_without_a_row_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(member.NOTICES, notices.BacklogChanged)
+    with pytest.raises(AssertionError, match="BacklogChanged is no notice"):
+        one().out.tell(notices.BacklogChanged())
+
+
+def test_a_notice_is_handed_on_at_once_in_the_order_of_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[str] = []
+    row = (lambda member, it: heard.append("first"), lambda member, it: heard.append("second"))
+    monkeypatch.setitem(member.NOTICES, notices.BacklogChanged, row)
+    one().out.tell(notices.BacklogChanged())
+    assert heard == ["first", "second"]

@@ -12,14 +12,14 @@ from tests.core.walks import WALKS, shown
 
 from holdfast.core import messages as m
 from holdfast.core.cluster.agreement import PROPOSAL, Phase, ProposalStep
-from holdfast.core.cluster.membership import MEMBERSHIP, MembershipState, MembershipStep
+from holdfast.core.cluster.standing import MEMBERSHIP, MembershipState, MembershipStep
 from holdfast.core.migration.running import RUNNING, MigrationPhase, MigrationStep
 from holdfast.core.model.lifecycle import Cases, Lifecycle
 from holdfast.core.replication.activation import LEADERSHIP, LeadershipPhase, LeadershipStep
 from holdfast.core.replication.staging import STAGING, StagingPhase, StagingStep
 from holdfast.core.sync.destination import CHUNKS
-from holdfast.core.sync.source import MIGRATION_REQUESTS, REPAIRS
 from holdfast.core.sync.supply import SUPPLY, SupplyPhase, SupplyStep
+from holdfast.core.sync.supply_requests import MIGRATION_REQUESTS, REPAIRS
 from holdfast.errors import InvariantBroken
 
 PAGE = Path(__file__).parents[2] / "docs" / "states.md"

@@ -14,6 +14,7 @@ from tests.core.replication.test_activation import Office
 from tests.core.seats import A, B, C, D, view_of
 from tests.core.sync import receiving
 from tests.core.sync.supplying import MASTER, ME, NEW, OTHER, VIEW, Side, moving, request
+from tests.core.telling import assigned, gone, removed
 
 from holdfast.config import PartitionSettings
 from holdfast.core.machine import Checkpoint, HistoryRead
@@ -28,6 +29,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.migration.running import RUNNING, MigrationPhase, Running
 from holdfast.core.model.lifecycle import Lifecycle
+from holdfast.core.model.notices import PartitionDrained, ReplicaDiffers
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.sync_request import Base, Demand
 from holdfast.core.model.views import ClusterState
@@ -94,8 +96,8 @@ class Supplying:
         match phase:
             case SupplyPhase.QUEUED:
                 self.side = Side(ME, OTHER, NEW, settings=few)
-                self.side.source.bring_up_to_date(0, OTHER)
-                self.side.source.bring_up_to_date(0, NEW)
+                self.side.source.bring_up_to_date(ReplicaDiffers(0, OTHER))
+                self.side.source.bring_up_to_date(ReplicaDiffers(0, NEW))
             case SupplyPhase.CHOOSING:
                 self.side = Side(ME, OTHER, journal=True, tail_bytes=0)
                 for key in (b"a", b"b", b"c"):
@@ -116,7 +118,7 @@ class Supplying:
                 }
                 fill = moving(self.side, until.get(phase, "last"))
                 if phase is SupplyPhase.HELD_UP:
-                    self.side.source.flight += 1 << 40
+                    self.side.source.flow.flight += 1 << 40
                     self.side.hold(fill)
                 elif phase in (SupplyPhase.ARRIVED, SupplyPhase.OVER):
                     self.side.hold(fill)
@@ -137,10 +139,10 @@ class Supplying:
 
     def newer_row(self) -> None:
         self.side.rows[0] = Assignment(8, (ME, None))
-        self.side.source.assignment_changed(0)
+        self.side.source.on_assignment(assigned(0, self.side.rows[0]))
 
     def room(self) -> None:
-        self.side.source.flight = 0
+        self.side.source.flow.flight = 0
         self.side.source._send_ready()
 
     def other_ends(self) -> None:
@@ -167,12 +169,12 @@ SUPPLYING = Walk(
         "the journal's answer": lambda one: one.side.source.on_history(HistoryRead(1, None)),
         "another supply ends": Supplying.other_ends,
         "there is room on the way": Supplying.room,
-        "all writes are acknowledged": lambda one: one.side.source._on_drained(0),
+        "all writes are acknowledged": lambda one: one.side.source.on_drained(PartitionDrained(0)),
         "writes wait for too long": Supplying.too_long,
         "the master asks again": lambda one: one.side.source.on_request(MASTER, request(view=VIEW)),
         "a newer row": Supplying.newer_row,
-        "its receiver is gone": lambda one: one.side.source.view_changed({one.supply.to}),
-        "this member is removed": lambda one: one.side.source.reset(),
+        "its receiver is gone": lambda one: one.side.source.on_view(gone(one.supply.to)),
+        "this member is removed": lambda one: one.side.source.on_view(removed()),
     },
 )
 
@@ -211,7 +213,7 @@ class Receiving:
 
     def newer_row(self, *replicas: Any) -> None:
         old, self.side.rows[0] = self.side.rows[0], Assignment(7, replicas)
-        self.side.destination.assignment_changed(0, old)
+        self.side.destination._arrived(0, old)
 
     def off(self, ticket: int) -> None:
         self.side.destination.on_fill_ended(receiving.OWNER, FillEnded(0, 5, ticket, "no"))
@@ -238,8 +240,8 @@ def _receiving(title: str, states: list[StagingPhase], *, joining: bool) -> Walk
             "a moment later": lambda one: one.side.destination.on_timer(),
             "a row that names this member": lambda one: one.newer_row(receiving.OWNER, receiving.ME),
             "a row that does not": lambda one: one.newer_row(receiving.OWNER),
-            "its primary is gone": lambda one: one.side.destination.view_changed({receiving.OWNER}),
-            "this member is removed": lambda one: one.side.destination.removed(),
+            "its primary is gone": lambda one: one.side.destination.on_view(gone(receiving.OWNER)),
+            "this member is removed": lambda one: one.side.destination.on_view(removed()),
         },
     )
 

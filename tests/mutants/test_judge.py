@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from mutants.__main__ import stale
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -38,3 +40,18 @@ def test_an_unknown_module_is_told() -> None:
     status, told = run("nosuch")
     assert status
     assert "knows no module 'nosuch'" in told
+
+
+def test_every_name_in_the_lists_is_there() -> None:
+    """A function that moves takes its equivalents with it, a test file its place in the table of modules."""
+    status, told = run("--list", "--sample", "1")
+    assert (status, told.count("\n")) == (0, 1), told
+
+
+def test_a_name_that_is_gone_is_told() -> None:
+    table = {"core/a.py": {"tests": ["tests/nosuch.py"]}}
+    reasons = [{"module": "core/b.py", "mutants": ["f: 1 -> 2"], "why": "so"}]
+    assert stale(table, reasons) == [
+        "mutants/equivalents.toml: core/b.py is no module of mutants/modules.toml",
+        "mutants/modules.toml: there is no tests/nosuch.py",
+    ]

@@ -13,7 +13,7 @@ from tests.cluster.crew import MAP, Crew, hear, until
 import holdfast
 from holdfast.check import convergence
 from holdfast.cli.configuration import config
-from holdfast.core.cluster.membership import MembershipState
+from holdfast.core.cluster.standing import MembershipState
 from holdfast.core.model.partition_events import Kind, News
 from holdfast.core.model.views import ClusterState
 from holdfast.errors import Closing, InvariantBroken, NotReady, Unknown
@@ -134,7 +134,7 @@ def test_safety_is_answered_to_many_while_members_come_and_go() -> None:
             for member in crew.members:
                 await member.wait_safe(20)
             await until(lambda: all(member.safe for member in crew.members))
-            assert convergence.judge([member._node.member for member in crew.members]) == []
+            assert convergence.judge([member._node.member.picture for member in crew.members]) == []
             stop = True
             await asyncio.wait_for(asyncio.gather(*askers), 5)
             assert wrong == []

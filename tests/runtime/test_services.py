@@ -39,7 +39,7 @@ def member(*seeds: str, services: list[Tally]) -> Member:
 def held(one: Member) -> dict[int, tuple[int, list[int]]]:
     """Partition -> replica index and what its share was told, of those of which this member holds one."""
     inner = one._node.member
-    shares = {partition: share_of(inner, partition) for partition in range(31)}
+    shares = {partition: share_of(inner.picture, partition) for partition in range(31)}
     return {
         partition: (inner.table.rows[partition].index_of(inner.me), list(share.told))
         for partition, share in shares.items()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
-from tests.server.hazelcast.one_member import OneLane, OneMemberGrid
+from tests.server.hazelcast.one_member import Clock, OneLane, OneMemberGrid, Rows
 
 from holdfast.config import MapSettings, Settings
 from holdfast.core.machine import Outbox
@@ -95,8 +95,7 @@ class MemoryMember(OneMemberGrid):
         self.number = number
         self.held: dict[int, PartitionCopy] = {}
         self.lane = MemoryLane(self)
-        self.cuts = Cuts(MemberId(self.member_uuid), Settings(), row=self.row, now_ns=lambda: self.now)
-        self.cuts.lane = self.lane  # type: ignore[assignment]  # as much of one as it needs
+        self.cuts = Cuts(MemberId(self.member_uuid), Settings(), Clock(self), Rows(self.row), self.lane)  # type: ignore[arg-type]
         self.lane.serving = [None] * world.partition_count
         self.row_versions: dict[int, int] = {}
         """Rows that this member knows in another version than 1."""

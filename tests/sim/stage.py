@@ -67,9 +67,9 @@ class Stage:
         """Until all is well."""
         self.world.run_until(self.world.now_ns + round(seconds * SECOND), stop=self.cluster.settled)
         assert not self.world.failures, self.world.failures
-        assert self.cluster.settled(), convergence.judge(self.cluster.members())
+        assert self.cluster.settled(), convergence.judge(self.cluster.pictures())
         self.wait(1)
-        assert convergence.judge(self.cluster.members()) == []
+        assert convergence.judge(self.cluster.pictures()) == []
 
     def ask(self, process: Process, op: Op, key: str, value: str = "") -> list[Outcome]:
         """Send a request now; the answer comes into the list."""
@@ -175,7 +175,7 @@ def _clean_now(stage: Stage, writes: list[Write]) -> None:
                 other = member.copies.held[partition].maps.get(name) or map_replica(name)
                 assert other.updates.sequential, f"partition {partition}: gaps {other.updates.gaps()}"
                 assert _proof(other) == _proof(mine), f"partition {partition}, {name}"
-    assert [member.unfinished() for member in members] == [{}] * len(members)
+    assert [member.picture.under_way() for member in members] == [{}] * len(members)
     for _ in range(6):
         # Perhaps a look at the tables, as there is from time to time, is just on its way.
         if not (left := stage.cluster.leftovers()):

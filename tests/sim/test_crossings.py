@@ -59,7 +59,7 @@ def test_data_on_one_member_beside_lite_ones_is_safe() -> None:
     stage.rest()
     stage.wait(5)
     assert [p.driver.member.membership.info.lite for p in stage.processes] == [False, True, True]
-    assert [p.driver.member.safety.why_cluster_unsafe() for p in stage.processes] == ["", "", ""]
+    assert [p.driver.member.picture.why_cluster_unsafe() for p in stage.processes] == ["", "", ""]
 
 
 def test_writes_that_backups_do_not_acknowledge_are_not_safe() -> None:
@@ -70,7 +70,7 @@ def test_writes_that_backups_do_not_acknowledge_are_not_safe() -> None:
     answers = stage.ask(owner, Op.SET, "k", "v")
     stage.wait(4)
     assert answers == []
-    assert all(p.driver.member.safety.why_cluster_unsafe() for p in stage.processes)
+    assert all(p.driver.member.picture.why_cluster_unsafe() for p in stage.processes)
 
 
 def test_a_partition_that_waits_for_a_copy_holds_nothing_else_up() -> None:
@@ -191,7 +191,7 @@ def test_who_was_removed_before_a_shutdown_ends_too_when_it_asks_to_come_back() 
     process = stage.processes[1]
     for one in stage.processes[:3]:
         # They take a while to go, so that somebody is there to be asked.
-        one.driver.member.membership._may_part = lambda member: stage.world.now_ns > 60_000_000_000
+        one.driver.member.may_part = lambda member: stage.world.now_ns > 60_000_000_000  # type: ignore[method-assign]
     process.step(lambda: process.driver.change_state(ClusterState.PASSIVE, ending=True))
     stage.wait(1)
     stage.heal()

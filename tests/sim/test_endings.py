@@ -101,7 +101,7 @@ MOMENTS: dict[str, Callable[[StagingReplica], bool]] = {
 def untold(member: Member) -> list[str]:
     """What a member's service was told in a wrong order: each change is told before, and then how it ended, once."""
     wrong = []
-    heard = sorted(tally_of(member).heard, key=lambda told: told[1].partition)
+    heard = sorted(tally_of(member.picture).heard, key=lambda told: told[1].partition)
     for partition, told in groupby(heard, key=lambda told: told[1].partition):
         pending = None
         for what, event in told:
@@ -161,7 +161,7 @@ def test_each_end_is_told_once_and_leaves_nothing(
     tally.stop(play.tellers)
     play.wait(10)
     assert wrong(play) == []
-    assert tally.judge(play.cluster.members(), play.tellers) == []
+    assert tally.judge(play.cluster.pictures(), play.tellers) == []
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -196,6 +196,6 @@ def wrong(play: Play) -> list[str]:
     found += [
         f"{member.membership.info.name}: {count} {what}"
         for member in members
-        for what, count in member.unfinished().items()
+        for what, count in member.picture.under_way().items()
     ]
-    return found + leftovers.judge(members)
+    return found + leftovers.judge(play.cluster.pictures())

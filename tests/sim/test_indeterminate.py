@@ -257,7 +257,7 @@ def test_a_call_of_all_members_of_which_one_leaves_is_not_unknown(op: Op) -> Non
     else:
         survivor = stage.cluster.living()[0]
         assert stage.get(survivor, "k0") is None
-    assert convergence.judge(stage.cluster.members()) == []
+    assert convergence.judge(stage.cluster.pictures()) == []
 
 
 # -- a minority

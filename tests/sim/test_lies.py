@@ -23,6 +23,7 @@ from holdfast.core.store.map_state import MapState
 from holdfast.core.store.replica import Replica
 from holdfast.sim.lies import LIES, telling
 from holdfast.sim.run import Verdict, simulate
+from holdfast.sim.shape import Journalling
 
 LIED_ABOUT = (
     Activation,
@@ -47,8 +48,8 @@ STARTS = (0, 100, 200, 300, 400)
 
 def one_run(seed: int, lie: str) -> Verdict:
     power_cuts = LIES[lie].power_cuts
-    with telling({lie}):
-        return simulate(seed, journal="sync" if power_cuts else "mixed", power_cuts=power_cuts)
+    journal: Journalling = "sync" if power_cuts else "mixed"
+    return simulate(seed, lies=frozenset({lie}), journal=journal, power_cuts=power_cuts)
 
 
 def truth() -> list[dict[str, object]]:
@@ -72,6 +73,14 @@ def test_members_tell_the_truth_again_after_an_error() -> None:
     with pytest.raises(RuntimeError, match="enough"), telling({"get-absent", "ttl-quarter"}):
         raise RuntimeError("enough")
     assert truth() == before
+
+
+@pytest.mark.parametrize("seed", [1, 9])
+def test_a_judge_notices_lies_and_not_a_liar_that_cannot_speak(seed: int) -> None:
+    """A lie that no longer fits what it stands for ends every run at once, and would count as noticed."""
+    problems = simulate(seed, lies=frozenset(LIES), journal="mixed").problems
+    assert problems
+    assert not [problem for problem in problems if "Error: " in problem]
 
 
 @pytest.mark.parametrize("lie", sorted(SOON))

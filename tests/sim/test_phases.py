@@ -238,7 +238,7 @@ def test_the_judge_at_each_acknowledgement_excuses_one_map_of_one_copy_and_nothi
     owner, (first, second, *_) = stage.owner_of("k1"), stage.backups_of("k1")
     partition = partition_of(wire_key("k1"), 0, 7)
     harm(first.driver.member.copies.held[partition].maps[MAP])
-    primary, others = owner.driver.member, [first.driver.member, second.driver.member]
+    primary, others = owner.picture, [first.picture, second.picture]
     excused = {first.driver.member.me: MAP}
     assert convergence.unequal(primary, others, partition)
     assert not convergence.unequal(primary, others, partition, excused)

@@ -204,7 +204,7 @@ def campaign(seed: int, *, power_cuts: int = 0) -> list[str]:
     calls = [call for caller in callers for call in caller.calls]
     assert sum(bool(call.known) for call in calls) > 100
     members = cluster.members()
-    return convergence.judge(members) or judge(members, calls)
+    return convergence.judge(cluster.pictures()) or judge(members, calls)
 
 
 @pytest.mark.parametrize("seed", range(50_000, 50_006))
@@ -302,7 +302,7 @@ def test_who_comes_back_with_its_files_is_sent_only_the_updates_that_it_has_miss
     stage.wait(1)
     stage.cluster.start(host)
     stage.rest(120)
-    fills = [member.source.fills for member in stage.cluster.members()]
+    fills = [member.source.selection.fills for member in stage.cluster.members()]
     assert sum(one[How.HISTORY] for one in fills) > 0, "nothing but queues was ever written"
     assert judge(stage.cluster.members(), stage.calls) == []
 

@@ -24,7 +24,7 @@ from holdfast.engine.recording import Begun, LaneCall, Outside, Piece, RecordBro
 from holdfast.engine.replaying import Differs, Replay
 from holdfast.sim.cluster import Cluster, simulated_settings
 from holdfast.sim.damage import harm_again, spoil
-from holdfast.sim.run import simulate
+from holdfast.sim.run import as_recorded, simulate
 from holdfast.sim.world import World
 
 SECOND = 1_000_000_000
@@ -101,6 +101,56 @@ def test_what_the_world_has_damaged_is_damaged_again() -> None:
     replay(iter(found))
     with pytest.raises(Differs):
         replay(piece for piece in found if not isinstance(piece, Outside))
+
+
+@pytest.mark.parametrize(
+    ("seed", "terms"),
+    [
+        (1, {"without": frozenset({"copy-complete", "fence"})}),
+        (1, {"lies": frozenset({"ttl-quarter", "put-all-drops"})}),
+    ],
+)
+def test_what_was_off_and_who_lied_is_so_again(seed: int, terms: dict[str, frozenset[str]]) -> None:
+    file = io.BytesIO()
+    assert not simulate(seed, record=file.write, **terms).ok
+    found = pieces(file.getvalue())
+    assert isinstance(found[0], Run)
+    ((what, names),) = terms.items()
+    assert found[0].told[what] == ", ".join(sorted(names))
+    with as_recorded(found[0].told):
+        assert replay(iter(found)).steps > 100
+    with pytest.raises(Differs):
+        replay(iter(found))
+
+
+@pytest.mark.parametrize("what", ["without", "lies"])
+def test_a_rule_or_lie_that_nobody_knows_ends_with_a_message(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "run"
+    with path.open("wb") as file:
+        recording.Recorder(file.write, World(1, None), {what: "fence-of-old"})
+    result = CliRunner().invoke(holdfast, ["replay", str(path)])
+    assert (result.exit_code, result.exception.__class__) == (1, SystemExit)
+    assert "fence-of-old" in result.output
+
+
+def test_the_command_writes_down_a_run_with_lies_and_lives_it_again(tmp_path: Path) -> None:
+    path = str(tmp_path / "run")
+    options = [
+        "--seed",
+        "1",
+        "--without",
+        "copy-complete",
+        "--lie",
+        "get-absent",
+        "--quiet",
+        "--record",
+        path,
+    ]
+    assert CliRunner().invoke(holdfast, ["simulate", *options]).exit_code == 1
+    result = CliRunner().invoke(holdfast, ["replay", path])
+    assert result.exit_code == 0, result.output
+    assert "without: copy-complete" in result.output
+    assert "lies: get-absent" in result.output
 
 
 # -- what is another one

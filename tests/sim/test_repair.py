@@ -109,15 +109,15 @@ def test_wrong_content_is_found_and_only_its_key_range_is_sent(
 ) -> None:
     stage = compared(3)
     primary, backup, held = filled(stage)
-    before = primary.source.bytes_sent
+    before = primary.source.flow.bytes_sent
     damage(held)
     assert not equal(primary, backup)
     stage.wait(30 * INTERVAL_MS / 1000)
     assert equal(primary, backup)
-    assert primary.source.fills[How.RANGES] == 1
-    sent = primary.source.bytes_sent - before
+    assert primary.source.selection.fills[How.RANGES] == 1
+    sent = primary.source.flow.bytes_sent - before
     assert 0 < sent < ENTRIES * SIZE / 10, "one of 64 key ranges"
-    assert sent == primary.source.bytes_ranges
+    assert sent == primary.source.flow.bytes_ranges
     assert (primary.repair.repaired, backup.repair.asked) == (1, 1)
     stage.rest()
 
@@ -128,7 +128,7 @@ def test_an_update_that_was_lost_is_sent_again_and_nothing_else() -> None:
     stage = compared(3)
     primary, backup, held = filled(stage)
     unjudged(stage)
-    before = primary.source.bytes_sent
+    before = primary.source.flow.bytes_sent
     for key in KEYS[-3:]:
         held.state.drop(wire_key(key))
     held.updates = UpdateCounter(held.counter - 3)
@@ -136,7 +136,7 @@ def test_an_update_that_was_lost_is_sent_again_and_nothing_else() -> None:
     stage.wait(4 * INTERVAL_MS / 1000)
     assert [answer.status.name for answer in later] == ["OK"]
     assert equal(primary, backup)
-    assert primary.source.bytes_sent - before == primary.source.bytes_history < 10 * SIZE
+    assert primary.source.flow.bytes_sent - before == primary.source.flow.bytes_history < 10 * SIZE
     stage.rest()
 
 
@@ -146,7 +146,7 @@ def test_another_history_of_the_same_length_is_replaced_as_a_whole() -> None:
     held.lineage = [(1 << 40, 0)]
     stage.wait(3 * INTERVAL_MS / 1000)
     assert equal(primary, backup)
-    assert primary.source.fills[How.FULL] >= 1
+    assert primary.source.selection.fills[How.FULL] >= 1
     assert primary.repair.repaired == 1
 
 
@@ -198,7 +198,7 @@ def test_what_is_written_while_a_replica_is_mended_is_not_lost() -> None:
     stage.wait(4 * INTERVAL_MS / 1000)
     assert all([answer.status.name for answer in one] == ["OK"] for one in answers)
     assert primary.repair.repaired >= 1
-    assert primary.source.bytes_full == 0
+    assert primary.source.flow.bytes_full == 0
     assert equal(primary, backup)
     stage.rest()
 
@@ -378,7 +378,7 @@ def test_with_most_packets_lost_all_is_well_in_the_end_and_permits_are_back(host
     stage.wait(30)
     stage.rest()
     for process in stage.processes:
-        assert process.driver.member.unfinished() == {}
+        assert process.driver.member.picture.under_way() == {}
 
 
 @pytest.mark.parametrize("interval_ms", [0, INTERVAL_MS])
@@ -486,4 +486,4 @@ def test_permits_come_back_when_the_backup_dies_meanwhile() -> None:
     stage.heal()
     stage.rest()
     for process in stage.processes:
-        assert process.driver.member.unfinished() == {}
+        assert process.driver.member.picture.under_way() == {}

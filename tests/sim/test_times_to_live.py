@@ -104,7 +104,7 @@ def test_a_copy_that_gets_what_it_has_missed_counts_from_when_that_was() -> None
     stage.wait(15)
     stage.processes[2] = stage.cluster.start(2)
     stage.rest()
-    assert sum(process.driver.member.source.bytes_history for process in members) > 0
+    assert sum(process.driver.member.source.flow.bytes_history for process in members) > 0
     found = [expiry for key in KEYS for expiry in expiries(stage.processes[2], key)]
     assert found
     for expiry in found:

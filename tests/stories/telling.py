@@ -108,7 +108,7 @@ class Story:
     def do_rest(self) -> None:
         """Until nothing is to be done any more."""
         self._run(self._at_rest)
-        assert convergence.judge(self.cluster.members()) == []
+        assert convergence.judge(self.cluster.pictures()) == []
 
     def do_wait(self, seconds: str) -> None:
         """`wait 3`: so many seconds."""
@@ -191,11 +191,11 @@ class Story:
         while not reached() and self.world.now_ns < until_ns:
             self.world.run_until(self.world.now_ns + MILLISECOND // 2)
         assert not self.world.failures, self.world.failures
-        assert reached(), convergence.judge(self.cluster.members())
+        assert reached(), convergence.judge(self.cluster.pictures())
 
     def _at_rest(self) -> bool:
-        members = self.cluster.members()
-        return not convergence.judge(members) and not any(member.membership.leaving for member in members)
+        members = self.cluster.pictures()
+        return not convergence.judge(members) and not any(member.leaving for member in members)
 
     # -- requests
 

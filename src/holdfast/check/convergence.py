@@ -5,38 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from holdfast.core.member import Member
+from holdfast.core.member_picture import Picture
 from holdfast.core.model.ids import MemberId
 from holdfast.core.store.replica import map_replica
 
 NOBODY: Mapping[MemberId, str] = MappingProxyType({})
 
 
-def judge(members: Sequence[Member]) -> list[str]:
+def judge(members: Sequence[Picture]) -> list[str]:
     """What is not as it should be in a cluster at rest, in words. `members` are all that live."""
     problems = _views(members)
     if problems:
         return problems
-    for partition in range(len(members[0].table.rows)):
+    for partition in range(len(members[0].assignments)):
         problems += _partition(members, partition)
-    if len({member.table.stamp for member in members}) != 1:
+    if len({member.table_stamp for member in members}) != 1:
         problems.append("stamps differ")
     for member in members:
-        name = member.membership.info.name
-        if unfinished := member.unfinished():
+        name = member.info.name
+        if unfinished := member.under_way():
             told = ", ".join(f"{kind} ({count})" for kind, count in unfinished.items())
             problems.append(f"{name}: unfinished: {told}")
         # A judge trusts nothing that the member remembers to have seen.
-        member.safety.changed()
-        why = member.why_unsafe()
+        why = member.why_unsafe_anew()
         if why:
             problems.append(f"{name}: not safe: {why}")
     return problems
 
 
 def unequal(
-    primary: Member,
-    others: Sequence[Member],
+    primary: Picture,
+    others: Sequence[Picture],
     partition: int,
     excused: Mapping[MemberId, str] = NOBODY,
 ) -> list[str]:
@@ -45,22 +44,22 @@ def unequal(
     Only members whose row is of the version at which the primary serves are asked: the others' copies are judged by
     what becomes of them. `excused` names the map, by member, whose copy was damaged on purpose: only that is not asked.
     """
-    serves = primary.membership.admitted and primary.lane.serving[partition] is not None
-    if not serves or primary.lane.unfinished(partition):
+    serves = primary.admitted and primary.serves(partition)
+    if not serves or primary.unfinished(partition):
         return []
-    row = primary.table.rows[partition]
+    row = primary.assignment(partition)
     return [
         problem
         for other in others
         if row.index_of(other.me) > 0
         and other.me not in row.behind
-        and other.table.rows[partition].version == row.version
+        and other.assignment(partition).version == row.version
         for problem in _replica(primary, other, partition, row.index_of(other.me), excused.get(other.me, ""))
     ]
 
 
-def _views(members: Sequence[Member]) -> list[str]:
-    views = [member.membership.view for member in members]
+def _views(members: Sequence[Picture]) -> list[str]:
+    views = [member.view for member in members]
     if (
         len({view and (view.number, tuple(info.uuid for info in view.members)) for view in views}) != 1
         or not views[0]
@@ -76,13 +75,13 @@ def _views(members: Sequence[Member]) -> list[str]:
     return []
 
 
-def _state(member: Member) -> str:
-    view = member.membership.view
-    return f"{member.membership.info.name}: {member.membership.state} in view {view.number if view else '-'}"
+def _state(member: Picture) -> str:
+    view = member.view
+    return f"{member.info.name}: {member.state} in view {view.number if view else '-'}"
 
 
-def _partition(members: Sequence[Member], partition: int) -> list[str]:
-    rows = {member.table.rows[partition] for member in members}
+def _partition(members: Sequence[Picture], partition: int) -> list[str]:
+    rows = {member.assignment(partition) for member in members}
     if len(rows) != 1:
         return [f"partition {partition}: rows differ: {sorted(rows, key=lambda row: row.version)}"]
     row = rows.pop()
@@ -93,37 +92,37 @@ def _partition(members: Sequence[Member], partition: int) -> list[str]:
     problems: list[str] = []
     if gone := [uuid for uuid in row.replicas if uuid is not None and uuid not in by_uuid]:
         problems.append(f"partition {partition}: {row} names {gone}, who live no more")
-    if owner.lane.serving[partition] is None:
+    if not owner.serves(partition):
         problems.append(f"partition {partition}: its owner does not serve")
-    if partition not in owner.copies.held:
+    if partition not in owner.held:
         return [*problems, f"partition {partition}: its owner holds no copy"]
     for member in members:
         index = row.index_of(member.me)
         if index >= 0 and member.me not in row.behind:
             problems += _replica(owner, member, partition, index)
-        elif index < 0 and partition in member.copies.held:
-            name = member.membership.info.name
+        elif index < 0 and partition in member.held:
+            name = member.info.name
             problems.append(f"partition {partition}: {name} keeps a copy that is not its own")
     return problems
 
 
-def _replica(owner: Member, member: Member, partition: int, index: int, excused: str = "") -> list[str]:
+def _replica(owner: Picture, member: Picture, partition: int, index: int, excused: str = "") -> list[str]:
     """How the member's copy differs from its primary's at this index; a map that is not held there must not be. The map
     `excused` is not looked at.
     """
-    primary, copy = owner.copies.held[partition], member.copies.held.get(partition)
+    primary, copy = owner.held[partition], member.held.get(partition)
     if copy is None:
-        return [f"partition {partition}: {member.membership.info.name} holds no copy at index {index}"]
-    problems = [f"{name} does not belong" for name in copy.maps if not member.copies.wanted(name, index)]
-    mine = [one for one in owner.copies.counters(primary, index) if one[0] != excused]
-    theirs = [one for one in member.copies.counters(copy, index) if one[0] != excused]
+        return [f"partition {partition}: {member.info.name} holds no copy at index {index}"]
+    problems = [f"{name} does not belong" for name in copy.maps if not member.holds_at(name, index)]
+    mine = [one for one in owner.counters(partition, index) if one[0] != excused]
+    theirs = [one for one in member.counters(partition, index) if one[0] != excused]
     if mine != theirs:
         differing = [pair for pair in zip(mine, theirs, strict=False) if pair[0] != pair[1]]
         problems.append(f"counters and terms differ: {differing or (mine, theirs)}")
     if primary.epoch != copy.epoch:
         problems.append("epochs differ")
     for name, held in primary.maps.items():
-        if not owner.copies.wanted(name, index) or name == excused:
+        if not owner.holds_at(name, index) or name == excused:
             continue
         other = copy.maps.get(name) or map_replica(name)
         if held.state.entries != other.state.entries:
@@ -133,4 +132,9 @@ def _replica(owner: Member, member: Member, partition: int, index: int, excused:
             or held.state.expiries.keys() != other.state.expiries.keys()
         ):
             problems.append(f"what belongs to the entries of {name} differs")
+    for name, service in primary.services.items():
+        share = copy.services.get(name)
+        wanted = owner.holds_at(name, index) and name != excused
+        if wanted and (share is None or share.state.digest() != service.state.digest()):
+            problems.append(f"what {name} holds differs")
     return [f"partition {partition}: {what} at index {index}" for what in problems]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.core.member import Member
+from holdfast.core.member_picture import Picture
 from holdfast.core.model.ids import SECOND
 from holdfast.core.store.map_state import MapState
 
@@ -12,58 +12,38 @@ OVER_NS = 10 * SECOND
 """How long after its time an entry, and what is noted of it, may still be there: swept are a hundred at a time."""
 
 
-def judge(members: Sequence[Member]) -> list[str]:
+def judge(members: Sequence[Picture]) -> list[str]:
     """What members keep that they should not, in words. `members` are all that live, at rest, of one view."""
     problems: list[str] = []
     for member in members:
-        name = member.membership.info.name
-        found = _unfinished(member) + _copies(member) + _subscriptions(member, members)
+        name = member.info.name
+        left = [f"{count} left: {what}" for what, count in member.leftovers().items()]
+        found = left + _copies(member) + _subscriptions(member, members)
         problems += [f"{name}: {problem}" for problem in found]
     return problems
 
 
-def _unfinished(member: Member) -> list[str]:
-    machines = (
-        member.membership,
-        member.migrations,
-        member.table_replication,
-        member.source,
-        member.destination,
-        member.repair,
-        member.lane,
-        member.copies,
-        member.activation,
-        member.router,
-        member.listeners,
-    )
-    return [
-        f"{count} left: {what}" for machine in machines for what, count in machine.leftovers.items() if count
-    ]
-
-
-def _copies(member: Member) -> list[str]:
+def _copies(member: Picture) -> list[str]:
     """Copies, maps and offices that the table does not give to this member."""
     problems: list[str] = []
-    for partition, row in enumerate(member.table.rows):
+    for partition, row in enumerate(member.assignments):
         index = row.index_of(member.me)
         owner = row.owner == member.me
-        if (
-            member.lane.serving[partition] is not None or partition in member.activation.active
-        ) and not owner:
+        if (member.serves(partition) or partition in member.primary_of) and not owner:
             problems.append(f"partition {partition}: in office, and not the owner")
-        copy = member.copies.held.get(partition)
+        copy = member.held.get(partition)
         if copy is None:
             continue
         if index < 0:
             problems.append(f"partition {partition}: keeps a copy that is not its own")
             continue
         for held in copy:
-            if not member.copies.wanted(held.name, index):
+            if not member.holds_at(held.name, index):
                 problems.append(
                     f"partition {partition}: keeps map {held.name}, which index {index} does not hold"
                 )
             if isinstance(held.state, MapState):
-                found = _entries(held.state, member.out.now_ns - OVER_NS)
+                found = _entries(held.state, member.now_ns - OVER_NS)
                 problems += [f"partition {partition}: map {held.name}: {what}" for what in found]
     return problems
 
@@ -83,16 +63,15 @@ def _entries(held: MapState, since_ns: int) -> list[str]:
     return problems
 
 
-def _subscriptions(member: Member, members: Sequence[Member]) -> list[str]:
+def _subscriptions(member: Picture, members: Sequence[Picture]) -> list[str]:
     """Who hears of changes here is who wants to."""
     problems: list[str] = []
-    names = {name for other in members for name in other.listeners.heard_of}
+    names = {name for other in members for name in other.heard_of}
     for name in sorted(names):
-        wanting = {other.me for other in members if other is not member and name in other.listeners.wide}
-        found = member.listeners.subscribers(name)
+        wanting = {other.me for other in members if other is not member and name in other.heard_everywhere}
+        found = member.subscribers(name)
         if found != wanting:
             problems.append(f"{len(found ^ wanting)} subscriptions of map {name} are wrong")
-    listening = set(member.lane.listening)
-    if listening != set(member.listeners.heard_of):
-        problems.append(f"listens for {sorted(listening)}, wanted are {member.listeners.heard_of}")
+    if member.listening != member.heard_of:
+        problems.append(f"listens for {sorted(member.listening)}, wanted are {sorted(member.heard_of)}")
     return problems

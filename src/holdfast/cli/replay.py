@@ -71,13 +71,15 @@ class _Told:
 @click.option("--partition", type=click.IntRange(0), help="Tell of this partition.")
 def replay(*, record: Path, member: str | None, partition: int | None) -> None:
     """Let every member of a recorded run (`holdfast simulate --seed N --record FILE`) do again what it did, and look
-    whether each step causes the same. With --member or --partition what has happened to these is told.
+    whether each step causes the same. Rules that were off then, and lies that were told, are so again. With --member or
+    --partition what has happened to these is told.
 
     The exit status is 1 when a step is another one now (the first one is named), or when the file cannot be read.
     """
     from holdfast.engine import recording
     from holdfast.engine.replaying import Differs, Replay
     from holdfast.sim.damage import harm_again
+    from holdfast.sim.run import as_recorded
 
     told = _Told(member, partition)
     tells = member is not None or partition is not None
@@ -86,9 +88,10 @@ def replay(*, record: Path, member: str | None, partition: int | None) -> None:
             run = Replay(recording.read(file.read), _services, harm_again)
             for what, how in run.told.items():
                 click.echo(f"{what}: {how}")
-            for happened in run.run():
-                if tells:
-                    told.tell(happened)
+            with as_recorded(run.told):
+                for happened in run.run():
+                    if tells:
+                        told.tell(happened)
         except recording.RecordBroken as broken:
             click.echo(f"{record}: {broken}", err=True)
             sys.exit(1)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from holdfast.core.cluster.standing import Standing
 from holdfast.core.machine import Notify, Outbox, Token
 from holdfast.core.messages import Events, Subscribe
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.operations import EntryEvent
-from holdfast.core.replication.lane import Lane
 
 
 class Listener:
@@ -30,16 +29,16 @@ class Listener:
 class Listeners:
     """Registrations of this member's sessions and subscriptions of other members."""
 
-    def __init__(self, me: MemberId, out: Outbox, lane: Lane, members: Callable[[], list[MemberId]]) -> None:
+    def __init__(self, me: MemberId, out: Outbox, membership: Standing) -> None:
         self._me = me
         self._out = out
-        self._lane = lane
-        self._members = members
+        self._membership = membership
+        self.listening: dict[str, int] = {}
+        """Maps of which somebody, here or elsewhere, wants to hear, and how many want to."""
         self._by_token: dict[Token, Listener] = {}
         self._local: dict[str, list[Listener]] = {}
         self._subscribers: dict[str, set[MemberId]] = {}
         self._pending: dict[MemberId, list[EntryEvent]] = {}
-        lane.heard = self._happened
 
     def add(self, token: Token, name: str, key: bytes | None, *, local_only: bool) -> None:
         """Register: the token is notified of the map's events."""
@@ -72,16 +71,16 @@ class Listeners:
         return any(not listener.local_only for listener in self._local.get(name, []))
 
     def _subscribe(self, name: str, *, wanted: bool) -> None:
-        for member in self._members():
-            if member != self._me:
-                self._out.send(member, Subscribe(name, wanted))
+        for info in self._membership.members():
+            if info.uuid != self._me:
+                self._out.send(info.uuid, Subscribe(name, wanted))
 
     def _count(self, name: str) -> None:
         total = len(self._local.get(name, [])) + len(self._subscribers.get(name, ()))
         if total:
-            self._lane.listening[name] = total
+            self.listening[name] = total
         else:
-            self._lane.listening.pop(name, None)
+            self.listening.pop(name, None)
 
     def on_subscribe(self, sender: MemberId, message: Subscribe) -> None:
         subscribers = self._subscribers.setdefault(message.map, set())
@@ -100,7 +99,8 @@ class Listeners:
                 if not listener.local_only and listener.takes(event):
                     self._notify(listener, event)
 
-    def _happened(self, event: EntryEvent) -> None:
+    def hear(self, event: EntryEvent) -> None:
+        """An entry of a map has changed here, says the data lane."""
         for listener in list(self._local.get(event.map, [])):
             if listener.takes(event):
                 self._notify(listener, event)
@@ -133,14 +133,14 @@ class Listeners:
         """Maps that somebody, here or elsewhere, wants to hear of."""
         return sorted({*self._local, *self._subscribers})
 
-    def members_changed(self, gone: set[MemberId], new: set[MemberId]) -> None:
+    def on_view(self, notice: ViewInstalled) -> None:
         """Forget the subscriptions of those who left; subscribe with those who came."""
         for name in sorted(self._subscribers):
-            self._subscribers[name] -= gone
+            self._subscribers[name] -= notice.gone
             if not self._subscribers[name]:
                 del self._subscribers[name]
             self._count(name)
         for name in sorted(self._local):
             if self._wide(name):
-                for member in sorted(new):
+                for member in sorted(notice.came):
                     self._out.send(member, Subscribe(name, True))

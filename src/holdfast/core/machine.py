@@ -12,7 +12,7 @@ Rules
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId, PartitionId
 from holdfast.core.model.timers import TimerName
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.core.messages import Message
     from holdfast.core.model.changes_since import Asked
     from holdfast.core.model.journal_entries import Entry, Snapshot
+    from holdfast.core.model.notices import Notice
     from holdfast.core.model.operations import EntryEvent, Request
     from holdfast.core.model.partition_events import News
     from holdfast.core.model.records import Record
@@ -447,12 +448,23 @@ class Reply:
         self._out.complete(self.token, answer)
 
 
+class Audience(Protocol):
+    """Who hands what a machine tells to the others: the member."""
+
+    def on_notice(self, notice: Notice) -> None:
+        """Something has happened: hand it to all whom it concerns, now."""
+
+
 class Outbox:
-    """Where the machines of one member lay down their effects during a step; it also carries the time of the step."""
+    """Where the machines of one member lay down their effects during a step, and tell each other what has happened; it
+    also carries the time of the step.
+    """
 
-    __slots__ = ("effects", "epoch_ms", "now_ns")
+    __slots__ = ("_audience", "effects", "epoch_ms", "now_ns")
 
-    def __init__(self) -> None:
+    def __init__(self, audience: Audience | None = None) -> None:
+        """`audience`: who hears notices; None: nobody, for a machine that is alone."""
+        self._audience = audience
         self.effects: list[Effect] = []
         self.now_ns = 0
         self.epoch_ms = 0
@@ -479,6 +491,11 @@ class Outbox:
     def note(self, kind: str, level: str = "info", **fields: object) -> None:
         """Tell something."""
         self.effects.append(Note(kind, fields, level))
+
+    def tell(self, notice: Notice) -> None:
+        """Let the other machines of this member know, before this returns."""
+        if self._audience is not None:
+            self._audience.on_notice(notice)
 
     def complete(self, token: Token, answer: object) -> None:
         """Answer what was asked under this token."""

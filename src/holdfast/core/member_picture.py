@@ -1,36 +1,66 @@
-"""What a member knows, for looking: who only looks reads this, and reaches into no machine."""
+"""What a member knows, for looking: status, sessions, simulator and judges read this, and reach into no machine.
+
+It gives values of this moment: whatever is done with what it gives, the member stays as it is. Copies alone are the
+member's own, for nobody could afford others: they are there to be read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from types import MappingProxyType
+from typing import Protocol
 
+from holdfast.config import Settings
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.cluster.membership import Membership
+from holdfast.core.listeners import Listeners
+from holdfast.core.machine import Outbox
 from holdfast.core.migration.master import Migrations
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.operations import Outcome, Request
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment, Table
+from holdfast.core.model.sync_request import How
 from holdfast.core.model.views import ClusterState, Intent, MemberInfo, Room, View
 from holdfast.core.placement.table_replication import TableReplication
+from holdfast.core.replication.activation import Activation
+from holdfast.core.replication.change_streams import ChangeStreams, Reach
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.routing.router import Router
 from holdfast.core.safety import Safety
+from holdfast.core.services.hosting import MigrationEvent, Service
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.sync.anti_entropy import Repair
+from holdfast.core.sync.destination import Destination
 from holdfast.core.sync.source import Source
 
-if TYPE_CHECKING:
-    from holdfast.core.replication.backlog import Backlog
+
+class ReplicationBacklog(Protocol):
+    """How much is kept for backups, for looking: connections look with every buffer that they read."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of records that wait for backups."""
+
+    @property
+    def crowded(self) -> bool:
+        """Whether nothing more should be read from clients."""
+
+    @property
+    def refusing(self) -> bool:
+        """Whether writes are refused."""
 
 
 class Picture:
-    """A member, read-only: what it shows is of this moment, and is not to be changed."""
+    """A member, read-only: what it shows is of this moment."""
 
     def __init__(
         self,
+        settings: Settings,
+        out: Outbox,
         *,
         membership: Membership,
         table: Table,
@@ -39,10 +69,15 @@ class Picture:
         copies: Copies,
         lane: Lane,
         router: Router,
+        activation: Activation,
         source: Source,
+        destination: Destination,
         repair: Repair,
-        safety: Safety,
+        changes: ChangeStreams,
+        listeners: Listeners,
     ) -> None:
+        self.me = membership.me
+        self._out = out
         self._membership = membership
         self._table = table
         self._table_replication = table_replication
@@ -50,9 +85,18 @@ class Picture:
         self._copies = copies
         self._lane = lane
         self._router = router
+        self._activation = activation
         self._source = source
+        self._destination = destination
         self._repair = repair
-        self._safety = safety
+        self._changes = changes
+        self._listeners = listeners
+        self._safety = Safety(settings, out, membership, table_replication, migrations, activation, lane)
+
+    @property
+    def now_ns(self) -> int:
+        """The member's time of its last step."""
+        return self._out.now_ns
 
     # -- the member in its cluster
 
@@ -102,6 +146,16 @@ class Picture:
         return self._membership.view
 
     @property
+    def agreed_view(self) -> View | None:
+        """The next view, if this member has agreed to one."""
+        return self._membership.agreement.accepted
+
+    @property
+    def proposing(self) -> bool:
+        """Whether it is proposing a next view."""
+        return self._membership.agreement.proposing
+
+    @property
     def master(self) -> MemberId | None:
         """The oldest member of the view."""
         return self._membership.master
@@ -111,13 +165,13 @@ class Picture:
         """Whether that is this one."""
         return self._membership.is_master
 
-    def members(self) -> list[MemberInfo]:
+    def members(self) -> Sequence[MemberInfo]:
         """The members of the view, oldest first."""
-        return self._membership.members()
+        return tuple(self._membership.members())
 
-    def data_members(self) -> list[MemberInfo]:
+    def data_members(self) -> Sequence[MemberInfo]:
         """Those that hold data."""
-        return self._membership.data_members()
+        return tuple(self._membership.data_members())
 
     def is_member(self, member: MemberId | None) -> bool:
         """Whether it is in the view."""
@@ -125,12 +179,12 @@ class Picture:
 
     def suspects(self, now_ns: int) -> Sequence[MemberId]:
         """Whom this member has not heard for too long."""
-        return self._membership.detector.suspects(now_ns)
+        return tuple(self._membership.detector.suspects(now_ns))
 
     @property
-    def departing(self) -> set[MemberId]:
+    def departing(self) -> AbstractSet[MemberId]:
         """Who wants to leave, or to be lite."""
-        return self._membership.departing
+        return frozenset(self._membership.departing)
 
     @property
     def cluster_state(self) -> ClusterState:
@@ -150,19 +204,27 @@ class Picture:
     @property
     def short_of_memory(self) -> Mapping[MemberId, Room]:
         """Members that have not plenty of room in their memory."""
-        return self._membership.intents.short
+        return MappingProxyType(self._membership.intents.short)
 
     @property
     def full_disks(self) -> Mapping[MemberId, str]:
         """Members whose disk is full, by name."""
-        return self._router.refusals.full
+        return MappingProxyType(self._router.refusals.full)
 
     # -- the table
 
     @property
-    def assignments(self) -> list[Assignment]:
-        """The rows that are applied here."""
-        return self._table.rows
+    def assignments(self) -> Sequence[Assignment]:
+        """The assignments that are applied here, by partition."""
+        return tuple(self._table.rows)
+
+    def assignment(self, partition: int) -> Assignment:
+        """That of one partition."""
+        return self._table.rows[partition]
+
+    def stored_assignment(self, partition: int) -> Assignment | None:
+        """A newer one, which this member has stored, and which may yet be committed."""
+        return self._table_replication.stored_assignment(partition)
 
     @property
     def assigned(self) -> bool:
@@ -185,6 +247,11 @@ class Picture:
         return self._table_replication.event_log.open
 
     @property
+    def table_settled(self) -> bool:
+        """As master: whether no change of the table is on its way."""
+        return self._table_replication.settled
+
+    @property
     def last_news(self) -> Number:
         """Number of the newest event of partitions that was told here."""
         return self._table_replication.event_log.told
@@ -198,17 +265,43 @@ class Picture:
     @property
     def held(self) -> Mapping[int, PartitionCopy]:
         """Its copies, by partition."""
-        return self._copies.held
+        return MappingProxyType(self._copies.held)
+
+    def holds_at(self, name: str, index: int) -> bool:
+        """Whether a replica with this index holds the map or service."""
+        return self._copies.wanted(name, index)
+
+    def counters(self, partition: int, index: int) -> Sequence[tuple[str, int, int]]:
+        """Low watermarks, and their terms, of what its copy has of all that a replica with this index holds."""
+        return tuple(self._copies.counters(self._copies.held[partition], index))
 
     @property
     def stale(self) -> Mapping[int, PartitionCopy]:
         """Copies that it has kept of partitions that it does not hold any more."""
-        return self._copies.stale
+        return MappingProxyType(self._copies.stale)
 
     @property
     def leading(self) -> Sequence[PartitionCopy | None]:
         """By partition: its copy, where it is the serving primary."""
-        return self._lane.leading
+        return tuple(self._lane.leading)
+
+    @property
+    def serving(self) -> Sequence[PartitionCopy | None]:
+        """By partition: its copy, where it is the serving primary, and nothing keeps sessions from writing."""
+        return tuple(self._lane.serving)
+
+    def serves(self, partition: int) -> bool:
+        """Whether it is the serving primary, and nothing keeps sessions from writing."""
+        return self._lane.serving[partition] is not None
+
+    @property
+    def primary_of(self) -> AbstractSet[int]:
+        """Partitions whose primary it is, serving or about to."""
+        return frozenset(self._activation.active)
+
+    def supplying(self) -> Sequence[tuple[Migration, int]]:
+        """The migrations in which it is the primary, with the version that each starts from."""
+        return tuple(self._source.active())
 
     def unfinished(self, partition: int) -> bool:
         """Whether some write of the partition waits for a backup."""
@@ -220,7 +313,7 @@ class Picture:
         return self._lane.waiting
 
     @property
-    def backlog(self) -> Backlog:
+    def backlog(self) -> ReplicationBacklog:
         """What is kept for backups."""
         return self._lane.backlog
 
@@ -233,7 +326,82 @@ class Picture:
         """The answer to a request that must not be taken now."""
         return self._router.refusals.why_not_now(request)
 
+    # -- whom it tells
+
+    def streams(self, name: str) -> bool:
+        """Whether the map has a change stream."""
+        return self._changes.streams(name)
+
+    def heads(self, name: str, partitions: Iterable[int]) -> tuple[dict[int, Reach], list[int]]:
+        """How far the changes of a map have gone in the partitions that are served here; and which are not."""
+        return self._changes.heads(name, partitions)
+
+    @property
+    def listening(self) -> AbstractSet[str]:
+        """Maps whose changes are told."""
+        return frozenset(self._lane.listening)
+
+    @property
+    def heard_of(self) -> AbstractSet[str]:
+        """Maps that somebody, here or elsewhere, wants to hear of."""
+        return frozenset(self._listeners.heard_of)
+
+    @property
+    def heard_everywhere(self) -> AbstractSet[str]:
+        """Maps of which sessions of this member want to hear from all members."""
+        return frozenset(self._listeners.wide)
+
+    def subscribers(self, name: str) -> AbstractSet[MemberId]:
+        """The other members that want to hear of this map."""
+        return frozenset(self._listeners.subscribers(name))
+
+    def services(self) -> Sequence[Service]:
+        """What has a share in every partition beside the maps, as its user made it."""
+        return tuple(hosted.service for hosted in self._copies.services.hosted)
+
+    def told_to_services(self) -> Mapping[int, MigrationEvent]:
+        """Migrations, by partition, of whose beginning services have heard, and not of their end."""
+        return MappingProxyType(self._copies.services.pending)
+
+    # -- what is open
+
+    def under_way(self) -> dict[str, int]:
+        """What is under way here or kept for later, by kind; empty at rest."""
+        machines = (
+            self._copies,
+            self._lane,
+            self._source,
+            self._destination,
+            self._changes,
+            self._repair,
+            self._table_replication,
+            self._migrations,
+            self._router,
+            self._activation,
+        )
+        kinds = {what: count for machine in machines for what, count in machine.leftovers.items()}
+        return {what: count for what, count in kinds.items() if count}
+
+    def leftovers(self) -> dict[str, int]:
+        """The same, and what is noted of what is over: empty when a cluster has been at rest for a while."""
+        kinds = {**self._membership.leftovers, **self._listeners.leftovers}
+        return self.under_way() | {what: count for what, count in kinds.items() if count}
+
     # -- figures
+
+    @property
+    def balanced(self) -> bool:
+        """As master: whether all that is planned is what the present members need."""
+        return self._migrations.planned
+
+    @property
+    def repaired(self) -> int:
+        """Replicas that differed, and were mended."""
+        return self._repair.repaired
+
+    def fills(self, how: How) -> int:
+        """How often a replica was filled in this way."""
+        return self._source.selection.fills[how]
 
     def migrations(self) -> dict[str, int]:
         """What became of migrations, as the master knows."""
@@ -250,7 +418,7 @@ class Picture:
     @property
     def sent_bytes(self) -> int:
         """Bytes of content that were sent to replicas."""
-        return self._source.bytes_sent
+        return self._source.flow.bytes_sent
 
     @property
     def waiting_for_copies(self) -> int:
@@ -267,11 +435,11 @@ class Picture:
         return {
             "compared": repair.summaries_sent,
             "differed": repair.asked,
-            "repaired": repair.repaired,
-            "filled": {how.name.lower(): count for how, count in source.fills.items()},
-            "history_bytes": source.bytes_history,
-            "ranges_bytes": source.bytes_ranges,
-            "full_bytes": source.bytes_full,
+            "repaired": self.repaired,
+            "filled": {how.name.lower(): count for how, count in source.selection.fills.items()},
+            "history_bytes": source.flow.bytes_history,
+            "ranges_bytes": source.flow.bytes_ranges,
+            "full_bytes": source.flow.bytes_full,
         }
 
     def cuts(self) -> dict[str, int]:
@@ -280,6 +448,10 @@ class Picture:
         return {"kept": len(cuts), "marks": cuts.pins, "changed_keys": cuts.changed}
 
     # -- safety
+
+    def look_again(self) -> None:
+        """Members or assignments are others: what was counted of them counts no more."""
+        self._safety.changed()
 
     @property
     def waits_for_members(self) -> int:
@@ -290,6 +462,10 @@ class Picture:
         """Why a crash could cost something now; empty when, as far as this member knows, it could not."""
         return self._safety.why_unsafe()
 
+    def why_unsafe_anew(self) -> str:
+        """The same, trusting nothing that it remembers to have seen."""
+        return self._safety.why_unsafe(anew=True)
+
     def why_cluster_unsafe(self) -> str:
         """The same for the whole cluster, as the members have said."""
         return self._safety.why_cluster_unsafe()
@@ -297,3 +473,16 @@ class Picture:
     def why_silent(self) -> str:
         """Whom this member does not hear; empty when it hears all."""
         return self._safety.why_silent()
+
+    def why_unserved(self) -> str:
+        """Which partitions have no owner that is here, and what that waits for; empty when all have one."""
+        if not self._table.assigned:
+            return self.why_unsafe() or "partitions are not assigned yet"
+        ownerless = [p for p, row in enumerate(self._table.rows) if not self.is_member(row.owner)]
+        return f"{len(ownerless)} partitions have no owner, first {ownerless[0]}" if ownerless else ""
+
+    def why_kept(self) -> str:
+        """What has to happen before this member, which wants to leave, may go; empty when nothing has."""
+        if not self.admitted:
+            return ""
+        return self.why_silent() or self._migrations.why_kept(self._membership.me)

@@ -7,7 +7,7 @@ can also answer for the whole cluster.
 from __future__ import annotations
 
 from holdfast.config import Settings
-from holdfast.core.cluster.membership import Membership
+from holdfast.core.cluster.standing import Standing
 from holdfast.core.machine import Outbox
 from holdfast.core.migration.master import Migrations
 from holdfast.core.model.ids import MILLISECOND, SECOND
@@ -29,7 +29,7 @@ class Safety:
         self,
         settings: Settings,
         out: Outbox,
-        membership: Membership,
+        membership: Standing,
         table_replication: TableReplication,
         migrations: Migrations,
         activation: Activation,
@@ -49,8 +49,10 @@ class Safety:
         """Members or rows have changed."""
         self._copies = None
 
-    def why_unsafe(self) -> str:
-        """Why a crash could cost something now; empty when all is safe as far as this member knows."""
+    def why_unsafe(self, *, anew: bool = False) -> str:
+        """Why a crash could cost something now; empty when all is safe as far as this member knows. `anew`: what it
+        remembers to have seen does not count.
+        """
         membership = self._membership
         if not membership.admitted:
             return f"this member is {membership.state}"
@@ -65,8 +67,9 @@ class Safety:
             return "" if self.waits_for_members else "partitions are not assigned yet"
         if self._copies is None:
             self._copies = self._missing_copies()
-        if self._copies:
-            return self._copies + self._why_not_restored()
+        lacking = self._missing_copies() if anew else self._copies
+        if lacking:
+            return lacking + self._why_not_restored()
         if self._activation.pending:
             return f"{self._activation.pending} partitions are taking office"
         late_ns = self._out.now_ns - (self._lane.batches.oldest_ns or self._out.now_ns)

@@ -54,7 +54,7 @@ class Callers:
 
     def expect(self, done: Callable[[Any], None]) -> Token:
         """A token for a question; `done` is called with what answers it."""
-        token = self._token()
+        self._last = token = self._last + 1
         self._waiting[token] = done
         return token
 

@@ -148,6 +148,7 @@ class Checkpoints:
 
     def place(self, cut: RunningCheckpoint, lsn: int) -> None:
         """It belongs after this block, which was made just now; no block has been made since."""
+        assert cut.lsn < 0 and cut in self.under_way, "it is placed once, before it is done"
         cut.lsn = lsn
         kept = self.kept.setdefault(cut.snapshot.partition, PartitionFiles())
         kept.cut_lsn = lsn
@@ -160,6 +161,7 @@ class Checkpoints:
 
     def done(self, cut: RunningCheckpoint, file: str) -> Checkpointed:
         """It is durable under this name. Answers what the journal should say."""
+        assert cut.lsn >= 0, "it belongs after a block"
         self.under_way.remove(cut)
         kept = self.kept.setdefault(cut.snapshot.partition, PartitionFiles())
         kept.files.append((cut.lsn, file))
@@ -168,6 +170,9 @@ class Checkpoints:
             kept.dirty, kept.clean_lsn = cut.dirty, cut.lsn
             if kept.dropped <= cut.lsn:
                 kept.dropped = 0
+            assert kept.dirty is None or kept.dirty[0] > kept.clean_lsn, (
+                "what it holds is not missing from it"
+            )
             if kept.began and kept.began[0] <= cut.lsn:
                 kept.began = None
             if kept.dropped or kept.began:

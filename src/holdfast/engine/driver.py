@@ -232,7 +232,9 @@ class Driver:
         if self.stopped:
             done(HAS_LEFT if self.member.picture.has_left else STOPPED)
         else:
-            self._put(ClientRequest(self.callers.expect(done), request))
+            self._inbox.append(ClientRequest(self.callers.expect(done), request))
+            if not self._busy:
+                self._run()
 
     def refill(self, partition: int, member: MemberId, told: Callable[[str], None]) -> None:
         """The operator wants a backup of a partition filled anew; `told` hears "", or why not."""

@@ -52,6 +52,7 @@ class Intake:
             self._questions.append(effect)
             return
         if isinstance(effect, Append):
+            assert effect.number > self._number and effect.number not in self._appends, "an append comes once"
             self._appends[effect.number] = effect
             while (append := self._appends.pop(self._number + 1, None)) is not None:
                 self._number = append.number

@@ -415,6 +415,7 @@ class Journal:
     def _made(self, segment: Segment, data: bytes, entries: list[Entry]) -> None:
         segment.add(segment.used, len(data), partitions_of(entries))
         self._at += len(data)
+        assert segment.used <= segment.size, "a block ends where its segment does, or before"
 
     @staticmethod
     def _room(segment: Segment) -> int:
@@ -423,6 +424,7 @@ class Journal:
 
     def _written(self, lsn: int, number: int, *, synced: bool) -> None:
         """The blocks up to this one are written."""
+        assert self._busy and lsn >= self._durable_lsn, "one group is written after the other"
         self._busy = self._rolling = False
         assert self._current is not None
         self._start_lsn = self._current.first_lsn

@@ -71,6 +71,7 @@ class Link(Generic[Read]):
 
     def send(self, payload: bytes, now_ns: int) -> bytes:
         """The packet for a new payload."""
+        assert not self._unsure or self._unsure[-1][0] == self._sent, "packets are numbered one by one"
         self._sent += 1
         if not self._unsure:
             self._resend_at_ns = now_ns + RESEND_NS
@@ -113,6 +114,7 @@ class Link(Generic[Read]):
         while self._unsure and self._unsure[0][0] <= acknowledged:
             self.unacknowledged_bytes -= len(self._unsure.popleft()[1])
             self._resend_at_ns = now_ns + RESEND_NS
+        assert self._unsure or not self.unacknowledged_bytes, "what has arrived is not counted any more"
         if self._repeated and acknowledged >= self._repeated:
             # What was sent again has arrived: go on with the rest, at the pace of the acknowledgements.
             self._repeated, self._resend_at_ns = 0, now_ns
@@ -125,6 +127,7 @@ class Link(Generic[Read]):
             return ready
         if early:
             self._ahead[number] = ready[0]
+            assert len(self._ahead) <= AHEAD_PACKETS, "no more is kept early than may be"
             return []
         self._received = number
         while self._received + 1 in self._ahead:

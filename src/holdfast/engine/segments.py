@@ -56,6 +56,7 @@ class Segment:
 
     def add(self, offset: int, size: int, partitions: Iterable[int]) -> None:
         """A block is here, the next one of the segment."""
+        assert offset >= self.used and size > 0, "blocks follow each other"
         number = len(self.offsets)
         self.offsets.append(offset)
         self.used = offset + size
@@ -109,4 +110,5 @@ class Segments:
             kept -= self.all[gone].size
             gone += 1
         taken, self.all = self.all[:gone], self.all[gone:]
+        assert self.all or not taken, "the segment that is written to stays"
         return taken

@@ -39,7 +39,7 @@ def status_of(
     rows = member.picture.assignments
     primaries = Counter(row.owner for row in rows if row.owner)
     backups = Counter(uuid for row in rows for uuid in row.replicas[1:] if uuid)
-    why_unsafe = member.why_unsafe()
+    why_unsafe = member.picture.why_unsafe()
     why_cluster_unsafe = member.picture.why_cluster_unsafe()
     view = picture.view
     return {
@@ -48,7 +48,7 @@ def status_of(
         "state": picture.state,
         "leaving": picture.leaving,
         "wish": picture.intent.value,
-        "why_kept": member.why_kept() if picture.leaving else "",
+        "why_kept": member.picture.why_kept() if picture.leaving else "",
         "refusal": picture.refusal,
         "cluster_state": picture.cluster_state.value,
         "ending": picture.ending,

@@ -9,7 +9,7 @@ from time import monotonic_ns
 from typing import cast
 
 from holdfast.config import LimitSettings
-from holdfast.core.replication.backlog import Backlog
+from holdfast.core.member_picture import ReplicationBacklog
 from holdfast.runtime.strangers import Strangers
 from holdfast.server import door
 from holdfast.server.grid import Grid
@@ -31,7 +31,7 @@ class Door(door.Door):
         leave: Callable[[], None],
         failed: Callable[[Exception], None],
         *,
-        backlog: Backlog | None = None,
+        backlog: ReplicationBacklog | None = None,
         request_ids: int = 0,
         client_acks: bool = False,
         strangers: Strangers | None = None,

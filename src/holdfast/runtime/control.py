@@ -82,7 +82,7 @@ class Control:
     async def accept_loss(self, timeout_s: float) -> None:
         """Go on without members, or parts of files, that are missing; returns when every partition has an owner."""
         self._must_be_member()
-        if not self._member.why_unserved():
+        if not self._member.picture.why_unserved():
             raise Refused("every partition has an owner: nothing is waited for")
         asked_s = 0.0
 
@@ -90,12 +90,12 @@ class Control:
             # Said again: a new master has not heard it.
             nonlocal asked_s
             now_s = asyncio.get_running_loop().time()
-            if now_s - asked_s >= 1 and self._member.why_unserved():
+            if now_s - asked_s >= 1 and self._member.picture.why_unserved():
                 asked_s = now_s
                 self._node.guard(self._driver.accept_loss)
-            return not self._member.why_unserved()
+            return not self._member.picture.why_unserved()
 
-        await self.until(served, timeout_s, self._member.why_unserved)
+        await self.until(served, timeout_s, self._member.picture.why_unserved)
 
     async def shut_down_cluster(self, timeout_s: float) -> None:
         """Make the cluster passive and let every member leave; returns when this one has."""
@@ -188,7 +188,7 @@ class Control:
 
     async def _until_ended(self, timeout_s: float) -> None:
         def why() -> str:
-            return self._member.why_kept() or "the others have not agreed yet that it may go"
+            return self._member.picture.why_kept() or "the others have not agreed yet that it may go"
 
         await self.until(self._ended.is_set, timeout_s, why)
         if self._node.broken is not None:

@@ -334,7 +334,7 @@ async def _ask(node: Node, request: Request) -> Value:
         outcome = await _ask_once(node, request)
     else:
         node.check()
-        request = msgspec.structs.replace(request, id=node.member.router.new_id())
+        request = msgspec.structs.replace(request, id=node.new_request_id())
         outcome = await _ask_again(node, request, settings.limits.call_timeout_ms / 1000)
     if outcome.status is not Status.OK:
         raise REFUSALS[outcome.status](outcome.detail)

@@ -93,6 +93,8 @@ class Node(MemberGrid):
         self.ended_because = ""
         self.broken: BaseException | None = None
         """The error inside the member that has stopped it, if any."""
+        self._asks_as = uuids.uuid4().bytes
+        self._asked = 0
         self.calls: set[asyncio.Future[Outcome]] = set()
         """Requests of the in-process API that wait for their answer."""
         self.strangers = Strangers()
@@ -311,6 +313,11 @@ class Node(MemberGrid):
             deed()
         except Exception as error:  # noqa: BLE001  (whatever it is)
             self.failed(error)
+
+    def new_request_id(self) -> bytes:
+        """An id for a request of the in-process API, which nobody else gives to another one."""
+        self._asked += 1
+        return self._asks_as + self._asked.to_bytes(8, "big")
 
     def check(self) -> None:
         """Raises NotReady before this member was started, InvariantBroken when an error has stopped it, Closing when it

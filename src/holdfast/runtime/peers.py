@@ -485,6 +485,7 @@ class Network:
             mine.remove(incoming)
             if not mine:
                 del self._of_member[incoming.member]
+        assert incoming not in self._half_open and incoming not in self._greeted, "who is gone takes no place"
 
     # -- what the connections tell
 

@@ -140,7 +140,7 @@ async def _announce(node: Node) -> None:
             told = "waiting"
             missing = node.member.picture.waits_for_members
             why = f"partitions are not assigned yet, for {missing} more data members" if missing else ""
-            log.info("in the cluster; %s", why or node.member.why_unsafe())
+            log.info("in the cluster; %s", why or node.member.picture.why_unsafe())
         if waited >= limit_s and not told:
             seeds = ", ".join(node.settings.cluster.seeds) or "none"
             advice = "Start the first seed, or start one member with --bootstrap"
@@ -184,7 +184,7 @@ async def _tell_leaving(node: Node) -> None:
 def _progress(node: Node) -> str:
     picture = node.member.picture
     left = sum(1 for row in node.member.picture.assignments if node.member.me in row.replicas)
-    why = "" if picture.cluster_state.migrates else node.member.why_kept()
+    why = "" if picture.cluster_state.migrates else node.member.picture.why_kept()
     if why:
         return f"{why}, or stop it at once with a second signal"
     return "as soon as the others know" if picture.ending else f"{left} partition replicas still here"
@@ -202,5 +202,5 @@ async def _drained(node: Node, at_once: asyncio.Event) -> None:
     if at_once.is_set():
         log.warning("ending at once, before the drain is complete")
     else:
-        why = node.member.why_kept() or "the others have not agreed that it may go"
+        why = node.member.picture.why_kept() or "the others have not agreed that it may go"
         log.error("not drained within partitions.drain_timeout_s = %d: %s", limit_s, why)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.records import Change
-from holdfast.core.replication.change_streams import ChangeStreams
+from holdfast.server.grid import StreamHeads
 from holdfast.wire import own
 
 COUNTER_MAX = 2**63 - 1
@@ -22,7 +22,7 @@ class StreamAsker(Protocol):
         """Tell what has changed; `done` is called once, now or when the journal was read."""
 
 
-def why_no_stream(changes: ChangeStreams, name: str) -> str:
+def why_no_stream(changes: StreamHeads, name: str) -> str:
     """Why nothing can be told of the map, in words; empty when it can."""
     if changes.streams(name):
         return ""
@@ -37,7 +37,7 @@ def why_malformed(question: own.AskChanges) -> str:
     return ""
 
 
-def heads(changes: ChangeStreams, question: own.AskHeads) -> own.Heads:
+def heads(changes: StreamHeads, question: own.AskHeads) -> own.Heads:
     """How far the changes have gone in the partitions that are served here."""
     found, moved = changes.heads(question.map, question.partitions)
     told = [

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.config import LimitSettings
+from holdfast.core.member_picture import ReplicationBacklog
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.replication.backlog import Backlog
 from holdfast.server.flow import Flow, Pressure
@@ -149,7 +150,7 @@ class Door:
         leave: Callable[[], None],
         failed: Callable[[Exception], None],
         *,
-        backlog: Backlog | None = None,
+        backlog: ReplicationBacklog | None = None,
         request_ids: int = 0,
         client_acks: bool = False,
         release: str = "",
@@ -165,7 +166,7 @@ class Door:
         self.loop = loop
         self._clock = clock
         self.strangers = strangers
-        self.backlog = backlog or Backlog(limits)
+        self.backlog: ReplicationBacklog = backlog or Backlog(limits)
         self._held: list[ClientConnection] = []
         """Connections that are not read because of the backlog."""
         self.enter = enter

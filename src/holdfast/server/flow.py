@@ -122,6 +122,7 @@ class Flow:
         works, self.works = self.works, deque()
         for work in works:
             work.close()
+        assert not self.works, "nobody begins what nobody would hear of"
 
 
 def slices(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -5,7 +5,7 @@ The member implements this; sessions of every protocol use nothing else. All cal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -13,7 +13,7 @@ from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.operations import Done, EntryEvent, Outcome, Request
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.replication.change_streams import ChangeStreams
+from holdfast.core.replication.change_streams import Reach
 from holdfast.core.replication.cuts import Cuts, Taken
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica
@@ -42,6 +42,16 @@ class ClusterCard:
     owners_version: int
     owners: dict[str, list[int]]
     """Member UUID -> partitions it is the primary of. Empty while any partition has no reachable owner."""
+
+
+class StreamHeads(Protocol):
+    """How far change streams have gone, for looking."""
+
+    def streams(self, name: str) -> bool:
+        """Whether the map has a change stream."""
+
+    def heads(self, name: str, partitions: Iterable[int]) -> tuple[dict[int, Reach], list[int]]:
+        """The heads of the partitions that are served here, and which are not."""
 
 
 class Grid(Protocol):
@@ -146,7 +156,7 @@ class Grid(Protocol):
         """Whatever copy this member holds of a partition, primary or backup; for audits."""
 
     @property
-    def changes(self) -> ChangeStreams:
+    def changes(self) -> StreamHeads:
         """What this member can tell of what has changed, for looking: it is asked by `ask_changes`."""
 
     @property

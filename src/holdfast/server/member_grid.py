@@ -11,13 +11,12 @@ from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.operations import Done, EntryEvent, Request
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.replication.change_streams import ChangeStreams
 from holdfast.core.replication.cuts import Cuts, Taken
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.engine.driver import Driver
 from holdfast.engine.entry_lane import EntryLane
 from holdfast.server.door import Loop, Timer
-from holdfast.server.grid import ClusterCard, MemberCard
+from holdfast.server.grid import ClusterCard, MemberCard, StreamHeads
 
 TELL_S = 0.02
 """Clients are told of changes of members and owners at most this often. They decode the whole table each time, and who
@@ -143,7 +142,7 @@ class MemberGrid:
         return [list(row.replicas) for row in self.member.picture.assignments]
 
     def row(self, partition: int) -> Assignment:
-        return self.member.picture.assignments[partition]
+        return self.member.picture.assignment(partition)
 
     def table_version(self) -> int:
         return self.member.picture.table_version
@@ -199,8 +198,8 @@ class MemberGrid:
         return self.member.picture.held.get(partition)
 
     @property
-    def changes(self) -> ChangeStreams:
-        return self.member.changes
+    def changes(self) -> StreamHeads:
+        return self.member.picture
 
     @property
     def passive(self) -> bool:
@@ -215,7 +214,7 @@ class MemberGrid:
         return self.member.picture.master or ""
 
     def owner(self, partition: int) -> str | None:
-        found = self.member.picture.assignments[partition].owner
+        found = self.member.picture.assignment(partition).owner
         return found if self.member.picture.is_member(found) else None
 
     # -- what an operator wants, and hears

@@ -40,6 +40,7 @@ class Quota(Generic[T]):
             del of_address[connection]
             if not of_address:
                 del self._by_address[address]
+        assert connection not in self._of and len(self._by_address) <= len(self._of), "each address has some"
 
     def of(self, address: str) -> int:
         """How many the address has."""

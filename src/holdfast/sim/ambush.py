@@ -91,7 +91,7 @@ class Ambush:
     def _moment(self, sender: Process, to: MemberId, message: m.Message) -> Moment:
         named = {sender.driver.member.me, to}
         if isinstance(message, m.TableOffer):
-            rows = sender.driver.member.table.rows
+            rows = sender.picture.assignments
             for partition, row in message.rows:
                 if row.version > rows[partition].version:
                     named.update(member for member in row.replicas if member is not None)
@@ -105,7 +105,7 @@ def fills_next_primary(moment: Moment) -> bool:
     message, source = moment.message, moment.receiver
     if not isinstance(message, m.Filled) or source is None or not message.sequence:
         return False
-    moving = source.driver.member.source.active()
+    moving = source.picture.supplying()
     here = any(move.partition == message.partition and move.changes_primary for move, _ in moving)
     return here and _younger(moment.sender, source)
 
@@ -115,7 +115,7 @@ def backups_beside(moment: Moment, cluster: Cluster) -> list[Process]:
     message, source = moment.message, moment.receiver
     if not isinstance(message, m.MigrationRequest) or source is None or not message.migration.changes_primary:
         return []
-    row = source.driver.member.table.rows[message.migration.partition]
+    row = source.picture.assignment(message.migration.partition)
     backups = {*row.replicas[1:]} - {message.migration.destination}
     return [
         process
@@ -126,7 +126,7 @@ def backups_beside(moment: Moment, cluster: Cluster) -> list[Process]:
 
 def _younger(one: Process, other: Process) -> bool:
     """Whether, of two members that do not hear each other, this one will be removed."""
-    order = [info.uuid for info in other.driver.member.membership.members()]
+    order = [info.uuid for info in other.picture.members()]
     both = one.driver.member.me, other.driver.member.me
     return all(uuid in order for uuid in both) and order.index(both[0]) > order.index(both[1])
 
@@ -134,7 +134,7 @@ def _younger(one: Process, other: Process) -> bool:
 def outvoted(moment: Moment) -> bool:
     """Whether those whom new rows name, with the master that offers them, are no quorum of its view."""
     member = moment.sender.driver.member
-    message, view = moment.message, member.membership.view
+    message, view = moment.message, member.picture.view
     if not isinstance(message, m.TableOffer) or view is None:
         return False
     concerned = {process.driver.member.me for process in moment.concerned}
@@ -145,7 +145,7 @@ def new_owners(moment: Moment) -> list[tuple[int, Process]]:
     """Each partition whose row is to change, with its primary after that, if it lives."""
     if not isinstance(moment.message, m.TableOffer):
         return []
-    rows = moment.sender.driver.member.table.rows
+    rows = moment.sender.picture.assignments
     by_uuid = {process.driver.member.me: process for process in moment.concerned}
     return [
         (partition, by_uuid[row.owner])

@@ -12,6 +12,7 @@ from holdfast.config.schema import PersistenceSettings
 from holdfast.core.cluster.agreement import is_quorum
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.member import Member
+from holdfast.core.member_picture import Picture
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address, MemberId
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.views import Intent, MemberInfo, View
@@ -128,7 +129,7 @@ class Cluster:
         process.driver, when_ready = driver_of(process, identity, self.settings, self.services())
         member = process.driver.member
         batches = member.lane.batches
-        batches.drained = partial(self._acknowledged, member, batches.drained)
+        batches.drained = partial(self._acknowledged, member, batches.drained)  # type: ignore[method-assign]
         process.driver.callers.watch(partial(self._changed, member))
         process.driver.callers.on_news(partial(self._heard, member.settings))
         self.everyone.append(process)
@@ -188,9 +189,13 @@ class Cluster:
         """Their members."""
         return [process.driver.member for process in self.living()]
 
+    def pictures(self) -> list[Picture]:
+        """The same, for looking."""
+        return [process.picture for process in self.living()]
+
     def leftovers(self) -> list[str]:
         """What members and their links keep of what is over, in words. The cluster is to be at rest."""
-        problems = leftovers.judge(self.members())
+        problems = leftovers.judge(self.pictures())
         for process in self.living():
             links = process.driver.links
             others = {member.me for member in self.members()} - {process.driver.member.me}
@@ -203,14 +208,14 @@ class Cluster:
 
     def migrations(self) -> int:
         """Migrations that any master, also one that is dead now, has committed or seen fail."""
-        masters = [process.driver.member.migrations for process in self.everyone]
-        return sum(master.completed + master.failed for master in masters)
+        masters = [process.picture.migrations() for process in self.everyone]
+        return sum(master["completed"] + master["failed"] for master in masters)
 
     def _acknowledged(self, member: Member, told: Callable[[int], None], partition: int) -> None:
         """Every write of the partition is on its backups, says its primary: look whether it is (rule 2)."""
-        others = [other for other in self.members() if other is not member]
+        others = [other for other in self.pictures() if other.me != member.me]
         excused = {damage.member.me: damage.name for damage in self.damages if damage.partition == partition}
-        self.world.failures += convergence.unequal(member, others, partition, excused)
+        self.world.failures += convergence.unequal(member.picture, others, partition, excused)
         told(partition)
         while self.when_acknowledged:
             self.when_acknowledged.pop()()
@@ -235,14 +240,14 @@ class Cluster:
         is promised (rule 7).
         """
         self.moved_ns = self.world.now_ns
-        if not self.counts_copies or not member.membership.is_master:
+        if not self.counts_copies or not member.picture.is_master:
             return
         self._note_losses()
         spare, holders = self._spare(), self.settings.holders()
         if spare <= 0:
             return
         here = {other.me for other in self.members()} - self._lost
-        for partition, row in enumerate(member.table.rows):
+        for partition, row in enumerate(member.picture.assignments):
             copies = len(here.intersection(row.replicas[:holders]))
             if row.version and copies <= spare:
                 self.world.failures.append(
@@ -259,14 +264,14 @@ class Cluster:
     def _look(self) -> None:
         if self.settled():
             self._calm_ns = self.world.now_ns
-            self._calm = {member.me for member in self.members() if not member.membership.info.lite}
+            self._calm = {member.me for member in self.members() if not member.picture.info.lite}
             self._seen, self._lost = {member.me for member in self.members()}, set()
             self._stood = False
         else:
             self._note_losses()
 
     def _note_losses(self) -> None:
-        views = [view for member in self.members() if (view := member.membership.view) is not None]
+        views = [view for member in self.members() if (view := member.picture.view) is not None]
         self._stood |= any(not view.state.migrates for view in views)
         if views:
             newest = max(views, key=lambda view: view.number)
@@ -283,7 +288,7 @@ class Cluster:
         return {
             process.driver.member.me
             for process in self.everyone
-            if process.left or (not process.dead and process.driver.member.membership.has_left)
+            if process.left or (not process.dead and process.picture.has_left)
         }
 
     def may_die(self, victim: Process, *, disk_too: bool = False) -> bool:
@@ -308,7 +313,7 @@ class Cluster:
         promised = self.counts_copies and self._spare() >= 1
         if not promised and not self.copies_elsewhere(everyone, alive, self._on_disk(victim, disk_too)):
             return False
-        if any(member.membership.agreement.proposing for member in everyone):
+        if any(member.picture.proposing for member in everyone):
             return False
         if self.settings.cluster.quorum == "any":
             return bool(rest)
@@ -347,7 +352,7 @@ class Cluster:
         parting = {
             member.me
             for member in self.members()
-            if member.membership.intents.mine in (Intent.LEAVE, Intent.LITE) or member.membership.info.lite
+            if member.picture.intent in (Intent.LEAVE, Intent.LITE) or member.picture.info.lite
         }
         gone = self._gone()
         # No two copies are in one group. And while nothing may move, who leaves takes a copy along.
@@ -360,8 +365,8 @@ class Cluster:
         would remove these, and end the cluster.
         """
         members = self.members()
-        views = [view for member in members if (view := member.membership.view) is not None]
-        leaving = {member.me for member in members if member.membership.leaving} | {leaver.driver.member.me}
+        views = [view for member in members if (view := member.picture.view) is not None]
+        leaving = {member.me for member in members if member.picture.leaving} | {leaver.driver.member.me}
         return bool(views) and is_quorum(max(views, key=lambda view: view.number), leaving)
 
     def copies_elsewhere(self, everyone: list[Member], alive: set[MemberId], kept: set[MemberId]) -> bool:
@@ -371,11 +376,9 @@ class Cluster:
         # A colder replica holds nothing of the maps that have fewer backups.
         holders = self.settings.holders()
         for partition in range(self.settings.partitions.count):
-            applied = [member.table.rows[partition] for member in everyone]
+            applied = [member.picture.assignment(partition) for member in everyone]
             offered = [
-                row
-                for member in everyone
-                if (row := member.table_replication.stored_assignment(partition)) is not None
+                row for member in everyone if (row := member.picture.stored_assignment(partition)) is not None
             ]
             newest = max(row.version for row in applied)
             for row in [*applied, *offered]:
@@ -395,25 +398,23 @@ class Cluster:
 
 def settled_among(members: list[Member]) -> bool:
     """Whether these are all members of one view, and see nothing unsafe."""
-    numbers = {member.membership.view.number if member.membership.view else -1 for member in members}
+    numbers = {member.picture.view.number if member.picture.view else -1 for member in members}
     return len(numbers) == 1 and all(
-        member.membership.admitted
-        and len(member.membership.members()) == len(members)
-        and not member.why_unsafe()
-        and not member.lane.waiting
+        member.picture.admitted
+        and len(member.picture.members()) == len(members)
+        and not member.picture.why_unsafe()
+        and not member.picture.batches_waiting
         for member in members
     )
 
 
 def _numbers(members: list[Member]) -> list[int]:
-    return [member.membership.view.number for member in members if member.membership.view is not None]
+    return [member.picture.view.number for member in members if member.picture.view is not None]
 
 
 def agreed_views(member: Member) -> list[View]:
     """The view that a member has installed, and the next one that it has agreed to."""
-    return [
-        view for view in (member.membership.view, member.membership.agreement.accepted) if view is not None
-    ]
+    return [view for view in (member.picture.view, member.picture.agreed_view) if view is not None]
 
 
 def driver_of(

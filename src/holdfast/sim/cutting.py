@@ -114,7 +114,7 @@ class Cutter:
         self.world.after(self.random.randint(200 * MILLISECOND, SECOND), partial(self._take, cut))
         if not living:
             return
-        rows = self.random.choice(living).driver.member.table.rows
+        rows = self.random.choice(living).picture.assignments
         for process in living:
             mine = [partition for partition in left if rows[partition].owner == process.driver.member.me]
             if mine:
@@ -127,7 +127,7 @@ class Cutter:
 
     def _ask(self, process: Process, cut: Cut, partitions: list[int], question: int) -> None:
         member = process.driver.member
-        if member.router.refusals.passive:
+        if member.picture.passive:
             return
 
         def taken(told: Taken) -> None:

@@ -47,8 +47,8 @@ def spoil(living: Iterable[Process], known: list[Damage], draw: random.Random) -
     found = [
         (process, partition, held)
         for process in living
-        for partition, copy in process.driver.member.copies.held.items()
-        if process.driver.member.table.rows[partition].index_of(process.driver.member.me) > 0
+        for partition, copy in process.picture.held.items()
+        if process.picture.assignment(partition).index_of(process.driver.member.me) > 0
         and all(damage.partition != partition for damage in known)
         for held in copy.maps.values()
         if held.state.entries and held.counter > MISSED
@@ -69,7 +69,7 @@ def harm_again(member: Member, what: str, arguments: bytes) -> None:
     """Do to a copy what was done to it when the run was recorded."""
     assert what == HARM
     partition, name, kind, seed = msgspec.msgpack.decode(arguments, type=tuple[int, str, str, int])
-    _harm(member.copies.held[partition].maps[name], kind, random.Random(seed))
+    _harm(member.picture.held[partition].maps[name], kind, random.Random(seed))
 
 
 def _harm(held: MapReplica, kind: str, draw: random.Random) -> None:
@@ -93,10 +93,10 @@ def _harm(held: MapReplica, kind: str, draw: random.Random) -> None:
 def mended(damage: Damage, primary: Member | None) -> bool:
     """Whether the copy is again what its primary's is, or is not there any more. False while nobody can tell."""
     member, partition = damage.member, damage.partition
-    if damage.process.dead or partition not in member.copies.held:
+    if damage.process.dead or partition not in member.picture.held:
         return True
-    if primary is None or primary.lane.unfinished(partition) or primary.lane.serving[partition] is None:
+    if primary is None or primary.picture.unfinished(partition) or not primary.picture.serves(partition):
         return False
-    if primary.table.rows[partition].index_of(member.me) <= 0:
+    if primary.picture.assignment(partition).index_of(member.me) <= 0:
         return False
-    return not convergence.unequal(primary, [member], partition)
+    return not convergence.unequal(primary.picture, [member.picture], partition)

@@ -190,8 +190,8 @@ class Faults(DiskFaults):
             self._drain()
 
     def _drain(self) -> None:
-        staying = [p for p in self.cluster.living() if not p.driver.member.membership.leaving]
-        admitted = [p for p in staying if p.driver.member.membership.admitted]
+        staying = [p for p in self.cluster.living() if not p.picture.leaving]
+        admitted = [p for p in staying if p.picture.admitted]
         if len(admitted) < 3:
             return
         process = self.random.choice(admitted if self.random.random() < 0.9 else staying)
@@ -259,7 +259,7 @@ class Faults(DiskFaults):
         """The cluster is to be active; said again until it is, for who was told may be cut off, or dead since."""
         self._state_wanted = ClusterState.ACTIVE
         members = self.cluster.members()
-        states = {member.membership.cluster_state for member in members if member.membership.view is not None}
+        states = {member.picture.cluster_state for member in members if member.picture.view is not None}
         if members and states != {ClusterState.ACTIVE}:
             self._order(ClusterState.ACTIVE)
         if not self._insisting:
@@ -281,11 +281,11 @@ class Faults(DiskFaults):
     def _wish(self) -> None:
         """A data member is to hold nothing any more, or a lite one to hold data."""
         process = self.random.choice(self.cluster.living())
-        membership = process.driver.member.membership
-        if not membership.admitted or membership.leaving:
+        picture = process.picture
+        if not picture.admitted or picture.leaving:
             return
-        wish = Intent.DATA if membership.info.lite else Intent.LITE
-        data = [member for member in self.cluster.members() if not member.membership.info.lite]
+        wish = Intent.DATA if picture.info.lite else Intent.LITE
+        data = [member for member in self.cluster.members() if not member.picture.info.lite]
         if wish is Intent.LITE and len(data) < 3:
             return
         self._did("wish", f"{process.name}: {wish}")

@@ -94,9 +94,9 @@ class Liar(Replaced):
         """Let something else come of this share of the operations of one kind."""
 
         def around(decide: Method) -> Method:
-            def decides(state: MapState | None, request: Request, now_ns: int, **more: Any) -> Any:
+            def decides(state: MapState | None, request: Request, now_ns: int, *more: Any) -> Any:
                 def truth(request: Request) -> Decision:
-                    decision: Decision = decide(state, request, now_ns, **more)
+                    decision: Decision = decide(state, request, now_ns, *more)
                     return decision
 
                 if request.op is operation and self.now_and_then(share):
@@ -462,7 +462,7 @@ def _listener_misses(liar: Liar) -> None:
 
         return happens
 
-    liar.replace(Listeners, "_happened", happened)
+    liar.replace(Listeners, "hear", happened)
 
 
 def _listener_hears_twice(liar: Liar) -> None:
@@ -474,7 +474,7 @@ def _listener_hears_twice(liar: Liar) -> None:
 
         return happens
 
-    liar.replace(Listeners, "_happened", happened)
+    liar.replace(Listeners, "hear", happened)
 
 
 def _stream_skips(liar: Liar) -> None:

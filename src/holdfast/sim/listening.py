@@ -69,11 +69,11 @@ class Registration:
         return link is None or not link.unacknowledged
 
     def _is_known_to(self, process: Process) -> bool:
-        mine, its = self.process.driver.member, process.driver.member
+        mine, its = self.process.picture, process.picture
         if mine is its:
             return True
-        together = mine.membership.member(its.me) is not None and its.membership.member(mine.me) is not None
-        return together and mine.me in its.listeners.subscribers(self.map)
+        together = mine.is_member(its.me) and its.is_member(mine.me)
+        return together and mine.me in its.subscribers(self.map)
 
     def must_hear(self, offices: Offices, partition: int, call: Call) -> bool:
         """Whether it was certain to hear of a change in this partition that was made within the call: from the primary,

@@ -116,12 +116,12 @@ class Phases:
 
     def _why(self, core: set[str], probes: Probes) -> str:
         members = [process.driver.member for process in self._of(core)]
-        whys = [f"{member.membership.info.name}: {member.why_unsafe() or 'well'}" for member in members]
+        whys = [f"{member.picture.info.name}: {member.picture.why_unsafe() or 'well'}" for member in members]
         return f"{'; '.join(whys)}; not answered: partitions {sorted(probes.open)}"
 
     def _choose_core(self) -> list[Process]:
         """As few as suffice, or some more; nobody, if nobody can be left out."""
-        processes = [p for p in self.cluster.living() if p.driver.member.membership.admitted]
+        processes = [p for p in self.cluster.living() if p.picture.admitted]
         core = list(processes)
         if not self._suffices(core):
             return []
@@ -138,18 +138,18 @@ class Phases:
         everyone = self.cluster.members()
         members = [process.driver.member for process in core]
         alive = {member.me for member in members}
-        views = [view for member in everyone if (view := member.membership.view) is not None]
-        known = [view for member in members if (view := member.membership.view) is not None]
+        views = [view for member in everyone if (view := member.picture.view) is not None]
+        known = [view for member in members if (view := member.picture.view) is not None]
         if not known or any(view.recovering or not view.state.migrates for view in views):
             return False
-        if any(member.membership.agreement.proposing or not member.table.assigned for member in everyone):
+        if any(member.picture.proposing or not member.picture.assigned for member in everyone):
             return False
         newest = max(view.number for view in views)
         least = min(newest, max(view.number for view in known))
         needed = [view for member in everyone for view in agreed_views(member) if view.number >= least]
         if not all(is_quorum(view, alive) for view in needed):
             return False
-        staying = [m for m in members if not m.membership.info.lite and not m.membership.leaving]
+        staying = [m for m in members if not m.picture.info.lite and not m.picture.leaving]
         return bool(staying) and self.cluster.copies_elsewhere(everyone, alive, set())
 
     def _break_others(self, core: set[str]) -> Callable[[], None]:
@@ -250,10 +250,10 @@ class Phases:
     def _accept(self, lost: list[int]) -> None:
         """Before the operator accepts the loss nobody serves what is lost, and nobody calls the cluster safe."""
         members = self.cluster.members()
-        serving = [p for p in lost for member in members if member.lane.serving[p] is not None]
+        serving = [p for p in lost for member in members if member.picture.serves(p)]
         if serving:
             self._fail(f"partitions {sorted(serving)} are served though all their copies are lost")
-        if any(not member.why_unsafe() for member in members if not member.membership.info.lite):
+        if any(not member.picture.why_unsafe() for member in members if not member.picture.info.lite):
             self._fail(f"somebody sees nothing unsafe though partitions {lost} are lost")
         process = self.random.choice(self.cluster.living())
         self.world.tell(f"LOSS accepted at {process.name}")
@@ -263,23 +263,23 @@ class Phases:
     def _choose_victims(self) -> list[Process]:
         """All in-sync holders of a partition, where the others are a quorum without them."""
         living = self.cluster.living()
-        view = living[0].driver.member.membership.view
+        view = living[0].picture.view
         if view is None:
             return []
         by_uuid = {process.driver.member.me: process for process in living}
-        rows = living[0].driver.member.table.rows
+        rows = living[0].picture.assignments
         for partition in self.random.sample(range(len(rows)), len(rows)):
             # A copy that is left, colder than the holders, has not all maps: it is lost, too.
             victims = [by_uuid[uuid] for uuid in rows[partition].replicas if uuid in by_uuid]
             rest = {process.driver.member.me for process in living if process not in victims}
             data = [process for process in living if process not in victims]
-            if is_quorum(view, rest) and any(not p.driver.member.membership.info.lite for p in data):
+            if is_quorum(view, rest) and any(not p.picture.info.lite for p in data):
                 return victims
         return []
 
     def _partitions_of(self, victims: list[Process]) -> list[int]:
         gone = {process.driver.member.me for process in victims}
-        rows = victims[0].driver.member.table.rows
+        rows = victims[0].picture.assignments
         holders = self.cluster.settings.holders()
         return [p for p, row in enumerate(rows) if gone.issuperset(filter(None, row.holding[:holders]))]
 
@@ -319,7 +319,7 @@ class Phases:
     def _all_mended(self) -> bool:
         cluster = self.cluster
         for damage in list(cluster.damages):
-            owner = damage.member.table.rows[damage.partition].owner
+            owner = damage.member.picture.assignment(damage.partition).owner
             primary = next((member for member in cluster.members() if member.me == owner), None)
             if mended(damage, primary):
                 cluster.damages.remove(damage)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -14,8 +15,9 @@ from holdfast.check.times import OUTLIVES
 from holdfast.check.witnessed import witnessed
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.sync_request import How
-from holdfast.engine.recording import Recorder
+from holdfast.engine.recording import RecordBroken, Recorder
 from holdfast.sim import tally
+from holdfast.sim.ablations.rules import RULES
 from holdfast.sim.ablations.switching import ablated
 from holdfast.sim.calls import Knowledge
 from holdfast.sim.clients.client import Manners
@@ -25,6 +27,7 @@ from holdfast.sim.clients.simulated_doors import Doors
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.faults import Faults
 from holdfast.sim.judging import clocks_of, judge_calls, last_values, look
+from holdfast.sim.lies import LIES, telling
 from holdfast.sim.marks import RULE, Marks
 from holdfast.sim.observers import Observers
 from holdfast.sim.phases import Phases
@@ -57,6 +60,24 @@ LOOKS = 32
 """How often a run is looked at for what is left over, before that counts."""
 
 
+WITHOUT, TOLD_LIES = "without", "lies"
+"""What a record says of a run: the rules that were off, and the lies that were told."""
+
+
+@contextmanager
+def as_recorded(told: Mapping[str, str]) -> Iterator[None]:
+    """While this lasts members do without the rules, and tell the lies, of which a record says so. Raises RecordBroken
+    when there is no such rule or lie.
+    """
+    without, lies = (
+        {name for name in told.get(what, "").split(", ") if name} for what in (WITHOUT, TOLD_LIES)
+    )
+    if unknown := sorted((without - RULES.keys()) | (lies - LIES.keys())):
+        raise RecordBroken(f"it was run with {', '.join(unknown)}: no rule or lie that this Holdfast knows")
+    with telling(lies), ablated(*without):
+        yield
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What became of one seed."""
@@ -72,6 +93,7 @@ def simulate(
     seed: int,
     *,
     without: frozenset[str] = frozenset(),
+    lies: frozenset[str] = frozenset(),
     story: Callable[[str], None] | None = None,
     journal: Journalling = "off",
     power_cuts: bool = False,
@@ -79,15 +101,21 @@ def simulate(
     asked: Counter[str] | None = None,
     record: Callable[[bytes], object] | None = None,
 ) -> Verdict:
-    """Run one seed. `without` switches rules off by name; `story` is told every step worth telling. With `power_cuts`
-    everybody loses power at once, at least twice; maps are journalled synchronously then. With `memory` members have
-    little or no room in their memories, again and again. `asked` is told how often each rule stood before a decision,
-    also of a run that ends with an error. `record` takes the bytes of a record of the run (`engine.recording`).
+    """Run one seed. `without` switches rules off by name, and members tell these `lies`; `story` is told every step
+    worth telling. With `power_cuts` everybody loses power at once, at least twice; maps are journalled synchronously
+    then. With `memory` members have little or no room in their memories, again and again. `asked` is told how often
+    each rule stood before a decision, also of a run that ends with an error. `record` takes the bytes of a record of
+    the run (`engine.recording`).
     """
     asked = Counter() if asked is None else asked
     shape = drawn(seed, journal, power_cuts=power_cuts, memory=memory)
-    with ablated(*without, asked=asked):
-        verdict, marks = _run(seed, story, shape, power_cuts=power_cuts, record=record)
+    told = {"seed": str(seed), "shape": shape.line(), "holdfast": __version__}
+    told |= {
+        what: ", ".join(sorted(names)) for what, names in ((WITHOUT, without), (TOLD_LIES, lies)) if names
+    }
+    with telling(lies), ablated(*without, asked=asked):
+        recorder = partial(Recorder, record, told=told) if record is not None else None
+        verdict, marks = _run(seed, story, shape, power_cuts=power_cuts, recorder=recorder)
     for name, times in asked.items():
         marks.hit(RULE + name, times)
     verdict.figures.update(marks.figures())
@@ -100,14 +128,12 @@ def _run(
     shape: Shape,
     *,
     power_cuts: bool,
-    record: Callable[[bytes], object] | None,
+    recorder: Callable[[World], Recorder] | None,
 ) -> tuple[Verdict, Marks]:
     """One run of this shape, and what it has exercised."""
     world = World(seed, story)
-    if record is not None:
-        world.recorder = Recorder(
-            record, world, {"seed": str(seed), "shape": shape.line(), "holdfast": __version__}
-        )
+    if recorder is not None:
+        world.recorder = recorder(world)
     if shape.clocks:
         world.clocks.err(random.Random(f"{seed}/clocks"))
     services = (lambda: [Tally(backups)]) if (backups := shape.service_backups) is not None else list
@@ -234,7 +260,7 @@ def _judged(
         final = last_values(clients[0].knowledge)
     observers.end()
     if not problems and tellers:
-        problems += tally.judge(cluster.members(), tellers, {partition for partition, _ in cluster.lost})
+        problems += tally.judge(cluster.pictures(), tellers, {partition for partition, _ in cluster.lost})
     calm_ns = world.now_ns - calm_from
     if not problems and cluster.disks:
         problems += [f"again from disk: {problem}" for problem in _again_from_disk(world, cluster, clients)]
@@ -272,7 +298,7 @@ def _look_at_all(
     """What is wrong with a cluster at rest, beside what is known already; only if nothing is, read all its data, and
     look what is left over when nothing is under way any more.
     """
-    members = cluster.members()
+    members = cluster.pictures()
     problems = convergence.judge(members) if members else ["nobody lives"]
     if problems or known:
         return problems
@@ -313,21 +339,19 @@ def _figures(world: World, cluster: Cluster, clients: list[Client], faults: Faul
     calls = clients[0].knowledge.calls
     seen = [shown for _, shown in witnessed(calls)]
     writes = [call.outcome for call in calls if call.operation not in STILL]
-    masters = [process.driver.member.migrations for process in cluster.everyone]
+    pictures = [process.picture for process in cluster.everyone]
+    masters = [picture.migrations() for picture in pictures]
     return {
         "writes_acknowledged": len(seen),
         "writes_judged": sum(seen),
         "writes_refused": writes.count(Outcome.REFUSED),
         "writes_unknown": writes.count(Outcome.UNKNOWN),
         "calls": len(calls),
-        "migrations": sum(master.completed for master in masters),
-        "migrations_failed": sum(master.failed for master in masters),
+        "migrations": sum(master["completed"] for master in masters),
+        "migrations_failed": sum(master["failed"] for master in masters),
         "migrations_under_faults": faults.migrations,
-        "repairs": sum(process.driver.member.repair.repaired for process in cluster.everyone),
-        **{
-            f"fills_{how.name.lower()}": sum(p.driver.member.source.fills[how] for p in cluster.everyone)
-            for how in How
-        },
+        "repairs": sum(picture.repaired for picture in pictures),
+        **{f"fills_{how.name.lower()}": sum(picture.fills(how) for picture in pictures) for how in How},
         "members": len(cluster.everyone),
         "events": world.events,
         "simulated_s": round(world.now_ns / SECOND, 1),
@@ -346,4 +370,4 @@ def _at_rest(cluster: Cluster, clients: list[Client]) -> bool:
     if any(client.waiting for client in clients) or not cluster.settled():
         return False
     # What a client has given up goes on until it is answered: a map that is cleared, for one.
-    return not any(member.router.leftovers["parked requests"] for member in cluster.members())
+    return not any("parked requests" in picture.under_way() for picture in cluster.pictures())

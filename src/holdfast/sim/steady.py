@@ -74,9 +74,10 @@ class Offices:
         versions = [0] * len(self._of)
         for member in self.cluster.members():
             versions = [
-                max(*pair) for pair in zip(versions, (row.version for row in member.table.rows), strict=True)
+                max(*pair)
+                for pair in zip(versions, (row.version for row in member.picture.assignments), strict=True)
             ]
-            for partition, copy in enumerate(member.lane.leading):
+            for partition, copy in enumerate(member.picture.leading):
                 if copy is not None:
                     if found[partition] is not None:
                         rivals.append(partition)

@@ -82,8 +82,8 @@ class Reader:
         """Learn the heads of what this member serves, and ask another one for what is new."""
         if process.driver.stopped:
             return
-        partitions = range(len(process.driver.member.table.rows))
-        heads, _ = process.driver.member.changes.heads(self.name, partitions)
+        partitions = range(len(process.picture.assignments))
+        heads, _ = process.picture.heads(self.name, partitions)
         for partition, head in heads.items():
             counter, term = self.at.get(partition, (0, 0))
             if head.counter <= counter:
@@ -174,12 +174,12 @@ class Reader:
         """
         behind = []
         for member in self.cluster.members():
-            for partition, copy in enumerate(member.lane.leading):
+            for partition, copy in enumerate(member.picture.leading):
                 held = copy.maps.get(self.name) if copy is not None else None
                 if held is None:
                     continue
                 ended = any(
-                    held.state.expired(key, member.out.now_ns, touch=False) for key in held.state.expiries
+                    held.state.expired(key, member.picture.now_ns, touch=False) for key in held.state.expiries
                 )
                 if ended or self.at.get(partition, (0, 0)) != (held.counter, held.term):
                     behind.append(partition)

@@ -6,11 +6,12 @@ import random
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
-from holdfast.core.member import Member
+from holdfast.core.member_picture import Picture
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.object_names import part_name
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.services.hosting import MigrationEvent
+from holdfast.core.store.service_state import ServiceState
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.world import Process, World
 
@@ -72,19 +73,19 @@ class Tally:
         self.heard.append(("rollback", event))
 
 
-def tally_of(member: Member) -> Tally:
-    service = member.copies.services.hosted[0].service
+def tally_of(member: Picture) -> Tally:
+    service = member.services()[0]
     assert isinstance(service, Tally)
     return service
 
 
-def share_of(member: Member, partition: int) -> TallyShare | None:
+def share_of(member: Picture, partition: int) -> TallyShare | None:
     """What the member holds of the partition's tally."""
-    copy = member.copies.held.get(partition)
+    copy = member.held.get(partition)
     held = copy.services.get(part_name(NAME)) if copy is not None else None
     if held is None:
         return None
-    assert isinstance(held.state.share, TallyShare)
+    assert isinstance(held.state, ServiceState) and isinstance(held.state.share, TallyShare)
     return held.state.share
 
 
@@ -167,13 +168,13 @@ def stop(tellers: Sequence[Teller]) -> None:
     assert not any(teller.waiting for teller in tellers)
 
 
-def judge(members: Sequence[Member], tellers: Sequence[Teller], lost: Collection[int] = ()) -> list[str]:
+def judge(members: Sequence[Picture], tellers: Sequence[Teller], lost: Collection[int] = ()) -> list[str]:
     """What is wrong with the tally of a cluster at rest, in words: all of one view and table. `lost`: partitions that
     have begun anew.
     """
     problems: list[str] = []
-    for partition in range(len(members[0].table.rows)):
-        row = members[0].table.rows[partition]
+    for partition in range(len(members[0].assignments)):
+        row = members[0].assignment(partition)
         owner = next(member for member in members if member.me == row.owner)
         primary = share_of(owner, partition)
         if primary is None:
@@ -189,8 +190,8 @@ def judge(members: Sequence[Member], tellers: Sequence[Teller], lost: Collection
             problems += _judge_numbers(primary, partition, tellers)
     for member in members:
         problems += judge_order(tally_of(member).heard)
-        if member.copies.services.pending:
-            problems.append(f"{member.me} waits for the end of {member.copies.services.pending}")
+        if member.told_to_services():
+            problems.append(f"{member.me} waits for the end of {member.told_to_services()}")
     return problems
 
 
@@ -238,10 +239,10 @@ def holders(processes: Sequence[Process], partition: int) -> dict[int, int]:
     """Replica index -> how many numbers its member's share was told, of those that hold one."""
     found: dict[int, int] = {}
     for process in processes:
-        member = process.driver.member
+        member = process.picture
         share = share_of(member, partition)
         if share is not None and not process.dead:
-            found[member.table.rows[partition].index_of(member.me)] = share.count
+            found[member.assignment(partition).index_of(member.me)] = share.count
     return found
 
 

@@ -14,6 +14,7 @@ from heapq import heappop, heappush
 from zlib import crc32
 
 from holdfast.core.machine import Note
+from holdfast.core.member_picture import Picture
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.engine.driver import Driver
 from holdfast.engine.ports import Disk
@@ -176,6 +177,11 @@ class Process:
         """When it is to be woken next: a time of the world."""
         self._crash_in: int | None = None
         self._strike: Callable[[], None] = self.crash
+
+    @property
+    def picture(self) -> Picture:
+        """Its member, for looking."""
+        return self.driver.member.picture
 
     # -- the doors
 

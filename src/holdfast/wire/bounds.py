@@ -21,6 +21,7 @@ from holdfast.core.model.partition_events import News
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Record
 from holdfast.core.model.views import FilesSeen, MemberInfo, View
+from holdfast.core.store.digest import RANGES
 
 NUMBER_MAX = 2**63 - 1
 """Of counters, versions, terms, rounds and tickets."""
@@ -237,7 +238,7 @@ def _demanded(message: m.Filled, count: int) -> None:
         for base in message.demand.maps:
             _lineage(base.lineage)
             _numbers(base.lwm, base.highest)
-            _require(len(base.digests) in (0, 64), f"{len(base.digests)} digests of key ranges")
+            _require(len(base.digests) <= RANGES, f"{len(base.digests)} digests of key ranges")
 
 
 def _one(message: Any, count: int) -> None:
@@ -314,11 +315,13 @@ def _promise(message: m.Promise, _: int) -> None:
     _numbers(message.view, most=VIEW_MAX)
     if message.accepted is not None:
         _view(message.accepted)
+        _require(message.accepted.number > message.view, "an accepted view that is not newer")
     _require((message.accepted is None) == (message.accepted_ballot is None), "half of an accepted view")
 
 
 def _accept(message: m.Accept, _: int) -> None:
     _view(message.value)
+    _require(message.value.number > message.view, "a proposed view that is not newer")
 
 
 def _accepted(message: m.Accepted, count: int) -> None:

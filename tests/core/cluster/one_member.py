@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from holdfast.core.cluster.identity import Identity, Timing
 from holdfast.core.cluster.membership import Membership
 from holdfast.core.machine import Datagram, Note, Outbox, Send
 from holdfast.core.messages import Heartbeat, JoinRequest
+from holdfast.core.model import notices as n
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address, MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import FilesProof, FilesSeen, MemberInfo, View
@@ -46,6 +48,31 @@ def row(version: int) -> Assignment:
 SEEDS = (home(A), home(B), home(C))
 
 
+class Above:
+    """What a membership asks of the machines above it, as its `One` says."""
+
+    def __init__(self, one: One) -> None:
+        self._one = one
+
+    def may_part(self, member: MemberId) -> bool:
+        return member in self._one.may_part
+
+    def may_demote(self, member: MemberId) -> bool:
+        return member in self._one.may_demote
+
+    def why_unsafe(self) -> str:
+        return "" if self._one.safe else "unsafe"
+
+    def rounds(self) -> tuple[int, int]:
+        return 4, 3
+
+    def known_assignments(self) -> list[tuple[int, Assignment]]:
+        return self._one.rows
+
+    def is_assigned(self) -> bool:
+        return self._one.assigned
+
+
 class One:
     """One member, and what the others and its own machines are to it."""
 
@@ -53,9 +80,14 @@ class One:
         self, who: MemberInfo = A, *members: MemberInfo, majority: bool = True, **changed: Any
     ) -> None:
         """With `members`, it is in a view of these (itself among them)."""
-        self.out = Outbox()
+        self.out = Outbox(self)
         self.out.now_ns = START_NS
         self.changes: list[tuple[View | None, View | None]] = []
+        self.notices: list[n.Notice] = []
+        """What it told but for views and heartbeats."""
+        self.looks: Callable[[], object] = lambda: None
+        """What is done when a view is told."""
+        self.assigned = True
         self.may_part: set[MemberId] = set()
         self.may_demote: set[MemberId] = set()
         self.safe = False
@@ -65,17 +97,19 @@ class One:
             dataclasses.replace(identity, **changed),
             TIMING,
             self.out,
+            Above(self),
             majority=majority,
-            view_changed=lambda old, new: self.changes.append((old, new)),
-            may_part=lambda uuid: uuid in self.may_part,
-            may_demote=lambda uuid: uuid in self.may_demote,
-            safe=lambda: self.safe,
-            rounds=lambda: (4, 3),
-            known_rows=lambda: self.rows,
         )
         if members:
             self.membership.install(view(*members))
             self.fresh()
+
+    def on_notice(self, notice: n.Notice) -> None:
+        if isinstance(notice, n.ViewInstalled):
+            self.changes.append((notice.old, notice.new))
+            self.looks()
+        elif not isinstance(notice, n.BeatHeard):
+            self.notices.append(notice)
 
     def fresh(self) -> None:
         """Forget what was done so far."""
@@ -124,7 +158,7 @@ class One:
         return self.membership.agreement.proposing
 
     def wanted(self) -> View:
-        wanted = self.membership._wanted()
+        wanted = self.membership.wanted()
         assert wanted is not None
         return wanted
 

@@ -10,6 +10,7 @@ import pytest
 from holdfast.core.cluster import admission
 from holdfast.core.cluster.admission import CANDIDATE_NS, Candidates
 from holdfast.core.cluster.detector import Detector
+from holdfast.core.cluster.file_proofs import KnownFiles
 from holdfast.core.cluster.identity import Timing
 from holdfast.core.messages import JoinRequest
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
@@ -143,9 +144,7 @@ def test_missing_are_those_whose_place_is_empty() -> None:
 def let_in(
     candidates: Candidates, now: View, now_ns: int = 0, staying: list[MemberInfo] | None = None
 ) -> list[str]:
-    chosen = candidates.admissible(
-        now, now.members if staying is None else staying, now_ns, lambda store: None
-    )
+    chosen = candidates.admissible(now, now.members if staying is None else staying, now_ns, KnownFiles(None))
     return [one.uuid for one in chosen]
 
 
@@ -157,7 +156,7 @@ def asked(*who: MemberInfo, now_ns: int = 0) -> Candidates:
 
 
 def test_who_asks_is_let_in_with_the_number_of_the_next_view_as_its_life() -> None:
-    chosen = asked(C, info("b2")).admissible(view(A, B), [A, B], 0, lambda store: None)
+    chosen = asked(C, info("b2")).admissible(view(A, B), [A, B], 0, KnownFiles(None))
     assert chosen == [info("b2", life=5), info("c", life=5)]
 
 
@@ -229,11 +228,11 @@ def test_files_come_in_once() -> None:
 def test_files_that_lack_what_was_seen_of_them_are_marked() -> None:
     short = info("c", store="s", incarnation=3, proof=FilesProof("token", reached=9))
     marked = info("d", behind=True)
-    seen = {"s": FilesSeen(3, "token", 10)}
-    chosen = asked(short, marked, E).admissible(view(A, B, info("f")), [A, B, info("f")], 0, seen.get)
+    now = view(A, B, info("f"), stores={"s": FilesSeen(3, "token", 10)})
+    chosen = asked(short, marked, E).admissible(now, [A, B, info("f")], 0, KnownFiles(None))
     assert [(one.uuid, one.behind) for one in chosen] == [("c", True), ("d", True), ("e", False)]
-    seen = {"s": FilesSeen(3, "token", 9)}
-    chosen = asked(short).admissible(view(A, B), [A, B], 0, seen.get)
+    now = view(A, B, stores={"s": FilesSeen(3, "token", 9)})
+    chosen = asked(short).admissible(now, [A, B], 0, KnownFiles(None))
     assert [one.behind for one in chosen] == [False]
 
 

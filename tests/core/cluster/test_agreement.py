@@ -72,7 +72,7 @@ REMEMBERED = (
     "_promised", "_accepted_ballot", "_accepted", "_phase", "_ballot", "_promises", "_acceptances", "_value",
     "_carried",
 )  # fmt: skip
-GIVEN = ("_me", "_out", "_choose", "_decided", "_known_rows", "_may_propose", "_may_decide", "view")
+GIVEN = ("_me", "_out", "_delegate", "view")
 
 
 def frozen(value: Any) -> Any:
@@ -90,6 +90,31 @@ def frozen(value: Any) -> Any:
 
 def copied(value: Any) -> Any:
     return value.copy() if isinstance(value, dict | set) else value
+
+
+class Whom:
+    """Whom an agreement serves: anybody may propose, for safety must not rest on who does."""
+
+    agreement: Agreement
+
+    def __init__(self, me: MemberId, outcomes: list[tuple[Ballot, View]]) -> None:
+        self._me = me
+        self._outcomes = outcomes
+
+    def wanted(self) -> View | None:
+        return WANTED[self._me]
+
+    def may_propose(self, candidate: MemberId) -> bool:
+        return True
+
+    def may_decide(self, view: View, members: set[MemberId]) -> bool:
+        return is_quorum(view, members)
+
+    def known_assignments(self) -> list[tuple[int, Assignment]]:
+        return []
+
+    def decided(self, view: View, rows: list[tuple[int, Assignment]]) -> None:
+        self._outcomes.append((self.agreement._ballot, view))
 
 
 class Search:
@@ -116,15 +141,8 @@ class Search:
         self._steps: dict[tuple[int, int, int], Step] = {}
 
     def _start(self, me: MemberId) -> Agreement:
-        agreement = Agreement(
-            me,
-            self._out,
-            choose=lambda: WANTED[me],
-            decided=lambda value, rows: self._outcomes.append((agreement._ballot, value)),
-            known_rows=list,
-            may_propose=lambda candidate: True,  # safety must not rest on who proposes
-            may_decide=is_quorum,
-        )
+        whom = Whom(me, self._outcomes)
+        agreement = whom.agreement = Agreement(me, self._out, whom)
         agreement.install(self._now)
         return agreement
 
@@ -263,6 +281,27 @@ def test_one_view_is_decided_whatever_the_order_of_more(proposals: dict[MemberId
 # -- one acceptor, one proposer
 
 
+class Asked:
+    """Answers an agreement as its `Desk` says."""
+
+    def __init__(self, one: Desk, enough: Callable[[View, set[MemberId]], bool]) -> None:
+        self._one = one
+        self.may_decide = enough
+
+    def wanted(self) -> View | None:
+        return self._one.wanted
+
+    def may_propose(self, candidate: MemberId) -> bool:
+        self._one.asked.append(candidate)
+        return self._one.may_propose
+
+    def known_assignments(self) -> list[tuple[int, Assignment]]:
+        return self._one.rows
+
+    def decided(self, view: View, rows: list[tuple[int, Assignment]]) -> None:
+        self._one.decided.append((view, rows))
+
+
 class Desk:
     """One `Agreement`, and what is around it."""
 
@@ -278,21 +317,9 @@ class Desk:
         self.rows: list[tuple[int, Assignment]] = []
         self.may_propose = True
         self.asked: list[MemberId] = []
-        self.agreement = Agreement(
-            me,
-            self.out,
-            choose=lambda: self.wanted,
-            decided=lambda value, rows: self.decided.append((value, rows)),
-            known_rows=lambda: self.rows,
-            may_propose=self._may_propose,
-            may_decide=enough,
-        )
+        self.agreement = Agreement(me, self.out, Asked(self, enough))
         assert (self.agreement.view, self.agreement.proposing) == (None, False)
         self.agreement.install(now)
-
-    def _may_propose(self, candidate: MemberId) -> bool:
-        self.asked.append(candidate)
-        return self.may_propose
 
     def sent(self) -> list[tuple[MemberId, Message]]:
         """What was sent since the last time."""

@@ -29,7 +29,8 @@ from tests.core.cluster.one_member import (
     view,
 )
 
-from holdfast.core.cluster.membership import JOIN_INTERVAL_NS, MembershipState
+from holdfast.core.cluster.joining import JOIN_INTERVAL_NS
+from holdfast.core.cluster.standing import MembershipState
 from holdfast.core.machine import CloseLink, Datagram, Note, SetTimer, Stop
 from holdfast.core.messages import Heartbeat, JoinAnswer, JoinRequest, ViewDecided
 from holdfast.core.model.ids import MILLISECOND, SECOND
@@ -53,7 +54,7 @@ def test_the_first_seed_forms_the_cluster_when_the_others_are_idle() -> None:
     one.membership.on_join_answer(home(B), JoinAnswer(b, True, "", "b", 5701))
     one.membership.on_timer("join")
     assert one.membership.view is None
-    one.membership.seed_absent(home(C))
+    one.membership.joining.seed_absent(home(C))
     for _ in range(5):
         one.fresh()
         one.membership.on_timer("join")
@@ -149,7 +150,7 @@ def test_who_was_removed_forms_no_cluster() -> None:
     assert (one.membership.view, one.membership.state) == (None, "exiled")
     one = One(A, A, B)
     alone = view(A, B, number=6)
-    one.membership._last_view = alone
+    one.membership.last_view = alone
     one.membership._go_into_exile(alone, alone)
     one.fresh()
     one.membership.on_timer("join")
@@ -167,7 +168,7 @@ def test_who_is_refused_is_told_why() -> None:
     one.ask(C, cluster="test")
     why = "cluster.name is 'prod' here, yours is 'test'"
     assert one.out.take() == [Datagram(home(C), JoinAnswer(a, False, why, "a", 5701, False, "", c))]
-    assert one.membership._wanted() is None, "and it asks no more"
+    assert one.membership.wanted() is None, "and it asks no more"
     one.membership.view = view(A, B, ending=True)
     one.ask(C)
     ((_, answer),) = one.whispered(JoinAnswer)
@@ -210,7 +211,7 @@ def test_the_files_of_a_member_that_may_be_gone_wait_for_its_removal() -> None:
     one = One(A, A, info("b", store="s"))
     one.ask(info("c", store="s"))
     assert not one.proposes
-    assert one.membership._wanted() is None
+    assert one.membership.wanted() is None
     one.silence(B)
     assert one.wanted().members == [A], "it asks again when B is gone"
     one = One(A, A, B)
@@ -224,7 +225,7 @@ def test_who_is_in_no_view_says_so() -> None:
     one.fresh()
     one.ask(C)
     assert one.whispered(JoinAnswer) == [("c", JoinAnswer(a, False, "", "a", 5701))]
-    assert one.membership._formation._idle == {}
+    assert one.membership.joining._formation._idle == {}
     one = parting(B)
     one.ask(C)
     assert one.whispered(JoinAnswer) == [("c", JoinAnswer(a, False, "", "a", 5701))]
@@ -266,13 +267,13 @@ def test_a_new_process_at_a_members_place_means_that_the_old_one_is_dead() -> No
     one.out.now_ns += HEARTBEAT_NS * 3 // 2
     new = info("new", host="b")
     one.ask(new)
-    assert one.membership._wanted() is not None
+    assert one.membership.wanted() is not None
     assert one.wanted().members == [A, C, msgspec.structs.replace(new, life=6)]
     one = One(A, A, B, C)
     one.beat(B)
     one.out.now_ns += HEARTBEAT_NS * 3 // 2 - 1
     one.ask(new)
-    assert one.membership._wanted() is None, "B was just heard: it is the request that is old"
+    assert one.membership.wanted() is None, "B was just heard: it is the request that is old"
 
 
 def test_a_new_process_elsewhere_means_nothing_for_others() -> None:
@@ -305,15 +306,15 @@ def test_an_answer_to_another_process_or_to_a_member_does_not_count() -> None:
     assert (one.membership.refusal, one.out.effects) == ("", [])
     one = One(A, A, B)
     one.membership.on_join_answer(home(B), JoinAnswer(b, True, "too late", "b", 5701, asker=a))
-    assert (one.membership.refusal, one.out.effects, one.membership._formation._idle) == ("", [], {})
+    assert (one.membership.refusal, one.out.effects, one.membership.joining._formation._idle) == ("", [], {})
 
 
 def test_only_who_is_idle_counts_as_idle() -> None:
     one = One(A, seeds=SEEDS)
     one.membership.on_join_answer(home(B), JoinAnswer(b, False, "", "b", 5701))
-    assert one.membership._formation._idle == {}
+    assert one.membership.joining._formation._idle == {}
     one.membership.on_join_answer(home(C), JoinAnswer(b, True, "", "b", 5701, cluster_id="old"))
-    assert one.membership._formation._idle == {home(B): "old"}
+    assert one.membership.joining._formation._idle == {home(B): "old"}
 
 
 def test_who_was_away_when_the_cluster_was_shut_down_may_end() -> None:
@@ -340,26 +341,24 @@ def test_who_was_away_when_the_cluster_was_shut_down_may_end() -> None:
 
 def test_how_far_the_journals_are_is_written_down_from_time_to_time() -> None:
     one = One(A, info("a", store="s", proof=FilesProof("t")), B)
-    written: list[View] = []
-    one.membership.write_down = written.append
     one.membership.on_timer("heartbeat")
-    assert written == [], "no news"
+    assert one.notices == [], "no news"
     one.membership.durable(9)
     one.membership.on_timer("heartbeat")
-    assert [now.stores for now in written] == [{"s": FilesSeen(0, "t", 9)}]
+    assert [told.view.stores for told in one.notices] == [{"s": FilesSeen(0, "t", 9)}]
     one.membership.durable(10)
     one.membership.on_timer("heartbeat")
-    assert len(written) == 1, "not so soon"
+    assert len(one.notices) == 1, "not so soon"
     one.out.now_ns += 2 * SECOND
     one.membership.state = MembershipState.PARTING
     one.membership.on_timer("heartbeat")
-    assert len(written) == 1
+    assert len(one.notices) == 1
     one.membership.state = MembershipState.MEMBER
     one.membership.view, kept = None, one.membership.view
     one.membership.on_timer("heartbeat")
     one.membership.view = kept
     one.membership.on_timer("heartbeat")
-    assert [now.stores["s"].reached for now in written] == [9, 10]
+    assert [told.view.stores["s"].reached for told in one.notices] == [9, 10]
 
 
 def test_what_is_durable_only_grows() -> None:
@@ -368,7 +367,7 @@ def test_what_is_durable_only_grows() -> None:
         one.membership.durable(reached)
         one.membership.on_timer("heartbeat")
         assert [beat.reached for _, beat in one.whispered(Heartbeat)] == [9]
-    assert one.membership._files.seen("s", None) == FilesSeen(0, "t", 9)
+    assert one.membership.files.seen("s", None) == FilesSeen(0, "t", 9)
 
 
 @pytest.mark.rule("cluster/F-3")
@@ -406,7 +405,7 @@ def test_its_own_files_are_judged_only_while_the_table_is_not_made(state: str) -
         asked["stores"] = {"s": FilesSeen(2, "token2", 5)}
     one.ask(C, **asked)
     assert one.membership.state != "gone"
-    learned = one.membership._files._learned
+    learned = one.membership.files._learned
     assert bool(learned) == (state in {"no files", "good"})
 
 
@@ -414,7 +413,7 @@ def test_who_joined_a_cluster_that_comes_back_learns_too() -> None:
     one = One(B)
     one.membership.install(View(9, "old", [A, B], recovering=True))
     one.ask(C, cluster_id="old", stores=NEWS)
-    assert one.membership._files.seen("s", None) == NEWS["s"]
+    assert one.membership.files.seen("s", None) == NEWS["s"]
 
 
 def test_files_that_go_on_growing_are_no_old_copy() -> None:
@@ -427,7 +426,7 @@ def test_files_that_go_on_growing_are_no_old_copy() -> None:
     other = recovering(B, OLD)
     other.beat(OLD, number=9, reached=12)
     other.ask(C, cluster_id="old", stores=seen)
-    assert other.membership._files.outdated([OLD]) == set()
+    assert other.membership.files.outdated([OLD]) == set()
     one.ask(C, cluster_id="old", stores={"s": FilesSeen(2, "token2", 13)})
     assert one.membership.state == "gone", "further than they ever were"
 
@@ -437,7 +436,7 @@ def test_what_others_have_found_shows_who_else_has_old_files() -> None:
         one = recovering(
             info("a", store="mine"), info("b", store="s", incarnation=2, proof=FilesProof("token2")), D
         )
-        one.membership.assigned = lambda: False
+        one.assigned = False
         one.ask(C, cluster_id="old", stores=NEWS)
         if not back:
             assert one.membership.view is not None

@@ -24,7 +24,8 @@ from tests.core.cluster.one_member import (
     view,
 )
 
-from holdfast.core.cluster.membership import LAST_WORDS_NS, RETURN_FACTOR, MembershipState
+from holdfast.core.cluster.membership import LAST_WORDS_NS
+from holdfast.core.cluster.standing import RETURN_FACTOR, MembershipState
 from holdfast.core.machine import Datagram, Note, Send, SetTimer, Stop
 from holdfast.core.messages import Accept, DeclareDead, Heartbeat, Prepare, StateWanted, ViewDecided
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
@@ -42,10 +43,9 @@ def test_a_new_process_is_in_no_cluster() -> None:
     assert (membership.ending, membership.known_by_all, membership.leaving) == (False, False, False)
     assert membership.cluster_state is ClusterState.ACTIVE
     assert (membership.departing, membership.may_be_missed) == (set(), False)
-    assert (membership.carried, membership.numbers_from, membership.assigned()) == ([], 0, True)
+    assert (membership.carried, membership.numbers_from) == ([], 0)
     assert set(membership.leftovers.values()) == {0}
     assert membership.member(a) is None
-    membership.write_down(view())
 
 
 @pytest.mark.rule("cluster/V-1")
@@ -96,8 +96,8 @@ def test_more_than_half_decide_unless_any_may() -> None:
         one = One(A, A, B, C, majority=majority)
         assert one.membership.is_quorum({a, b}) is True
         assert one.membership.is_quorum({a}) is not majority
-        assert one.membership._may_decide(view(A, B, C), {a}) is not majority
-        assert one.membership._may_decide(view(A, B, C), {a, c}) is True
+        assert one.membership.may_decide(view(A, B, C), {a}) is not majority
+        assert one.membership.may_decide(view(A, B, C), {a, c}) is True
 
 
 def test_members_that_leave_or_become_lite_hold_nothing_any_more() -> None:
@@ -213,7 +213,7 @@ def test_nobody_is_told_when_nobody_is_declared_dead() -> None:
     joining = One()
     assert joining.membership.declare_dead({b}) == {b}
     assert joining.out.effects == []
-    joining.membership._dead = {b}
+    joining.membership.dead = {b}
     assert joining.membership.declare_dead({b}) == {b}, "it is in no view"
 
 
@@ -226,21 +226,21 @@ def test_the_word_of_somebody_elses_operator_counts_in_this_view() -> None:
     one.membership.on_declare_dead(DeclareDead(5, [c, d]))
     assert one.proposes
     one.membership.install(view(A, B, C, D, E, number=6))
-    assert not one.membership._may_decide(view(A, B, C, D, E), {a, b}), "it was for one view"
+    assert not one.membership.may_decide(view(A, B, C, D, E), {a, b}), "it was for one view"
     one.membership.state = MembershipState.PARTING
     one.membership.on_declare_dead(DeclareDead(6, [c, d]))
-    assert one.membership._dead == set()
+    assert one.membership.dead == set()
     joining = One()
     joining.membership.on_declare_dead(DeclareDead(5, [c]))
-    assert joining.membership._dead == set()
+    assert joining.membership.dead == set()
 
 
 def test_who_is_heard_of_is_not_dead_whatever_was_said() -> None:
     one = One(A, A, B, C, D, E)
     one.membership.on_declare_dead(DeclareDead(5, [c, d]))
-    assert one.membership._may_decide(view(A, B, C, D, E), {b, e})
+    assert one.membership.may_decide(view(A, B, C, D, E), {b, e})
     one.beat(C)
-    assert not one.membership._may_decide(view(A, B, C, D, E), {b, e})
+    assert not one.membership.may_decide(view(A, B, C, D, E), {b, e})
 
 
 def test_the_master_takes_orders_of_this_view() -> None:
@@ -383,7 +383,7 @@ def test_who_is_silent_is_left_out_and_who_is_heard_is_not() -> None:
     one.beat(info("c", life=2))
     assert one.wanted().members == [A, B], "another life of it"
     one.beat(C)
-    assert one.membership._wanted() is None
+    assert one.membership.wanted() is None
 
 
 def test_what_members_say_is_remembered() -> None:
@@ -403,27 +403,27 @@ def test_somebody_who_stays_sealed_makes_a_new_view_wanted() -> None:
     limit = 2 * HEARTBEAT_NS + 1000 * MILLISECOND
     one.out.now_ns += limit
     one.beat(B, sealed=True)
-    assert one.membership._wanted() is None
+    assert one.membership.wanted() is None
     one.out.now_ns += 1
     assert one.wanted().members == [A, B]
-    assert one.membership._long_fenced() is True
+    assert one.membership.next_view._long_fenced(one.membership.agreement) is True
     one.beat(B, sealed=False)
-    assert one.membership._wanted() is None
+    assert one.membership.wanted() is None
     one.beat(B, sealed=True)
     one.out.now_ns += limit + 1
     one.beat(B, 4, sealed=True)
-    assert one.membership._wanted() is None, "it was sealed in another view"
+    assert one.membership.wanted() is None, "it was sealed in another view"
     one.beat(B, sealed=True)
     one.membership.install(view(A, B, number=6))
     one.out.now_ns += limit + 1
-    assert one.membership._long_fenced() is False, "a new view frees it"
+    assert one.membership.next_view._long_fenced(one.membership.agreement) is False, "a new view frees it"
 
 
 def test_who_is_sealed_itself_wants_a_new_view() -> None:
     one = One(A, A, B)
-    assert one.membership._long_fenced() is False
+    assert one.membership.next_view._long_fenced(one.membership.agreement) is False
     one.membership.agreement.on_accept(b, Accept(5, (1, b), view(B, number=6)))
-    assert one.membership._long_fenced() is True
+    assert one.membership.next_view._long_fenced(one.membership.agreement) is True
     assert one.wanted() == view(A, B, number=6)
 
 

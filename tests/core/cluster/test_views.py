@@ -26,7 +26,8 @@ from tests.core.cluster.one_member import (
     view,
 )
 
-from holdfast.core.cluster.membership import JOIN_INTERVAL_NS, MembershipState
+from holdfast.core.cluster.joining import JOIN_INTERVAL_NS
+from holdfast.core.cluster.standing import MembershipState
 from holdfast.core.machine import CloseLink, Datagram, Note, OpenLink, SetTimer
 from holdfast.core.messages import (
     Accept,
@@ -48,42 +49,44 @@ from holdfast.core.model.views import ClusterState, FilesProof, FilesSeen, Inten
 def test_the_oldest_that_is_not_suspected_proposes() -> None:
     """cluster/A-4."""
     one = One(B, A, B, C)
-    turn = one.membership._may_propose
+    turn = one.membership.may_propose
     assert (turn(a), turn(b), turn(c), turn(d)) == (True, True, False, False)
-    assert one.membership._is_next(b) is False
+    assert one.membership.next_view.is_next(b) is False
     one.silence(A)
     assert (turn(a), turn(b), turn(c)) == (True, True, False), "A is older, whatever is suspected"
-    assert one.membership._is_next(b) is True
+    assert one.membership.next_view.is_next(b) is True
     one = One(C, A, B, C)
     one.silence(A, B)
-    assert (one.membership._may_propose(b), one.membership._is_next(c)) == (True, True)
+    assert (one.membership.may_propose(b), one.membership.next_view.is_next(c)) == (True, True)
     one.membership.view = view(A, B)
-    assert (one.membership._is_next(a), one.membership._is_next(b)) == (True, True), "all are suspected"
+    assert (one.membership.next_view.is_next(a), one.membership.next_view.is_next(b)) == (True, True), (
+        "all are suspected"
+    )
 
 
 def test_only_a_member_whose_turn_it_is_wants_anything() -> None:
     one = One(B, A, B, C)
     one.silence(C)
-    assert one.membership._wanted() is None
+    assert one.membership.wanted() is None
     one.silence(A)
     one = One(A, A, B, C)
     one.silence(C)
     assert one.wanted() == view(A, B, number=6)
     one.membership.state = MembershipState.PARTING
-    assert one.membership._wanted() is None
+    assert one.membership.wanted() is None
     one.membership.consider()
     assert not one.proposes
     joining = One()
-    assert joining.membership._wanted() is None
+    assert joining.membership.wanted() is None
     joining.membership.consider()
     assert not joining.proposes
 
 
 def test_nothing_is_wanted_when_all_is_right() -> None:
     one = One(A, A, B)
-    one.membership.assigned = lambda: False
-    assert one.membership._wanted() is None, "a new cluster has no table at first, and awaits no files"
-    assert one.membership._wanted() is None
+    one.assigned = False
+    assert one.membership.wanted() is None, "a new cluster has no table at first, and awaits no files"
+    assert one.membership.wanted() is None
     one.membership.consider()
     assert one.out.effects == []
 
@@ -92,15 +95,15 @@ def test_without_a_majority_nothing_is_wanted_and_that_is_told_once() -> None:
     one = One(A, A, B, C)
     one.silence(B, C)
     for _ in range(2):
-        assert one.membership._wanted() is None
+        assert one.membership.wanted() is None
     why = "no majority: waiting for silent members to return; partitions that need them are not served"
     assert one.noted(why) == [{"silent": ["name-b", "name-c"], "members": 3, "level": "warning"}]
     one.beat(B)
     one.wanted()
     one.silence(B)
-    one.membership._wanted()
+    one.membership.wanted()
     assert len(one.noted(why)) == 1, "and again when it was over in between"
-    assert One(A, A, B, C, majority=False).membership._minority_told is False
+    assert One(A, A, B, C, majority=False).membership.next_view._minority_told is False
     one = One(A, A, B, C, majority=False)
     one.silence(B, C)
     assert one.wanted().members == [A]
@@ -109,7 +112,7 @@ def test_without_a_majority_nothing_is_wanted_and_that_is_told_once() -> None:
 def test_who_may_part_leaves_with_the_next_view() -> None:
     one = One(A, A, B, C)
     one.beat(B, wish=Intent.LEAVE, wish_number=1)
-    assert one.membership._wanted() is None, "it still holds something"
+    assert one.membership.wanted() is None, "it still holds something"
     one.may_part = {b, c}
     assert one.wanted() == view(A, C, number=6, left=[b])
     one.silence(C)
@@ -127,7 +130,7 @@ def test_two_that_leave_count_for_the_majority() -> None:
 def test_wishes_are_granted() -> None:
     one = One(A, A, B)
     one.beat(B, wish=Intent.LITE, wish_number=1)
-    assert one.membership._wanted() is None
+    assert one.membership.wanted() is None
     one.may_demote = {b}
     assert one.wanted() == view(A, info("b", lite=True), number=6)
 
@@ -139,7 +142,7 @@ def test_who_asks_is_let_in_and_the_newest_known_number_is_passed() -> None:
     one.membership.numbers_from = 40
     assert one.wanted().number == 41
     one.out.now_ns += 3 * SECOND
-    assert one.membership._wanted() is None
+    assert one.membership.wanted() is None
     seen = {"s": FilesSeen(1, "t", 9)}
     one.membership.view = view(A, B, stores=seen)
     one.ask(info("c", store="s", incarnation=1, proof=FilesProof("t", reached=8, cut=True)))
@@ -172,12 +175,12 @@ def test_a_frozen_view_names_who_is_missing_and_one_that_ends_who_is_awaited() -
 def test_a_cluster_that_comes_back_awaits_files_until_its_table_is_made() -> None:
     kept = info("c", store="s", incarnation=4, proof=FilesProof("t"))
     one = recovering(info("a", store="mine"), B, kept)
-    one.membership.assigned = lambda: False
-    assert one.membership._wanted() is None
+    one.assigned = False
+    assert one.membership.wanted() is None
     one.silence(kept)
     wanted = one.wanted()
     assert (wanted.recovering, wanted.missing, wanted.stores) == (True, [kept], {})
-    one.membership.assigned = lambda: True
+    one.assigned = True
     wanted = one.wanted()
     assert (wanted.recovering, wanted.missing) == (False, [])
     assert wanted.stores == {"mine": FilesSeen(0, "", 0)}, "now their lives count"
@@ -250,7 +253,7 @@ def test_who_is_not_in_any_view_takes_only_one_that_it_is_in() -> None:
     assert one.membership.state == "exiled"
     one.fresh()
     one.membership.on_view(ViewDecided(view(B, C, number=7)))
-    assert (one.membership._last_view, one.out.effects) == (view(B, number=6), [])
+    assert (one.membership.last_view, one.out.effects) == (view(B, number=6), [])
     one.membership.on_view(ViewDecided(view(B, info("a", life=8), number=8)))
     assert one.changes == [(None, view(B, info("a", life=8), number=8))]
     assert (one.membership.state, one.membership.info.life) == ("member", 8)
@@ -300,14 +303,14 @@ def test_a_new_view_is_told_and_heartbeats_are_of_it() -> None:
     one = One(A, A, B)
     one.membership.refusal = "once"
     beats: list[bool] = []
-    one.membership._view_changed = lambda old, new: beats.append(bool(one.whispered(Heartbeat)))
+    one.looks = lambda: beats.append(bool(one.whispered(Heartbeat)))
     one.membership.install(view(A, B, C, number=6, left=[d], state=ClusterState.FROZEN))
     assert beats == [False], "the other machines know the view before others hear of it"
     assert [(host, beat.view) for host, beat in one.whispered(Heartbeat)] == [("b", 6), ("c", 6)]
     assert (one.membership.refusal, one.membership.agreement.view) == ("", one.membership.view)
     one.pass_time(TIMING.suspect_after_ns + 1)
     assert one.membership.detector.suspects(one.out.now_ns) == [b, c], "it watches all others"
-    one.membership._view_changed = lambda old, new: None
+    one.looks = lambda: None
     one.membership.install(view(A, B, number=7))
     (note,) = one.noted("view")
     assert note == {
@@ -324,8 +327,8 @@ def test_a_new_view_ends_what_was_wanted_of_the_old_one() -> None:
     one.membership.intents.ordered(StateWanted(5, ClusterState.FROZEN, False))
     one.membership.install(view(A, B, C, D, E, F, number=6, state=ClusterState.FROZEN))
     assert one.membership._candidates._asked == {}
-    assert (one.membership._dead, one.membership._fenced_since) == (set(), {})
-    assert one.membership._wanted() is None
+    assert (one.membership.dead, one.membership.fenced_since) == (set(), {})
+    assert one.membership.wanted() is None
 
 
 def test_who_is_gone_is_told_and_how() -> None:

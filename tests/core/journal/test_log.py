@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.telling import Around, assigned, gone
 
 from holdfast.config import MapSettings, PartitionSettings, PersistenceSettings, Settings
 from holdfast.core.journal.log import Log
@@ -19,13 +20,14 @@ from holdfast.core.messages import (
 )
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.journal_entries import Began, Dropped, TableAssignments, Wrote
+from holdfast.core.model.notices import CheckpointEnded, Notice
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import How
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.store.partition import PartitionCopy
-from holdfast.core.sync.destination import DISK_FULL, Destination
+from holdfast.core.sync.destination import Destination
 from holdfast.sim.ablations.switching import ablated
 
 ME, BEN = MemberId("me"), MemberId("ben")
@@ -45,9 +47,10 @@ class Side:
     """One member with a journal, primary or backup of the only partition."""
 
     def __init__(self, row: tuple[MemberId, ...]) -> None:
-        self.out = Outbox()
+        self.out = Outbox(self)
         self.log = Log(self.out, on=True)
         self.rows = [Assignment(5, row)]
+        self.around = Around()
         self.lane = Lane(ME, SETTINGS, self.out, self.log)
         self.lane.attach(self.rows)
         self.copies = Copies(ME, SETTINGS, self.out, self.rows, self.log)
@@ -59,9 +62,14 @@ class Side:
             self.rows,
             self.copies,
             self.log,
-            stored_assignment=lambda partition: None,
+            membership=self.around,  # type: ignore[arg-type]
+            table_replication=self.around,  # type: ignore[arg-type]
         )
         self.told: list[bool] = []
+
+    def on_notice(self, notice: Notice) -> None:
+        if isinstance(notice, CheckpointEnded):
+            self.destination.on_checkpoint(notice)
 
     def write(self, name: str) -> list[Effect]:
         self.lane.retarget(self.copy)
@@ -201,10 +209,10 @@ def test_a_lazy_record_is_acknowledged_at_once() -> None:
 def test_rows_of_one_step_are_one_entry_before_what_comes_after_them() -> None:
     out = Outbox()
     log = Log(out, on=True)
-    log.assigned(0, Assignment(1, (ME,)))
-    log.assigned(1, Assignment(1, (ME,)))
+    log.on_assignment(assigned(0, Assignment(1, (ME,))))
+    log.on_assignment(assigned(1, Assignment(1, (ME,))))
     log.note(Dropped(3))
-    log.assigned(2, Assignment(1, (ME,)))
+    log.on_assignment(assigned(2, Assignment(1, (ME,))))
     log.flush()
     (append,) = appends(out.take())
     assert [type(entry).__name__ for entry in append.entries] == [
@@ -279,7 +287,7 @@ def test_a_whole_copy_that_is_not_durable_goes_with_its_primary() -> None:
     fill(side, 0, last=False)
     fill(side, 1, last=False, entries=3)
     (checkpoint,) = [e for e in fill(side, 2, last=True, entries=3) if isinstance(e, Checkpoint)]
-    side.destination.view_changed({BEN})
+    side.destination.on_view(gone(BEN))
     assert not side.copies.staging
     side.log.on_checkpoint(checkpoint.ticket, well=True)
     effects = side.end()
@@ -293,7 +301,7 @@ def test_a_disk_that_becomes_full_meanwhile_ends_what_was_half_filled() -> None:
     del side.copies.held[0]
     fill(side, 0, last=False)
     assert 0 in side.copies.staging
-    side.destination.why_no_room = lambda: DISK_FULL
+    side.around.intents.full.add(ME)
     (answer,) = filled(fill(side, 1, last=False, entries=3))
     assert isinstance(answer, FillRefused)
     assert not side.copies.staging
@@ -305,7 +313,7 @@ def test_a_whole_copy_outlives_a_full_disk() -> None:
     del side.copies.held[0]
     fill(side, 0, last=False)
     fill(side, 1, last=True)
-    side.destination.why_no_room = lambda: DISK_FULL
+    side.around.intents.full.add(ME)
     (answer,) = filled(fill(side, 1, last=True))
     assert isinstance(answer, FillRefused)
     assert side.copies.staging[0].durable

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.telling import assigned
 
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Append, Checkpoint, Note, Outbox
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.journal_entries import Began, Dropped, Entry, Snapshot, TableAssignments, Wrote
+from holdfast.core.model.notices import CheckpointEnded, Notice
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 
@@ -17,9 +19,13 @@ SNAPSHOT = Snapshot(0, 4, [])
 
 class Writing:
     def __init__(self, *, on: bool = True) -> None:
-        self.out = Outbox()
+        self.out = Outbox(self)
         self.log = Log(self.out, on=on)
         self.told: list[object] = []
+
+    def on_notice(self, notice: Notice) -> None:
+        assert isinstance(notice, CheckpointEnded)
+        self.told.append((notice.ticket, notice.well))
 
     def wrote(self, *, urgent: bool = False) -> None:
         self.log.wrote(0, 7, [RECORD], urgent=urgent)
@@ -65,23 +71,23 @@ def test_a_record_is_written_with_its_term_and_the_time() -> None:
 def test_rows_of_one_step_are_one_entry_unless_something_else_is_between() -> None:
     writing = Writing()
     row = Assignment(1)
-    writing.log.assigned(0, row)
-    writing.log.assigned(1, row)
+    writing.log.on_assignment(assigned(0, row))
+    writing.log.on_assignment(assigned(1, row))
     writing.log.note(Dropped(3))
-    writing.log.assigned(2, row)
+    writing.log.on_assignment(assigned(2, row))
     assert writing.entries() == [
         TableAssignments([(0, row), (1, row)]),
         Dropped(3),
         TableAssignments([(2, row)]),
     ]
-    writing.log.assigned(0, row)
+    writing.log.on_assignment(assigned(0, row))
     assert writing.entries() == [TableAssignments([(0, row)])]
 
 
 @pytest.mark.rule("journal/J-3")
 def test_without_a_journal_nothing_is_written_and_nobody_waits() -> None:
     writing = Writing(on=False)
-    writing.log.assigned(0, Assignment(1))
+    writing.log.on_assignment(assigned(0, Assignment(1)))
     writing.log.note(Began(0, 1))
     writing.wait("one")
     assert (writing.entries(), writing.told) == ([], ["one"])
@@ -117,9 +123,9 @@ def test_who_waits_is_told_when_all_that_was_written_until_then_is_durable() -> 
 def test_what_was_written_before_a_checkpoint_leaves_before_it() -> None:
     writing = Writing()
     writing.wrote()
-    writing.log.checkpoint(SNAPSHOT, writing.told.append)
+    writing.log.checkpoint(SNAPSHOT)
     writing.wrote()
-    writing.log.checkpoint(SNAPSHOT, writing.told.append)
+    writing.log.checkpoint(SNAPSHOT)
     kinds = [
         (type(one), one.number if isinstance(one, Append) else one.ticket) for one in writing.out.effects
     ]  # type: ignore[union-attr]
@@ -128,12 +134,12 @@ def test_what_was_written_before_a_checkpoint_leaves_before_it() -> None:
     assert [(one.snapshot, one.after) for one in checkpoints] == [(SNAPSHOT, 1), (SNAPSHOT, 2)]
     assert writing.log.leftovers["checkpoints"] == 2
     writing.log.on_checkpoint(2, well=True)
-    assert (writing.told, writing.out.take()) == ([True], [])
+    assert (writing.told, writing.out.take()) == ([(2, True)], [])
     writing.log.on_checkpoint(1, well=False)
-    assert writing.told == [True, False]
+    assert writing.told == [(2, True), (1, False)]
     assert writing.out.take() == [Note("no room for a checkpoint", {}, "warning")]
     writing.log.on_checkpoint(1, well=True)
-    assert writing.told == [True, False], "nobody waits for it any more"
+    assert writing.told == [(2, True), (1, False)], "nobody waits for it any more"
     assert sum(writing.log.leftovers.values()) == 0
 
 

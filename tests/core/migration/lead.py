@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tests.core.seats import A, B, C, Seat, view_of
 
 from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Settings
-from holdfast.core.machine import Note, Send, SetTimer
+from holdfast.core.machine import Announce, Note, Send, SetTimer
 from holdfast.core.messages import (
     Heartbeat,
     Holdings,
@@ -24,11 +24,11 @@ from holdfast.core.messages import (
 from holdfast.core.migration.master import Migrations
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import ReplicaList
+from holdfast.core.model.notices import RoundCommitted, TableGathered, ViewInstalled
 from holdfast.core.model.partition_events import Kind, News
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import Intent, View
 from holdfast.core.placement.layout import Candidate
-from holdfast.core.placement.table_replication import TableReplication
 
 E = MemberId("e")
 
@@ -71,27 +71,20 @@ class Lead(Seat):
         for partition, row in enumerate(rows):
             self.table.rows[partition] = row
         self.news: list[News] = []
-        self.table_replication.event_log.listen(self.news.append)
-        self.membership._may_part = self.migrations.may_part
-
-    def _table_replication(self) -> TableReplication:
         self.migrations = Migrations(
-            self.settings, self.out, self.membership, 1 + self.settings.replica_backups()
+            self.settings,
+            self.out,
+            self.membership,
+            self.table_replication,
+            1 + self.settings.replica_backups(),
         )
         if not self.arranged:
             self.migrations.layout = self.layout
-        table_replication = TableReplication(
-            self.table,
-            self.membership,
-            self.out,
-            applied=lambda partition, old, new: self.applied.append((partition, old, new)),
-            committed=self.migrations.committed,
-            gathered=self.migrations.gathered,
-            became_current=self._became_current,
-            active=lambda: self.active,
-        )
-        self.migrations.table_replication = table_replication
-        return table_replication
+        self.parts: Callable[[MemberId], bool] = self.migrations.may_part
+        """Who may leave."""
+
+    def may_part(self, member: MemberId) -> bool:
+        return self.parts(member)
 
     def layout(
         self, current: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int
@@ -99,11 +92,17 @@ class Lead(Seat):
         self.asked.append(candidates)
         return list(current) if self.wanted is None else self.wanted[: len(current)]
 
-    def _view_changed(self, old: View | None, new: View | None) -> None:
-        self.migrations.view_changed(old, new)
+    def on_view(self, notice: ViewInstalled) -> None:
+        self.migrations.on_view(notice)
         if self.bringing is not None:
             self.migrations.returns.heard(A, self.bringing)
-        self.table_replication.view_changed(old, new)
+        self.table_replication.on_view(notice)
+
+    def on_committed(self, notice: RoundCommitted) -> None:
+        self.migrations.on_committed(notice)
+
+    def on_gathered(self, notice: TableGathered) -> None:
+        self.migrations.on_gathered(notice)
 
     def enter(self, view: View | tuple[MemberId, ...] = (A, B, C)) -> Lead:
         """The view, in which all that is stored is told, and everyone else knows nothing."""
@@ -119,6 +118,8 @@ class Lead(Seat):
                     self.timers_set.append(effect)
                     if effect.name == "planning":
                         self.migrations.go_on_planning()
+                elif isinstance(effect, Announce):
+                    self.news.append(effect.news)
                 elif isinstance(effect, Note):
                     self.notes.append(effect.kind)
                 elif isinstance(effect, Send):

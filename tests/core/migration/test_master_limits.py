@@ -97,7 +97,7 @@ def test_nothing_is_moved_to_a_member_whose_memory_is_full(room: Room, *, moves:
     lead.settle()
     assert len(lead.requests()) == moves
     lead.wish(C, Intent.LEAVE)
-    lead.membership._may_part = lambda member: True
+    lead.parts = lambda member: True
     lead.migrations.control()
     assert not any(isinstance(message, Prepare) for _, message in lead.settle().log)
     assert lead.table_replication.reporter.under_way
@@ -301,7 +301,7 @@ def test_when_there_is_nothing_left_to_do_who_waits_to_leave_may(
     lead.silent = set() if settled else {C}
     lead.enter(view_of(1, A, B, C, D, state=state))
     lead.wish(D, Intent.LEAVE)
-    lead.membership._may_part = lambda member: True
+    lead.parts = lambda member: True
     lead.log.clear()
     lead.migrations.control()
     lead.settle()
@@ -312,7 +312,7 @@ def test_a_wish_to_leave_is_granted_when_the_new_plan_has_nothing_to_do() -> Non
     lead = Lead(Assignment(5, (A, B)))
     lead.enter((A, B, C, D))
     lead.wish(D, Intent.LEAVE)
-    lead.membership._may_part = lambda member: True
+    lead.parts = lambda member: True
     lead.log.clear()
     lead.migrations.departures_known()
     assert any(isinstance(message, Prepare) for _, message in lead.settle().log)
@@ -323,7 +323,7 @@ def test_nobody_is_asked_about_leaving_while_something_runs() -> None:
     lead.wanted = [(B, C)]
     lead.enter((A, B, C, D))
     lead.wish(D, Intent.LEAVE)
-    lead.membership._may_part = lambda member: True
+    lead.parts = lambda member: True
     lead.log.clear()
     lead.migrations.control()
     assert not any(isinstance(message, Prepare) for _, message in lead.settle().log)
@@ -476,7 +476,7 @@ def test_with_journals_nobody_leaves_before_all_files_know_the_table() -> None:
     lead = free(chosen=chosen)
     assert not waited(lead)
     for member in (B, C):
-        lead.table_replication.heard(member, 1, 9, 0)
+        lead.beat(member, 1, 9, 0)
     assert waited(lead)
 
 

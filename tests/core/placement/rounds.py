@@ -72,4 +72,4 @@ def offered_to(seat: Seat) -> list[MemberId]:
 
 
 def heard(seat: Seat, member: MemberId, applied: int, *, known: int = 0, view: int = 1) -> None:
-    seat.table_replication.heard(member, view, applied, known)
+    seat.beat(member, view, applied, known)

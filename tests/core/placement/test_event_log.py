@@ -1,10 +1,10 @@
-"""What a member remembers of the news it has told, and who hears them."""
+"""What a member remembers of the news it has told, and announces."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.core.machine import Outbox
+from holdfast.core.machine import Announce, Outbox
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.migration_step import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News
@@ -18,46 +18,16 @@ def said(view: int, count: int) -> News:
     return News((view, count), Kind.STARTED)
 
 
-def test_news_are_told_once_in_order_to_whoever_listens() -> None:
-    event_log = EventLog()
-    heard: list[News] = []
-    event_log.listen(heard.append)
+def test_news_are_announced_once_in_order() -> None:
+    out = Outbox()
+    event_log = EventLog(out)
     event_log.learn(1, [said(1, 2), said(1, 1)], whole=True)
     event_log.learn(2, [said(1, 2), said(1, 3)], whole=False)
-    assert [news.number for news in heard] == [(1, 1), (1, 2), (1, 3)]
-
-
-def test_who_registers_twice_hears_twice_and_each_registration_ends_alone() -> None:
-    event_log = EventLog()
-    heard: list[News] = []
-    first, second = event_log.listen(heard.append), event_log.listen(heard.append)
-    event_log.learn(1, [said(1, 1)], whole=True)
-    assert len(heard) == 2
-    assert first() is True
-    assert first() is False
-    event_log.learn(2, [said(1, 2)], whole=False)
-    assert len(heard) == 3
-    assert second() is True
-    event_log.learn(3, [said(1, 3)], whole=False)
-    assert len(heard) == 3
-
-
-def test_who_is_removed_while_news_are_told_hears_no_more_of_them() -> None:
-    event_log = EventLog()
-    heard: list[News] = []
-    ends = []
-
-    def end_the_other(news: News) -> None:
-        ends[0]()
-
-    event_log.listen(end_the_other)
-    ends.append(event_log.listen(heard.append))
-    event_log.learn(1, [said(1, 1), said(1, 2)], whole=True)
-    assert heard == []
+    assert out.take() == [Announce(said(1, 1)), Announce(said(1, 2)), Announce(said(1, 3))]
 
 
 def test_what_was_told_can_be_asked_for_again() -> None:
-    event_log = EventLog()
+    event_log = EventLog(Outbox())
     event_log.admitted(1)
     assert event_log.since((1, 0)) == ([], True)
     event_log.learn(1, [said(1, 1), said(1, 2)], whole=True)
@@ -68,7 +38,7 @@ def test_what_was_told_can_be_asked_for_again() -> None:
 
 
 def test_what_a_member_was_not_there_for_is_said_to_be_missing() -> None:
-    event_log = EventLog()
+    event_log = EventLog(Outbox())
     event_log.admitted(5)
     event_log.learn(1, [said(5, 1)], whole=True)
     assert event_log.since((4, 9)) == ([said(5, 1)], False)
@@ -82,7 +52,7 @@ def test_what_a_member_was_not_there_for_is_said_to_be_missing() -> None:
 
 def test_old_news_are_forgotten_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "RECENT", 3)
-    event_log = EventLog()
+    event_log = EventLog(Outbox())
     for count in range(1, 6):
         event_log.learn(count, [said(1, count)], whole=False)
     assert event_log.since((1, 1)) == ([said(1, 3), said(1, 4), said(1, 5)], False)

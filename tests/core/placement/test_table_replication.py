@@ -35,6 +35,7 @@ from holdfast.core.messages import (
     TableStored,
 )
 from holdfast.core.model.ids import SECOND, MemberId
+from holdfast.core.model.notices import Notice
 from holdfast.core.model.partition_events import Kind, Loss
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import Intent, View
@@ -709,33 +710,33 @@ def test_who_is_in_no_view_has_applied_nothing_and_hears_nothing() -> None:
 
 def test_a_round_counts_as_applied_when_a_restart_would_know_it() -> None:
     seat = follower()
-    disk: list[Callable[[], None]] = []
-    seat.table_replication.when_durable = disk.append
+    disk: list[Notice] = []
+    seat.journal.tell_when_durable = disk.append  # type: ignore[method-assign]
     for number in (1, 2):
         seat.hear(A, offer(number, [(0, row(number))]))
         seat.hear(A, TableCommit(1, number))
     assert seat.table_replication.rounds() == (0, 0)
-    disk[1]()
+    seat.on_notice(disk[1])
     assert seat.table_replication.rounds() == (2, 0)
-    disk[0]()
+    seat.on_notice(disk[0])
     assert seat.table_replication.rounds() == (2, 0)
     seat.install(view_of(2, A, B))
-    disk[1]()
+    seat.on_notice(disk[1])
     assert seat.table_replication.rounds() == (0, 0), "that was in another view"
     seat.install(view_of(3, A))
-    disk[1]()
+    seat.on_notice(disk[1])
     assert seat.table_replication.rounds() == (0, 0)
 
 
 def test_a_new_table_is_kept_by_all_when_all_have_it_on_their_disks() -> None:
     seat = leader(B, C)
-    disk: list[Callable[[], None]] = []
-    seat.table_replication.when_durable = disk.append
+    disk: list[Notice] = []
+    seat.journal.tell_when_durable = disk.append  # type: ignore[method-assign]
     assert seat.table_replication.kept_by_all
     seat.table_replication.propose({0: row(1, A)})
     stored(seat, 1, B, C)
     heard(seat, B, 1)
-    disk[0]()
+    seat.on_notice(disk[0])
     assert not seat.table_replication.kept_by_all
     heard(seat, C, 1)
     assert seat.table_replication.kept_by_all
@@ -744,7 +745,7 @@ def test_a_new_table_is_kept_by_all_when_all_have_it_on_their_disks() -> None:
     heard(seat, B, 2)
     heard(seat, C, 2)
     assert not seat.table_replication.kept_by_all, "its own disk has not"
-    disk[1]()
+    seat.on_notice(disk[1])
     assert seat.table_replication.kept_by_all
 
 

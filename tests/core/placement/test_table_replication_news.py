@@ -19,28 +19,30 @@ from tests.core.placement.rounds import (
 )
 from tests.core.seats import A, B, C, D, Seat, info, view_of
 
+from holdfast.core.machine import Announce
 from holdfast.core.messages import TableCommit, TableFetch
 from holdfast.core.model.migration_step import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News
 from holdfast.core.model.views import View
 
 
+def announced(seat: Seat) -> list[News]:
+    return [effect.news for effect in seat.effects() if isinstance(effect, Announce)]
+
+
 def test_news_are_told_with_their_round_and_reported_until_then() -> None:
     seat = follower()
-    told: list[News] = []
-    seat.table_replication.event_log.listen(told.append)
     first, second = said(1, 1), said(1, 2, Kind.LOST, loss=Loss(0, 0, False, []))
     seat.hear(A, offer(1, [], news=(first, second)))
-    assert told == []
+    assert announced(seat) == []
     seat.hear(A, TableCommit(1, 1))
-    assert told == [first, second]
-    seat.effects()
+    assert announced(seat) == [first, second]
     seat.hear(A, TableFetch(1))
     assert seat.sent() == [(A, report(news=[first, second]))], "somebody may not have applied the round"
-    seat.table_replication.heard(C, 1, 1, 1)
-    seat.table_replication.heard(A, 2, 1, 1)
+    seat.beat(C, 1, 1, 1)
+    seat.beat(A, 2, 1, 1)
     assert len(seat.table_replication.event_log.kept) == 2
-    seat.table_replication.heard(A, 1, 1, 9)
+    seat.beat(A, 1, 1, 9)
     assert seat.table_replication.event_log.kept == []
 
 
@@ -49,7 +51,7 @@ def test_news_are_kept_until_this_member_too_has_applied_their_round() -> None:
     seat = follower()
     seat.hear(A, offer(1, [], news=(said(1, 1),)))
     seat.hear(A, TableCommit(1, 1))
-    seat.table_replication.heard(A, 1, 1, 0)
+    seat.beat(A, 1, 1, 0)
     assert seat.table_replication.event_log.kept == [said(1, 1)]
 
 

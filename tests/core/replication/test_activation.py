@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import permutations
 
 import pytest
@@ -11,12 +10,14 @@ from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox, Send
 from holdfast.core.messages import Enlist, Enlisted, Message
+from holdfast.core.model import notices as n
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
-from holdfast.core.replication.activation import Activation
+from holdfast.core.replication.activation import Activation, LeadershipPhase, LeadershipStep
 from holdfast.core.replication.copies import Copies
 from holdfast.core.store.partition import PartitionCopy
+from holdfast.errors import InvariantBroken
 from holdfast.sim.ablations.switching import ablated
 
 ME, B, C, D = MemberId("me"), MemberId("b"), MemberId("c"), MemberId("d")
@@ -31,7 +32,8 @@ class Office:
 
     def __init__(self, *rows: Assignment) -> None:
         self.rows = list(rows) or [Assignment(5, (ME, B, C))]
-        self.out = Outbox()
+        self.out = Outbox(self)
+        self.log = Log(self.out, on=False)
         self.copies = Copies(ME, SETTINGS, self.out, self.rows, Log(self.out, on=False))
         for partition in range(len(self.rows)):
             copy = self.copies.held[partition] = PartitionCopy(partition, 0)
@@ -39,16 +41,18 @@ class Office:
                 copy.open(name).apply(Record(name, 1, Change.SET, b"key", b"value"), 0)
         self.fills: list[tuple[int, MemberId]] = []
         self.served: list[int] = []
-        self.disk: list[Callable[[], None]] = []
-        self.activation = Activation(
-            ME,
-            self.out,
-            self.rows,
-            self.copies,
-            fill=lambda partition, member: self.fills.append((partition, member)),
-            serve=self.served.append,
-            when_durable=self.disk.append,
-        )
+        self.disk: list[n.Notice] = []
+        self.log.tell_when_durable = self.disk.append  # type: ignore[method-assign]
+        self.activation = Activation(ME, self.out, self.rows, self.copies, self.log)
+
+    def on_notice(self, notice: n.Notice) -> None:
+        match notice:
+            case n.ReplicaDiffers(partition, member):
+                self.fills.append((partition, member))
+            case n.LeadershipTaken(partition):
+                self.served.append(partition)
+            case n.CopyDurable():
+                self.activation.on_durable(notice)
 
     def begin(self, *partitions: int) -> None:
         for partition in partitions or (0,):
@@ -58,7 +62,7 @@ class Office:
     def durable(self) -> None:
         told, self.disk[:] = list(self.disk), []
         for one in told:
-            one()
+            self.on_notice(one)
 
     def sent(self) -> list[tuple[MemberId, Message]]:
         return [(one.to, one.message) for one in self.out.take() if isinstance(one, Send)]
@@ -97,6 +101,22 @@ def test_it_serves_when_all_have_said_so_and_its_own_copy_is_durable_in_whatever
         assert office.served == [0]
         assert office.activation.active == {0}
         assert (office.activation.pending, office.leftovers()) == (0, {})
+
+
+def test_the_phase_of_an_office_is_told_and_what_leads_to_none_is_an_error_by_name() -> None:
+    office = Office()
+    told = [office.activation.phase(0)]
+    office.begin()
+    told.append(office.activation.phase(0))
+    office.durable()
+    office.enlisted(B, C)
+    told.append(office.activation.phase(0))
+    office.activation.cancel(0)
+    told.append(office.activation.phase(0))
+    phase = LeadershipPhase
+    assert told == [phase.NONE, phase.ENLISTING, phase.SERVING, phase.NONE]
+    with pytest.raises(InvariantBroken, match="the primary of a partition"):
+        office.activation._step(0, LeadershipStep.EQUAL)
 
 
 @ablated("activate")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.core.telling import Around, Told, came, gone
+
 from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Notify, Outbox, Send
@@ -31,7 +33,7 @@ class Primary:
         self.rows = [Assignment(1, (ME, BEN)), Assignment(1, (ME, BEN)), Assignment(1, (ME, CAL))]
         self.lane.attach(self.rows)
         self.copies = [PartitionCopy(partition, 0) for partition in range(3)]
-        self.lane.batches.collectors = self.collectors = Collectors(self.out, lambda: [ME, BEN, CAL])
+        self.lane.batches.collectors = self.collectors = Collectors(self.out, Around(ME, BEN, CAL))  # type: ignore[arg-type]
         self.told: list[tuple[bool, int]] = []
 
     def write(self, *partitions: int) -> None:
@@ -74,7 +76,7 @@ def test_otherwise_the_owner_waits() -> None:
     primary.write(0)
     assert primary.told == []
     primary.collectors.on_collecting(CAL, Collecting([CLIENT], []))
-    primary.collectors.members_changed({CAL}, set())
+    primary.collectors.on_view(gone(CAL))
     primary.write(2)
     assert primary.told == []
 
@@ -92,13 +94,13 @@ def test_nobody_is_to_tell_of_what_goes_to_another_backup_by_now() -> None:
 
 def test_members_tell_each_other_who_has_registered() -> None:
     out = Outbox()
-    collectors = Collectors(out, lambda: [ME, BEN])
+    collectors = Collectors(out, Around(ME, BEN))  # type: ignore[arg-type]
     collectors.add(1, CLIENT)
     collectors.add(2, CLIENT)
     assert sent(out) == [(ME, Collecting([CLIENT], [])), (BEN, Collecting([CLIENT], []))]
     collectors.tell([Ack(CLIENT, [7, 8], [0]), Ack(b"stranger", [9], [0])])
     assert out.take() == [Notify(1, 7), Notify(1, 8)], "over one connection"
-    collectors.members_changed(set(), {CAL})
+    collectors.on_view(came(CAL))
     assert sent(out) == [(CAL, Collecting([CLIENT], []))]
     collectors.remove(1)
     assert sent(out) == []
@@ -129,11 +131,12 @@ class Backup:
     def __init__(self) -> None:
         self.out = Outbox()
         self.rows = [Assignment(1, (BEN, ME))] * 3
-        self.copies = Copies(ME, SETTINGS, self.out, self.rows, Log(self.out, on=False))
+        self.told: list[Ack] = []
+        self.copies = Copies(
+            ME, SETTINGS, self.out, self.rows, Log(self.out, on=False), collectors=Told(self.told.extend)
+        )
         for partition in range(3):
             self.copies.held[partition] = PartitionCopy(partition, 0)
-        self.told: list[Ack] = []
-        self.copies.collected = self.told.extend
         self.primary = Primary()
         self.primary.rows[:] = [Assignment(1, (ME, BEN))] * 3
         self.primary.collectors.on_collecting(BEN, Collecting([CLIENT], []))
@@ -171,7 +174,7 @@ def test_what_is_not_taken_is_not_told() -> None:
 
 def test_members_are_told_of_a_client_with_its_first_connection_and_its_last() -> None:
     out = Outbox()
-    collectors = Collectors(out, lambda: [BEN, CAL])
+    collectors = Collectors(out, Around(BEN, CAL))  # type: ignore[arg-type]
     collectors.add(1, CLIENT)
     assert sent(out) == [(one, Collecting([CLIENT], [])) for one in (BEN, CAL)]
     collectors.add(2, CLIENT)
@@ -187,7 +190,7 @@ def test_members_are_told_of_a_client_with_its_first_connection_and_its_last() -
     assert sent(out) == [(one, Collecting([], [CLIENT])) for one in (BEN, CAL)]
     collectors.tell([Ack(CLIENT, [10], [0])])
     assert out.take() == []
-    collectors.members_changed([], [BEN])
+    collectors.on_view(came(BEN))
     assert sent(out) == [], "there is nobody to tell of"
     collectors.add(3, CLIENT)
     assert len(sent(out)) == 2, "it is new again"

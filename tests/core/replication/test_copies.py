@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.telling import Audience, Told
 
 from holdfast.config import MapSettings, PartitionSettings, ReplicationSettings, ServiceSettings, Settings
 from holdfast.core.journal.log import Log
@@ -20,6 +21,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import Wrote
+from holdfast.core.model.notices import RecordsTaken, ReplicaWhole
 from holdfast.core.model.object_names import part_name
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
@@ -265,11 +267,10 @@ def collecting() -> tuple[Copies, Outbox, list[list[Ack]]]:
     out = Outbox()
     settings = Settings(partitions=PartitionSettings(count=2))
     rows = [Assignment(5, (OWNER, ME)), Assignment(5, (OWNER, ME))]
-    copies = Copies(ME, settings, out, rows, Log(out, on=False))
+    told: list[list[Ack]] = []
+    copies = Copies(ME, settings, out, rows, Log(out, on=False), collectors=Told(told.append))
     for partition in (0, 1):
         copies.held[partition] = PartitionCopy(partition, 0)
-    told: list[list[Ack]] = []
-    copies.collected = told.append
     return copies, out, told
 
 
@@ -351,13 +352,12 @@ def test_records_of_several_partitions_are_acknowledged_for_those_that_were_take
 
 
 def test_whoever_watches_a_partition_is_told_of_its_records() -> None:
-    copies, _, _ = collecting()
-    told: list[int] = []
-    copies.applied = told.append
+    copies, out, _ = collecting()
+    audience = out._audience = Audience()
     copies.on_replicate(OWNER, both(1, put(1, b"v"), put(1, b"v")))
     copies.watched.add(1)
     copies.on_replicate(OWNER, both(2, put(2, b"v"), put(2, b"v")))
-    assert told == [1]
+    assert audience.told == [RecordsTaken(1)]
 
 
 def test_a_client_is_not_told_of_what_was_refused() -> None:
@@ -666,15 +666,14 @@ def test_what_the_primary_of_its_row_writes_is_not_of_a_copy_that_another_one_fi
 
 
 def test_that_it_has_become_whole_is_told_once() -> None:
-    copies, _, _ = backup(row=(OWNER, OTHER))
+    copies, out, _ = backup(row=(OWNER, OTHER))
     del copies.held[0]
-    told: list[int] = []
-    copies.completed = told.append
+    audience = out._audience = Audience()
     staged, _ = filling(copies, whole=False)
     copies.on_replicate(OWNER, message(1, put(2, b"two")))
-    assert told == []
+    assert audience.told == []
     last = Fill(0, 5, 1, 2, True, 0, True, 1, [FillEntries("m", 3, [], [])])
     staged.pour(last, 0)
     for counter in (3, 4, 5):
         copies.on_replicate(OWNER, message(counter, put(counter, b"v")))
-    assert told == [0]
+    assert audience.told == [ReplicaWhole(0)]

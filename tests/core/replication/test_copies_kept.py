@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.telling import removed
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
@@ -98,7 +99,7 @@ def test_to_be_named_without_a_copy_is_a_broken_promise() -> None:
 def test_what_rows_have_taken_from_a_member_that_was_removed_is_kept_to_begin_with() -> None:
     kept = Kept()
     copy = kept.copies.held[0]
-    kept.copies.removed()
+    kept.copies.on_view(removed())
     assert kept.copies.held == {0: copy}
     kept.becomes(GONE)
     assert (kept.copies.held, kept.copies.stale) == ({}, {0: copy})
@@ -108,7 +109,7 @@ def test_what_rows_have_taken_from_a_member_that_was_removed_is_kept_to_begin_wi
 
 def test_once_it_knows_the_newest_rows_what_is_taken_is_dropped() -> None:
     kept = Kept()
-    kept.copies.removed()
+    kept.copies.on_view(removed())
     kept.copies.returned()
     kept.becomes(GONE)
     assert kept.copies.stale == {}
@@ -127,7 +128,7 @@ def test_what_is_taken_from_who_was_behind_is_kept_too() -> None:
 def test_it_is_kept_once() -> None:
     """When the partition has come back and is taken again in order, nothing is left of it."""
     kept = Kept()
-    kept.copies.removed()
+    kept.copies.on_view(removed())
     kept.becomes(GONE)
     kept.becomes(Assignment(7, (OWNER, ME)))
     kept.becomes(Assignment(8, (OWNER, OTHER)))
@@ -181,7 +182,7 @@ def test_when_all_is_where_it_belongs_what_is_left_of_before_is_dropped() -> Non
     for partition in (0, 1, 2):
         kept.copies.stale[partition] = PartitionCopy(partition, 0)
     kept.copies.staging[2] = object()  # type: ignore[assignment]
-    kept.copies.removed()
+    kept.copies.on_view(removed())
     kept.copies.drop_stale()
     assert kept.copies.stale == {}
     assert kept.written() == [Dropped(1)]
@@ -193,7 +194,7 @@ def test_who_is_removed_hears_nothing_more_of_what_came_too_early() -> None:
     kept = Kept()
     kept.copies.on_replicate(OWNER, Replicate([1], [Section(0, 6, [])]))
     assert kept.copies.leftovers["early messages"] == 1
-    kept.copies.removed()
+    kept.copies.on_view(removed())
     assert kept.copies.leftovers["early messages"] == 0
 
 
@@ -241,7 +242,7 @@ def test_a_source_keeps_the_maps_of_its_new_index_and_a_destination_of_its_old_o
 
 def test_who_was_away_keeps_all_maps_of_what_is_taken_from_it() -> None:
     kept = Kept()
-    kept.copies.removed()
+    kept.copies.on_view(removed())
     kept.copies.commit(event(Endpoint.SOURCE, 0, -1))
     assert kept.copies.held[0].maps.keys() == {"m", "deep"}
     kept.copies.commit(event(Endpoint.SOURCE, 0, 2))

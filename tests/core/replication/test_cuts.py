@@ -122,9 +122,8 @@ class Primary:
         self.rows = [Assignment(1, (ME, BEN, CAL)), Assignment(1, (BEN, ME))]
         self.lane = Lane(ME, SETTINGS, self.out, log)
         self.lane.attach(self.rows)
-        copies = Copies(ME, SETTINGS, self.out, self.rows, log)
+        copies = Copies(ME, SETTINGS, self.out, self.rows, log, lane=self.lane)
         self.cuts = copies.cuts
-        self.cuts.lane = self.lane
         self.copy = copies.held[0] = PartitionCopy(0, 0)
         self.copy.term = 1
         self.lane.serving[0] = self.lane.leading[0] = self.copy

@@ -9,6 +9,7 @@ from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox, Send, SetTimer
 from holdfast.core.messages import Replicate, Replicated
 from holdfast.core.model.ids import SECOND, MemberId
+from holdfast.core.model.notices import BacklogChanged, Notice
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.lane import Lane
 from holdfast.core.store.partition import PartitionCopy
@@ -291,7 +292,13 @@ def test_too_much_for_backups_stops_reading_and_then_refuses_until_half_is_gone(
     primary = Primary(limits=SMALL)
     changes: list[tuple[bool, bool]] = []
     backlog = primary.lane.backlog
-    backlog.changed = lambda: changes.append((backlog.crowded, backlog.refusing))
+
+    class Audience:
+        def on_notice(self, notice: Notice) -> None:
+            assert notice == BacklogChanged()
+            changes.append((backlog.crowded, backlog.refusing))
+
+    primary.out._audience = Audience()
     sent = []
     while not backlog.crowded:
         primary.write("a", 0)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from tests.core.routing.around import Around
+from tests.core.routing.around import Around, Told
 
 from holdfast.config import PartitionSettings, Settings
 from holdfast.core.journal.log import Log
@@ -104,11 +104,11 @@ class Scripted(Alone):
             done(Outcome(Status.NOT_READY if request.op in READS else Status.UNKNOWN, None, "no quorum"))
 
 
-class Desk:
+class Desk(Told):
     """A router that talks to this protocol."""
 
     def __init__(self, kind: str) -> None:
-        self.out = Outbox()
+        super().__init__()
         settings = Settings(partitions=PartitionSettings(count=1))
         rows = [Assignment(1, (ME,))]
         around = Around()
@@ -123,11 +123,10 @@ class Desk:
         self.router = Router(
             ME, settings, self.out, rows, self.replication, held={}, neighbours=around, offers=around
         )
-        self.told: list[Outcome] = []
 
     def ask(self, op: Op, key: bytes = b"k", value: bytes = b"", **more: object) -> Value:
         """Ask, let the protocol decide what is in its log, and answer what came of it."""
-        self.router.execute(Request(op, "m", [0], key, value, **more), self.told.append)  # type: ignore[arg-type]
+        self.router.execute(Request(op, "m", [0], key, value, **more), 1)  # type: ignore[arg-type]
         if isinstance(self.replication, Scripted):
             self.replication.commit()
         outcome = self.told.pop()
@@ -172,7 +171,7 @@ def test_who_decides_later_decides_by_what_is_so_then() -> None:
     scripted = desk.replication
     assert isinstance(scripted, Scripted)
     for value in (b"1", b"2"):
-        desk.router.execute(Request(Op.PUT_IF_ABSENT, "m", [0], b"k", value), desk.told.append)
+        desk.router.execute(Request(Op.PUT_IF_ABSENT, "m", [0], b"k", value), 1)
     assert desk.told == [], "nobody is answered before the protocol has decided"
     scripted.commit(1, 0)
     assert [outcome.value for outcome in desk.told] == [None, b"2"]
@@ -183,7 +182,7 @@ def test_what_a_protocol_refuses_is_refused() -> None:
     scripted = desk.replication
     assert isinstance(scripted, Scripted)
     for op in (Op.GET, Op.SET):
-        desk.router.execute(Request(op, "m", [0], b"k", b"v"), desk.told.append)
+        desk.router.execute(Request(op, "m", [0], b"k", b"v"), 1)
     scripted.refuse()
     assert [outcome.status for outcome in desk.told] == [Status.NOT_READY, Status.UNKNOWN]
     assert scripted.maps == {}

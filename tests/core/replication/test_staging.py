@@ -100,7 +100,7 @@ def supplied(primary: Primary, staged: StagingReplica, wanted: How, limit: int) 
     choice = choose(Mine(held.proven_lineage(), held.counter, 10_000, 0, digests), base)
     missed = held.tail.since(choice.after) if choice.how is not How.FULL and held.tail is not None else []
     content = Content(
-        [ContentPart(held, choice.how, choice.ranges, missed, earlier_updates(held, choice, base))], []
+        [ContentPart(held, choice.how, choice.ranges, missed, earlier_updates(held, choice, base))]
     )
     sequence = 0
     while (chunk := content.chunk(limit, 0)) is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from holdfast.core.machine import Complete, Effect, Outbox
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.operations import Outcome
 from holdfast.core.model.partition_table import Assignment
 
 
@@ -25,3 +27,30 @@ class Around:
 
     def stored_assignment(self, partition: int) -> Assignment | None:
         return self.stored
+
+
+class Told:
+    """Hears what a member's sessions are answered."""
+
+    def __init__(self) -> None:
+        self.out = Outbox()
+        self._told: list[Outcome] = []
+
+    def hear(self) -> None:
+        """Take in what was answered until now."""
+        answers = [effect for effect in self.out.effects if isinstance(effect, Complete)]
+        for effect in answers:
+            self.out.effects.remove(effect)
+            assert isinstance(effect.answer, Outcome)
+            self._told.append(effect.answer)
+
+    @property
+    def told(self) -> list[Outcome]:
+        """All answers until now, in order."""
+        self.hear()
+        return self._told
+
+    def taken(self) -> list[Effect]:
+        """What was laid down besides."""
+        self.hear()
+        return self.out.take()

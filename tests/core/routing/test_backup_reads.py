@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.routing.around import Around
+from tests.core.routing.around import Around, Told
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox, Send
+from holdfast.core.machine import Send
 from holdfast.core.messages import Answer, Forward
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status, Value
@@ -22,11 +22,11 @@ from holdfast.sim.ablations.switching import ablated
 ME, OWNER, OTHER = MemberId("me"), MemberId("owner"), MemberId("other")
 
 
-class Backup:
+class Backup(Told):
     """A member that holds a backup of the only partition: of "m", which is read from backups, and of "strict"."""
 
     def __init__(self) -> None:
-        self.out = Outbox()
+        super().__init__()
         settings = Settings(
             partitions=PartitionSettings(count=1),
             maps={"m": MapSettings(backups=1, async_backups=1, read_backups=True), "strict": MapSettings()},
@@ -57,12 +57,12 @@ class Backup:
 
     def ask(self, op: Op = Op.GET, name: str = "m", key: bytes = b"k", **more: object) -> Value | Forward:
         """The answer, or what was sent to ask for it."""
-        told: list[Outcome] = []
-        self.router.execute(Request(op, name, [0], key, **more), told.append)  # type: ignore[arg-type]
-        if told:
-            assert told[0].status is Status.OK
-            return told[0].value
-        (message,) = [effect.message for effect in self.out.take() if isinstance(effect, Send)]
+        before = len(self.told)
+        self.router.execute(Request(op, name, [0], key, **more), 1)  # type: ignore[arg-type]
+        if len(self.told) > before:
+            assert self.told[-1].status is Status.OK
+            return self.told[-1].value
+        (message,) = [effect.message for effect in self.taken() if isinstance(effect, Send)]
         assert isinstance(message, Forward)
         return message
 
@@ -214,8 +214,7 @@ def test_the_primary_says_where_the_map_stands_if_that_is_of_interest(backup: Ba
     backup.copy.term = 4
     backup.lane.leading[0] = backup.copy
     backup.lane.retarget(backup.copy)
-    told: list[Outcome] = []
     for name in ("m", "strict"):
         for op in (Op.GET, Op.SET):
-            backup.router.execute(Request(op, name, [0], b"k", b"2"), told.append)
-    assert [outcome.position for outcome in told] == [(1, 1), (1, 2), (0, 0), (0, 0)]
+            backup.router.execute(Request(op, name, [0], b"k", b"2"), 1)
+    assert [outcome.position for outcome in backup.told] == [(1, 1), (1, 2), (0, 0), (0, 0)]

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.routing.around import Around
+from tests.core.routing.around import Around, Told
 
 from holdfast.config import LimitSettings, MapSettings, PartitionSettings, Settings
 from holdfast.config.schema import ReplicationSettings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox, Send
+from holdfast.core.machine import Send
 from holdfast.core.messages import Answer, Forward, Replicate, Replicated
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.object_names import part_name
@@ -31,7 +31,7 @@ WRITE = Request(Op.PUT, "m", [0], b"k", b"1")
 READ = Request(Op.GET, "m", [0], b"k")
 
 
-class Desk:
+class Desk(Told):
     """A router with one partition, which belongs to `OLD`, or, after `serve`, to this member, with Ben as backup."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Desk:
         changes_bytes: int = 0,
         **replication: object,
     ) -> None:
-        self.out = Outbox()
+        super().__init__()
         settings = Settings(
             partitions=PartitionSettings(count=1),
             maps={"default": MapSettings(backups=1, changes_bytes=changes_bytes)},
@@ -63,14 +63,13 @@ class Desk:
             neighbours=self.around,
             offers=self.around,
         )
-        self.told: list[Outcome] = []
 
     def sent(self) -> list[tuple[MemberId, object]]:
         self.lane.flush()
-        return [(effect.to, effect.message) for effect in self.out.take() if isinstance(effect, Send)]
+        return [(effect.to, effect.message) for effect in self.taken() if isinstance(effect, Send)]
 
     def ask(self, request: Request) -> None:
-        self.router.execute(request, self.told.append)
+        self.router.execute(request, 1)
 
     def forwarded(self) -> Forward:
         ((_, message),) = self.sent()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.core.routing.around import Around
+from tests.core.routing.around import Around, Told
 
 from holdfast.config import Settings
 from holdfast.core.journal.log import Log
-from holdfast.core.machine import Outbox, Send
+from holdfast.core.machine import Send
 from holdfast.core.messages import Answer, Forward
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status
@@ -27,11 +27,11 @@ ME, OLD, NEW, ASKER = MemberId("me"), MemberId("old"), MemberId("new"), MemberId
 READ = Request(Op.GET, "m", [0], b"k")
 
 
-class Desk:
+class Desk(Told):
     """A router with one partition, which belongs to `OLD`."""
 
     def __init__(self) -> None:
-        self.out = Outbox()
+        super().__init__()
         self.rows = [Assignment(1, (OLD,))]
         self.around = Around()
         self.lane = lane = Lane(ME, Settings(), self.out, Log(self.out, on=False))
@@ -46,10 +46,9 @@ class Desk:
             neighbours=self.around,
             offers=self.around,
         )
-        self.told: list[Outcome] = []
 
     def sent(self) -> list[tuple[MemberId, object]]:
-        return [(effect.to, effect.message) for effect in self.out.take() if isinstance(effect, Send)]
+        return [(effect.to, effect.message) for effect in self.taken() if isinstance(effect, Send)]
 
     def moved(self, owner: MemberId) -> None:
         self.rows[0] = Assignment(self.rows[0].version + 1, (owner,))
@@ -80,7 +79,7 @@ def test_a_member_that_will_not_be_says_so() -> None:
 
 def test_what_was_refused_by_an_old_owner_goes_to_the_new_one_as_soon_as_that_is_known() -> None:
     desk = Desk()
-    desk.router.execute(READ, desk.told.append)
+    desk.router.execute(READ, 1)
     assert [to for to, _ in desk.sent()] == [OLD]
     desk.router.on_answer(OLD, Answer(1, Outcome(Status.MOVED), []))
     assert desk.sent() == []
@@ -90,7 +89,7 @@ def test_what_was_refused_by_an_old_owner_goes_to_the_new_one_as_soon_as_that_is
 
 def test_what_was_refused_goes_at_once_when_another_owner_is_known_by_then() -> None:
     desk = Desk()
-    desk.router.execute(READ, desk.told.append)
+    desk.router.execute(READ, 1)
     desk.moved(NEW)
     desk.sent()
     desk.router.on_answer(OLD, Answer(1, Outcome(Status.MOVED), []))
@@ -100,7 +99,7 @@ def test_what_was_refused_goes_at_once_when_another_owner_is_known_by_then() -> 
 @pytest.mark.rule("routing/R-3")
 def test_a_request_that_nobody_takes_is_refused_in_time() -> None:
     desk = Desk()
-    desk.router.execute(READ, desk.told.append)
+    desk.router.execute(READ, 1)
     for ticket in range(1, 1 + 60 * SECOND // RETRY_NS + 2):
         desk.sent()
         desk.router.on_answer(OLD, Answer(ticket, Outcome(Status.MOVED), []))
@@ -138,7 +137,7 @@ def test_an_error_in_a_read_is_an_answer(
 ) -> None:
     desk = serving()
     monkeypatch.setattr(primary_copy, fault, broken)
-    desk.router.execute(request_, desk.told.append)
+    desk.router.execute(request_, 1)
     assert [outcome.status for outcome in desk.told] == [Status.FAILED]
     assert "a fault of ours" in desk.told[0].detail
     desk.router.on_forward(ASKER, Forward(7, request_))
@@ -146,14 +145,14 @@ def test_an_error_in_a_read_is_an_answer(
     assert isinstance(message, Answer)
     assert message.outcome.status is Status.FAILED
     monkeypatch.undo()
-    desk.router.execute(request_, desk.told.append)
+    desk.router.execute(request_, 1)
     assert desk.told[1].status is Status.OK
     assert not desk.router.leftovers["forwarded requests"]
 
 
 def test_an_error_of_another_member_is_an_answer_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk()
-    desk.router.execute(READS_OF_ALL, desk.told.append)
+    desk.router.execute(READS_OF_ALL, 1)
     ((_, asked),) = desk.sent()
     assert isinstance(asked, Forward)
     desk.router.on_answer(OLD, Answer(asked.ticket, Outcome(Status.FAILED, None, "theirs"), []))
@@ -165,7 +164,7 @@ def test_an_error_in_a_write_leaves_the_state_in_doubt(monkeypatch: pytest.Monke
     desk = serving()
     monkeypatch.setattr(primary_copy, "decide", broken)
     with pytest.raises(ZeroDivisionError):
-        desk.router.execute(Request(Op.SET, "m", [0], b"k", b"w"), desk.told.append)
+        desk.router.execute(Request(Op.SET, "m", [0], b"k", b"w"), 1)
 
 
 def test_an_error_in_a_read_that_has_begun_to_change_something_leaves_it_in_doubt(
@@ -180,13 +179,13 @@ def test_an_error_in_a_read_that_has_begun_to_change_something_leaves_it_in_doub
     desk.out.now_ns += SECOND
     monkeypatch.setattr(desk.lane, "carry_out", broken)
     with pytest.raises(ZeroDivisionError):
-        desk.router.execute(READ, desk.told.append)
+        desk.router.execute(READ, 1)
 
 
 @pytest.mark.parametrize("value", [5, [1, 2], [None], True, b"x"])
 def test_an_answer_that_is_none_is_asked_for_again(value: Any) -> None:
     desk = Desk()
-    desk.router.execute(READS_OF_ALL, desk.told.append)
+    desk.router.execute(READS_OF_ALL, 1)
     ((_, asked),) = desk.sent()
     assert isinstance(asked, Forward)
     desk.router.on_answer(OLD, Answer(asked.ticket, Outcome(Status.OK, value), []))
@@ -209,7 +208,7 @@ def test_operations_on_whole_maps_take_turns(monkeypatch: pytest.MonkeyPatch) ->
         desk.lane.set(copy, "m", b"k%d" % number, b"v", 0, 0, 0)
     desk.lane.close_batch(lambda known: None)
     for _ in range(100):
-        desk.router.execute(Request(Op.KEYS, "m", [0]), desk.told.append)
+        desk.router.execute(Request(Op.KEYS, "m", [0]), 1)
     steps = [len(desk.told)]
     while len(desk.told) < 100:
         desk.router.gatherings.take_turns()
@@ -225,7 +224,7 @@ def test_what_is_gathered_for_long_answers_is_bounded_for_all_together() -> None
     desk.router.gatherings._answer_bytes = 1000
     desk.rows[0] = Assignment(1, (OLD,))
     for _ in range(4):
-        desk.router.execute(Request(Op.VALUES, "m", [0]), desk.told.append)
+        desk.router.execute(Request(Op.VALUES, "m", [0]), 1)
     tickets = [message.ticket for _, message in desk.sent() if isinstance(message, Forward)]
     while len(tickets) < 4:
         desk.router.gatherings.take_turns()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.core.telling import Around
+
 from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox, Send
@@ -12,6 +14,7 @@ from holdfast.core.messages import (
     Replicate,
     Section,
 )
+from holdfast.core.model import notices as n
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
@@ -32,10 +35,10 @@ class Side:
     """The filled side of one member, with one partition."""
 
     def __init__(self, *row: MemberId, holds: bool = False, journal: bool = False) -> None:
-        self.out = Outbox()
+        self.out = Outbox(self)
         self.log = Log(self.out, on=journal)
         self.rows = [Assignment(5, row)]
-        self.stored: Assignment | None = None
+        self.around = Around()
         self.copies = Copies(ME, JOURNALLED if journal else SETTINGS, self.out, self.rows, self.log)
         self.destination = Destination(
             ME,
@@ -43,10 +46,18 @@ class Side:
             self.rows,
             self.copies,
             self.log,
-            stored_assignment=lambda partition: self.stored,
+            membership=self.around,  # type: ignore[arg-type]
+            table_replication=self.around,  # type: ignore[arg-type]
         )
         if holds:
             self.copies.held[0] = PartitionCopy(0, 0)
+
+    def on_notice(self, notice: n.Notice) -> None:
+        match notice:
+            case n.ReplicaWhole():
+                self.destination.on_whole(notice)
+            case n.CheckpointEnded():
+                self.destination.on_checkpoint(notice)
 
     def tell(self, message: Fill | Replicate, sender: MemberId = OWNER) -> None:
         if isinstance(message, Fill):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.core.telling import Around
+
 from holdfast.config import MapSettings, PartitionSettings, ReplicationSettings, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox, Send
@@ -10,6 +12,7 @@ from holdfast.core.messages import (
     Filled,
     MigrationRequest,
 )
+from holdfast.core.model import notices as n
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.partition_table import Assignment
@@ -58,11 +61,11 @@ class Side:
             maps={"default": MapSettings(backups=backups, journal="sync" if journal else "off")},
         )
         self.settings = whole
-        self.out = Outbox()
+        self.out = Outbox(self)
         self.log = Log(self.out, on=journal)
         self.rows = [Assignment(5, row or (ME, None))]
-        self.stored: Assignment | None = None
-        self.active = True
+        self.around = Around(master=MASTER, number=VIEW)
+        self.around.active.update(range(whole.partitions.count))
         self.copies = Copies(ME, whole, self.out, self.rows, self.log)
         self.copies.held[0] = PartitionCopy(0, 0)
         self.lane = Lane(ME, whole, self.out, self.log)
@@ -75,15 +78,20 @@ class Side:
             self.rows,
             self.copies,
             self.lane,
-            is_active=lambda partition: self.active,
-            stored_assignment=lambda partition: self.stored,
-            pause=self.pause,
-            resume=self.resume,
-            filled=lambda partition, member: None,
-            master=lambda: MASTER,
-            view_number=lambda: VIEW,
+            membership=self.around,  # type: ignore[arg-type]
+            table_replication=self.around,  # type: ignore[arg-type]
+            activation=self.around,  # type: ignore[arg-type]
             journal=journal,
         )
+
+    def on_notice(self, notice: n.Notice) -> None:
+        match notice:
+            case n.HandoverBegan(partition):
+                self.pause(partition)
+            case n.HandoverEnded(partition):
+                self.resume(partition)
+            case n.PartitionDrained():
+                self.source.on_drained(notice)
 
     def pause(self, partition: int) -> None:
         self.lane.serving[partition] = None

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 from tests.core.sync.supplying import ME, NEW, OTHER, Side
+from tests.core.telling import assigned, gone, removed
 
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Note, Send, SetTimer
 from holdfast.core.messages import Fill, Filled, FillRefused, RepairWanted, Summary, Summed
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.notices import RecordsTaken
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
+from holdfast.core.model.views import ClusterState
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.sync.anti_entropy import CHECK_EVERY, TICKS, Repair, summed
 
@@ -22,7 +25,6 @@ class Pair(Side):
 
     def __init__(self, *row: MemberId) -> None:
         super().__init__(*(row or (ME, OTHER, NEW)), backups=2)
-        self.may = True
         self.repair = Repair(
             ME,
             self.settings,
@@ -31,8 +33,8 @@ class Pair(Side):
             self.copies,
             self.source,
             Log(self.out, on=False),
-            is_active=lambda partition: self.active,
-            may_repair=lambda: self.may,
+            membership=self.around,  # type: ignore[arg-type]
+            activation=self.around,  # type: ignore[arg-type]
         )
         self.copy = self.copies.held[0]
         self.out.take()
@@ -94,7 +96,7 @@ def another_is_primary(pair: Pair) -> None:
 
 
 def it_is_taking_office(pair: Pair) -> None:
-    pair.active = False
+    pair.around.active.clear()
 
 
 def it_holds_nothing(pair: Pair) -> None:
@@ -116,7 +118,7 @@ def test_in_one_round_each_partition_is_summed_up_once() -> None:
     for _ in range(TICKS):
         pair.repair.on_timer()
     assert [to for to, _ in pair.summaries()] == [OTHER, NEW]
-    pair.may = False
+    pair.around.cluster_state = ClusterState.NO_MIGRATION
     for _ in range(TICKS):
         pair.repair.on_timer()
     assert pair.summaries() == [], "and never while nothing may be mended"
@@ -156,10 +158,10 @@ def test_a_wish_that_does_not_fit_has_no_effect() -> None:
     assert pair.wants(partition=-1) == []
     assert pair.wants(MemberId("stranger")) == []
     assert pair.wants(ME) == []
-    pair.may = False
+    pair.around.cluster_state = ClusterState.NO_MIGRATION
     assert pair.wants() == []
     another_is_primary(pair)
-    pair.may = True
+    pair.around.cluster_state = ClusterState.ACTIVE
     assert pair.wants() == []
     assert pair.repair.leftovers["repairs"] == 0
 
@@ -172,11 +174,11 @@ def test_what_waits_goes_with_its_row_its_backup_or_this_members_stay() -> None:
         assert pair.repair.leftovers["repairs"] == 1
         match end:
             case "row":
-                pair.repair.assignment_changed(0)
+                pair.repair.on_assignment(assigned(0, pair.rows[0]))
             case "member":
-                pair.repair.members_changed({OTHER})
+                pair.repair.on_view(gone(OTHER))
             case _:
-                pair.repair.reset()
+                pair.repair.on_view(removed())
         assert pair.repair.leftovers["repairs"] == 0
 
 
@@ -219,13 +221,13 @@ def test_it_compares_as_soon_as_it_stands_where_the_summary_does() -> None:
     pair = backup(2)
     pair.summary(Summary(0, 5, [pair.like("m", 3, value=b"other")]))
     pair.hold(3)
-    pair.copies.applied(0)
+    pair.repair.on_records(RecordsTaken(0))
     (asked,) = pair.asked()
     assert asked.why == "the content of m at 3 differs"
     pair = backup(2)
     pair.summary(pair.said(m=3))
     pair.hold(4)
-    pair.copies.applied(0)
+    pair.repair.on_records(RecordsTaken(0))
     assert pair.asked() == [], "what has gone on is not compared"
     assert pair.repair.leftovers["summaries that wait"] == 0
 

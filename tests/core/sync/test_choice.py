@@ -9,9 +9,8 @@ import pytest
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import Base, How
-from holdfast.core.store.map_state import Expiry
+from holdfast.core.store.map_state import MapState
 from holdfast.core.sync.choice import HISTORY_LEAST, Choice, Mine, choose
-from holdfast.core.sync.supply import aged
 from holdfast.sim.ablations.switching import ablated
 
 MINE = Mine(lineage=[(2, 0), (5, 10), (9, 20)], counter=30, entries=1000, starts=0)
@@ -145,9 +144,11 @@ def test_history_that_would_cost_more_than_everything_is_not_looked_for_in_the_j
 
 def test_what_was_missed_goes_with_what_is_left_of_its_time_to_live() -> None:
     """Else a replica that comes back would keep an entry for its whole time again."""
-    expiry = Expiry(60_000, 0, 0)
+    state = MapState("m")
+    state.store(b"key", b"value", 60_000, 0, 0, 0)
     record = Record("m", 7, Change.SET, b"key", b"value", 60_000)
-    assert aged(record, expiry, 50_000 * MILLISECOND).ttl_ms == 10_000
-    assert aged(record, None, 0) is record
+    assert state.as_told(record, 50_000 * MILLISECOND).ttl_ms == 10_000
+    gone = Record("m", 7, Change.SET, b"other", b"value", 60_000)
+    assert state.as_told(gone, 0) is gone
     lasting = Record("m", 8, Change.SET, b"key", b"value")
-    assert aged(lasting, expiry, 0) is lasting
+    assert state.as_told(lasting, 0) is lasting

@@ -8,6 +8,7 @@ from itertools import permutations
 import msgspec
 import pytest
 from tests.core.sync.receiving import ME, OTHER, OWNER, Side, chunk, message, put
+from tests.core.telling import gone, removed
 
 from holdfast.core.messages import (
     Fill,
@@ -163,13 +164,13 @@ def complete(side: Side) -> None:
 
 def deciding(side: Side) -> None:
     complete(side)
-    side.stored = Assignment(6, (ME,))
+    side.around.stored = Assignment(6, (ME,))
 
 
 def decided(side: Side) -> None:
     complete(side)
     old, side.rows[0] = side.rows[0], Assignment(7, (OTHER,))
-    side.destination.assignment_changed(0, old)
+    side.destination._arrived(0, old)
 
 
 STATES = [nothing, filling, complete, deciding, decided]
@@ -226,7 +227,7 @@ def test_what_waited_for_its_row_is_taken_with_it() -> None:
     side = Side(OTHER)
     side.tell(chunk(0, version=6))
     old, side.rows[0] = side.rows[0], Assignment(6, (OWNER,))
-    side.destination.assignment_changed(0, old)
+    side.destination._arrived(0, old)
     side.destination.retry(0)
     assert side.answers() == [Filled(0, 6, 1, 0, Demand(0, []))]
 
@@ -264,7 +265,7 @@ def test_chunks_that_wait_for_their_row_are_called_off_too() -> None:
     side.tell(chunk(0, version=6, ticket=3))
     side.destination.on_fill_ended(OWNER, off(version=6))
     old, side.rows[0] = side.rows[0], Assignment(6, (OWNER,))
-    side.destination.assignment_changed(0, old)
+    side.destination._arrived(0, old)
     side.destination.retry(0)
     assert side.answers() == [Filled(0, 6, 3, 0, Demand(0, []))]
     assert side.destination.leftovers == {"early chunks": 0}
@@ -275,7 +276,7 @@ def test_a_chunk_that_is_refused_ends_what_came_of_its_supply() -> None:
     """The decision on another row is outstanding: its primary hears the refusal, and sends nothing more of this."""
     side = Side(OWNER, OTHER)
     filling(side)
-    side.stored = Assignment(6, (OWNER, OTHER))
+    side.around.stored = Assignment(6, (OWNER, OTHER))
     side.tell(chunk(2, 1, (b"other", b"x"), ticket=2))
     assert isinstance(side.answers()[-1], FillRefused)
     assert set(side.copies.leftovers.values()) == {0}
@@ -287,9 +288,9 @@ def test_what_is_half_filled_goes_with_its_primary_and_what_is_whole_waits_for_t
         side = Side(OWNER, OTHER)
         state(side)
         side.tell(chunk(0, version=8, ticket=9))
-        side.destination.view_changed({OTHER})
+        side.destination.on_view(gone(OTHER))
         assert len(side.destination.staging) == 1
-        side.destination.view_changed({OWNER})
+        side.destination.on_view(gone(OWNER))
         assert len(side.destination.staging) == len(side.copies.services.pending) == kept
         assert side.destination.leftovers == {"early chunks": 0}
 
@@ -298,5 +299,5 @@ def test_what_is_half_filled_is_dropped_in_exile_and_what_is_whole_stays() -> No
     for state, kept in ((filling, 0), (complete, 1)):
         side = Side(OWNER)
         state(side)
-        side.destination.removed()
+        side.destination.on_view(removed())
         assert len(side.destination.staging) == kept

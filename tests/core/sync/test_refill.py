@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.core.sync.test_source import MASTER, ME, NEW, OTHER, Side, copying, deciding, request
+from tests.core.telling import assigned, gone, removed
 
 from holdfast.config import PartitionSettings
 from holdfast.core.messages import FillRefused, MigrationRefused
@@ -44,7 +45,7 @@ def no_backup(one: Side) -> None:
 
 
 def taking_office(one: Side) -> None:
-    one.active = False
+    one.around.active.clear()
 
 
 @pytest.mark.parametrize(
@@ -69,15 +70,15 @@ def test_what_stands_in_its_way_is_said(state: Callable[[Side], None], why: str)
 
 def assignment_changes(one: Side) -> None:
     one.rows[0] = Assignment(6, (ME, None, OTHER))
-    one.source.assignment_changed(0)
+    one.source.on_assignment(assigned(0, one.rows[0]))
 
 
 def backup_goes(one: Side) -> None:
-    one.source.view_changed({OTHER})
+    one.source.on_view(gone(OTHER))
 
 
 def this_member_goes(one: Side) -> None:
-    one.source.reset()
+    one.source.on_view(removed())
 
 
 def backup_refuses(one: Side) -> None:

@@ -17,6 +17,7 @@ from tests.core.sync.supplying import (
     moving,
     request,
 )
+from tests.core.telling import assigned
 
 from holdfast.core.machine import HistoryRead, Note, ReadHistory, Send
 from holdfast.core.messages import (
@@ -60,7 +61,7 @@ def idle(side: Side) -> None:
 
 
 def taking_office(side: Side) -> None:
-    side.active = False
+    side.around.active.clear()
 
 
 def copying(side: Side) -> None:
@@ -68,7 +69,7 @@ def copying(side: Side) -> None:
 
 
 def deciding(side: Side) -> None:
-    side.stored = Assignment(6, (NEW, None))
+    side.around.stored = Assignment(6, (NEW, None))
 
 
 def not_the_primary(side: Side) -> None:
@@ -171,7 +172,7 @@ def test_what_is_said_of_a_supply_that_has_ended_has_no_effect() -> None:
     side.source.on_filled(OTHER, Filled(0, 5, fill.ticket, fill.sequence))
     assert side.sent() == []
     side.rows[0] = Assignment(8, (ME, None))
-    side.source.assignment_changed(0)
+    side.source.on_assignment(assigned(0, side.rows[0]))
     side.hold(fill)
     side.source.on_fill_refused(NEW, FillRefused(0, 5, fill.ticket, "late"))
     assert side.sent() == []
@@ -226,7 +227,7 @@ def test_who_has_missed_some_updates_gets_these() -> None:
     assert chunk.plans == [FillPlan("m", How.HISTORY, 5)]
     assert chunk.records == [FillRecords("m", [(TERM, 2)], [record(4), record(5)])]
     assert chunk.maps == []
-    assert (side.source.bytes_full, side.source.bytes_history) == (0, side.source.bytes_sent)
+    assert (side.source.flow.bytes_full, side.source.flow.bytes_history) == (0, side.source.flow.bytes_sent)
 
 
 def test_who_has_missed_nothing_gets_nothing() -> None:
@@ -234,7 +235,7 @@ def test_who_has_missed_nothing_gets_nothing() -> None:
     written(side, 5)
     (chunk,) = (message for message in opened(side, has(5)) if isinstance(message, Fill))
     assert (chunk.plans, chunk.records, chunk.maps) == ([FillPlan("m", How.SAME, 5)], [], [])
-    assert side.source.bytes_sent == 0
+    assert side.source.flow.bytes_sent == 0
 
 
 @pytest.mark.parametrize("demand", [None, has(3, epoch=1), has(3, term=3), has(6)])
@@ -295,7 +296,7 @@ def test_an_answer_of_the_journal_that_nobody_waits_for_has_no_effect() -> None:
     written(side, 5)
     read = asked(side, has(2))
     side.rows[0] = Assignment(8, (ME, OTHER))
-    side.source.assignment_changed(0)
+    side.source.on_assignment(assigned(0, side.rows[0]))
     side.out.take()
     side.source.on_history(HistoryRead(read.ticket, [(TERM, record(n)) for n in (3, 4, 5)]))
     assert side.out.take() == []

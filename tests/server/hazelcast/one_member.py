@@ -106,6 +106,27 @@ class OneLane:
             done(self.grid.verdict)
 
 
+class Clock:
+    """The outbox of a grid, as far as cuts need one: it carries the time."""
+
+    def __init__(self, grid: OneMemberGrid) -> None:
+        self._grid = grid
+
+    @property
+    def now_ns(self) -> int:
+        return self._grid.now
+
+
+class Rows:
+    """The table, as a function says."""
+
+    def __init__(self, row: Callable[[int], Assignment]) -> None:
+        self._row = row
+
+    def __getitem__(self, partition: int) -> Assignment:
+        return self._row(partition)
+
+
 class OneMemberGrid:
     """See the module."""
 
@@ -133,13 +154,8 @@ class OneMemberGrid:
             {ME: list(range(partition_count))},
         )
         self.lane = OneLane(self)
-        self.cuts = Cuts(
-            MemberId(ME),
-            Settings(),
-            row=lambda partition: Assignment(1, (MemberId(ME),)),
-            now_ns=lambda: self.now,
-        )
-        self.cuts.lane = self.lane  # type: ignore[assignment]  # as much of one as it needs
+        rows = Rows(lambda partition: Assignment(1, (MemberId(ME),)))
+        self.cuts = Cuts(MemberId(ME), Settings(), Clock(self), rows, self.lane)  # type: ignore[arg-type]
         self.passive = False
         self.configured_maps: set[str] = set()
         self.master = ME

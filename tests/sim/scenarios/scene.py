@@ -101,7 +101,7 @@ class Scene:
     def until(self, reached: Callable[[], bool], seconds: float = 120) -> None:
         self.world.run_until(self.world.now_ns + round(seconds * SECOND), stop=reached)
         assert not self.world.failures, self.world.failures
-        assert reached(), convergence.judge(self.members())
+        assert reached(), convergence.judge(self.cluster.pictures())
 
     def rest(self, seconds: float = 120) -> None:
         """Until nothing is to be done any more, and nobody wants to leave."""
@@ -110,7 +110,7 @@ class Scene:
     def at_rest(self) -> bool:
         members = self.members()
         return self.cluster.settled() and not any(
-            member.unfinished() or member.membership.leaving for member in members
+            member.picture.under_way() or member.membership.leaving for member in members
         )
 
     def returned(self, processes: Sequence[Process], seconds: float = 120) -> None:
@@ -151,7 +151,7 @@ class Scene:
     def judge(self) -> None:
         """The universal oracle at rest, and every acknowledged write there."""
         self.rest()
-        assert convergence.judge(self.members()) == []
+        assert convergence.judge(self.cluster.pictures()) == []
         living = self.cluster.living()
         found = {
             (name, key): self.ask(living[number % len(living)], Op.GET, key, name=name)

@@ -191,12 +191,12 @@ BROKEN: dict[Broken, str] = {
 def test_the_oracle_sees_that(broken: Broken, quiet: Scene) -> None:
     mend = broken(quiet)
     try:
-        problems = judge(quiet.members())
+        problems = judge(quiet.cluster.pictures())
     finally:
         mend()
     assert problems
     assert any(re.search(BROKEN[broken], problem) for problem in problems), problems
-    assert judge(quiet.members()) == [], "mended"
+    assert judge(quiet.cluster.pictures()) == [], "mended"
 
 
 def test_stamps_are_compared_too(quiet: Scene) -> None:

@@ -288,7 +288,7 @@ def test_when_all_have_stored_the_commit_it_is_settled() -> None:
     move.join()
     move.each_owns_one()
     assert move.scene.member(MASTER).table_replication.settled
-    assert not any(member.unfinished() for member in move.scene.members())
+    assert not any(member.picture.under_way() for member in move.scene.members())
 
 
 def test_while_one_member_does_not_acknowledge_the_commit_nobody_may_leave() -> None:
@@ -305,7 +305,7 @@ def test_while_one_member_does_not_acknowledge_the_commit_nobody_may_leave() -> 
     table_replication = scene.member(MASTER).table_replication
     assert not table_replication.settled
     assert not leaving[0].dead
-    assert scene.member(MASTER).why_unsafe() != ""
+    assert scene.member(MASTER).picture.why_unsafe() != ""
     unblock()
     scene.returned(leaving)
     scene.judge()

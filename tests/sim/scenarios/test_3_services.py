@@ -35,7 +35,7 @@ def quiet(stage: Stage) -> bool:
     """Whether nothing is under way. A row with a hole is not safe, but may be what is wanted here."""
     members = stage.cluster.members()
     master = next((member for member in members if member.membership.is_master), None)
-    if master is None or any(member.unfinished() for member in members):
+    if master is None or any(member.picture.under_way() for member in members):
         return False
     return (
         all(len(member.membership.members()) == len(members) for member in members)
@@ -51,7 +51,7 @@ def rest(stage: Stage) -> None:
     stage.client.running = False
     world.run_until(world.now_ns + 60 * SECOND, stop=lambda: quiet(stage) and not stage.client.waiting())
     assert not world.failures
-    problems = convergence.judge(stage.cluster.members())
+    problems = convergence.judge(stage.cluster.pictures())
     assert [problem for problem in problems if not HOLE.search(problem)] == []
 
 

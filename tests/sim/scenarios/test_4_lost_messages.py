@@ -94,7 +94,7 @@ class Behind:
         for _ in range(seconds * 2):
             self.scene.wait(0.5)
             assert not member.table_replication.ready
-            assert member.why_unsafe() != ""
+            assert member.picture.why_unsafe() != ""
             assert not self.scene.cluster.settled()
 
 
@@ -417,7 +417,7 @@ def test_a_row_that_an_earlier_master_committed_is_not_taken_back(form: str, rol
     world.run_until(world.now_ns + 60 * SECOND, stop=lambda: stage.at_rest() and not stage.client.waiting())
     assert not world.failures
     assert cut
-    assert convergence.judge(stage.cluster.members()) == []
+    assert convergence.judge(stage.cluster.pictures()) == []
     final: dict[str, str | None] = {}
     for name in (LEDGER, DEEP):
         stage.client.look(stage.cluster.living()[0], name, final.update)

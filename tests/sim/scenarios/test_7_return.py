@@ -64,7 +64,7 @@ def test_a_returning_member_gets_what_it_has_missed(kept_in: str, how: End) -> N
     """
     stage = Keeping(3, kept(2, tail_bytes=65_536 if kept_in == "memory" else 0))
     gone = absent(stage, how)
-    before = {host: stage.member(host).source.bytes_full for host in stage.holders()}
+    before = {host: stage.member(host).source.flow.bytes_full for host in stage.holders()}
     stage.start(gone)
     filled = serves_nothing_while_filled(stage, gone)
     stage.rest()
@@ -72,7 +72,7 @@ def test_a_returning_member_gets_what_it_has_missed(kept_in: str, how: End) -> N
     (first, *more) = stage.synchronised(gone)
     assert first == ("history", f"{MISSED} updates after {stage.counter(gone) - MISSED} were missed")
     assert all(how == "same" for how, _ in more)
-    assert {host: stage.member(host).source.bytes_full for host in before} == before
+    assert {host: stage.member(host).source.flow.bytes_full for host in before} == before
     clean(stage, stage.writes)
 
 
@@ -252,7 +252,7 @@ def test_without_terms_the_judge_sees_copies_that_differ() -> None:
     """A5, the negative control: if equal counters count as equal copies, nothing is sent, and `clean` fails."""
     stage = Keeping(3, kept(2))
     parted(stage, 3)
-    problems = convergence.judge(stage.cluster.members())
+    problems = convergence.judge(stage.cluster.pictures())
     assert any("entries of ledger differ" in problem for problem in problems), problems
     with pytest.raises(AssertionError):
         clean(stage, stage.writes)

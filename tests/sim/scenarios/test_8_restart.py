@@ -135,10 +135,10 @@ def accept(stage: Keeping, host: int) -> None:
     stage.cluster.accepted = True
     process = stage.process(host)
     for _ in range(10):
-        if process.driver.member.why_unserved():
+        if process.driver.member.picture.why_unserved():
             process.step(process.driver.accept_loss)
             stage.wait(1)
-    assert not process.driver.member.why_unserved()
+    assert not process.driver.member.picture.why_unserved()
 
 
 @pytest.mark.parametrize("by_order", [False, True])

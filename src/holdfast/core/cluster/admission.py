@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import msgspec
 
 from holdfast.core.cluster.detector import Detector
-from holdfast.core.cluster.file_proofs import is_behind
+from holdfast.core.cluster.file_proofs import KnownFiles, is_behind
 from holdfast.core.cluster.identity import Timing
 from holdfast.core.messages import JoinRequest
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
-from holdfast.core.model.views import FilesSeen, MemberInfo, View
+from holdfast.core.model.views import MemberInfo, View
 
 NOT_SET = "not set"
 SERVICE = re.compile(r"services\.(.+)\.(\w+)$")
@@ -97,6 +96,9 @@ class Candidates:
         for uuid in [uuid for uuid, (other, _) in self._asked.items() if home(other) == home(info)]:
             del self._asked[uuid]
         self._asked[info.uuid] = (info, now_ns)
+        assert len({home(other) for other, _ in self._asked.values()}) == len(self._asked), (
+            "one at an address"
+        )
 
     def refused(self, uuid: MemberId) -> None:
         """It has been told that it is not let in, and ends: what it asked before does not count any more."""
@@ -151,13 +153,12 @@ class Candidates:
         view: View,
         staying: list[MemberInfo],
         now_ns: int,
-        seen: Callable[[str], FilesSeen | None],
+        files_known: KnownFiles,
     ) -> list[MemberInfo]:
         """Who is let in: those who still ask, and no more than those who stay, who thus can decide without them.
 
         Their life is the number of the view that admits them: no two admissions share one. While the table is frozen
-        only those come in who have gone since, or processes that were started in their place. `seen`: how files were
-        seen last.
+        only those come in who have gone since, or processes that were started in their place.
         """
         if view.ending:
             return []
@@ -174,6 +175,6 @@ class Candidates:
                 continue
             files.add(info.store)
             if (not view.state.frozen or home(info) in homes) and len(chosen) < len(staying):
-                behind = info.behind or is_behind(info, seen(info.store))
+                behind = info.behind or is_behind(info, files_known.seen(info.store, view))
                 chosen.append(msgspec.structs.replace(info, life=view.number + 1, behind=behind))
         return chosen

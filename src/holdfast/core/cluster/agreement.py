@@ -16,9 +16,8 @@ comes back as the same acceptor, for it has a new UUID.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum, unique
-from typing import Final
+from typing import Final, Protocol
 
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import Accept, Accepted, Ballot, Declined, Prepare, Promise
@@ -79,6 +78,25 @@ PROPOSAL: Final = Lifecycle(
 )
 
 
+class AgreementDelegate(Protocol):
+    """What the agreement asks of whom it serves: which view is wanted, who may say so, and who counts."""
+
+    def wanted(self) -> View | None:
+        """The next view this member would like; None when the present one is right, or no majority could agree."""
+
+    def may_propose(self, candidate: MemberId) -> bool:
+        """Whether it is this member's turn to propose the next view (cluster/A-4)."""
+
+    def may_decide(self, view: View, members: set[MemberId]) -> bool:
+        """Whether these members can decide on the view after this one (cluster/A-1)."""
+
+    def known_assignments(self) -> list[tuple[int, Assignment]]:
+        """The newest assignments that this member knows: who agrees carries them over (cluster/A-2)."""
+
+    def decided(self, view: View, rows: list[tuple[int, Assignment]]) -> None:
+        """The next view is agreed, and these are the assignments that those who agreed knew."""
+
+
 class Agreement:
     """Proposer and acceptor for the view after the one that is installed."""
 
@@ -88,11 +106,7 @@ class Agreement:
         "_accepted_ballot",
         "_ballot",
         "_carried",
-        "_choose",
-        "_decided",
-        "_known_rows",
-        "_may_decide",
-        "_may_propose",
+        "_delegate",
         "_me",
         "_out",
         "_phase",
@@ -106,20 +120,11 @@ class Agreement:
         self,
         me: MemberId,
         out: Outbox,
-        *,
-        choose: Callable[[], View | None],
-        decided: Callable[[View, list[tuple[int, Assignment]]], None],
-        known_rows: Callable[[], list[tuple[int, Assignment]]],
-        may_propose: Callable[[MemberId], bool],
-        may_decide: Callable[[View, set[MemberId]], bool],
+        delegate: AgreementDelegate,
     ) -> None:
         self._me = me
         self._out = out
-        self._choose = choose
-        self._decided = decided
-        self._known_rows = known_rows
-        self._may_propose = may_propose
-        self._may_decide = may_decide
+        self._delegate = delegate
         self.view: View | None = None
         self._reset()
 
@@ -136,8 +141,11 @@ class Agreement:
 
     def install(self, view: View | None) -> None:
         """A new view holds: forget the agreement that led to it."""
+        assert view is None or self.view is None or view.number >= self.view.number, "no older view follows"
         self.view = view
         self._reset()
+        assert not self.fenced, "nobody has agreed yet to what comes after it"
+        assert not self.proposing, "nor proposed anything"
 
     @property
     def fenced(self) -> bool:
@@ -158,7 +166,7 @@ class Agreement:
         self._phase = PROPOSAL.after(self._phase, step)
 
     def propose(self) -> None:
-        """Start (or start again, with a higher ballot) to bring about the view that `choose` wants."""
+        """Start (or start again, with a higher ballot) to bring about the view that is wanted."""
         view = self.view
         assert view is not None
         rounds = max(self._promised[0], self._ballot[0])
@@ -175,7 +183,7 @@ class Agreement:
     def retry(self) -> None:
         """The proposal has not ended in time."""
         if self.proposing and self.view is not None:
-            if self._choose() is None and self._accepted is None:
+            if self._delegate.wanted() is None and self._accepted is None:
                 self._step(ProposalStep.WITHDRAWN)
                 return
             self.propose()
@@ -203,7 +211,7 @@ class Agreement:
     def on_prepare(self, sender: MemberId, message: Prepare) -> None:
         if self.view is None or message.view != self.view.number:
             return
-        if message.ballot <= self._promised or not self._may_propose(sender):
+        if message.ballot <= self._promised or not self._delegate.may_propose(sender):
             self._answer(sender, Declined(message.view, message.ballot, self._promised))
             return
         assert self._accepted_ballot is None or self._accepted_ballot < message.ballot, "promised it twice"
@@ -217,7 +225,7 @@ class Agreement:
         self._accepted_ballot = message.ballot
         self._accepted = message.value
         assert self._accepted_ballot == self._promised >= ZERO
-        self._answer(sender, Accepted(message.view, message.ballot, self._known_rows()))
+        self._answer(sender, Accepted(message.view, message.ballot, self._delegate.known_assignments()))
 
     # -- proposer
 
@@ -227,7 +235,7 @@ class Agreement:
         if message.ballot != self._ballot:
             return
         self._promises[sender] = message
-        if not self._may_decide(self.view, set(self._promises)):
+        if not self._delegate.may_decide(self.view, set(self._promises)):
             return
         best: Promise | None = None
         for promise in self._promises.values():
@@ -235,13 +243,15 @@ class Agreement:
                 best is None or best.accepted_ballot is None or promise.accepted_ballot > best.accepted_ballot
             ):
                 best = promise
-        value = best.accepted if best is not None else self._choose()
+        value = best.accepted if best is not None else self._delegate.wanted()
         if value is None:
             self._step(ProposalStep.WITHDRAWN)
             return
-        if best is None and value.members and not self._may_decide(value, set(self._promises)):
+        if best is None and value.members and not self._delegate.may_decide(value, set(self._promises)):
             # cluster/A-5: wait for more of them to answer, or for the rest to be suspected.
             return
+        assert self._value is None, "a ballot has one value"
+        assert not self._acceptances, "nobody accepts what was not chosen"
         self._value = value
         self._step(ProposalStep.CHOSEN)
         self._to_all(Accept(self.view.number, self._ballot, value))
@@ -255,9 +265,9 @@ class Agreement:
         for partition, row in message.rows:
             if partition not in self._carried or self._carried[partition].version < row.version:
                 self._carried[partition] = row
-        if self._may_decide(self.view, self._acceptances):
+        if self._delegate.may_decide(self.view, self._acceptances):
             self._step(ProposalStep.DECIDED)
-            self._decided(self._value, sorted(self._carried.items()))
+            self._delegate.decided(self._value, sorted(self._carried.items()))
 
     def on_declined(self, sender: MemberId, message: Declined) -> None:
         if self.proposing and message.ballot == self._ballot and message.promised > self._ballot:

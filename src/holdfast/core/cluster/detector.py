@@ -42,11 +42,16 @@ class Detector:
         self._heard_ns = {member: self._heard_ns.get(member, now_ns) for member in members}
         self._stood_ns = {member: self._stood_ns.get(member, 0) for member in members}
         self._silent &= self._heard_ns.keys()
+        assert self._stood_ns.keys() == self._heard_ns.keys(), "how long it stood still counts for each"
+        assert all(heard_ns <= now_ns for heard_ns in self._heard_ns.values()), (
+            "nobody was heard later than now"
+        )
         self._accusations = {}
 
     def awake(self, now_ns: int) -> None:
         """This member does something: to be called with each of its timers, and before anybody is judged."""
         before_ns, self._awake_ns = self._awake_ns, now_ns
+        assert before_ns is None or before_ns <= now_ns, "this member's time goes on"
         if before_ns is not None and now_ns - before_ns > self._pause_ns:
             stood_ns = now_ns - before_ns - self._pause_ns
             for member in self._heard_ns:
@@ -59,6 +64,7 @@ class Detector:
             self._heard_ns[member] = now_ns
             self._stood_ns[member] = 0
             self._silent.discard(member)
+            assert self.hears(member, now_ns), "who was just heard is there"
 
     def heard_since(self, member: MemberId, time_ns: int) -> bool:
         """Whether it has given a sign of life after that time."""

@@ -6,8 +6,6 @@ goes to the master, and to the next one if that one has not carried it out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
 from holdfast.core.machine import Outbox
@@ -102,14 +100,12 @@ class Intents:
         demoted = {uuid for uuid in data if self.of(uuid) is Intent.LITE}
         return leaving | demoted if data - demoted else leaving
 
-    def granted(self, info: MemberInfo, may_demote: Callable[[MemberId], bool]) -> MemberInfo:
-        """As master: a lite member that wants data gets it; a data member becomes lite when it may."""
+    def wished(self, info: MemberInfo) -> MemberInfo:
+        """The member as it wants to be, a data member or a lite one."""
         wish = self.of(info.uuid)
-        if wish is Intent.DATA and info.lite:
-            return msgspec.structs.replace(info, lite=False)
-        if wish is Intent.LITE and not info.lite and may_demote(info.uuid):
-            return msgspec.structs.replace(info, lite=True)
-        return info
+        if wish not in (Intent.DATA, Intent.LITE) or info.lite is (wish is Intent.LITE):
+            return info
+        return msgspec.structs.replace(info, lite=wish is Intent.LITE)
 
     # -- orders of the operator
 
@@ -151,6 +147,8 @@ class Intents:
             self.become(Intent.NONE)
         if self.number:
             self._of[self._me] = (self.number, self.mine)
+        assert self.noted <= here, "what is remembered is of members of the view"
+        assert not view.ending or self.mine is Intent.LEAVE, "all leave a cluster that ends"
         master = view.members[0].uuid
         if self._ordered is not None and (master != self._me or _fulfilled(self._ordered, view)):
             self._ordered = None

@@ -10,10 +10,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from holdfast.core.machine import Append, Checkpoint, Outbox
 from holdfast.core.model.journal_entries import Began, Dropped, Entry, Seen, Snapshot, TableAssignments, Wrote
-from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.notices import (
+    AssignmentChanged,
+    CheckpointEnded,
+    FilesHeardOf,
+    Notice,
+    ViewInstalled,
+)
 from holdfast.core.model.records import Record
 
 
@@ -30,22 +37,32 @@ class Log:
         self._durable = 0
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self._tickets = 0
-        self._checkpoints: dict[int, Callable[[bool], None]] = {}
+        self._checkpoints: set[int] = set()
 
     def wrote(self, partition: int, term: int, records: list[Record], *, urgent: bool) -> None:
         """A copy that is held here has applied these records. `urgent`: somebody waits for them to be durable."""
         self._entries.append(Wrote(partition, term, records, self._out.wall_ms()))
         self._urgent = self._urgent or urgent
 
-    def assigned(self, partition: int, row: Assignment) -> None:
+    def on_assignment(self, notice: AssignmentChanged) -> None:
         """This row is applied."""
         if not self.on:
             return
+        partition, row = notice.partition, notice.new
         last = self._entries[-1] if self._entries else None
         if isinstance(last, TableAssignments):
             last.rows.append((partition, row))
         else:
             self._entries.append(TableAssignments([(partition, row)]))
+
+    def on_view(self, notice: ViewInstalled) -> None:
+        """A view was installed."""
+        if notice.new is not None:
+            self.note(Seen(notice.new))
+
+    def on_files(self, notice: FilesHeardOf) -> None:
+        """What is known of everybody's files is another thing than was written down."""
+        self.note(Seen(notice.view))
 
     def note(self, entry: Seen | Began | Dropped) -> None:
         """Something that a restart must know of, but nobody waits for."""
@@ -62,12 +79,17 @@ class Log:
         else:
             told()
 
-    def checkpoint(self, snapshot: Snapshot, told: Callable[[bool], None]) -> None:
-        """Write this content out, and say when it is durable, or (False) that there was no room."""
+    def tell_when_durable(self, notice: Notice) -> None:
+        """The same, as a notice."""
+        self.when_durable(partial(self._out.tell, notice))
+
+    def checkpoint(self, snapshot: Snapshot) -> int:
+        """Write this content out. Answers the ticket under which `CheckpointEnded` says what has come of it."""
         self.flush()
         self._tickets += 1
-        self._checkpoints[self._tickets] = told
+        self._checkpoints.add(self._tickets)
         self._out.effects.append(Checkpoint(self._tickets, snapshot, self._number))
+        return self._tickets
 
     def flush(self) -> None:
         """The step ends, or a checkpoint is taken: what was written down until now leaves."""
@@ -87,9 +109,9 @@ class Log:
         """This checkpoint is durable, or there was no room."""
         if not well:
             self._out.note("no room for a checkpoint", level="warning")
-        told = self._checkpoints.pop(ticket, None)
-        if told is not None:
-            told(well)
+        if ticket in self._checkpoints:
+            self._checkpoints.discard(ticket)
+            self._out.tell(CheckpointEnded(ticket, well))
 
     @property
     def leftovers(self) -> dict[str, int]:

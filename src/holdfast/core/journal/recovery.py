@@ -26,21 +26,17 @@ from holdfast.core.model.journal_entries import (
     Checkpointed,
     Dropped,
     Entry,
-    MapSnapshot,
     Meta,
     Seen,
     Snapshot,
     TableAssignments,
     Wrote,
 )
-from holdfast.core.model.object_names import is_service
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
-from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.model.views import FilesProof, View
 from holdfast.core.store.partition import PartitionCopy
-from holdfast.core.store.replica import AnyReplica, MapReplica, ServiceReplica, map_replica, service_replica
-from holdfast.core.store.service_state import WrittenShare
+from holdfast.core.store.replica import AnyReplica
 from holdfast.errors import CounterBroken
 
 
@@ -120,10 +116,7 @@ class Recovery:
         self._at_ns = self._moment(snapshot.wall_ms)
         copy = PartitionCopy(snapshot.partition, snapshot.epoch)
         for taken in snapshot.maps:
-            if is_service(taken.name):
-                copy.services[taken.name] = _service(taken)
-            else:
-                copy.maps[taken.name] = self._map(taken)
+            copy.read(taken, self._at_ns)
         copy.requests.merge(snapshot.requests)
         self._held[snapshot.partition] = _Held(copy, lsn, file)
 
@@ -131,21 +124,6 @@ class Recovery:
         """When it was so, in this member's monotonic time (journal/R-6); now, when nobody has said."""
         age_ms = max(0, self._wall_ms - wall_ms) if wall_ms else 0
         return self._now_ns - age_ms * MILLISECOND
-
-    def _map(self, taken: MapSnapshot) -> MapReplica:
-        held = map_replica(taken.name)
-        held.updates = UpdateCounter.decode(taken.counter)
-        held.lineage = [(term, start) for term, start in taken.lineage]
-        held.state.entries = dict(zip(taken.keys, taken.values, strict=True))
-        if taken.ttls_ms or taken.max_idles_ms:
-            zeros = [0] * len(taken.keys)
-            columns = zip(taken.keys, taken.ttls_ms or zeros, taken.max_idles_ms or zeros, strict=True)
-            for key, ttl_ms, max_idle_ms in columns:
-                held.state.schedule(key, ttl_ms, max_idle_ms, self._at_ns)
-        if taken.key_hashes:
-            pairs = zip(taken.keys, taken.key_hashes, strict=True)
-            held.state.hashes = {key: word for key, word in pairs if word}
-        return held
 
     def missing(self, partition: int, lsn: int, why: str) -> None:
         """There was a checkpoint of this partition, of the blocks up to `lsn`, and it cannot be had."""
@@ -282,8 +260,8 @@ class Recovery:
 
     def _called(self, found: _Held, record: Record, term: int) -> None:
         """An update of a service: it is kept until somebody opens the share."""
-        name, services = record.map, found.copy.services
-        held = services.get(name) or services.setdefault(name, service_replica(name, WrittenShare()))
+        name = record.map
+        held = found.copy.written(name)
         if name not in found.stopped:
             why = self._take(held, record, term)
             if why:
@@ -323,9 +301,7 @@ class Recovery:
         recovered.whole = recovered.whole and self._whole
         for partition, found in sorted(self._held.items()):
             recovered.copies[partition] = found.copy
-            for held in found.copy.maps.values():
-                for expiry in held.state.expiries.values():
-                    expiry.accessed_ns = self._now_ns
+            found.copy.used(self._now_ns)
             reasons = [self._doubts.get(partition, (0, ""))[1], found.ended, *found.stopped.values()]
             if any(reasons):
                 recovered.uncertain[partition] = "; ".join(reason for reason in reasons if reason)
@@ -334,16 +310,6 @@ class Recovery:
         ):
             if partition not in self._held:
                 recovered.uncertain[partition] = why
-
-
-def _service(taken: MapSnapshot) -> ServiceReplica:
-    share = WrittenShare()
-    for piece in taken.values:
-        share.receive(piece)
-    held = service_replica(taken.name, share)
-    held.updates = UpdateCounter.decode(taken.counter)
-    held.lineage = [(term, start) for term, start in taken.lineage]
-    return held
 
 
 def _term_of(lineage: list[tuple[int, int]], counter: int) -> int:

@@ -25,7 +25,7 @@ from holdfast.core.migration.returns import Returns
 from holdfast.core.migration.running import MigrationPhase, MigrationStep, Running, RunningMigrations
 from holdfast.core.migration.settling import Settlement
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
-from holdfast.core.model.migration_step import Migration
+from holdfast.core.model.notices import RoundCommitted, TableGathered, ViewInstalled
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import View
@@ -46,15 +46,32 @@ PIECES = 8
 class Migrations:
     """What the master has planned, what runs, what has come of it."""
 
-    def __init__(self, settings: Settings, out: Outbox, membership: Membership, replicas: int) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        out: Outbox,
+        membership: Membership,
+        table_replication: TableReplication,
+        replicas: int,
+    ) -> None:
         self._settings = settings
         self._out = out
         self._membership = membership
+        self.table_replication = table_replication
         self.returns = Returns(settings, out, membership, replicas)
         self.under_way = RunningMigrations()
-        self.settlement = Settlement(settings, out, membership, self.returns, self.under_way)
+        self.settlement = Settlement(
+            settings, out, membership, table_replication, self.returns, self.under_way
+        )
         self.planning = Planning(
-            settings, out, membership, replicas, self.returns, self.under_way, self.settlement
+            settings,
+            out,
+            membership,
+            table_replication,
+            replicas,
+            self.returns,
+            self.under_way,
+            self.settlement,
         )
         self._planning: Generator[None] | None = None
         """The plan in the making: a part at a time, for the master serves requests meanwhile."""
@@ -63,21 +80,12 @@ class Migrations:
         self._paused = False
         self._resume_ns = 0
         """Not before this time are lost copies restored elsewhere; 0: no wait."""
+        self._known_departing: set[MemberId] = set()
+        """Who wanted to leave, or to be lite, when that was looked at last."""
         self.completed = 0
         partitions = settings.partitions
         self._limit = partitions.parallel_migrations
         self._limit_total = max(1, partitions.flight_bytes_total // partitions.chunk_bytes)
-
-    @property
-    def table_replication(self) -> TableReplication:
-        """By which rows become the table. Set by the member."""
-        return self._table_replication
-
-    @table_replication.setter
-    def table_replication(self, table_replication: TableReplication) -> None:
-        self._table_replication = self.settlement.table_replication = self.planning.table_replication = (
-            table_replication
-        )
 
     @property
     def layout(self) -> Layout | None:
@@ -121,14 +129,17 @@ class Migrations:
 
     # -- occasions
 
-    def view_changed(self, old: View | None, view: View | None) -> None:
+    def on_view(self, notice: ViewInstalled) -> None:
         """Plans die with the view they were made for; what runs between living members goes on."""
+        old, view = notice.old, notice.new
         self._discard_plan()
         self.returns.view_changed(old, view)
         if old is not None and view is not None:
             self._delay(old, view)
         if view is None or not self._membership.is_master:
             self.under_way.clear()
+        assert not self.planned, "a plan is for the members of one view"
+        assert self._planning is None, "nor is one in the making for those of before"
 
     def returned(self, sender: MemberId, holdings: Holdings) -> None:
         """A member says what it has brought back: partitions that wait for it go on, and the plan may be another."""
@@ -156,12 +167,9 @@ class Migrations:
             self._discard_plan()
             self.control()
 
-    def gathered(self, active: list[tuple[Migration, int]], staying: set[MemberId]) -> None:
-        """The newest table is known, or the view has changed under the same master: settle what was under way.
-
-        `active` are migrations of an earlier master, `staying` the members of both views in one life.
-        """
-        self.settlement.settle(active, staying)
+    def on_gathered(self, notice: TableGathered) -> None:
+        """The newest table is known, or the view has changed under the same master: settle what was under way."""
+        self.settlement.settle(notice.active, notice.staying)
 
     def _delay(self, old: View, view: View) -> None:
         """After a crash wait before copies are restored elsewhere; whoever joins ends the wait."""
@@ -211,6 +219,7 @@ class Migrations:
         """Do a part of the plan in the making; when it is made, what it says."""
         if self._planning is None:
             return
+        assert not self.planned, "what is in the making is not made"
         for _ in range(PIECES):
             try:
                 next(self._planning)
@@ -255,6 +264,8 @@ class Migrations:
         view = self._membership.view
         assert view is not None
         self.under_way.begin(Running(migration, row.version, owner, self._out.now_ns))
+        assert len(self.running) <= self._limit_total, "no more run than may in all"
+        assert max(self.under_way.load.values()) <= self._limit, "nor than may with one member"
         self._out.send(owner, MigrationRequest(view.number, migration, row.version))
         return True
 
@@ -309,8 +320,9 @@ class Migrations:
         self.table_replication.tell()
         self._replan()
 
-    def committed(self, partitions: list[int]) -> None:
-        """A round is committed: these rows are the table now."""
+    def on_committed(self, notice: RoundCommitted) -> None:
+        """A round is committed: its rows are the table now."""
+        partitions = notice.partitions
         for partition in partitions:
             running = self.running.get(partition)
             if running is not None and self.table_replication.table.rows[partition].version > running.version:
@@ -326,6 +338,18 @@ class Migrations:
         if self._idle and self.table_replication.reporter.under_way:
             self.table_replication.reporter.finished()
             self.table_replication.tell()
+
+    def note_departing(self) -> None:
+        """A view is installed: who wants to leave, or to be lite, is known to what is planned from now on."""
+        self._known_departing = self._membership.departing
+
+    def look_at_departing(self) -> None:
+        """What members want to become may be something else than before."""
+        departing = self._membership.departing
+        if departing == self._known_departing:
+            return
+        self._known_departing = departing
+        self.departures_known()
 
     def departures_known(self) -> None:
         """Who wants to leave, or to be lite, has changed: plan anew. Whoever wants that does not wait for a delay."""

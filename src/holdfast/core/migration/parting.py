@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from holdfast.core.cluster.membership import Membership
+from holdfast.core.cluster.standing import Standing
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import Intent
 
 
-def why_kept(member: MemberId, rows: list[Assignment], membership: Membership, complete: int) -> str:
+def why_kept(member: MemberId, rows: list[Assignment], membership: Standing, complete: int) -> str:
     """What keeps this member, in words that say what helps; empty when nothing does.
 
     `complete`: how many replicas of a partition, from the owner on, hold every map.

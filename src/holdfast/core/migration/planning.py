@@ -12,7 +12,7 @@ from collections.abc import Generator
 from typing import NamedTuple
 
 from holdfast.config import Settings
-from holdfast.core.cluster.membership import Membership
+from holdfast.core.cluster.standing import Standing
 from holdfast.core.machine import Outbox
 from holdfast.core.migration.returns import Returns
 from holdfast.core.migration.running import RunningMigrations
@@ -99,7 +99,8 @@ class Planning:
         self,
         settings: Settings,
         out: Outbox,
-        membership: Membership,
+        membership: Standing,
+        table_replication: TableReplication,
         replicas: int,
         returns: Returns,
         under_way: RunningMigrations,
@@ -112,7 +113,7 @@ class Planning:
         self._returns = returns
         self._under_way = under_way
         self._settlement = settlement
-        self.table_replication: TableReplication
+        self.table_replication = table_replication
         self.layout: Layout | None = None
         """Where every replica should live; the crash matrix gives another one, to have just the migration it wants."""
         self.planned = PlannedMigrations()

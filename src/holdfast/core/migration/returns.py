@@ -20,19 +20,68 @@ from msgspec.structs import replace
 from holdfast.config import Settings
 from holdfast.core.cluster.admission import awaited
 from holdfast.core.cluster.membership import Membership
+from holdfast.core.journal.recovery import Recovered
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import Holdings, RetainedCopy
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.migration_step import ReplicaList
-from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.notices import ViewInstalled
+from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.placement.layout import Arranging, Candidate, arranging
 from holdfast.core.placement.preference import kept_first, preferring
 from holdfast.core.placement.revival import Claim, keeping, next_generation, revived
+from holdfast.core.replication.copies import Copies
 
 PATIENCE = 3
 """With missing_stores = "accept": for how many times of suspicion nobody new may have come before that is done."""
+
+
+class BroughtBack:
+    """What this member has brought back itself, for whoever is master."""
+
+    def __init__(
+        self,
+        out: Outbox,
+        membership: Membership,
+        table: Table,
+        copies: Copies,
+        recovered: Recovered | None,
+        returns: Returns,
+    ) -> None:
+        """`recovered`: what was found in its files; `returns`: what is known here if this member is the master."""
+        self._out = out
+        self._membership = membership
+        self._table = table
+        self._copies = copies
+        self._recovered = recovered
+        self._returns = returns
+
+    def on_view(self, notice: ViewInstalled) -> None:
+        """Tell a new master."""
+        old, new, master = notice.old, notice.new, self._membership.master
+        if new is None or master is None or not notice.admitted:
+            return
+        if old is not None and old.members and old.members[0].uuid == master:
+            return
+        if self._membership.info.returns or self._copies.stale:
+            holdings = self._holdings(new.number)
+            if master == self._membership.me:
+                self._returns.heard(master, holdings)
+            else:
+                self._out.send(master, holdings)
+
+    def _holdings(self, view: int) -> Holdings:
+        found = self._recovered
+        uncertain = found.uncertain if found is not None else {}
+        kept = [
+            RetainedCopy(partition, copy.epoch, copy.counters(), partition not in uncertain)
+            for partition, copy in sorted(self._copies.stale.items())
+        ]
+        if found is None or self._table.assigned:
+            return Holdings(view, None, found.stores if found is not None else {}, [], kept)
+        return Holdings(view, found.view, found.stores, sorted(found.rows.items()), kept)
 
 
 class Returns:
@@ -76,6 +125,8 @@ class Returns:
         before = {info.uuid for info in old.members} if old is not None else set()
         self._holdings = {uuid: one for uuid, one in self._holdings.items() if uuid in here}
         self._kept = {uuid: one for uuid, one in self._kept.items() if uuid in here}
+        assert self._kept.keys() == self._holdings.keys(), "what somebody keeps is part of what it has said"
+        assert self._kept.keys() <= here, "and counts while it is here"
         if here - before:
             self._since_ns = self._out.now_ns
 

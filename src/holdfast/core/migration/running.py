@@ -92,6 +92,8 @@ class RunningMigrations:
         self.all[running.migration.partition] = running
         self.load[running.owner] += 1
         self.load[MemberId(running.migration.destination)] += 1
+        assert running.owner != running.migration.destination, "nobody supplies itself"
+        assert sum(self.load.values()) == 2 * len(self.all), "each has two ends"
 
     def forget(self, partition: int) -> Running | None:
         """It has ended, one way or the other; answers it, if there was one."""
@@ -100,6 +102,7 @@ class RunningMigrations:
             self.load[running.owner] -= 1
             self.load[MemberId(running.migration.destination)] -= 1
             assert min(self.load[running.owner], self.load[MemberId(running.migration.destination)]) >= 0
+            assert sum(self.load.values()) == 2 * len(self.all), "each has two ends"
         return running
 
     def clear(self) -> None:

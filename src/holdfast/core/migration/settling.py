@@ -11,8 +11,10 @@ Decisions on the newest table that the master knows (`table_replication.head`); 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from holdfast.config import Settings
-from holdfast.core.cluster.membership import Membership
+from holdfast.core.cluster.standing import Standing
 from holdfast.core.machine import Outbox
 from holdfast.core.migration.returns import Returns
 from holdfast.core.migration.running import MigrationPhase, MigrationStep, Running, RunningMigrations
@@ -31,7 +33,8 @@ class Settlement:
         self,
         settings: Settings,
         out: Outbox,
-        membership: Membership,
+        membership: Standing,
+        table_replication: TableReplication,
         returns: Returns,
         under_way: RunningMigrations,
     ) -> None:
@@ -40,7 +43,7 @@ class Settlement:
         self._membership = membership
         self._returns = returns
         self._under_way = under_way
-        self.table_replication: TableReplication
+        self.table_replication = table_replication
         self.lost: set[int] = set()
         """Partitions that wait for their copies: nobody here holds every map of them (migration/M-2)."""
         self.failed = 0
@@ -48,12 +51,16 @@ class Settlement:
 
     # -- what was under way when the view, or the master, changed
 
-    def settle(self, active: list[tuple[Migration, int]], staying: set[MemberId]) -> None:
+    def settle(self, active: Iterable[tuple[Migration, int]], staying: frozenset[MemberId]) -> None:
         """The newest table is known, or the view has changed under the same master: settle what was under way.
 
         `active` are migrations of an earlier master, `staying` the members of both views in one life.
         """
+        assert self.table_replication.ready, "only on the newest table (migration/M-1)"
         failures, offered = self._end_migrations(staying)
+        assert all(running.owner in staying for running in self._under_way.all.values()), (
+            "both ends are here still"
+        )
         failures += self._take_back(staying, offered)
         for migration, version in active:
             # migration/M-4: the old master's migrations; none of them is in a row that anyone knows.
@@ -71,7 +78,7 @@ class Settlement:
         else:
             self.repair(present)
 
-    def _end_migrations(self, staying: set[MemberId]) -> tuple[list[Migration], dict[int, Running]]:
+    def _end_migrations(self, staying: frozenset[MemberId]) -> tuple[list[Migration], dict[int, Running]]:
         """End those of which an end has gone, or all that need not go on where nothing may move. Answers which have
         failed by that, and those whose rows were offered: they may be committed, or taken back.
         """
@@ -91,7 +98,7 @@ class Settlement:
                 failures.append(running.migration)
         return failures, offered
 
-    def _take_back(self, staying: set[MemberId], offered: dict[int, Running]) -> list[Migration]:
+    def _take_back(self, staying: frozenset[MemberId], offered: dict[int, Running]) -> list[Migration]:
         """placement/L-6: rows that were offered, but not committed, and one of those that they name is gone. Answers
         the migrations that have come to nothing by that.
         """
@@ -192,6 +199,7 @@ class Settlement:
         """No copy that holds every map is left: the partition waits, or begins anew. Answers what is to be told."""
         data = self._data_members(present)
         width = len(row.replicas)
+        assert partition not in self.lost, "each is looked at once"
         if not data or not self._accepts_loss():
             self.lost.add(partition)
             return [] if told else [Loss(partition, width - 1, True, [])]
@@ -214,6 +222,7 @@ class Settlement:
             if (row := self._returns.revive(p, self.table_replication.head[p])) is not None
         }
         if rows:
+            assert all(row.owner is not None for row in rows.values()), "somebody is back with each"
             self.lost -= rows.keys()
             self._out.note("partitions are back", partitions=len(rows))
             self.table_replication.propose(rows)

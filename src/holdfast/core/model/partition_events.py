@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Container, Sequence
 from enum import StrEnum, unique
 
 import msgspec
@@ -74,11 +74,11 @@ class News(msgspec.Struct, frozen=True, array_like=True):
         """Migrations of the process that have not ended."""
         return max(0, self.planned - self.completed - self.failed)
 
-    def agrees_with(self, newest: Callable[[int], Assignment]) -> bool:
+    def agrees_with(self, newest: Sequence[Assignment]) -> bool:
         """Whether it is true when these are the newest rows, though nobody has applied it.
 
         A migration is completed only by its row.
         """
         if self.kind is not Kind.COMPLETED or self.migration is None:
             return True
-        return newest(self.migration.partition).version == self.version
+        return newest[self.migration.partition].version == self.version

@@ -8,11 +8,11 @@ each member keeps them until all have acknowledged, so that a new master can pas
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.core.machine import Outbox
+from holdfast.core.machine import Announce, Outbox
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.partition_events import NO_PROCESS, Kind, Loss, News, Number
@@ -61,13 +61,11 @@ def _ranges(numbers: list[int]) -> str:
     return ",".join(words) + more
 
 
-EventListener = Callable[[News], None]
-
-
 class EventLog:
     """The news of one member: told to its listeners once each, kept until everyone has them."""
 
-    def __init__(self) -> None:
+    def __init__(self, out: Outbox) -> None:
+        self._out = out
         self._kept: dict[Number, tuple[int, News]] = {}
         """Number -> the round that brought it, and the news."""
         self.told: Number = (0, 0)
@@ -78,24 +76,6 @@ class EventLog:
         """All that was told after this one is in `recent`."""
         self.open: News | None = None
         """The last that is known of a process that is not over."""
-        self._listeners: list[list[EventListener]] = []
-        """Each in a list of its own, which is empty when it has been removed."""
-
-    def listen(self, told: EventListener) -> Callable[[], bool]:
-        """Call `told` with each piece of news from now on; answers the function that ends it.
-
-        That function says whether it has ended something: False when called again.
-        """
-        entry = [told]
-        self._listeners.append(entry)
-
-        def remove() -> bool:
-            here = any(other is entry for other in self._listeners)
-            self._listeners = [other for other in self._listeners if other is not entry]
-            entry.clear()
-            return here
-
-        return remove
 
     def since(self, number: Number) -> tuple[list[News], bool]:
         """What was told after the news of this number, in order; and whether that is all there was."""
@@ -134,12 +114,12 @@ class EventLog:
                     self._tell(one)
 
     def _tell(self, news: News) -> None:
+        assert news.number <= self.told, "what is told counts as told"
+        assert not self._recent or self._recent[-1].number <= news.number, "news are told in order"
         if len(self._recent) == RECENT:
             self._whole_after = self._recent[0].number
         self._recent.append(news)
-        for entry in list(self._listeners):
-            for told in entry:
-                told(news)
+        self._out.effects.append(Announce(news))
 
     def _follow(self, news: News) -> None:
         if news.kind is Kind.FINISHED:
@@ -183,6 +163,7 @@ class Reporter:
     def _say(self, news: News) -> News:
         self._count += 1
         news = msgspec.structs.replace(news, number=(self._view, self._count))
+        assert not self.pending or self.pending[-1].number < news.number, "news are numbered as they happen"
         self.pending.append(news)
         return news
 

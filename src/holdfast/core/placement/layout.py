@@ -284,7 +284,10 @@ class _Work:
 Are = Callable[[int], bool]
 """Whether a member is among those that give, or those that take."""
 
-Offer = tuple[int, list[Pool], Callable[[int], list[int]]]
+Barred = Callable[[int], list[int]]
+"""The groups that cannot take a partition."""
+
+Offer = tuple[int, list[Pool], Barred]
 """What a member can give on: at how many copies, from which pools, and the groups that cannot take it."""
 
 
@@ -441,9 +444,7 @@ class _Level:
             offers.append((2, [dear, free], self._settled))
         return offers
 
-    def _able(
-        self, taker: int, copies: int, pools: list[Pool], barred: Callable[[int], list[int]], count: int
-    ) -> list[int]:
+    def _able(self, taker: int, copies: int, pools: list[Pool], barred: Barred, count: int) -> list[int]:
         """The first `count` partitions of an offer that this member can take."""
         group = self.work.groups[taker]
 

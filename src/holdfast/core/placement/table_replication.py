@@ -25,9 +25,11 @@ source, in this order (rule 6).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from typing import Protocol
 
 from holdfast.core.cluster.membership import Membership
+from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import (
     TableCheck,
@@ -40,6 +42,15 @@ from holdfast.core.messages import (
 )
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.migration_step import Migration
+from holdfast.core.model.notices import (
+    AssignmentChanged,
+    BeatHeard,
+    RoundCommitted,
+    RoundDurable,
+    TableCurrent,
+    TableGathered,
+    ViewInstalled,
+)
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.core.model.timers import TimerName
@@ -48,7 +59,12 @@ from holdfast.core.placement.event_log import EventLog, Reporter
 
 CHECK_NS = 15 * SECOND
 
-ActiveMigrations = Callable[[], list[tuple[Migration, int]]]
+
+class TableDelegate(Protocol):
+    """What the table replication asks of the machines above it."""
+
+    def active_migrations(self) -> list[tuple[Migration, int]]:
+        """The migrations in which this member is the primary, with the version that each starts from."""
 
 
 class Round:
@@ -77,28 +93,21 @@ class TableReplication:
         table: Table,
         membership: Membership,
         out: Outbox,
-        *,
-        applied: Callable[[int, Assignment, Assignment], None],
-        committed: Callable[[list[int]], None],
-        gathered: Callable[[list[tuple[Migration, int]], set[MemberId]], None],
-        became_current: Callable[[], None],
-        active: ActiveMigrations,
+        log: Log,
+        delegate: TableDelegate,
     ) -> None:
         self.table = table
         self._membership = membership
         self._out = out
-        self._applied = applied
-        self._committed = committed
-        self._gathered = gathered
-        self._became_current = became_current
-        self._active = active
+        self._log = log
+        self._delegate = delegate
         self._stored: dict[int, Assignment] = {}
         """Newest row known for each partition, above the table, not known to be committed."""
         self._offers: dict[int, TableOffer] = {}
         self._decided = 0
         """Rounds of this view up to this one are committed; a commit may come before the offer it speaks of."""
         self._applied_round = 0
-        self.event_log = EventLog()
+        self.event_log = EventLog(out)
         self._unheard: dict[tuple[int, int], News] = {}
         """News that were offered and not applied yet."""
         self._certain: dict[tuple[int, int], News] = {}
@@ -121,15 +130,14 @@ class TableReplication:
         self._applied_by: dict[MemberId, int] = {}
         self._reports: dict[MemberId, TableReport] | None = None
         self.reporter = Reporter(out)
-        self.when_durable: Callable[[Callable[[], None]], None] = lambda told: told()
-        """Calls a function when what was applied is durable, if it is to be; set by the member."""
         self._durable_round = 0
         """The last round of this view that a restart of this member would know of."""
 
     # -- every member
 
-    def view_changed(self, old: View | None, view: View | None) -> None:
-        """A view was installed (None: this member was removed)."""
+    def on_view(self, notice: ViewInstalled) -> None:
+        """A view was installed, or this member removed."""
+        old, view = notice.old, notice.new
         was_master = self.ready
         self.ready = False
         self._offers.clear()
@@ -207,7 +215,9 @@ class TableReplication:
     def _report(self, view: int) -> TableReport:
         """What this member knows."""
         offered = [news for _, news in sorted(self._unheard.items())]
-        return TableReport(view, self.known(), self._active(), self.event_log.kept, offered)
+        return TableReport(
+            view, self.known(), self._delegate.active_migrations(), self.event_log.kept, offered
+        )
 
     def _newest(self, partition: int) -> Assignment:
         return self._stored.get(partition, self.table.rows[partition])
@@ -238,7 +248,7 @@ class TableReplication:
     def _note_current(self) -> None:
         if not self.current:
             self.current = True
-            self._became_current()
+            self._out.tell(TableCurrent())
 
     def _apply(self, number: int, rows: Iterable[tuple[int, Assignment]], news: list[News]) -> None:
         assert number == self._applied_round + 1, "rounds are applied one after the other"
@@ -250,18 +260,19 @@ class TableReplication:
                 del self._stored[partition]
             assert self._newest(partition).version >= self.table.rows[partition].version >= row.version
             if old is not None:
-                self._applied(partition, old, row)
+                self._out.tell(AssignmentChanged(partition, old, row))
         view = self._membership.view
         if view is not None:
-            self.when_durable(lambda: self._kept(view.number, number))
+            self._log.tell_when_durable(RoundDurable(view.number, number))
         for one in news:
             self._unheard.pop(one.number, None)
         self.event_log.learn(number, news, whole=number == 1)
 
-    def _kept(self, view: int, number: int) -> None:
+    def on_durable(self, notice: RoundDurable) -> None:
+        """A restart of this member would know of this round."""
         present = self._membership.view
-        if present is not None and present.number == view:
-            self._durable_round = max(self._durable_round, number)
+        if present is not None and present.number == notice.view:
+            self._durable_round = max(self._durable_round, notice.round)
 
     @property
     def kept_by_all(self) -> bool:
@@ -318,19 +329,20 @@ class TableReplication:
         for report in reports.values():
             self._certain.update({news.number: news for news in report.news})
             self._unheard.update({news.number: news for news in report.offered})
+        assert not self.ready, "only who does not know the newest table looks for it"
         self._out.note("newest table found", version=sum(row.version for row in self.head), of=len(reports))
         self._begin(active, set())
 
     def _begin(self, active: list[tuple[Migration, int]], staying: set[MemberId]) -> None:
         self.ready = True
         self._out.timer(TimerName.TABLE, CHECK_NS)
-        self._gathered(active, staying)
+        self._out.tell(TableGathered(tuple(active), frozenset(staying)))
         self._queued = {p: row for p, row in enumerate(self.head) if row.version}
         if self._queued or self.reporter.pending:
             self._start_round()
         else:
             self._note_current()
-            self._committed([])
+            self._out.tell(RoundCommitted(()))
 
     def tell(self) -> None:
         """As master: tell the news, also when no row changes."""
@@ -359,6 +371,7 @@ class TableReplication:
             # What was just committed has let this member leave: the next master tells what is left to tell.
             return
         self._number += 1
+        assert self._number > self._applied_round, "a round comes after those that are applied"
         rows, self._queued = self._queued, {}
         news = self._news()
         self._round = Round(self._number, rows, news, self._named(rows))
@@ -379,8 +392,7 @@ class TableReplication:
 
     def settle_events(self) -> None:
         """As master, when the rows of the view are known: keep what is true of the news that nobody has told here."""
-        newest = self.head.__getitem__
-        offered = {n: news for n, news in self._unheard.items() if news.agrees_with(newest)}
+        offered = {n: news for n, news in self._unheard.items() if news.agrees_with(self.head)}
         self._unheard = dict(sorted((offered | self._certain).items()))
         self._certain = {}
         self.reporter.resume(self.event_log, self._unheard.values())
@@ -436,14 +448,15 @@ class TableReplication:
         self.event_log.known(known)
         return self._durable_round, known
 
-    def heard(self, sender: MemberId, view: int, applied: int, known: int) -> None:
-        """A heartbeat of a member in a view, with its rounds."""
+    def on_beat(self, notice: BeatHeard) -> None:
+        """A member of the view has said which rounds it knows."""
+        sender = self._membership.member(notice.sender)
         present = self._membership.view
-        if present is None or view != present.number:
+        if sender is None or sender.life != notice.life or present is None or notice.view != present.number:
             return
-        self._applied_by[sender] = max(applied, self._applied_by.get(sender, 0))
-        if sender == self._membership.master:
-            self.event_log.known(min(known, self._applied_round))
+        self._applied_by[sender.uuid] = max(notice.applied, self._applied_by.get(sender.uuid, 0))
+        if sender.uuid == self._membership.master:
+            self.event_log.known(min(notice.known, self._applied_round))
 
     def _advance(self) -> None:
         """placement/L-2."""
@@ -466,13 +479,14 @@ class TableReplication:
         assert view is not None
         assert current is self._round, "one round is under way"
         assert current.everyone, "those whom it names have it, and all were asked (placement/L-2)"
+        assert current.number == self._number, "the newest round is the one under way"
         self._round = None
         for info in view.members:
             if info.uuid != self._membership.me:
                 self._out.send(info.uuid, TableCommit(view.number, current.number))
         self._apply(current.number, sorted(current.rows.items()), current.news)
         self._note_current()
-        self._committed(sorted(current.rows))
+        self._out.tell(RoundCommitted(tuple(sorted(current.rows))))
         self._start_round()
 
     @property

@@ -20,13 +20,14 @@ migration of those partitions, holds it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from holdfast.config import Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import Ack, Replicate, Replicated, Section
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
+from holdfast.core.model.notices import PartitionDrained
 from holdfast.core.model.records import Record
 from holdfast.core.model.timers import TimerName
 from holdfast.core.replication.ack_batch import NOBODY, Batch, Completion, Written, by_map, when_all_done
@@ -47,12 +48,18 @@ Resting = dict[tuple[int, str], AnyReplica | None]
 class Batches:
     """What this member has written as primary, and who does not hold it yet."""
 
-    def __init__(self, settings: Settings, out: Outbox, log: Log, targets: Targets) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        out: Outbox,
+        log: Log,
+        targets: Targets,
+        collectors: Collectors | None = None,
+    ) -> None:
+        """`collectors`: the clients that wait for backups themselves; None when all waiting is done here."""
         self._out = out
         self._log = log
         self._targets = targets
-        self.drained: Callable[[int], None] = lambda partition: None
-        """Told when the last unfinished batch of a partition is done."""
         self._rests: Batch | None = None
         """What all answers of this turn that rest on something wait for."""
         self._rested: dict[int, Batch] = {}
@@ -69,13 +76,12 @@ class Batches:
         self._waiting: dict[int, Batch] = {}
         self._of_partition: dict[int, dict[int, Batch]] = {}
         self._tail_bytes = settings.replication.tail_bytes
-        self.backlog = Backlog(settings.limits)
+        self.backlog = Backlog(settings.limits, out)
         self._telling: deque[tuple[list[Completion], bool, str]] = deque()
         """What callers are told just now, and what is to be told after that."""
         self.unknown_because = ""
         """While callers are told that an outcome is unknown: why."""
-        self.collectors: Collectors | None = None
-        """The clients that wait for backups themselves; None when all waiting is done here."""
+        self.collectors = collectors
         self._acks: dict[str, list[Ack]] = {}
         """Of the buffers since the last flush: whom each backup is to tell."""
         self.acks = 0
@@ -238,12 +244,12 @@ class Batches:
 
     def flush(self) -> None:
         """Send the records of the sealed buffers, one message to each member that wants any."""
-        records, self.unsent = self.unsent, []
-        rows, terms = self._targets.rows, self._targets.terms
-        numbers, self.unsent_batches = self.unsent_batches, []
         self._rests, self._turn_began = None, self._number
-        if not records and not numbers:
+        if not self.unsent and not self.unsent_batches:
             return
+        records, self.unsent = self.unsent, []
+        numbers, self.unsent_batches = self.unsent_batches, []
+        rows, terms = self._targets.rows, self._targets.terms
         self._joinable.clear()
         outgoing: dict[str, dict[int, list[Record]]] = {}
         written: dict[int, list[Record]] = {}
@@ -393,6 +399,12 @@ class Batches:
                 empty.append(partition)
         for partition in empty:
             self.drained(partition)
+
+    def drained(self, partition: int) -> None:
+        """The last unfinished batch of a partition is done: a handover may wait for that."""
+        assert partition not in self._of_partition, "nothing of it waits any more"
+        if partition in self._targets.joining:
+            self._out.tell(PartitionDrained(partition))
 
     def _rested_no_more(self, partition: int, batch: Batch) -> None:
         if self._rested.get(partition) is batch:

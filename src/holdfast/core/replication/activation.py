@@ -11,14 +11,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum, unique
 from typing import Final
 
+from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import Enlist, Enlisted
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.lifecycle import Lifecycle
+from holdfast.core.model.notices import CopyDurable, LeadershipTaken, ReplicaDiffers
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.copies import Copies
 
@@ -64,18 +65,13 @@ class Activation:
         out: Outbox,
         rows: list[Assignment],
         copies: Copies,
-        *,
-        fill: Callable[[int, MemberId], None],
-        serve: Callable[[int], None],
-        when_durable: Callable[[Callable[[], None]], None],
+        log: Log,
     ) -> None:
         self._me = me
         self._out = out
         self._rows = rows
         self._copies = copies
-        self._fill = fill
-        self._serve = serve
-        self._when_durable = when_durable
+        self._log = log
         self.active: set[int] = set()
         """Partitions in which this member has taken office (it may be pausing)."""
         self._waiting: dict[int, set[MemberId]] = {}
@@ -101,7 +97,7 @@ class Activation:
             self.active.discard(partition)
 
     def begin(self, partition: int) -> None:
-        """Take office in this partition; `serve` is called when that has succeeded."""
+        """Take office in this partition; `LeadershipTaken` tells when that has succeeded."""
         row = self._rows[partition]
         assert row.owner == self._me
         self.cancel(partition)
@@ -114,17 +110,19 @@ class Activation:
             if index and member is not None:
                 counters = self._copies.counters(copy, index)
                 self._calls.setdefault(member, []).append((partition, row.version, counters))
-        self._when_durable(lambda: self._durable(partition, row.version))
+        self._log.tell_when_durable(CopyDurable(partition, row.version))
 
-    def _durable(self, partition: int, version: int) -> None:
-        if self._rows[partition].version == version:
-            self.holds(partition, self._me)
+    def on_durable(self, notice: CopyDurable) -> None:
+        """What this member held when it began is durable."""
+        if self._rows[notice.partition].version == notice.version:
+            self.holds(notice.partition, self._me)
 
     def flush(self) -> None:
         """Send what `begin` has gathered: one message a member."""
-        calls, self._calls = self._calls, {}
-        for member, partitions in calls.items():
-            self._out.send(member, Enlist(partitions))
+        if self._calls:
+            calls, self._calls = self._calls, {}
+            for member, partitions in calls.items():
+                self._out.send(member, Enlist(partitions))
 
     def on_enlisted(self, sender: MemberId, message: Enlisted) -> None:
         for partition, version, same in message.partitions:
@@ -134,7 +132,7 @@ class Activation:
             if same:
                 self.holds(partition, sender)
             else:
-                self._fill(partition, sender)
+                self._out.tell(ReplicaDiffers(partition, sender))
 
     def holds(self, partition: int, member: MemberId) -> None:
         """This replica knows the row and holds what the primary holds."""
@@ -150,7 +148,7 @@ class Activation:
         assert self._rows[partition].owner == self._me
         self._step(partition, _S.EQUAL)
         self._copies.held[partition].used(self._out.now_ns)
-        self._serve(partition)
+        self._out.tell(LeadershipTaken(partition))
 
     def cancel(self, partition: int) -> None:
         """The row changed, or a replica came back."""

@@ -12,9 +12,9 @@ the memory of its primary:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from holdfast.config import LimitSettings
+from holdfast.core.machine import Outbox
+from holdfast.core.model.notices import BacklogChanged
 
 RECORD_BYTES = 200
 """What a record takes here besides its key and value, at about."""
@@ -23,9 +23,11 @@ RECORD_BYTES = 200
 class Backlog:
     """Bytes of records that wait for backups."""
 
-    __slots__ = ("_async_bytes", "_late", "bytes", "changed", "crowded", "most", "refusing", "slow")
+    __slots__ = ("_async_bytes", "_late", "_out", "bytes", "crowded", "most", "refusing", "slow")
 
-    def __init__(self, limits: LimitSettings) -> None:
+    def __init__(self, limits: LimitSettings, out: Outbox | None = None) -> None:
+        """`out`: where `BacklogChanged` tells of another `crowded` or `refusing`."""
+        self._out = out or Outbox()
         self.most = limits.bounded(limits.backlog_bytes)
         self._async_bytes = limits.bounded(limits.async_bytes)
         self.bytes = 0
@@ -37,14 +39,12 @@ class Backlog:
         self.slow: set[str] = set()
         """The async backups that are waited for (replication/K-3)."""
         self._late: dict[str, int] = {}
-        self.changed: Callable[[], None] = lambda: None
-        """Called when `crowded` or `refusing` has changed."""
 
     def grown(self) -> None:
         """More than `most` bytes are kept."""
         if not self.crowded:
             self.crowded = True
-            self.changed()
+            self._out.tell(BacklogChanged())
         if self.bytes > 2 * self.most:
             self.refuse()
 
@@ -52,13 +52,13 @@ class Backlog:
         """While it is crowded: fewer bytes are kept than before."""
         if self.bytes <= self.most // 2:
             self.crowded = self.refusing = False
-            self.changed()
+            self._out.tell(BacklogChanged())
 
     def refuse(self) -> None:
         """Waiting does not help: refuse what would be kept too, if there is too much already."""
         if self.crowded and not self.refusing:
             self.refusing = True
-            self.changed()
+            self._out.tell(BacklogChanged())
 
     def late(self, member: str, size: int) -> None:
         """So many bytes more (or less) are kept for this async backup."""

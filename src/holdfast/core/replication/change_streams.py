@@ -49,6 +49,10 @@ READS_MAX = 4
 Lineage = Sequence[tuple[int, int]]
 
 
+ChangesTold = Callable[[ChangesSince], None]
+"""Who asked hears what has changed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reach:
     """How far the changes of a map have gone in a partition."""
@@ -85,7 +89,7 @@ class ChangeStreams:
         self._tickets = 0
         self._ahead: dict[tuple[str, int], _Ahead] = {}
         """By map and partition."""
-        self._reads: dict[int, tuple[Asked, Lineage, Callable[[ChangesSince], None]]] = {}
+        self._reads: dict[int, tuple[Asked, Lineage, ChangesTold]] = {}
 
     def streams(self, name: str) -> bool:
         """Whether the map has a change stream."""
@@ -132,7 +136,7 @@ class ChangeStreams:
 
     # -- changes
 
-    def ask(self, asked: Asked, done: Callable[[ChangesSince], None]) -> None:
+    def ask(self, asked: Asked, done: ChangesTold) -> None:
         """Tell what has changed; `done` is called once, now or when the journal was read."""
         copy = self._copies.held.get(asked.partition)
         held = copy.maps.get(asked.map) if copy is not None else None
@@ -198,7 +202,7 @@ class ChangeStreams:
         """Bytes that were read from the journal, and not told yet, at about."""
         return sum(size_of(record) for ahead in self._ahead.values() for _, record in ahead.records)
 
-    def _read(self, asked: Asked, upto: int, lineage: Lineage, done: Callable[[ChangesSince], None]) -> None:
+    def _read(self, asked: Asked, upto: int, lineage: Lineage, done: ChangesTold) -> None:
         """Ask the journal for what memory does not hold any more."""
         if len(self._reads) >= READS_MAX:
             done(ChangesSince(asked.after))

@@ -7,20 +7,21 @@ that have such a connection, or the client waits in vain: so members tell each o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
+from holdfast.core.cluster.standing import Standing
 from holdfast.core.machine import Notify, Outbox, Token
 from holdfast.core.messages import Ack, Collecting
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.notices import ViewInstalled
 
 
 class Collectors:
     """Clients that have registered here, and with the other members."""
 
-    def __init__(self, out: Outbox, members: Callable[[], list[MemberId]]) -> None:
-        """`members`: all of the view, this one too."""
+    def __init__(self, out: Outbox, membership: Standing) -> None:
         self._out = out
-        self._members = members
+        self._membership = membership
         self._here: dict[bytes, list[Token]] = {}
         """Client -> its connections."""
         self._clients: dict[Token, bytes] = {}
@@ -47,8 +48,8 @@ class Collectors:
             self._tell_all(Collecting([], [client]))
 
     def _tell_all(self, message: Collecting) -> None:
-        for member in self._members():
-            self._out.send(member, message)
+        for info in self._membership.members():
+            self._out.send(info.uuid, message)
 
     def on_collecting(self, sender: MemberId, message: Collecting) -> None:
         """These clients have registered with that member, and those not any more."""
@@ -56,12 +57,12 @@ class Collectors:
         there.update(message.added)
         there.difference_update(message.removed)
 
-    def members_changed(self, gone: Iterable[MemberId], new: Iterable[MemberId]) -> None:
+    def on_view(self, notice: ViewInstalled) -> None:
         """Forget what those who left have said; tell those who came."""
-        for member in gone:
+        for member in notice.gone:
             self._there.pop(member, None)
         if self._here:
-            for member in sorted(new):
+            for member in sorted(notice.came):
                 self._out.send(member, Collecting(list(self._here), []))
 
     def reached(self, client: bytes, members: Iterable[str]) -> bool:

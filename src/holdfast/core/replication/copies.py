@@ -13,7 +13,8 @@ the present copy waits for one that it misses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.config import Settings
@@ -22,8 +23,10 @@ from holdfast.core.machine import Outbox
 from holdfast.core.messages import Ack, Enlist, Enlisted, Replicate, Replicated, Section
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.journal_entries import Began, Dropped
+from holdfast.core.model.notices import RecordsTaken, ReplicaWhole, ViewInstalled
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, JournalMode, Record
+from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.cuts import Cuts
 from holdfast.core.services.hosting import Endpoint, MigrationEvent, Service, Services
 from holdfast.core.store.partition import PartitionCopy
@@ -31,6 +34,7 @@ from holdfast.core.store.replica import AnyReplica, MapReplica
 from holdfast.errors import InvariantBroken
 
 if TYPE_CHECKING:
+    from holdfast.core.replication.lane import Lane
     from holdfast.core.replication.staging import StagingReplica
 
 NEVER = 1 << 62
@@ -48,7 +52,11 @@ class Copies:
         rows: list[Assignment],
         log: Log,
         services: Sequence[Service] = (),
+        *,
+        lane: Lane | None = None,
+        collectors: Collectors | None = None,
     ) -> None:
+        """`lane`: makes cuts known as primary; `collectors`: clients that wait for this member as backup."""
         self._me = me
         self._log = log
         self._awaits_disk = False
@@ -58,8 +66,7 @@ class Copies:
         self._settings = settings
         self.request_ids = settings.replication.request_ids
         """How many requests a copy remembers."""
-        self.collected: Callable[[list[Ack]], None] = lambda acks: None
-        """Told which clients wait for this member, when it holds what they wait for."""
+        self._collectors = collectors
         self._out = out
         self._rows = rows
         self.held: dict[int, PartitionCopy] = {}
@@ -69,13 +76,9 @@ class Copies:
         """Copies of partitions that this member does not hold any more, to begin with (`base`)."""
         self._in_exile: set[int] = set()
         """What was held when this member was removed, until it knows the newest rows; and where it is behind."""
-        self.completed: Callable[[int], None] = lambda partition: None
-        """Told when a copy that is being filled has become whole by a record."""
-        self.applied: Callable[[int], None] = lambda partition: None
-        """Told when records of a partition were taken that somebody watches."""
         self.watched: set[int] = set()
-        """The partitions of which `applied` is told."""
-        self.cuts = Cuts(me, settings, row=rows.__getitem__, now_ns=lambda: out.now_ns)
+        """The partitions of which it is told when records of them were taken (`RecordsTaken`)."""
+        self.cuts = Cuts(me, settings, out, rows, lane)
         self._tail_bytes = settings.replication.tail_bytes
         self.services = Services(me, self.held, self, services)
         self._early: dict[int, list[tuple[MemberId, Replicate | Enlist]]] = {}
@@ -90,16 +93,10 @@ class Copies:
         if taken:
             answer = Replicated(message.batches, taken, self._unkept)
             acks = self._acks_of(message, taken) if message.acks else []
-
-            def tell() -> None:
-                self._out.send(sender, answer)
-                if acks:
-                    self.collected(acks)
-
             if self._awaits_disk:
-                self._when_on_disk(tell)
+                self._when_on_disk(sender, answer, acks)
             else:
-                tell()
+                self._acknowledge(sender, answer, acks)
             for partition in taken:
                 if partition in self._early:
                     self.retry(partition)
@@ -107,9 +104,15 @@ class Copies:
             for section in message.sections:
                 self._look_at(section.partition)
 
-    def _when_on_disk(self, tell: Callable[[], None]) -> None:
+    def _acknowledge(self, sender: MemberId, answer: Replicated, acks: list[Ack]) -> None:
+        """Tell the primary what is held, and the clients that wait for this member themselves."""
+        self._out.send(sender, answer)
+        if acks and self._collectors is not None:
+            self._collectors.tell(acks)
+
+    def _when_on_disk(self, sender: MemberId, answer: Replicated, acks: list[Ack]) -> None:
         """Acknowledge what was taken when it is durable here (replication/P-4)."""
-        self._log.when_durable(tell)
+        self._log.when_durable(partial(self._acknowledge, sender, answer, acks))
 
     def _acks_of(self, message: Replicate, taken: list[int]) -> list[Ack]:
         """What clients can be told now. What waits for one partition whose records are kept waits with these; what
@@ -157,9 +160,9 @@ class Copies:
         """After records: has a copy become whole, and does somebody watch?"""
         staged = self.staging.get(partition)
         if staged is not None and not staged.complete and staged.look():
-            self.completed(partition)
+            self._out.tell(ReplicaWhole(partition))
         if partition in self.watched:
-            self.applied(partition)
+            self._out.tell(RecordsTaken(partition))
 
     def _take_into(self, staged: StagingReplica, section: Section) -> bool:
         """Give the records to a copy that is being filled; answers whether it has to wait for others first."""
@@ -332,7 +335,7 @@ class Copies:
     def revive(self, copies: dict[int, PartitionCopy]) -> None:
         """These were found in this member's files: to begin with."""
         for copy in copies.values():
-            self.services.revive(copy)
+            self.services.revive(copy, self._out.now_ns)
         self.stale.update(copies)
 
     def _take_back(self, partition: int, row: Assignment) -> PartitionCopy | None:
@@ -423,8 +426,11 @@ class Copies:
             "migrations whose end services have not heard of": len(self.services.pending),
         }
 
-    def removed(self) -> None:
-        """This member was removed from the cluster, though alive: it keeps its copies, and hears of nothing more."""
+    def on_view(self, notice: ViewInstalled) -> None:
+        """If this member was removed from the cluster though alive, it keeps its copies, and hears of nothing more."""
+        if notice.admitted:
+            return
+        self.services.removed()
         self._early.clear()
         self._in_exile |= self.held.keys()
 

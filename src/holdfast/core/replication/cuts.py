@@ -29,9 +29,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.config import Settings
+from holdfast.core.machine import Outbox
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
+from holdfast.core.replication.ack_batch import Completion
 from holdfast.core.store.map_state import Expiry, MapState
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica
@@ -202,18 +204,19 @@ class Cuts:
         self,
         me: MemberId,
         settings: Settings,
-        *,
-        row: Callable[[int], Assignment],
-        now_ns: Callable[[], int],
+        out: Outbox,
+        rows: Sequence[Assignment],
+        lane: Lane | None = None,
     ) -> None:
-        """`row`: the row of a partition as this member knows it; `now_ns`: the time of the present step."""
+        """`lane`: of this member; without one it makes no cut known as primary."""
         self._me = me
         self._settings = settings
-        self._row = row
-        self._now_ns = now_ns
+        self._out = out
+        self._rows = rows
         self._kept: dict[bytes, _Kept] = {}
         self.lane: Lane
-        """Of this member; set when there is one."""
+        if lane is not None:
+            self.lane = lane
 
     # -- the primary
 
@@ -275,7 +278,7 @@ class Cuts:
                         break
                 looked_at += effort
                 pins = self._pin_all(kept, cut, copy, written, lease_ms, passive=passive)
-                named.append(_Named(copy, self._row(partition).version, pins))
+                named.append(_Named(copy, self._rows[partition].version, pins))
             taken.pins += pins
             have = {pin.map for pin in pins}
             taken.unwritten += [(partition, name) for name in names if name not in have]
@@ -290,7 +293,7 @@ class Cuts:
 
         self._when_kept(held_by_all)
 
-    def _when_kept(self, told: Callable[[bool], None]) -> None:
+    def _when_kept(self, told: Completion) -> None:
         """Call this when all sync backups keep what was pinned just now, or when nobody can say so."""
         self.lane.close_batch(told)
 
@@ -325,8 +328,8 @@ class Cuts:
         """All maps of the partition anew, at this moment (replication/C-6)."""
         for before in kept.pins.pop(copy.partition, {}).values():
             before.release()
-        now_ns = self._now_ns()
-        holding = self._row(copy.partition).holding
+        now_ns = self._out.now_ns
+        holding = self._rows[copy.partition].holding
         pins: list[Pin] = []
         for held in written:
             holders = [self._me]
@@ -354,7 +357,7 @@ class Cuts:
                 kept is not None
                 and all(there.get(pin.map) is pin and not pin.refused for pin in pins)
                 and self.lane.leading[partition] is copy
-                and self._row(partition).version == version
+                and self._rows[partition].version == version
             ):
                 for pin in pins:
                     pin.known = True
@@ -385,7 +388,7 @@ class Cuts:
         before = there.pop(held.name, None)
         if before is not None:
             before.release()
-        pin = there[held.name] = Pin(partition, held, self._now_ns())
+        pin = there[held.name] = Pin(partition, held, self._out.now_ns)
         return pin
 
     def _open(self, cut: bytes, lease_ms: int) -> _Kept:
@@ -431,7 +434,7 @@ class Cuts:
         return count
 
     def _renew(self, kept: _Kept) -> None:
-        kept.until_ns = self._now_ns() + kept.lease_ms * MILLISECOND
+        kept.until_ns = self._out.now_ns + kept.lease_ms * MILLISECOND
 
     def _end(self, cut: bytes) -> None:
         for pin in self._kept.pop(cut).every():
@@ -439,7 +442,7 @@ class Cuts:
 
     def sweep(self) -> None:
         """Forget cuts whose lease is over."""
-        now_ns = self._now_ns()
+        now_ns = self._out.now_ns
         for cut in [cut for cut, kept in self._kept.items() if kept.until_ns <= now_ns]:
             self._end(cut)
 

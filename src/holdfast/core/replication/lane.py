@@ -7,8 +7,9 @@ what a change of the row does to both that of `assignment_changes`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import chain
+from typing import Protocol
 
 import msgspec
 
@@ -23,16 +24,46 @@ from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.ack_batch import Completion, Written
 from holdfast.core.replication.acknowledgement import Batches
 from holdfast.core.replication.assignment_changes import retarget
+from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.targets import Targets
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import AnyReplica, MapReplica
 from holdfast.core.store.request_ids import mark_of
 
 
+class EventSink(Protocol):
+    """Who hears of every change of an entry of which somebody wants to hear."""
+
+    listening: dict[str, int]
+    """The maps of which somebody wants to hear."""
+
+    def hear(self, event: EntryEvent) -> None:
+        """This has happened to an entry, or to all of a map."""
+
+
+class Nobody:
+    """Nobody hears."""
+
+    def __init__(self) -> None:
+        self.listening: dict[str, int] = {}
+
+    def hear(self, event: EntryEvent) -> None:
+        """Nothing comes of it."""
+
+
 class Lane:
     """Writes of this member as primary. Implements `server.grid.Lane`."""
 
-    def __init__(self, me: MemberId, settings: Settings, out: Outbox, log: Log) -> None:
+    def __init__(
+        self,
+        me: MemberId,
+        settings: Settings,
+        out: Outbox,
+        log: Log,
+        ears: EventSink | None = None,
+        collectors: Collectors | None = None,
+    ) -> None:
+        """`collectors`: the clients that wait for backups themselves; None when all waiting is done here."""
         self._me = me
         self._settings = settings
         self._out = out
@@ -43,8 +74,9 @@ class Lane:
         self.leading: list[PartitionCopy | None] = [None] * settings.partitions.count
         """The copies of which this member is the serving primary. While the cluster is passive `serving` is empty, and
         these are read through the router, which refuses writes."""
-        self.listening: dict[str, int] = {}
-        self.heard: Callable[[EntryEvent], None] = lambda event: None
+        ears = ears or Nobody()
+        self.listening = ears.listening
+        self.heard = ears.hear
         self._defaults: dict[str, tuple[int, int]] = {}
         self._open: list[Written] = []
         """Of the buffer that is being worked on."""
@@ -53,7 +85,7 @@ class Lane:
         self.targets = Targets(settings, journal=log.on)
         """To whom the records go."""
         self.joining = self.targets.joining
-        self.batches = Batches(settings, out, log, self.targets)
+        self.batches = Batches(settings, out, log, self.targets, collectors)
         """What was sealed, and waits."""
         self.backlog = self.batches.backlog
         self.flush = self.batches.flush

@@ -21,7 +21,7 @@ from holdfast.config import Settings
 from holdfast.core.machine import Outbox
 from holdfast.core.model.decisions import Decision, Wait
 from holdfast.core.model.ids import MILLISECOND, MemberId
-from holdfast.core.model.object_names import target
+from holdfast.core.model.object_names import part_name, target
 from holdfast.core.model.operations import (
     READS,
     EntryEvent,
@@ -57,6 +57,8 @@ class PrimaryCopy:
         self._out = out
         self._lane = lane
         self._answer_bytes = settings.limits.answer_bytes
+        self._backup_reads = any(chosen.read_backups for chosen in settings.maps.values())
+        """Whether anybody wants to know where a map stands (routing/R-5)."""
         self.refused: Callable[[Request], Outcome | None] = lambda request: None
         self.changed: Callable[[int], None] = lambda partition: None
         timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
@@ -114,11 +116,12 @@ class PrimaryCopy:
             lane.when_held(partition, request.id, lambda known: done(self._told(known, known_value, place)))
             return
         decision = self._decide(copy, request)
-        if isinstance(decision, Wait):
+        if type(decision) is Wait:
             if not late:
                 done(decision)
                 return
             decision = Decision(decision.answer)
+        assert type(decision) is Decision, "it is decided, or has to wait"
         before = lane.opened
         value = self._carry_out(copy, request, decision)
         position = self._position(copy, request)
@@ -140,8 +143,9 @@ class PrimaryCopy:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told
             answer = failed(self._out, request, error)
         else:
-            assert isinstance(decision, Decision), "a question is answered at once"
-            value = self._carry_out(copy, request, decision)
+            assert type(decision) is Decision, "a question is answered at once"
+            looked = decision.updates or decision.used
+            value = self._carry_out(copy, request, decision) if looked else decision.answer
             if request.op is Op.GET_ALL and bytes_of(value) > self._answer_bytes:
                 answer = Outcome(Status.TOO_LARGE, None, too_long(self._answer_bytes))
             else:
@@ -151,18 +155,17 @@ class PrimaryCopy:
             lane.close_batch(lambda known: done(answer if known else self._unconfirmed()))
         else:
             done(answer)
-            lane.close_batch(lambda known: None)
+            lane.close_batch(_nobody)
 
     def _decide(self, copy: PartitionCopy, request: Request) -> Decision | Wait:
         """What comes of a request, by the state as it is."""
-        if request.op in (Op.CALL, Op.ASK):
-            service = copy.services.get(target(request))
+        name, op = request.map, request.op
+        if op is Op.CALL or op is Op.ASK:
+            service = copy.services.get(part_name(name))
             return service.state.decide(request) if service is not None else Decision()
-        held = copy.maps.get(request.map)
-        lifetimes = self._lane.lifetimes(request.map)
-        if held is None:
-            return decide(None, request, self._out.now_ns, lifetimes=lifetimes)
-        return decide(held.state, request, self._out.now_ns, version=held.updates.lwm, lifetimes=lifetimes)
+        held = copy.maps.get(name)
+        state, version = (held.state, held.updates.lwm) if held is not None else (None, 0)
+        return decide(state, request, self._out.now_ns, version, self._lane.lifetimes(name))
 
     def _carry_out(self, copy: PartitionCopy, request: Request, decision: Decision) -> Value:
         """Apply what was decided; answers what the caller is to hear."""
@@ -170,10 +173,12 @@ class PrimaryCopy:
             copy.maps[request.map].state.use(decision.used, self._out.now_ns)
         if not decision.updates:
             return decision.answer
-        lane, name = self._lane, target(request)
-        held: AnyReplica = (
-            copy.services[name] if request.op is Op.CALL else copy.maps.get(name) or lane.open(copy, name)
-        )
+        lane, name = self._lane, request.map
+        held: AnyReplica
+        if request.op is Op.CALL:
+            held = copy.services[part_name(name)]
+        else:
+            held = copy.maps.get(name) or lane.open(copy, name)
         applied: Value = None
         for update in decision.updates:
             applied = lane.carry_out(copy, held, update)
@@ -199,7 +204,7 @@ class PrimaryCopy:
         return Outcome(Status.UNKNOWN, None, self._lane.unknown_because)
 
     def _position(self, copy: PartitionCopy, request: Request) -> tuple[int, int]:
-        return position_of(copy, request.map, self._settings)
+        return position_of(copy, request.map, self._settings) if self._backup_reads else (0, 0)
 
     # -- whole partitions
 
@@ -257,6 +262,10 @@ class PrimaryCopy:
         if value is None:
             value = decide_whole(None, request, self._out.now_ns).answer
         return value, [], max(entries, size // (SLICE_BYTES // SLICE_ENTRIES))
+
+
+def _nobody(known: bool) -> None:
+    """Who waits for a batch of a read: what it found has ended is taken out, and the answer does not rest on that."""
 
 
 def attempt(out: Outbox, request: Request, read: Callable[[], T]) -> T | Outcome:

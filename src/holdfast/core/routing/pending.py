@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.config import Settings
-from holdfast.core.machine import Outbox
+from holdfast.core.machine import Complete, Outbox, Token
 from holdfast.core.messages import Answer
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.operations import Done, Outcome, Request, Status
+from holdfast.core.model.operations import Outcome, Request, Status
 from holdfast.core.model.timers import TimerName
 
 REQUEST_BYTES = 500
@@ -35,16 +35,16 @@ class OwnShare:
     ticket: int
 
 
-Asker = Done | Peer
-"""Who gets the answer: a session of this member, or another member."""
+Asker = Token | Peer
+"""Who gets the answer: a session of this member, by the token of its request, or another member."""
 
 
 def answer(out: Outbox, asker: Asker, outcome: Outcome) -> None:
     """Tell who asked what has become of the request."""
-    if isinstance(asker, Peer):
-        out.send(asker.member, Answer(asker.ticket, outcome, []))
+    if isinstance(asker, int):
+        out.effects.append(Complete(asker, outcome))
     else:
-        asker(outcome)
+        out.send(asker.member, Answer(asker.ticket, outcome, []))
 
 
 class Parked:

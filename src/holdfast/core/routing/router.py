@@ -77,7 +77,7 @@ class Router:
     ) -> None:
         """`held`: the copies on this member."""
         self._me = me
-        self._settings = settings
+        self._limits = settings.limits
         self._out = out
         self._rows = rows
         self._replication = replication
@@ -125,11 +125,11 @@ class Router:
             self._dispatch(Parked(request, asker, self._out.now_ns + self._timeout_ns))
 
     def _too_large(self, request: Request) -> str:
-        limits = self._settings.limits
-        if len(request.key) > limits.key_bytes:
-            return f"the key has {len(request.key)} bytes; limits.key_bytes is {limits.key_bytes}"
-        if len(request.value) > limits.value_bytes:
-            return f"the value has {len(request.value)} bytes; limits.value_bytes is {limits.value_bytes}"
+        key, value, limits = request.key, request.value, self._limits
+        if len(key) > limits.key_bytes:
+            return f"the key has {len(key)} bytes; limits.key_bytes is {limits.key_bytes}"
+        if len(value) > limits.value_bytes:
+            return f"the value has {len(value)} bytes; limits.value_bytes is {limits.value_bytes}"
         if request.op is Op.PUT_ALL:
             for index, item in enumerate(request.items):
                 limit = limits.value_bytes if index % 2 else limits.key_bytes
@@ -227,7 +227,8 @@ class Router:
 
     def _answer(self, parked: Parked, outcome: Outcome) -> None:
         """Answer who asked; what may have been applied before is not refused (routing/R-4)."""
-        self._count_out(parked)
+        if parked.size:
+            self._count_out(parked)
         if parked.doubt and outcome.status is not Status.OK:
             outcome = Outcome(Status.UNKNOWN, None, f"{parked.doubt}; {outcome.detail}".rstrip("; "))
         answer(self._out, parked.asker, outcome)

@@ -26,7 +26,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum, unique
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -37,7 +37,8 @@ from holdfast.core.model.object_names import part_name
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import service_replica
-from holdfast.core.store.service_state import Share, WrittenShare
+from holdfast.core.store.service_state import ServiceState, Share, WrittenState
+from holdfast.core.store.state import HostedState
 from holdfast.errors import ConfigError, InvariantBroken
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -95,6 +96,14 @@ class Service(MigrationAware, Protocol):
         """A new, empty share. There may be two of a partition for a while: one that serves, one that is filled."""
 
 
+@runtime_checkable
+class Stateful(Protocol):
+    """A service of Holdfast's own, that has no shares but a state of another kind: `open` is not asked then."""
+
+    def state(self, partition: int) -> HostedState:
+        """A new, empty state."""
+
+
 class Hosted:
     """A service on one member: tells it, and drops its shares when services/W-4 says so."""
 
@@ -106,6 +115,12 @@ class Hosted:
     def keeps(self, index: int) -> bool:
         """Whether a replica with this index holds a share."""
         return 0 <= index <= self.service.backups + getattr(self.service, "async_backups", 0)
+
+    def open(self, partition: int) -> HostedState:
+        """What it holds of a partition, new and empty: its share, or a state of its own making."""
+        if isinstance(self.service, Stateful):
+            return self.service.state(partition)
+        return ServiceState(self.service.open(partition))
 
     def before(self, event: MigrationEvent) -> None:
         self.service.before(event)
@@ -150,17 +165,20 @@ class Services:
         """Give a copy at this index an empty share of each service of which it should hold one and does not."""
         for hosted in self.hosted:
             if hosted.keeps(index) and hosted.name not in copy.services:
-                share = hosted.service.open(copy.partition)
-                copy.services[hosted.name] = service_replica(hosted.name, share)
+                copy.services[hosted.name] = service_replica(hosted.name, hosted.open(copy.partition))
 
-    def revive(self, copy: PartitionCopy) -> None:
+    def revive(self, copy: PartitionCopy, now_ns: int) -> None:
         """Open the shares that were found in files; those of services that this member does not run are nobody's."""
         written, copy.services = copy.services, {}
         for hosted in self.hosted:
             held = written.get(hosted.name)
-            if held is not None and isinstance(held.state.share, WrittenShare):
-                held.state.share = held.state.share.open_with(hosted.service.open(copy.partition))
-                copy.services[hosted.name] = held
+            if held is None:
+                continue
+            if isinstance(held.state, WrittenState):
+                state = hosted.open(copy.partition)
+                held.state.open_as(state, now_ns)
+                held.state = state
+            copy.services[hosted.name] = held
 
     # -- what is told
 

@@ -19,6 +19,7 @@ ENDLESS: Lifetimes = (0, 0)
 
 
 _STORING = frozenset({Op.PUT, Op.SET, Op.TRY_PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REPLACE_IF_SAME})
+_COMMON = frozenset({Op.GET, Op.SET, Op.PUT})
 _CHANGING = frozenset({Op.REMOVE, Op.DELETE, Op.TRY_REMOVE, Op.SET_TTL, Op.EVICT, Op.REMOVE_IF_SAME})
 """Of an entry that has to be there."""
 
@@ -57,21 +58,25 @@ class _Look:
         """Store an entry; answers the old value."""
         old = self.read(key)
         self.decided[key] = value
-        ttl_ms = lifetimes[0] if request.ttl_ms == DEFAULT_TTL else request.ttl_ms
-        max_idle_ms = lifetimes[1] if request.max_idle_ms == DEFAULT_TTL else request.max_idle_ms
-        kind = EventKind.ADDED if old is None else EventKind.UPDATED
-        self.updates.append(Update(Change.SET, key, value, ttl_ms, max_idle_ms, request.key_hash, kind))
+        self.updates.append(_storing(request, key, value, old, lifetimes))
         return old
 
     def decision(self, answer: Value) -> Decision:
         return Decision(answer, self.updates, self.used)
 
 
+def _storing(request: Request, key: bytes, value: bytes, old: bytes | None, lifetimes: Lifetimes) -> Update:
+    """The update that stores an entry. `old`: its value before."""
+    ttl_ms = lifetimes[0] if request.ttl_ms == DEFAULT_TTL else request.ttl_ms
+    max_idle_ms = lifetimes[1] if request.max_idle_ms == DEFAULT_TTL else request.max_idle_ms
+    kind = EventKind.ADDED if old is None else EventKind.UPDATED
+    return Update(Change.SET, key, value, ttl_ms, max_idle_ms, request.key_hash, kind)
+
+
 def decide(
     state: MapState | None,
     request: Request,
     now_ns: int,
-    *,
     version: int = 0,
     lifetimes: Lifetimes = ENDLESS,
 ) -> Decision:
@@ -79,8 +84,13 @@ def decide(
     changed in this partition. `lifetimes`: the map's own.
     """
     op, key = request.op, request.key
-    if op is Op.GET and (state is None or key not in state.expiries):
-        return Decision(state.entries.get(key) if state is not None else None)
+    if op in _COMMON and (state is None or key not in state.expiries):
+        # The same as below, without a look: nothing can have ended, and nothing counts as used.
+        old = state.entries.get(key) if state is not None else None
+        if op is Op.GET:
+            return Decision(old)
+        update = _storing(request, key, request.value, old, lifetimes)
+        return Decision(old if op is Op.PUT else None, (update,))
     look = _Look(state, now_ns)
     if op in _STORING:
         return look.decision(_put(look, request, lifetimes))

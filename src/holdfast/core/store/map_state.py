@@ -8,12 +8,21 @@ Entries that neither expire nor are counted cost a dictionary slot and two bytes
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from heapq import heappop, heappush, heapreplace
+from itertools import accumulate, repeat
+from operator import add
 
+import msgspec
+
+from holdfast.core.messages import FillEntries, FillShare
 from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.journal_entries import MapSnapshot
 from holdfast.core.model.records import Change, Record
-from holdfast.core.store.digest import RangeDigests, entry_digest, whole
+from holdfast.core.model.sync_request import How
+from holdfast.core.store.chunk import ENTRY_OVERHEAD, LOOK_MAX, LOOK_MIN, Chunk, Numbered, Portion, Receiver
+from holdfast.core.store.digest import RangeDigests, entry_digest, range_of, whole
 from holdfast.core.store.state import Observer
 
 AGAIN_NS = 1000 * MILLISECOND
@@ -61,6 +70,8 @@ class Expiry:
 
 class MapState:
     """The entries of one map in one partition, on one member."""
+
+    keyed = True
 
     __slots__ = ("_digests", "deadlines", "entries", "expiries", "hashes", "name", "observers", "touched")
 
@@ -222,6 +233,57 @@ class MapState:
         self.hashes = base.hashes.copy()
         self.deadlines = base.deadlines.copy()
 
+    def all_used(self, now_ns: int) -> None:
+        """Whoever has been idle counts as used, and what has ended is found."""
+        for key, expiry in self.expiries.items():
+            expiry.accessed_ns = now_ns
+            if expiry.noted_ns > (deadline := expiry.deadline_ns()):
+                expiry.noted_ns = deadline
+                heappush(self.deadlines, (deadline, key))
+
+    def size(self) -> int:
+        """How many entries there are."""
+        return len(self.entries)
+
+    def portion(self, of: Numbered, ranges: frozenset[int] | None) -> Portion | None:
+        """The entries that are there now, of these key ranges or all."""
+        return MapPortion(self, of, ranges) if self.entries else None
+
+    def receiver(self) -> Receiver:
+        """What takes entries and updates of them in any order."""
+        return MapReceiver(self)
+
+    def as_told(self, record: Record, now_ns: int) -> Record:
+        """The record with what is left of its time to live, of the expiry that its entry has now."""
+        expiry = self.expiries.get(record.key)
+        if not record.ttl_ms or expiry is None or not expiry.ttl_ms:
+            return record
+        return msgspec.structs.replace(record, ttl_ms=expiry.remaining_ttl_ms(now_ns))
+
+    def write_to(self, taken: MapSnapshot, now_ns: int) -> None:
+        """Costs two lists, no copy of bytes."""
+        taken.keys.extend(self.entries)
+        taken.values.extend(self.entries.values())
+        if self.expiries:
+            expiries = [self.expiries.get(key) for key in taken.keys]
+            taken.ttls_ms.extend(one.remaining_ttl_ms(now_ns) if one else 0 for one in expiries)
+            taken.max_idles_ms.extend(one.max_idle_ms if one else 0 for one in expiries)
+        if self.hashes:
+            taken.key_hashes.extend(self.hashes.get(key, 0) for key in taken.keys)
+
+    def read_from(self, taken: MapSnapshot, at_ns: int) -> None:
+        """Times to live go on from when they were written down."""
+        assert not self.entries and self.touched is None, "a new state is read, which nobody observes"
+        self.entries = dict(zip(taken.keys, taken.values, strict=True))
+        if taken.ttls_ms or taken.max_idles_ms:
+            zeros = [0] * len(taken.keys)
+            columns = zip(taken.keys, taken.ttls_ms or zeros, taken.max_idles_ms or zeros, strict=True)
+            for key, ttl_ms, max_idle_ms in columns:
+                self.schedule(key, ttl_ms, max_idle_ms, at_ns)
+        if taken.key_hashes:
+            pairs = zip(taken.keys, taken.key_hashes, strict=True)
+            self.hashes = {key: word for key, word in pairs if word}
+
     # -- who observes
 
     def observe(self, observer: Observer) -> None:
@@ -272,6 +334,10 @@ class MapState:
             self.unobserve(self._digests)
             self._digests = None
 
+    def range_digests(self) -> list[int]:
+        """Of the 64 key ranges, counted anew."""
+        return RangeDigests.digests(self.entries)
+
     def damaged(self, *, adopt: bool) -> list[int]:
         """Key ranges whose content is not what the updates have made of it; `adopt`: count it as it is from now on.
 
@@ -288,3 +354,187 @@ class MapState:
     def digest(self) -> int:
         """A 64-bit sum over all entries, counted anew, the same for equal content whatever the order."""
         return whole(map(entry_digest, self.entries.keys(), self.entries.values()))
+
+
+class MapPortion:
+    """The keys of one map that are sent, and how many of them have been taken.
+
+    Keys are listed once. What has come since travels as records, and what has gone is left out.
+    """
+
+    __slots__ = ("_how", "_keys", "_of", "_state", "_taken")
+
+    def __init__(self, state: MapState, of: Numbered, ranges: frozenset[int] | None) -> None:
+        self._state = state
+        self._of = of
+        self._how = How.FULL if ranges is None else How.RANGES
+        if ranges is None:
+            self._keys = list(state.entries)
+        else:
+            self._keys = [key for key in state.entries if range_of(key) in ranges]
+        self._taken = 0
+
+    def look(self, count: int) -> tuple[list[bytes], list[bytes]]:
+        """The next keys and their values; none when all have been taken."""
+        entries = self._state.entries
+        while keys := self._keys[self._taken : self._taken + count]:
+            try:
+                return keys, list(map(entries.__getitem__, keys))
+            except KeyError:
+                # Some, or all, have been removed since.
+                self._keys[self._taken : self._taken + count] = [key for key in keys if key in entries]
+        return [], []
+
+    def add_to(self, chunk: Chunk, limit: int, now_ns: int) -> bool:
+        """Add what fits; answers whether that was the last."""
+        part = FillEntries(self._of.name, self._of.counter)
+        room, ended = True, False
+        while room:
+            keys, values = self.look(chunk.look)
+            if not keys:
+                ended = True
+                break
+            left = limit - chunk.size
+            size = sum(map(len, keys)) + sum(map(len, values)) + ENTRY_OVERHEAD * len(keys)
+            average = size / len(keys)
+            if size > left:
+                room = False
+                size = _cut(keys, values, left, at_least=0 if chunk.size else 1)
+            part.keys.extend(keys)
+            part.values.extend(values)
+            chunk.count(self._how, size)
+            self._taken += len(keys)
+            # A chunk that is nearly full may go.
+            room = room and limit - chunk.size > limit // 8
+            left = limit - chunk.size if room else limit
+            chunk.look = max(LOOK_MIN, min(LOOK_MAX, int(left / average)))
+        if part.keys:
+            self._add_columns(part, now_ns)
+            chunk.maps.append(part)
+        return ended
+
+    def _add_columns(self, part: FillEntries, now_ns: int) -> None:
+        """Expiry and key hashes, if any of the entries has one."""
+        state = self._state
+        if state.expiries:
+            expiries = [state.expiries.get(key) for key in part.keys]
+            if any(expiries):
+                part.ttls_ms.extend(one.remaining_ttl_ms(now_ns) if one else 0 for one in expiries)
+                part.max_idles_ms.extend(one.max_idle_ms if one else 0 for one in expiries)
+        if state.hashes:
+            hashes = [state.hashes.get(key, 0) for key in part.keys]
+            if any(hashes):
+                part.key_hashes.extend(hashes)
+
+
+def _cut(keys: list[bytes], values: list[bytes], left: int, *, at_least: int) -> int:
+    """Keep the first entries, as many as fit into `left` bytes; answers what they count for."""
+    lengths = map(add, map(len, keys), map(len, values))
+    sizes = list(accumulate(map(add, lengths, repeat(ENTRY_OVERHEAD))))
+    fit = max(at_least, bisect_right(sizes, left))
+    del keys[fit:], values[fit:]
+    return sizes[fit - 1] if fit else 0
+
+
+class MapReceiver:
+    """Entries of a map that is being filled: each is the newest that was told of it (replication/F-2).
+
+    Of what is sent whole it knows for each key at which update counter what it holds was so: that of the record that
+    told it, or of the chunk. The keys of a chunk are kept as the list they came in, and looked for only when a record
+    is not newer than every chunk; so a chunk costs little more than the update of a dictionary.
+    """
+
+    __slots__ = ("_begins", "_chunks", "_cleared", "_newest", "_ranges", "_state", "_timed", "_told")
+
+    def __init__(self, state: MapState) -> None:
+        self._state = state
+        self._begins = 0
+        """The map's update counter when the content was taken."""
+        self._ranges: frozenset[int] | None = None
+        """Which key ranges are sent whole; None: all."""
+        self._told: dict[bytes, int] = {}
+        self._timed: dict[bytes, Record] = {}
+        """New times to live, which count also for a value that is told later and is older."""
+        self._chunks: list[tuple[int, list[bytes]]] = []
+        self._newest = 0
+        """The highest update counter of any chunk."""
+        self._cleared = 0
+
+    def begin(self, counter: int, ranges: frozenset[int] | None) -> None:
+        """What is held of the key ranges goes."""
+        self._begins, self._ranges = counter, ranges
+        if ranges:
+            for key in [key for key in self._state.entries if range_of(key) in ranges]:
+                self._state.drop(key)
+
+    def pour(self, part: FillEntries | FillShare, now_ns: int) -> None:
+        """Take entries as they were when the map's counter stood where the chunk says."""
+        if not isinstance(part, FillEntries) or part.counter < self._cleared:
+            return
+        state, keys, counter = self._state, part.keys, part.counter
+        self._chunks.append((counter, keys))
+        self._newest = max(self._newest, counter)
+        told, timed = self._told, self._timed
+        newer = {key for key in keys if told.get(key, 0) > counter} if told else ()
+        plain = (
+            not state.expiries and not timed and not (part.ttls_ms or part.max_idles_ms or part.key_hashes)
+        )
+        if plain and not newer:
+            state.entries.update(zip(keys, part.values, strict=True))
+            return
+        columns = zip(
+            keys,
+            part.values,
+            part.ttls_ms or repeat(0),
+            part.max_idles_ms or repeat(0),
+            part.key_hashes or repeat(0),
+            strict=False,
+        )
+        for key, value, ttl_ms, max_idle_ms, key_hash in columns:
+            if key in newer:
+                continue
+            state.store(key, value, ttl_ms, max_idle_ms, key_hash, now_ns)
+            later = timed.get(key)
+            if later is not None and later.counter > counter:
+                state.schedule(key, later.ttl_ms, later.max_idle_ms, now_ns)
+
+    def land(self) -> None:
+        """Entries count as they come."""
+
+    def take(self, record: Record, now_ns: int) -> None:
+        """Take an update: of what is not sent whole, or newer than what was told."""
+        if record.change is Change.CLEAR:
+            self._clear(record.counter)
+        elif record.change is Change.PIN:
+            pass  # nothing changes, and who is being filled keeps no cut
+        elif self._ranges is not None and range_of(record.key) not in self._ranges:
+            self._state.apply(record, now_ns)
+        elif self._is_new(record.key, record.counter):
+            self._change(record, now_ns)
+
+    def _change(self, record: Record, now_ns: int) -> None:
+        key = record.key
+        self._state.apply(record, now_ns)
+        if record.change is Change.EXPIRY:
+            # The value may be on its way: what is told of it counts as it is, with this time to live.
+            self._timed[key] = record
+            return
+        self._told[key] = record.counter
+        later = self._timed.get(key)
+        if later is not None and later.counter > record.counter:
+            self._state.apply(later, now_ns)
+
+    def _is_new(self, key: bytes, counter: int) -> bool:
+        """Whether what is said of a key at this counter is not older than what is known."""
+        if counter <= self._begins or counter < self._cleared or counter < self._told.get(key, 0):
+            return False
+        if counter >= self._newest:
+            return True
+        return not any(counter < later and key in keys for later, keys in self._chunks)
+
+    def _clear(self, counter: int) -> None:
+        later = {key for at, keys in self._chunks if at >= counter for key in keys}
+        for key in list(self._state.entries):
+            if self._told.get(key, 0) < counter and key not in later:
+                self._state.drop(key)
+        self._cleared = max(counter, self._cleared)

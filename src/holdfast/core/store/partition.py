@@ -7,12 +7,15 @@ counter.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heappush
 from itertools import chain
 
+from holdfast.core.model.journal_entries import MapSnapshot
+from holdfast.core.model.object_names import is_service
 from holdfast.core.model.records import Change, Record
-from holdfast.core.store.replica import AnyReplica, MapReplica, ServiceReplica, map_replica
+from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.store.replica import AnyReplica, MapReplica, ServiceReplica, map_replica, service_replica
 from holdfast.core.store.request_ids import KEPT, Remembered
+from holdfast.core.store.service_state import WrittenState
 
 
 class PartitionCopy:
@@ -36,6 +39,28 @@ class PartitionCopy:
         """What the record is of: a map's replica or a service's, if it is held."""
         return (self.services if record.change is Change.CALL else self.maps).get(record.map)
 
+    def called(self, name: str) -> AnyReplica | None:
+        """The replica of this name: names of services are nobody else's."""
+        return self.maps.get(name) or self.services.get(name)
+
+    def read(self, taken: MapSnapshot, at_ns: int) -> AnyReplica:
+        """Hold what was written down of a map or service at this moment. A service is as it was written, until somebody
+        opens it.
+        """
+        assert self.called(taken.name) is None, "a checkpoint tells of each once"
+        held = self.written(taken.name) if is_service(taken.name) else self.open(taken.name)
+        held.updates = UpdateCounter.decode(taken.counter)
+        held.lineage = [(term, start) for term, start in taken.lineage]
+        held.state.read_from(taken, at_ns)
+        return held
+
+    def written(self, name: str) -> ServiceReplica:
+        """What was written down of a service, made empty on first touch."""
+        found = self.services.get(name)
+        if found is None:
+            found = self.services[name] = service_replica(name, WrittenState())
+        return found
+
     def open(self, name: str) -> MapReplica:
         """The map's share of this partition, made empty on first touch."""
         found = self.maps.get(name)
@@ -49,12 +74,8 @@ class PartitionCopy:
 
     def used(self, now_ns: int) -> None:
         """This copy is the primary's from now on: whoever has been idle counts as used, and what has ended is found."""
-        for held in (replica.state for replica in self.maps.values()):
-            for key, expiry in held.expiries.items():
-                expiry.accessed_ns = now_ns
-                if expiry.noted_ns > (deadline := expiry.deadline_ns()):
-                    expiry.noted_ns = deadline
-                    heappush(held.deadlines, (deadline, key))
+        for held in self:
+            held.state.all_used(now_ns)
 
     def entry_count(self) -> int:
         """Entries of all maps together."""

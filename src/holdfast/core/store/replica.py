@@ -12,8 +12,7 @@ from typing import Generic, TypeVar
 from holdfast.core.model.records import JournalMode, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.map_state import MapState
-from holdfast.core.store.service_state import ServiceState, Share
-from holdfast.core.store.state import State
+from holdfast.core.store.state import HostedState, State
 from holdfast.core.store.tail import Tail
 
 S = TypeVar("S", bound=State)
@@ -117,13 +116,13 @@ class Replica(Generic[S]):
 
 
 MapReplica = Replica[MapState]
-ServiceReplica = Replica[ServiceState]
+ServiceReplica = Replica[HostedState]
 AnyReplica = MapReplica | ServiceReplica
 
 
-def service_replica(name: str, share: Share) -> ServiceReplica:
-    """A service's replica with this share, which is new."""
-    return Replica(name, ServiceState(share))
+def service_replica(name: str, state: HostedState) -> ServiceReplica:
+    """A service's replica with this state, which is new."""
+    return Replica(name, state)
 
 
 def map_replica(name: str) -> MapReplica:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 import mmh3
 
 from holdfast.core.model.decisions import Decision, Update, Wait
+from holdfast.core.model.journal_entries import MapSnapshot
 from holdfast.core.model.operations import Op, Request
 from holdfast.core.model.records import Change, Record
+from holdfast.core.store.digest import RANGES
+from holdfast.core.store.piece_state import PieceState
+from holdfast.core.store.state import State
+from holdfast.errors import InvariantBroken
+
+_WORD = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class Share(Protocol):
@@ -52,10 +59,27 @@ class DecidingShare(Protocol):
         """
 
 
+@runtime_checkable
+class RangedShare(Protocol):
+    """A share whose content falls into ranges, so that of a copy that differs only some need be sent again.
+
+    What an update does to a range depends on what this range holds, and on nothing that others do.
+    """
+
+    def range_digests(self) -> Sequence[int]:
+        """64 bits for each range, the same for equal content; 1 to 64 of them, and always as many."""
+
+    def supply_ranges(self, ranges: frozenset[int]) -> Iterable[bytes]:
+        """What these ranges hold, as pieces; the same rules as for `supply`."""
+
+    def forget_ranges(self, ranges: frozenset[int]) -> None:
+        """Hold nothing of these ranges any more: their pieces are given to `receive` next."""
+
+
 class WrittenShare:
     """What was written down of a share, by a member that is not here yet to open one: its pieces, and what came after.
 
-    It answers nothing, and becomes the share of a service with `open_with`.
+    It answers nothing.
     """
 
     def __init__(self) -> None:
@@ -79,16 +103,8 @@ class WrittenShare:
         """One more piece."""
         self._pieces.append(piece)
 
-    def open_with(self, share: Share) -> Share:
-        """Make this share, which is new, hold it."""
-        for piece in self._pieces:
-            share.receive(piece)
-        for update in self._updates:
-            share.apply(update)
-        return share
 
-
-class ServiceState:
+class ServiceState(PieceState):
     """A service's share of one partition, as the state of a replica."""
 
     __slots__ = ("share",)
@@ -112,34 +128,70 @@ class ServiceState:
         """Do as a primary's record says; answers what the share does."""
         return self.share.apply(record.value)
 
-    def former(self, key: bytes) -> bytes | None:
-        """A share has no keys."""
-        return None
+    def pieces(self, ranges: frozenset[int] | None) -> Iterable[bytes]:
+        """What the share supplies."""
+        if ranges is None:
+            return self.share.supply()
+        assert isinstance(self.share, RangedShare), "only who has ranges is asked for some"
+        return self.share.supply_ranges(ranges)
 
-    def hash_word(self, key: bytes) -> int:
-        """A share has no keys."""
-        return 0
+    def begin_ranges(self, ranges: frozenset[int]) -> None:
+        """The share forgets them. What another member says of ranges that there are not means nothing."""
+        if isinstance(self.share, RangedShare):
+            self.share.forget_ranges(ranges & frozenset(range(len(self.share.range_digests()))))
+
+    def receive(self, piece: bytes) -> None:
+        """The share takes it."""
+        self.share.receive(piece)
 
     def start_from(self, base: ServiceState) -> None:
         """Hold what `base` holds."""
         for piece in base.share.supply():
             self.share.receive(piece)
 
-    def settle(self) -> None:
-        """Nobody observes."""
+    def range_digests(self) -> Sequence[int]:
+        """Those of the share, if it has ranges; else one, of all its pieces."""
+        if not isinstance(self.share, RangedShare):
+            return [self.digest()]
+        digests = self.share.range_digests()
+        if not 1 <= len(digests) <= RANGES:
+            raise InvariantBroken(f"a share has 1 to {RANGES} ranges, and not {len(digests)}")
+        return digests
 
     def compared(self) -> int:
-        """64 bits over the pieces of the share."""
-        return self.digest()
+        """64 bits over the digests of its ranges, if it has some, else over its pieces."""
+        if not isinstance(self.share, RangedShare):
+            return self.digest()
+        words = [(word & _WORD).to_bytes(8, "big") for word in self.range_digests()]
+        return int(mmh3.hash64(b"".join(words), signed=False)[0])
 
-    def not_compared(self) -> None:
-        """Nothing is kept up to date for that."""
 
-    def damaged(self, *, adopt: bool) -> list[int]:
-        """That cannot be told."""
-        return []
+class WrittenState(ServiceState):
+    """What was written down of a service, as the state of a replica that nobody has opened yet."""
 
-    def digest(self) -> int:
-        """64 bits over the pieces of the share, the same for equal content."""
-        pieces = [len(piece).to_bytes(4, "big") + piece for piece in self.share.supply()]
-        return int(mmh3.hash64(b"".join(pieces), signed=False)[0]) if pieces else 0
+    __slots__ = ("_taken", "_updates")
+
+    def __init__(self) -> None:
+        super().__init__(WrittenShare())
+        self._taken: MapSnapshot | None = None
+        """As it was written, whatever that means to the state that wrote it."""
+        self._updates: list[tuple[Record, int]] = []
+        """What came after, and when."""
+
+    def read_from(self, taken: MapSnapshot, at_ns: int) -> None:
+        """Keep it as it is."""
+        assert self._taken is None and not self._updates, "a checkpoint is what a state begins with"
+        super().read_from(taken, at_ns)
+        self._taken = taken
+
+    def apply(self, record: Record, now_ns: int) -> bytes | None:
+        """Keep it for who opens it."""
+        self._updates.append((record, now_ns))
+        return super().apply(record, now_ns)
+
+    def open_as(self, state: State, now_ns: int) -> None:
+        """Make this state, which is new, hold it."""
+        if self._taken is not None:
+            state.read_from(self._taken, now_ns)
+        for record, at_ns in self._updates:
+            state.apply(record, at_ns)

@@ -17,17 +17,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 from holdfast.config import Settings
+from holdfast.core.cluster.standing import Standing
 from holdfast.core.journal.log import Log
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import RepairWanted, Summary, Summed
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import Dropped
+from holdfast.core.model.notices import AssignmentChanged, RecordsTaken, ViewInstalled
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timers import TimerName
+from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.copies import Copies
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import AnyReplica
@@ -53,18 +56,17 @@ class Repair:
         source: Source,
         log: Log,
         *,
-        is_active: Callable[[int], bool],
-        may_repair: Callable[[], bool],
+        membership: Standing,
+        activation: Activation,
     ) -> None:
-        """`may_repair`: whether the cluster's state allows it."""
         self._me = me
         self._out = out
         self._rows = rows
         self._copies = copies
         self._source = source
         self._log = log
-        self._is_active = is_active
-        self._may_repair = may_repair
+        self._membership = membership
+        self._activation = activation
         self._parallel = settings.replication.parallel_repairs
         self._step_ns = settings.replication.anti_entropy_ms * MILLISECOND // TICKS
         self._tick = 0
@@ -82,7 +84,6 @@ class Repair:
         """As backup: how often this member has asked for repair."""
         self.repaired = 0
         """As primary: how many replicas were mended."""
-        copies.applied = self._compare
 
     # -- from time to time
 
@@ -131,8 +132,8 @@ class Repair:
         """Count this copy anew, and look whether its content is what its updates have made of it."""
         mine = self._rows[partition].owner == self._me
         found = [
-            f"{len(ranges)} key ranges of map {held.name}"
-            for held in self._copies.held[partition].maps.values()
+            f"{len(ranges)} key ranges of {held.name}"
+            for held in self._copies.held[partition]
             if (ranges := held.state.damaged(adopt=not mine))
         ]
         if found:
@@ -197,6 +198,10 @@ class Repair:
             self._summaries.pop(partition, None)
             self._copies.watched.discard(partition)
 
+    def on_records(self, notice: RecordsTaken) -> None:
+        """Records came for a copy that stood behind its summary."""
+        self._compare(notice.partition)
+
     def _compare(self, partition: int) -> None:
         """Compare what stands where its primary did; what is still behind waits, what has gone on is not compared."""
         copy = self._copies.held.get(partition)
@@ -205,7 +210,7 @@ class Repair:
             return
         behind: list[Summed] = []
         for said in self._summaries.get(partition, []):
-            held = _find(copy, said.name)
+            held = copy.called(said.name)
             if said.counter > _reached(copy, said):
                 behind.append(said)
             elif held is not None and said.counter == held.counter:
@@ -278,21 +283,33 @@ class Repair:
 
     # -- rows and members change
 
-    def assignment_changed(self, partition: int) -> None:
+    def _is_active(self, partition: int) -> bool:
+        return partition in self._activation.active
+
+    def _may_repair(self) -> bool:
+        """Whether the cluster's state allows it."""
+        return self._membership.cluster_state.migrates
+
+    def on_assignment(self, notice: AssignmentChanged) -> None:
         """What was said, or wanted, at an older version is void."""
+        partition = notice.partition
         self._watch(partition, [])
         self._further.pop(partition, None)
         self._drop(key for key in self._wanted if key[0] == partition)
 
-    def members_changed(self, members: set[MemberId]) -> None:
-        """These members have gone, or have a new life."""
+    def on_view(self, notice: ViewInstalled) -> None:
+        """What members that have gone, or have a new life, have asked for is void."""
+        if not notice.admitted:
+            self._reset()
+            return
+        members = notice.gone | notice.came
         self._drop(key for key in self._wanted if key[1] in members)
 
     def _drop(self, keys: Iterable[RepairKey]) -> None:
         for key in list(keys):
             del self._wanted[key]
 
-    def reset(self) -> None:
+    def _reset(self) -> None:
         """This member was removed: nothing is compared or mended any more."""
         self._wanted.clear()
         self._further.clear()
@@ -313,10 +330,6 @@ def summed(held: AnyReplica) -> Summed:
     return Summed(held.name, held.counter, held.term, held.state.compared())
 
 
-def _find(copy: PartitionCopy, name: str) -> AnyReplica | None:
-    return copy.maps.get(name) or copy.services.get(name)
-
-
 def _reached(copy: PartitionCopy, said: Summed) -> int:
-    held = _find(copy, said.name)
+    held = copy.called(said.name)
     return held.counter if held is not None else 0

@@ -30,7 +30,7 @@ class Mine:
     starts: int
     """Every update after this number is known one by one; `counter`: none is."""
     digests: Sequence[int] = ()
-    """Of its 64 key ranges, if they are compared."""
+    """Of its key ranges, if they are compared; one: it is compared as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,10 @@ def choose(mine: Mine, base: Base | None, *, same_epoch: bool = True) -> Choice:
     ranges = tuple(
         at for at, (one, other) in enumerate(zip(mine.digests, base.digests, strict=False)) if one != other
     )
+    if len(base.digests) not in (0, len(mine.digests)):
+        return Choice(How.FULL, f"it has {len(base.digests)} key ranges there, and {len(mine.digests)} here")
+    if ranges and len(mine.digests) == 1:
+        return Choice(How.FULL, "its content differs")
     if ranges:
         return Choice(How.RANGES, f"the content of {len(ranges)} key ranges differs", after, ranges)
     if missing:

@@ -17,12 +17,12 @@ the copy
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
+from holdfast.core.cluster.standing import Standing
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.snapshot import snapshot_of
 from holdfast.core.machine import Outbox
@@ -30,8 +30,11 @@ from holdfast.core.messages import Fill, Filled, FillEnded, FillRefused
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.journal_entries import Began, Dropped, Snapshot
 from holdfast.core.model.lifecycle import Case, Cases, Handling
+from holdfast.core.model.notices import AssignmentChanged, CheckpointEnded, ReplicaWhole, ViewInstalled
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timers import TimerName
+from holdfast.core.model.views import Room
+from holdfast.core.placement.table_replication import TableReplication
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.staging import StagingPhase, StagingReplica, StagingStep
 from holdfast.core.services.hosting import Endpoint, MigrationEvent
@@ -116,7 +119,8 @@ class Destination:
         copies: Copies,
         log: Log,
         *,
-        stored_assignment: Callable[[int], Assignment | None],
+        membership: Standing,
+        table_replication: TableReplication,
         tail_bytes: int = 0,
     ) -> None:
         self._tail_bytes = tail_bytes
@@ -126,13 +130,12 @@ class Destination:
         self._rows = rows
         self._copies = copies
         self._services = copies.services
-        self._stored_row = stored_assignment
+        self._membership = membership
+        self._table_replication = table_replication
         self.staging = copies.staging
         self._early: dict[int, list[tuple[MemberId, Fill]]] = {}
-        self.why_no_room: Callable[[], str] = lambda: ""
-        """Why this member cannot take another partition: `DISK_FULL` or `MEMORY_FULL`; empty when it can. Set by the
-        member."""
-        copies.completed = self._completed
+        self._checkpoints: dict[int, tuple[int, StagingReplica]] = {}
+        """Checkpoints under way, by ticket: of which partition, and of which copy of it."""
 
     # -- chunks
 
@@ -168,6 +171,10 @@ class Destination:
             self._early[ended.partition] = rest
         self._give_up(ended.partition, sender, ended.ticket)
 
+    def on_whole(self, notice: ReplicaWhole) -> None:
+        """A record has made a staging replica whole."""
+        self._completed(notice.partition)
+
     def _completed(self, partition: int) -> None:
         """A staging replica is whole, since a chunk or since a record."""
         staged = self.staging[partition]
@@ -180,12 +187,12 @@ class Destination:
 
     def _write_down(self, partition: int, staged: StagingReplica, taken: Snapshot) -> None:
         """sync/D-4: a copy with journalled maps counts when it is durable."""
-        self._log.checkpoint(taken, lambda well: self._written(partition, staged, well=well))
+        self._checkpoints[self._log.checkpoint(taken)] = partition, staged
         self._write_changes(staged.copy)
 
     def _write_changes(self, copy: PartitionCopy) -> None:
         """sync/D-5: write down what is remembered of maps with change streams."""
-        for held in copy.maps.values():
+        for held in copy:
             tail = held.tail
             if tail is None or not held.changes or held.journal == "off":
                 continue
@@ -194,6 +201,12 @@ class Destination:
                 start = tail.end - (tail.end - start) * CHANGES_BYTES // tail.size
             for term, run in groupby(tail.since(start), itemgetter(0)):
                 self._log.wrote(copy.partition, term, [record for _, record in run], urgent=False)
+
+    def on_checkpoint(self, notice: CheckpointEnded) -> None:
+        """A checkpoint is durable, or there was no room: perhaps that of a staging replica."""
+        written = self._checkpoints.pop(notice.ticket, None)
+        if written is not None:
+            self._written(*written, well=notice.well)
 
     def _written(self, partition: int, staged: StagingReplica, *, well: bool) -> None:
         """sync/D-4: the whole copy is durable, or there is no room for it."""
@@ -217,7 +230,7 @@ class Destination:
         del self.staging[partition]
         self._services.give_up(partition)
         if staged.complete:
-            self.forget_on_disk(partition)
+            self._forget_on_disk(partition)
         staged.step(StagingStep.DROPPED)
         self._copies.retry(partition)
 
@@ -272,19 +285,35 @@ class Destination:
 
     def _found(self, sender: MemberId, fill: Fill) -> ChunkFound:
         partition = fill.partition
-        row, stored, staged = self._rows[partition], self._stored_row(partition), self.staging.get(partition)
+        row, staged = self._rows[partition], self.staging.get(partition)
+        stored = self._table_replication.stored_assignment(partition)
         return ChunkFound(
             sender,
             fill,
             row,
             stored.version if stored is not None and stored.version > row.version else 0,
-            self.why_no_room() if fill.joining else "",
+            self._why_no_room() if fill.joining else "",
             staged.ticket if staged is not None and staged.source == sender else 0,
         )
 
+    def _why_no_room(self) -> str:
+        """Why this member cannot take another partition; empty when it can."""
+        intents = self._membership.intents
+        if self._me in intents.full:
+            return DISK_FULL
+        return MEMORY_FULL if intents.short.get(self._me) is Room.NONE else ""
+
     # -- rows
 
-    def assignment_changed(self, partition: int, old: Assignment) -> PartitionCopy | None:
+    def on_assignment(self, notice: AssignmentChanged) -> None:
+        """A committed row: what has come whole is this member's copy now, if the row says so."""
+        partition = notice.partition
+        arrived = self._arrived(partition, notice.old)
+        copy = self._copies.assignment_changed(partition, notice.old, notice.new, arrived)
+        if arrived is not None and copy is not arrived:
+            self._forget_on_disk(partition)
+
+    def _arrived(self, partition: int, old: Assignment) -> PartitionCopy | None:
         """A committed row ends whatever was under way; answers the content that has come whole."""
         staged = self.staging.pop(partition, None)
         if staged is None:
@@ -293,34 +322,53 @@ class Destination:
             staged.step(StagingStep.TAKEN)
             return staged.copy
         if staged.complete:
-            self.forget_on_disk(partition)
+            self._forget_on_disk(partition)
         staged.step(StagingStep.DROPPED)
         return None
 
-    def forget_on_disk(self, partition: int) -> None:
+    def _forget_on_disk(self, partition: int) -> None:
         """What was complete and is not wanted any more was written down, in the place of nothing or of the copy."""
         if not self._log.on:
             return
         held = self._copies.held.get(partition)
-        taken = snapshot_of(held, self._out) if held is not None else None
-        if taken is not None:
-            self._log.checkpoint(taken, lambda well: None)
-        elif held is not None:
-            self._log.note(Began(partition, held.epoch))
+        if held is not None:
+            self._write_out(held)
         else:
             self._log.note(Dropped(partition))
+
+    def write_out(self, partitions: tuple[int, ...]) -> None:
+        """Write these partitions out, so that older parts of the journal are not needed any more."""
+        for partition in partitions:
+            staged = self.staging.get(partition)
+            # What is on the disk is the newer copy, once it is whole.
+            whole = staged is not None and staged.complete
+            copy = staged.copy if staged is not None and whole else self._copies.held.get(partition)
+            if copy is not None:
+                self._write_out(copy)
+
+    def _write_out(self, copy: PartitionCopy) -> None:
+        """Write down what a restart is to begin this partition with."""
+        taken = snapshot_of(copy, self._out)
+        if taken is not None:
+            self._log.checkpoint(taken)
+        else:
+            self._log.note(Began(copy.partition, copy.epoch))
 
     def retry(self, partition: int) -> None:
         """Look again at the chunks that came before their row."""
         for sender, fill in self._early.pop(partition, []):
             self.on_fill(sender, fill)
 
-    def view_changed(self, members: set[MemberId]) -> None:
-        """These members have gone, or have a new life: of what they have begun to supply nothing more comes.
+    def on_view(self, notice: ViewInstalled) -> None:
+        """Of what members have begun to supply that have gone, or have a new life, nothing more comes.
 
         Mostly a row ends it, too. But a frozen table keeps its rows, and so does a partition that waits for its copies.
         What they know to be here stays, for a row may say so; and a replica of the row that is whole becomes its copy.
         """
+        if not notice.admitted:
+            self._removed()
+            return
+        members = notice.gone | notice.came
         for partition, early in list(self._early.items()):
             rest = [one for one in early if one[0] not in members]
             if rest:
@@ -336,7 +384,7 @@ class Destination:
         """What should be empty when nothing is under way, by name."""
         return {"early chunks": len(self._early)}
 
-    def removed(self) -> None:
+    def _removed(self) -> None:
         """This member was removed from the cluster, though alive: what was half filled is worth nothing.
 
         A complete staging replica stays: the row that makes it this member's copy may have been stored by a majority

@@ -18,7 +18,7 @@ The content always comes from the primary, also when a backup moves. Writes go o
   undone them since. The first chunk says at which update counters the content begins: what was recorded up to them is
   in the content, or over.
 - sync/S-7: The answer to the empty chunk says what the receiver has. Of each map only what it misses is sent, if that
-  is known (`migration.choice`); what memory does not hold any more is asked of the journal first. The reason is told.
+  is known (`sync.choice`); what memory does not hold any more is asked of the journal first. The reason is told.
 - sync/S-8: A repair of a replica that is in office beside its primary gives way to a migration.
 - sync/S-9: Writes do not stand still for longer than about `DRAIN_NS` before the last chunk: when a backup does not
   acknowledge what was written before, the migration is refused, and tried again later.
@@ -27,12 +27,10 @@ The content always comes from the primary, also when a backup moves. Writes go o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
 
 from holdfast.config import Settings
-from holdfast.core.machine import HistoryRead, Outbox, ReadHistory
+from holdfast.core.cluster.standing import Standing
+from holdfast.core.machine import HistoryRead, Outbox
 from holdfast.core.messages import (
     Fill,
     Filled,
@@ -44,147 +42,32 @@ from holdfast.core.messages import (
     MigrationRequest,
 )
 from holdfast.core.model.ids import SECOND, MemberId
-from holdfast.core.model.lifecycle import Case, Cases, Handling
+from holdfast.core.model.lifecycle import Handling
 from holdfast.core.model.migration_step import Migration
+from holdfast.core.model.notices import (
+    AssignmentChanged,
+    HandoverBegan,
+    HandoverEnded,
+    PartitionDrained,
+    ReplicaDiffers,
+    ViewInstalled,
+)
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.records import Record
-from holdfast.core.model.sync_request import Base, Demand, How
+from holdfast.core.model.sync_request import Demand, How
 from holdfast.core.model.timers import TimerName
+from holdfast.core.placement.table_replication import TableReplication
+from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.services.hosting import Endpoint, MigrationEvent
-from holdfast.core.store.digest import RangeDigests
-from holdfast.core.store.replica import MapReplica, ServiceReplica
-from holdfast.core.sync.choice import Choice, Mine, choose
-from holdfast.core.sync.content import Chunk, Content, ContentPart, earlier_updates
-from holdfast.core.sync.supply import (
-    AWAITING,
-    Supply,
-    SupplyPhase,
-    SupplyStep,
-    SyncDone,
-    aged,
-    stretch,
-    tell,
-)
+from holdfast.core.store.chunk import Chunk
+from holdfast.core.sync.selection import Selection
+from holdfast.core.sync.supply import AWAITING, Supply, SupplyPhase, SupplyStep, SyncDone, tell
+from holdfast.core.sync.supply_flow import SupplyFlow
+from holdfast.core.sync.supply_requests import MIGRATION_REQUESTS, REPAIRS, RepairFound, RequestFound
 
 DRAIN_NS = 2 * SECOND
 EMPTY = Chunk()
-
-
-@dataclass(frozen=True, slots=True)
-class RequestFound:
-    """What the master's request for a migration finds at the member that it takes for the primary."""
-
-    sender: MemberId
-    request: MigrationRequest
-    me: MemberId
-    master: MemberId | None
-    view: int
-    """The number of this member's view."""
-    row: Assignment
-    outstanding: int
-    """The version of a row that is stored and not committed; 0: none that is newer."""
-    serves: bool
-    moves: bool
-    """Whether a migration of the partition is under way here."""
-
-
-MIGRATION_REQUESTS: Final[Cases[RequestFound]] = Cases(
-    "a request for a migration",
-    (
-        Case(
-            "an older row or view than its own",
-            lambda it: it.row.version < it.request.version or it.view < it.request.view,
-            Handling.WAITS,
-        ),
-        Case(
-            "a primary that is just taking office in the row that it starts from",
-            lambda it: it.row.version == it.request.version and it.row.owner == it.me and not it.serves,
-            Handling.WAITS,
-        ),
-        Case(
-            "another master than who sent it",
-            lambda it: it.sender != it.master,
-            Handling.REFUSED,
-            lambda it: f"the master is {it.master}",
-        ),
-        Case(
-            "a newer row",
-            lambda it: it.row.version > it.request.version,
-            Handling.REFUSED,
-            lambda it: f"the row is at version {it.row.version} here",
-        ),
-        Case(
-            "another primary",
-            lambda it: it.row.owner != it.me,
-            Handling.REFUSED,
-            lambda it: f"the primary is {it.row.owner}",
-        ),
-        Case(
-            "a newer row that is stored and not committed",
-            lambda it: bool(it.outstanding),
-            Handling.REFUSED,
-            lambda it: f"the decision on version {it.outstanding} is outstanding",
-        ),
-        Case(
-            "a migration of the partition",
-            lambda it: it.moves,
-            Handling.REFUSED,
-            lambda it: "the partition is being copied already",
-        ),
-    ),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class RepairFound:
-    """What the wish to fill a backup anew finds at its primary."""
-
-    member: MemberId
-    partition: int
-    me: MemberId
-    row: Assignment
-    outstanding: int
-    serves: bool
-    moves: bool
-
-
-REPAIRS: Final[Cases[RepairFound]] = Cases(
-    "a wish to fill a backup anew",
-    (
-        Case(
-            "another primary",
-            lambda it: it.row.owner != it.me,
-            Handling.REFUSED,
-            lambda it: f"the primary is {it.row.owner}",
-        ),
-        Case(
-            "a row in which the member is no backup",
-            lambda it: it.member not in it.row.holding[1:],
-            Handling.REFUSED,
-            lambda it: f"{it.member} is no backup of partition {it.partition}",
-        ),
-        Case(
-            "a primary that is just taking office",
-            lambda it: not it.serves,
-            Handling.REFUSED,
-            lambda it: "the primary is just taking office",
-        ),
-        Case(
-            "a migration of the partition",
-            lambda it: it.moves,
-            Handling.REFUSED,
-            lambda it: "the partition is moving",
-        ),
-        Case(
-            "a newer row that is stored and not committed",
-            lambda it: bool(it.outstanding),
-            Handling.REFUSED,
-            lambda it: f"the decision on version {it.outstanding} is outstanding",
-        ),
-    ),
-)
 
 
 class Source:
@@ -199,13 +82,9 @@ class Source:
         copies: Copies,
         lane: Lane,
         *,
-        is_active: Callable[[int], bool],
-        stored_assignment: Callable[[int], Assignment | None],
-        pause: Callable[[int], None],
-        resume: Callable[[int], None],
-        filled: Callable[[int, MemberId], None],
-        master: Callable[[], MemberId | None],
-        view_number: Callable[[], int],
+        membership: Standing,
+        table_replication: TableReplication,
+        activation: Activation,
         journal: bool = False,
     ) -> None:
         """`journal`: whether this member has one to be asked for older updates."""
@@ -214,35 +93,20 @@ class Source:
         self._rows = rows
         self._copies = copies
         self._lane = lane
-        self._is_active = is_active
-        self._stored_row = stored_assignment
-        self._pause = pause
-        self._resume = resume
-        self._filled = filled
-        self._master = master
-        self._view_number = view_number
-        self._journal = journal
-        self._reads: dict[int, tuple[Supply, MapReplica, int]] = {}
-        """What the journal was asked for: by ticket the supply, the map, and up to which number."""
-        self._read_tickets = 0
-        self._chunk_bytes = settings.partitions.chunk_bytes
-        self._flight_bytes = settings.partitions.flight_bytes
+        self._membership = membership
+        self._table_replication = table_replication
+        self._activation = activation
+        self.selection = Selection(out, copies, journal=journal)
+        """What each receiver is sent."""
+        flight_bytes = settings.partitions.flight_bytes
+        self.flow = SupplyFlow(rows, flight_bytes)
+        """What is on its way of all this."""
+        self._chunk_bytes = min(settings.partitions.chunk_bytes, flight_bytes)
         self._parallel = settings.partitions.parallel_migrations
         self._tickets = 0
         self._running: dict[tuple[int, MemberId], Supply] = {}
         self._queue: deque[Supply] = deque()
         self._early: list[tuple[MemberId, MigrationRequest]] = []
-        self._held_up: deque[Supply] = deque()
-        """Supplies with a chunk that is ready."""
-        self.flight = 0
-        """Bytes that were sent and are not yet acknowledged."""
-        self.bytes_sent = 0
-        self.chunks_sent = 0
-        self.bytes_history = self.bytes_ranges = self.bytes_full = 0
-        """Of these: missed updates, key ranges that differed, and all else."""
-        self.fills = dict.fromkeys(How, 0)
-        """How many maps of partitions were brought up to date, by what was sent."""
-        lane.batches.drained = self._on_drained
 
     # -- what asks for a supply
 
@@ -279,14 +143,24 @@ class Source:
             )
         self._start(supply)
 
+    def _is_active(self, partition: int) -> bool:
+        return partition in self._activation.active
+
+    def _master(self) -> MemberId | None:
+        return self._membership.master
+
+    def _view_number(self) -> int:
+        view = self._membership.view
+        return view.number if view is not None else 0
+
     def _outstanding(self, partition: int) -> int:
         """The version of a row that is stored here and not committed; 0: none that is newer."""
-        stored = self._stored_row(partition)
+        stored = self._table_replication.stored_assignment(partition)
         return stored.version if stored is not None and stored.version > self._rows[partition].version else 0
 
-    def bring_up_to_date(self, partition: int, member: MemberId) -> None:
-        """Fill a replica of the row that holds something else; `filled` is called when it holds everything."""
-        self._supply(partition, member)
+    def bring_up_to_date(self, notice: ReplicaDiffers) -> None:
+        """Fill a replica of the row that holds something else; activation hears when it holds everything."""
+        self._supply(notice.partition, notice.member)
 
     def refill(self, partition: int, member: MemberId, told: SyncDone, *, compare: bool = True) -> None:
         """Mend a backup while this member serves; writes go on. `compare`: its content may be wrong, too.
@@ -343,15 +217,7 @@ class Source:
     def _send(self, supply: Supply, chunk: Chunk, *, last: bool) -> None:
         copy = self._copies.held[supply.partition]
         assert self._running.get((supply.partition, supply.to)) is supply, "only what is under way is sent"
-        assert not supply.flight, "one chunk at a time (sync/S-5)"
-        supply.flight = chunk.size
-        self.flight += chunk.size
-        self.bytes_sent += chunk.size
-        self.bytes_history += chunk.sizes[How.HISTORY]
-        self.bytes_ranges += chunk.sizes[How.RANGES]
-        self.bytes_full += chunk.sizes[How.FULL]
-        supply.bytes += chunk.size
-        self.chunks_sent += 1
+        self.flow.leaves(supply, chunk)
         joining = supply.migration is not None
         requests = copy.requests.encode() if last else b""
         self._out.send(
@@ -413,7 +279,7 @@ class Source:
         self._lane.joining.pop(partition, None)
         self._copies.services.give_up(partition)
         if self._is_active(partition):
-            self._resume(partition)
+            self._out.tell(HandoverEnded(partition))
         master = self._master()
         if master is not None:
             self._out.send(master, MigrationRefused(self._view_number(), partition, supply.version, why))
@@ -426,137 +292,21 @@ class Source:
         if supply.migration is not None:
             self._lane.joining[supply.partition] = (supply.to, supply.index)
             self._lane.retarget(copy)
-        supply.demand = demand
-        for held in self._maps(supply):
-            base = self._base(supply, held.name)
-            choice = self._choose(supply, held, base, held.remembered_from)
-            if choice.short and self._journal and held.journal != "off" and base is not None:
-                self._read(supply, held, base)
-            else:
-                self._chosen(supply, held, choice)
-        for share in self._shares(supply):
-            self._choose_share(supply, share)
-        if not supply.reading:
-            self._begin(supply)
-
-    def _shares(self, supply: Supply) -> list[ServiceReplica]:
-        """The services of which the receiver will hold a share."""
-        copy = self._copies.held[supply.partition]
-        return [held for held in copy.services.values() if self._copies.wanted(held.name, supply.index)]
-
-    def _choose_share(self, supply: Supply, held: ServiceReplica) -> None:
-        """A share is sent as the updates that were missed, if memory has them; else, or if it may be wrong, whole."""
-        base, demand = self._base(supply, held.name), supply.demand
-        if base is None or demand is None or supply.compare or held.tail is None:
-            return
-        same_epoch = demand.epoch == self._copies.held[supply.partition].epoch
-        mine = Mine(held.proven_lineage(), held.counter, 0, held.remembered_from)
-        choice = choose(mine, base, same_epoch=same_epoch)
-        if choice.how in (How.HISTORY, How.SAME):
-            supply.choices[held.name] = choice
-            supply.missed[held.name] = held.tail.since(choice.after) if choice.after < held.counter else []
-
-    def _base(self, supply: Supply, name: str) -> Base | None:
-        maps = supply.demand.maps if supply.demand is not None else []
-        return next((base for base in maps if base.map == name), None)
-
-    def _choose(self, supply: Supply, held: MapReplica, base: Base | None, starts: int) -> Choice:
-        demand = supply.demand
-        same_epoch = demand is None or demand.epoch == self._copies.held[supply.partition].epoch
-        compared = base is not None and base.digests and base.lwm == held.counter
-        if base is not None and compared and held.state.damaged(adopt=False):
-            # The receiver holds what the updates have made; it must not get what has become of that here.
-            self._out.note(
-                "what the primary holds is damaged: holdfast repair",
-                level="error",
-                partition=supply.partition,
-                map=held.name,
-            )
-            return Choice(How.SAME, "the primary's own content is damaged", base.lwm)
-        digests = RangeDigests.digests(held.state.entries) if base is not None and base.digests else ()
-        mine = Mine(held.proven_lineage(), held.counter, len(held.state.entries), starts, digests)
-        return choose(mine, base, same_epoch=same_epoch)
-
-    def _chosen(self, supply: Supply, held: MapReplica, choice: Choice) -> None:
-        supply.choices[held.name] = choice
-        if choice.how is not How.FULL and choice.after < held.counter and held.tail is not None:
-            supply.missed[held.name] = held.tail.since(choice.after)
-
-    def _read(self, supply: Supply, held: MapReplica, base: Base) -> None:
-        """Ask the journal for what memory does not hold any more. What comes after now is sent as it is written."""
-        self._read_tickets += 1
-        supply.reading += 1
-        self._reads[self._read_tickets] = (supply, held, held.counter)
-        self._out.effects.append(
-            ReadHistory(self._read_tickets, supply.partition, held.name, base.lwm, held.counter)
-        )
+        if self.selection.begin(supply, demand):
+            self._next(supply)
 
     def on_history(self, event: HistoryRead) -> None:
-        """The journal has answered: what it has, or from where on it would have."""
-        asked = self._reads.pop(event.ticket, None)
-        if asked is None:
-            return
-        supply, held, upto = asked
-        supply.reading -= 1
-        base = self._base(supply, held.name)
-        records = stretch(event.records, base.lwm if base is not None else 0, upto)
-        if records is not None and base is not None:
-            choice = self._choose(supply, held, base, base.lwm)
-            if choice.how is not How.FULL:
-                supply.missed[held.name] = records
-        else:
-            starts = event.since if event.since >= 0 else held.remembered_from
-            choice = self._choose(supply, held, base, max(starts, base.lwm + 1 if base is not None else 0))
-        supply.choices[held.name] = choice
-        assert supply.reading >= 0, "each question is answered once"
-        if not supply.reading:
-            self._begin(supply)
-
-    def _begin(self, supply: Supply) -> None:
-        """Everything is chosen: send it."""
-        parts: list[ContentPart] = []
-        for held in self._maps(supply):
-            choice = supply.choices.get(held.name)
-            earlier = earlier_updates(held, choice, self._base(supply, held.name))
-            if choice is None:
-                # It has come into being since.
-                parts.append(ContentPart(held, earlier=earlier))
-            else:
-                self.fills[choice.how] += 1
-                parts.append(
-                    ContentPart(held, choice.how, choice.ranges, self._missed(supply, held), earlier)
-                )
-        services: list[ServiceReplica] = []
-        for share in self._shares(supply):
-            choice = supply.choices.get(share.name)
-            if choice is None:
-                services.append(share)
-            else:
-                self.fills[choice.how] += 1
-                parts.append(ContentPart(share, choice.how, (), supply.missed.pop(share.name)))
-        supply.content = Content(parts, services)
-        self._next(supply)
-
-    def _missed(self, supply: Supply, held: MapReplica) -> list[tuple[int, Record]] | None:
-        """The updates that were missed; of times to live what is left of them."""
-        missed = supply.missed.pop(held.name, None)
-        if not missed or not held.state.expiries:
-            return missed
-        now_ns = self._out.now_ns
-        return [(term, aged(record, held.state.expiries.get(record.key), now_ns)) for term, record in missed]
-
-    def _maps(self, supply: Supply) -> list[MapReplica]:
-        """The maps that the receiver will hold."""
-        copy = self._copies.held[supply.partition]
-        return [held for held in copy.maps.values() if self._copies.wanted(held.name, supply.index)]
+        """The journal has answered; what waited for all that was asked can go on."""
+        supply = self.selection.on_history(event)
+        if supply is not None:
+            self._next(supply)
 
     def _next(self, supply: Supply) -> None:
         assert supply.content is not None
-        chunk = supply.content.chunk(min(self._chunk_bytes, self._flight_bytes), self._out.now_ns)
+        chunk = supply.content.chunk(self._chunk_bytes, self._out.now_ns)
         if chunk is not None:
-            supply.ready = chunk
+            self.flow.hold(supply, chunk)
             supply.step(SupplyStep.READY)
-            self._held_up.append(supply)
             self._send_ready()
             return
         migration = supply.migration
@@ -564,7 +314,7 @@ class Source:
             if self._out.now_ns - self._lane.waits_since(supply.partition) > DRAIN_NS:
                 self._break_off(supply)
                 return
-            self._pause(supply.partition)
+            self._out.tell(HandoverBegan(supply.partition))
             if self._lane.unfinished(supply.partition):
                 supply.step(SupplyStep.PAUSED)
                 self._out.timer(TimerName.DRAINING, DRAIN_NS)
@@ -592,27 +342,25 @@ class Source:
 
     def _send_ready(self) -> None:
         """Send the chunks that may go, first come, first served (sync/S-5)."""
-        while self._held_up:
-            supply = self._held_up[0]
-            chunk = supply.ready
-            if chunk is not None and supply.version == self._rows[supply.partition].version:
-                if self.flight and self.flight + chunk.size > self._flight_bytes:
-                    return
-                supply.ready = None
-                supply.step(SupplyStep.SENT)
-                self._send(supply, chunk, last=False)
-            self._held_up.popleft()
+        while (ready := self.flow.next()) is not None:
+            supply, chunk = ready
+            supply.step(SupplyStep.SENT)
+            self._send(supply, chunk, last=False)
 
     def _finish(self, supply: Supply) -> None:
         """The last chunk: no entries, but the update counters that the content stands at."""
         last = Chunk()
         last.maps = [
-            FillEntries(held.name, held.counter, lineage=list(held.lineage)) for held in self._maps(supply)
+            FillEntries(held.name, held.counter, lineage=list(held.lineage))
+            for held in self.selection.replicas(supply)
+            if held.state.keyed
         ]
         supply.step(SupplyStep.LAST)
         self._send(supply, last, last=True)
 
-    def _on_drained(self, partition: int) -> None:
+    def on_drained(self, notice: PartitionDrained) -> None:
+        """Every write before the last chunk is acknowledged."""
+        partition = notice.partition
         for supply in self._draining():
             if supply.partition == partition and supply.version == self._rows[partition].version:
                 self._finish(supply)
@@ -621,7 +369,7 @@ class Source:
         self._note(supply)
         if supply.migration is None:
             self._end(supply)
-            self._filled(supply.partition, supply.to)
+            self._activation.holds(supply.partition, supply.to)
             self._next_in_queue()
         else:
             self._report(supply)
@@ -665,8 +413,7 @@ class Source:
         del self._running[supply.partition, supply.to]
         supply.ready = None
         supply.step(SupplyStep.ENDED)
-        for ticket in [ticket for ticket, asked in self._reads.items() if asked[0] is supply]:
-            del self._reads[ticket]
+        self.selection.forget(supply)
         self._landed(supply)
         tell(supply, why)
 
@@ -682,13 +429,12 @@ class Source:
 
     def _landed(self, supply: Supply) -> None:
         """What it had in flight is not any more."""
-        self.flight -= supply.flight
-        supply.flight = 0
-        assert self.flight >= 0, "no more lands than was sent"
+        self.flow.lands(supply)
         self._send_ready()
 
-    def assignment_changed(self, partition: int) -> None:
+    def on_assignment(self, notice: AssignmentChanged) -> None:
         """A committed row ends every supply of an older version, whatever became of it."""
+        partition = notice.partition
         version = self._rows[partition].version
         for key, supply in list(self._running.items()):
             if key[0] == partition and supply.version != version:
@@ -708,12 +454,16 @@ class Source:
         """This member serves a partition now: look again at what waited for that."""
         self._retry()
 
-    def view_changed(self, members: set[MemberId]) -> None:
-        """These members have gone, or have a new life: what was on its way to them is lost.
+    def on_view(self, notice: ViewInstalled) -> None:
+        """What was on its way to members that have gone, or have a new life, is lost.
 
         A migration to one of them stays, for its destination belongs to every acknowledgement until the master, who
         sees the same view, has raised the version.
         """
+        if not notice.admitted:
+            self._reset()
+            return
+        members = notice.gone | notice.came
         for key, supply in list(self._running.items()):
             if key[1] in members and supply.migration is None:
                 self._end(supply, f"{key[1]} is gone")
@@ -722,14 +472,13 @@ class Source:
         self._retry()
         self._next_in_queue()
 
-    def reset(self) -> None:
+    def _reset(self) -> None:
         """This member was removed: nothing is on its way any more."""
         for supply in [*self._running.values(), *self._queue]:
             self._drop(supply, "this member was removed from the cluster")
-        self._reads.clear()
+        self.selection.reset()
         self._running.clear()
-        self._held_up.clear()
-        self.flight = 0
+        self.flow.reset()
         self._queue.clear()
         self._early.clear()
         self._lane.joining.clear()
@@ -740,7 +489,7 @@ class Source:
         return {
             "supplies": len(self._running) + len(self._queue),
             "early migration requests": len(self._early),
-            "reads of history": len(self._reads),
+            "reads of history": self.selection.outstanding,
         }
 
     def active(self) -> list[tuple[Migration, int]]:

@@ -6,16 +6,14 @@ from collections.abc import Callable
 from enum import StrEnum, unique
 from typing import Final
 
-import msgspec
-
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.lifecycle import Lifecycle
 from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.records import Record
 from holdfast.core.model.sync_request import Demand
-from holdfast.core.store.map_state import Expiry
+from holdfast.core.store.chunk import Chunk
 from holdfast.core.sync.choice import Choice
-from holdfast.core.sync.content import Chunk, Content
+from holdfast.core.sync.content import Content
 
 SyncDone = Callable[[str], None]
 Missed = list[tuple[int, Record]]
@@ -157,10 +155,3 @@ def stretch(records: Missed | None, after: int, upto: int) -> Missed | None:
     wanted = [one for one in records or [] if after < one[1].counter <= upto]
     numbers = [record.counter for _, record in wanted]
     return wanted if numbers == list(range(after + 1, upto + 1)) else None
-
-
-def aged(record: Record, expiry: Expiry | None, now_ns: int) -> Record:
-    """The record with what is left of its time to live, of the expiry that its entry has now."""
-    if not record.ttl_ms or expiry is None or not expiry.ttl_ms:
-        return record
-    return msgspec.structs.replace(record, ttl_ms=expiry.remaining_ttl_ms(now_ns))

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.core.messages import Ack, Replicated
+from holdfast.core.model.ids import MemberId
 from holdfast.core.replication import targets
 from holdfast.core.replication.ack_batch import Batch, Completion
 from holdfast.core.replication.change_streams import ChangeStreams
@@ -27,8 +29,8 @@ def _acknowledges_at_once(_: Method, primary: Lane, done: Completion) -> None:
     done(True)
 
 
-def _tells_at_once(_: Method, copies: Copies, tell: Callable[[], None]) -> None:
-    tell()
+def _tells_at_once(_: Method, copies: Copies, sender: MemberId, answer: Replicated, acks: list[Ack]) -> None:
+    copies._acknowledge(sender, answer, acks)
 
 
 def _says_that_all_keep_it(_: Method, cuts: Cuts, told: Callable[[bool], None]) -> None:

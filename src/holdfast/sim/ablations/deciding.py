@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.cluster.membership import Membership
+from holdfast.core.cluster.standing import Standing
 from holdfast.core.migration import planning, settling
 from holdfast.core.migration.master import Migrations
 from holdfast.core.migration.settling import Settlement
@@ -54,7 +54,7 @@ def _goes_back(_: Method, offered: Assignment, base: Assignment) -> Assignment:
     return base
 
 
-def _majority_counts(membership: Membership, *_: Any) -> bool:
+def _majority_counts(membership: Standing, *_: Any) -> bool:
     return membership._majority
 
 
@@ -67,8 +67,8 @@ DECIDING: dict[str, tuple[Place, ...]] = {
     "newest-table": (Place(TableReplication, "_unreported", _misses_nobody),),
     "table-majority": (Place(TableReplication, "_may_commit", always),),
     "view-majority": (
-        Place(Membership, "is_quorum", always, when=_majority_counts),
-        Place(Membership, "_may_decide", always, when=_majority_counts),
+        Place(Standing, "is_quorum", always, when=_majority_counts),
+        Place(Standing, "may_decide", always, when=_majority_counts),
     ),
     "failed-version": (Place(settling, "_taken_back", _goes_back), Place(Settlement, "_raise", nothing)),
     "plan-keeps-copies": (Place(planning, "plan", _plans_carelessly),),

@@ -10,7 +10,7 @@ from holdfast.core.messages import Fill
 from holdfast.core.model.journal_entries import Snapshot
 from holdfast.core.model.records import Record
 from holdfast.core.model.update_counter import UpdateCounter
-from holdfast.core.replication.staging import FilledMap, StagingReplica, StagingStep
+from holdfast.core.replication.staging import FilledReplica, StagingReplica, StagingStep
 from holdfast.core.sync.destination import Destination
 from holdfast.core.sync.source import Source
 from holdfast.core.sync.supply import Supply
@@ -21,7 +21,7 @@ from holdfast.sim.replacing import Method
 def _counts_before_it_is_durable(
     _: Method, destination: Destination, partition: int, staged: StagingReplica, taken: Snapshot
 ) -> None:
-    destination._log.checkpoint(taken, lambda well: None)
+    destination._log.checkpoint(taken)
     destination._write_changes(staged.copy)
     destination._held(partition, staged)
 
@@ -41,7 +41,7 @@ def _counts_what_is_missing(truth: Method, staged: StagingReplica, fill: Fill) -
     """What is missing counts as held."""
     truth(staged, fill)
     for part in fill.maps:
-        held = staged._maps[part.map].held
+        held = staged._filled[part.map].held
         held.updates = UpdateCounter(max(held.updates.highest_applied, part.counter))
 
 
@@ -51,13 +51,13 @@ def _whole_with_the_last_chunk(_: Method, staged: StagingReplica) -> bool:
     return True
 
 
-def _takes_out_of_turn(_: Method, filled: FilledMap, record: Record, term: int, now_ns: int) -> None:
+def _takes_out_of_turn(_: Method, filled: FilledReplica, record: Record, term: int, now_ns: int) -> None:
     if not filled.held.updates.holds(record.counter):
         filled.held.enter(term)
         filled.held.apply(record, now_ns)
 
 
-def _in_order(filled: FilledMap, record: Record, *_: int) -> bool:
+def _in_order(filled: FilledReplica, record: Record, *_: int) -> bool:
     return filled.how is not None and filled._in_order and record.counter > filled.held.counter
 
 
@@ -81,6 +81,6 @@ FILLING: dict[str, tuple[Place, ...]] = {
         Place(StagingReplica, "_end", _counts_what_is_missing),
         Place(StagingReplica, "look", _whole_with_the_last_chunk, when=lambda staged: staged._last),
     ),
-    "newer-wins": (Place(FilledMap, "take", _takes_out_of_turn, when=_in_order),),
+    "newer-wins": (Place(FilledReplica, "take", _takes_out_of_turn, when=_in_order),),
     "forget-last": (Place(Source, "_report", _forgets_at_once),),
 }

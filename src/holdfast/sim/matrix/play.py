@@ -105,8 +105,8 @@ def _play(case: Case, story: Story | None) -> Verdict:
         world.tell(f"PROBLEM {problem}")
     figures: dict[str, int | float] = {
         "acknowledged": sum(1 for write in stage.client.writes if write.outcome == "ok"),
-        "migrations": sum(member.migrations.completed for member in stage.cluster.members()),
-        "migrations_failed": sum(member.migrations.failed for member in stage.cluster.members()),
+        "migrations": sum(picture.migrations()["completed"] for picture in stage.cluster.pictures()),
+        "migrations_failed": sum(picture.migrations()["failed"] for picture in stage.cluster.pictures()),
         "events": world.events,
         "rest_s": round((rested_ns - began_ns) / SECOND, 2),
     }
@@ -118,7 +118,7 @@ def _calm(stage: Stage, director: Director) -> bool:
     """Whether the faults are over, and nothing is left to be done."""
     if stage.world.now_ns < director.over_ns or not stage.at_rest():
         return False
-    return not any(member.membership.leaving for member in stage.cluster.members())
+    return not any(picture.leaving for picture in stage.cluster.pictures())
 
 
 # -- the oracle
@@ -126,7 +126,7 @@ def _calm(stage: Stage, director: Director) -> bool:
 
 def _judge(stage: Stage) -> list[str]:
     """0 lost, 0 leaked, 0 stuck, tables equal."""
-    members = stage.cluster.members()
+    members = stage.cluster.pictures()
     problems = convergence.judge(members) if members else ["nobody lives"]
     if waiting := stage.client.waiting():
         problems.append(f"{waiting} requests were never answered")

@@ -122,7 +122,7 @@ class Stage:
     def _found(self) -> None:
         """Begin with a view of all, as if it had been agreed: how members come is not what is looked at here."""
         processes = self.cluster.living()
-        view = View(1, CLUSTER, [process.driver.member.membership.info for process in processes])
+        view = View(1, CLUSTER, [process.picture.info for process in processes])
         for process in processes:
             process.step(partial(process.driver.handle, Heard(process.address, ViewDecided(view))))
 
@@ -140,7 +140,7 @@ class Stage:
         """The row as a member knows it, in letters; members that live no more are small."""
         living = {each.me for each in self.cluster.members()}
         found = ""
-        for uuid in member.table.rows[0].replicas:
+        for uuid in member.picture.assignment(0).replicas:
             letter = EMPTY if uuid is None else self._host_of[uuid]
             found += letter if uuid is None or uuid in living else letter.lower()
         return found.ljust(self.form.width, EMPTY)
@@ -215,12 +215,12 @@ class Stage:
         members = self.cluster.members()
         master = members[0]
         return (
-            master.membership.is_master
-            and len(master.membership.members()) == len(members)
+            master.picture.is_master
+            and len(master.picture.members()) == len(members)
             and all(self.row_of(member) == self.form.start for member in members)
-            and not any(member.unfinished() for member in members)
-            and master.table_replication.settled
-            and master.migrations.planned
+            and not any(member.picture.under_way() for member in members)
+            and master.picture.table_settled
+            and master.picture.balanced
         )
 
     def _until(self, what: str, reached: Callable[[], bool]) -> None:
@@ -231,12 +231,12 @@ class Stage:
 
     def primary(self) -> Process | None:
         """The living process that serves the partition, as a god sees it."""
-        serving = [p for p in self.cluster.living() if p.driver.member.lane.serving[0] is not None]
+        serving = [p for p in self.cluster.living() if p.picture.serves(0)]
         return serving[0] if serving else None
 
     def at_rest(self) -> bool:
         """Whether nothing is to be done any more."""
-        return self.cluster.settled() and not any(m.unfinished() for m in self.cluster.members())
+        return self.cluster.settled() and not any(m.picture.under_way() for m in self.cluster.members())
 
 
 class Client:

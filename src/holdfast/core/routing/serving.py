@@ -1,0 +1,205 @@
+"""On which partitions does this member take requests now, and which of them may the data lane take?
+
+A partition is served from when this member has taken office until its assignment names another owner, the member is
+removed, or the handover to another primary begins. While some write must not be taken, sessions find no copy of what it
+would touch on the data lane, and take the way through the router, which refuses by name.
+"""
+
+from __future__ import annotations
+
+from holdfast.config import Settings
+from holdfast.core.cluster.membership import Membership
+from holdfast.core.machine import BackpressureChanged, Outbox
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.notices import (
+    AssignmentChanged,
+    HandoverBegan,
+    MemoryRoomChanged,
+    ServingBegan,
+    ViewInstalled,
+)
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.views import Room
+from holdfast.core.placement.table_replication import TableReplication
+from holdfast.core.replication.activation import Activation
+from holdfast.core.replication.copies import Copies
+from holdfast.core.replication.lane import Lane
+from holdfast.core.routing.router import Router
+
+SWEEP_LIMIT = 100
+MEMORY_SHORT = (
+    "memory is nearly full: writes that store entries are refused until entries are removed, a member "
+    "joins, or limits.memory_bytes is raised"
+)
+MEMORY_TIGHT = "memory is full: writes that store entries are refused, and no partition is moved here"
+
+
+class Serving:
+    """The partitions that this member serves."""
+
+    def __init__(
+        self,
+        me: MemberId,
+        settings: Settings,
+        out: Outbox,
+        rows: list[Assignment],
+        membership: Membership,
+        table_replication: TableReplication,
+        copies: Copies,
+        lane: Lane,
+        activation: Activation,
+        router: Router,
+    ) -> None:
+        self._me = me
+        self._settings = settings
+        self._out = out
+        self._rows = rows
+        self._membership = membership
+        self._table_replication = table_replication
+        self._copies = copies
+        self._lane = lane
+        self._activation = activation
+        self._router = router
+
+    # -- the primary of a partition
+
+    def on_assignment(self, notice: AssignmentChanged) -> None:
+        """A partition is another member's, stays, or is to be served here."""
+        partition, old, new = notice.partition, notice.old, notice.new
+        assert self._rows[partition] is new, "the table has it"
+        assert old.version < new.version, "an assignment is followed by a newer one"
+        copy = self._copies.held.get(partition)
+        if new.owner != self._me:
+            if copy is not None:
+                copy.term = 0
+            self._stop(partition)
+        elif partition in self._activation.active and old.owner == self._me and old.epoch == new.epoch:
+            assert copy is not None, "a primary holds what it serves"
+            self.serve(partition)
+        elif self._table_replication.current:
+            self._become_primary(partition)
+
+    def on_current(self) -> None:
+        """The newest table is here, after coming (back) into the cluster: take office where it says so."""
+        for partition, row in enumerate(self._rows):
+            if row.owner == self._me and partition not in self._activation.active:
+                self._become_primary(partition)
+
+    def on_returned(self, notice: ViewInstalled) -> None:
+        """Replicas that come as a new life may hold something else than they held: take office again."""
+        if not notice.admitted or not self._table_replication.current:
+            return
+        for partition, row in enumerate(self._rows):
+            if row.owner == self._me and notice.came.intersection(row.replicas):
+                self._become_primary(partition)
+
+    def on_handover(self, notice: HandoverBegan) -> None:
+        """Writes stop before the last chunk (sync/S-2)."""
+        self._close(notice.partition)
+
+    def serve(self, partition: int) -> None:
+        """Every replica holds what this member holds, or nothing has come of a handover."""
+        copy = self._copies.held[partition]
+        assert self._rows[partition].owner == self._me, "only the primary serves"
+        assert copy.term, "whoever serves has taken office in a term"
+        self._lane.leading[partition] = copy
+        self._lane.serving[partition] = None if self._hides(partition) else copy
+        self._lane.retarget(copy)
+        self._out.tell(ServingBegan(partition))
+
+    def _become_primary(self, partition: int) -> None:
+        self._close(partition)
+        assert self._rows[partition].owner == self._me, "the assignment names the primary"
+        copy = self._copies.held[partition]
+        if not copy.term:
+            copy.term = self._rows[partition].version
+            for held in copy:
+                held.enter(copy.term)
+        assert copy.term <= self._rows[partition].version, "no term is of the future"
+        self._activation.begin(partition)
+
+    def _close(self, partition: int) -> None:
+        copy = self._lane.leading[partition]
+        if copy is not None:
+            self._router.backup_reads.step_down(partition, copy)
+        self._lane.serving[partition] = self._lane.leading[partition] = None
+
+    def _stop(self, partition: int) -> None:
+        """This member is not the primary of the partition any more."""
+        self._close(partition)
+        self._activation.cancel(partition)
+        self._lane.abandon(partition)
+        assert partition not in self._activation.active, "it is in office no more"
+        assert not self._lane.unfinished(partition), "what was unfinished is unknown, and nobody waits for it"
+
+    # -- what must not be taken now
+
+    def on_view(self, notice: ViewInstalled) -> None:
+        """What the cluster allows is said in the view; who is removed keeps its copies, and serves none of them."""
+        view, refusals = notice.new, self._router.refusals
+        refusals.passive = view is not None and not view.state.writes
+        members = view.members if view is not None and not view.missing else []
+        refusals.dataless = bool(members) and all(info.lite for info in members)
+        self.restrict()
+        if not notice.admitted:
+            for partition in range(len(self._rows)):
+                self._stop(partition)
+            for copy in self._copies.held.values():
+                copy.term = 0
+
+    def on_beat(self) -> None:
+        """Somebody has said how much room it has."""
+        intents, refusals = self._membership.intents, self._router.refusals
+        if refusals.full.keys() != intents.full:
+            self.restrict()
+        if refusals.short != intents.short:
+            self._out.tell(MemoryRoomChanged())
+
+    def on_memory_room(self, room: Room) -> None:
+        """There is more or less room in this member's memory."""
+        before = self._membership.intents.short.get(self._me, Room.PLENTY)
+        if room is before:
+            return
+        self._membership.note_room(room)
+        if room > before:
+            what = MEMORY_SHORT if room is Room.LITTLE else MEMORY_TIGHT
+            self._out.note(what, level="warning", limit=self._settings.limits.memory_bytes)
+        elif room is Room.PLENTY:
+            self._out.note("there is room in memory again: writes that store entries are taken")
+        else:
+            self._out.note("there is room in memory for migrations again")
+        self._out.tell(MemoryRoomChanged())
+
+    def on_backlog(self) -> None:
+        """Too much is kept for backups, or no longer."""
+        self._show()
+        self._out.effects.append(BackpressureChanged())
+
+    def restrict(self) -> None:
+        """Look again at what must not be taken: it is refused by name."""
+        intents, refusals = self._membership.intents, self._router.refusals
+        refusals.know(self._membership.members(), intents.full, intents.short)
+        if refusals.any:
+            self._router.restrict()
+        self._show()
+
+    def _show(self) -> None:
+        for partition, copy in enumerate(self._lane.leading):
+            self._lane.serving[partition] = None if self._hides(partition) else copy
+
+    def _hides(self, partition: int) -> bool:
+        """Whether sessions may not write to it through the data lane, because some writes must not be taken now."""
+        refusals = self._router.refusals
+        if refusals.passive or self._lane.backlog.refusing:
+            return True
+        if not refusals.full and not refusals.short:
+            return False
+        return any(one in refusals.full or one in refusals.short for one in self._rows[partition].replicas)
+
+    # -- from time to time
+
+    def sweep(self) -> None:
+        """Remove what is over; also where memory is short, for there it is waited for."""
+        refusals = self._router.refusals
+        held_up = refusals.passive or refusals.full or self._lane.backlog.refusing
+        self._lane.sweep(SWEEP_LIMIT, self._lane.serving if held_up else self._lane.leading)

@@ -1,0 +1,71 @@
+"""How much is on its way: chunks that may go, first come, first served, and those that wait for room (sync/S-5)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.sync_request import How
+from holdfast.core.store.chunk import Chunk
+from holdfast.core.sync.supply import Supply
+
+
+class SupplyFlow:
+    """The bytes of all supplies of a member that were sent and are not yet acknowledged, and what waits for them."""
+
+    def __init__(self, rows: list[Assignment], most: int) -> None:
+        """`rows`: the member's table. `most`: bytes of all supplies together; one chunk goes in any case."""
+        self._rows = rows
+        self._most = most
+        self._held_up: deque[Supply] = deque()
+        """Supplies with a chunk that is ready."""
+        self.flight = 0
+        """Bytes that were sent and are not yet acknowledged."""
+        self.bytes_sent = 0
+        self.chunks_sent = 0
+        self.bytes_history = self.bytes_ranges = self.bytes_full = 0
+        """Of these: missed updates, key ranges that differed, and all else."""
+
+    def hold(self, supply: Supply, chunk: Chunk) -> None:
+        """This chunk is ready, and goes when there is room."""
+        assert supply.ready is None, "one chunk at a time (sync/S-5)"
+        supply.ready = chunk
+        self._held_up.append(supply)
+
+    def next(self) -> tuple[Supply, Chunk] | None:
+        """The next chunk for which there is room, and which is wanted still; it waits no more."""
+        while self._held_up:
+            supply = self._held_up[0]
+            chunk = supply.ready
+            if chunk is not None and supply.version == self._rows[supply.partition].version:
+                if self.flight and self.flight + chunk.size > self._most:
+                    return None
+                self._held_up.popleft()
+                supply.ready = None
+                return supply, chunk
+            self._held_up.popleft()
+        return None
+
+    def leaves(self, supply: Supply, chunk: Chunk) -> None:
+        """It is on its way."""
+        assert not supply.flight, "one chunk at a time (sync/S-5)"
+        assert chunk.size == sum(chunk.sizes.values()), "each byte is of one kind"
+        supply.flight = chunk.size
+        supply.bytes += chunk.size
+        self.flight += chunk.size
+        self.bytes_sent += chunk.size
+        self.bytes_history += chunk.sizes[How.HISTORY]
+        self.bytes_ranges += chunk.sizes[How.RANGES]
+        self.bytes_full += chunk.sizes[How.FULL]
+        self.chunks_sent += 1
+
+    def lands(self, supply: Supply) -> None:
+        """What it had in flight is not any more."""
+        self.flight -= supply.flight
+        supply.flight = 0
+        assert self.flight >= 0, "no more lands than was sent"
+
+    def reset(self) -> None:
+        """This member was removed: nothing is on its way any more."""
+        self._held_up.clear()
+        self.flight = 0
