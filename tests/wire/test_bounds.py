@@ -38,6 +38,8 @@ GOOD: list[m.Message] = [
     m.JoinAnswer(ANNA, True),
     m.Heartbeat(ANNA, 1, 1),
     m.ViewDecided(VIEW, [(0, Assignment(1, (ANNA, None, BEN), 0, (BEN,)))]),
+    m.Promise(VIEW.number - 1, (1, ANNA), (1, ANNA), VIEW),
+    m.Accept(VIEW.number - 1, (1, ANNA), VIEW),
     m.TableOffer(
         1, 1, 0, [(6, Assignment(1, (ANNA,)))], [News((1, 1), Kind.LOST, loss=Loss(0, 0, False, []))]
     ),
@@ -78,6 +80,8 @@ NONSENSE: list[m.Message] = [
     m.Holdings(1, None, {}, [], [m.RetainedCopy(7, 0, [], True)]),
     m.Accepted(1, (1, ANNA), [(7, Assignment())]),
     m.Promise(1, (1, ANNA), None, VIEW),
+    m.Promise(VIEW.number, (1, ANNA), (1, ANNA), VIEW),
+    m.Accept(VIEW.number, (1, ANNA), VIEW),
     m.MigrationReady(1, 7, 1),
     m.Replicate([1], [m.Section(7, 1, [])]),
     m.Replicate([1], [m.Section(-1, 1, [])]),

@@ -315,11 +315,13 @@ def _promise(message: m.Promise, _: int) -> None:
     _numbers(message.view, most=VIEW_MAX)
     if message.accepted is not None:
         _view(message.accepted)
+        _require(message.accepted.number > message.view, "an accepted view that is not newer")
     _require((message.accepted is None) == (message.accepted_ballot is None), "half of an accepted view")
 
 
 def _accept(message: m.Accept, _: int) -> None:
     _view(message.value)
+    _require(message.value.number > message.view, "a proposed view that is not newer")
 
 
 def _accepted(message: m.Accepted, count: int) -> None:
