@@ -46,7 +46,7 @@ class ChangeStep(StrEnum):
 
 
 _C, _S = ChangeStage, ChangeStep
-CHANGING: Final = Lifecycle(
+CHANGING: Final[Lifecycle[ChangeStage, ChangeStep]] = Lifecycle(
     "a change of the peers",
     _C.NONE,
     {

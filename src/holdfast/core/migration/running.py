@@ -39,7 +39,7 @@ class MigrationStep(StrEnum):
 
 
 _P, _S = MigrationPhase, MigrationStep
-RUNNING: Final = Lifecycle(
+RUNNING: Final[Lifecycle[MigrationPhase, MigrationStep]] = Lifecycle(
     "a running migration",
     _P.REQUESTED,
     {

@@ -45,7 +45,7 @@ class LeadershipStep(StrEnum):
 
 
 _P, _S = LeadershipPhase, LeadershipStep
-LEADERSHIP: Final = Lifecycle(
+LEADERSHIP: Final[Lifecycle[LeadershipPhase, LeadershipStep]] = Lifecycle(
     "the primary of a partition",
     _P.NONE,
     {

@@ -57,7 +57,7 @@ class SupplyStep(StrEnum):
 
 
 _P, _S = SupplyPhase, SupplyStep
-SUPPLY: Final = Lifecycle(
+SUPPLY: Final[Lifecycle[SupplyPhase, SupplyStep]] = Lifecycle(
     "a supply",
     _P.QUEUED,
     {
