@@ -12,11 +12,13 @@ from tests.sim.stage import Stage
 
 from holdfast.check import convergence
 from holdfast.core.member import Member
+from holdfast.core.model.decisions import Wait
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.object_names import part_name
-from holdfast.core.model.operations import Op, Outcome, Request, Status
+from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status
 from holdfast.core.model.sync_request import How
 from holdfast.sim.ablations.switching import ablated
+from holdfast.sim.calls import wire_key
 from holdfast.sim.cluster import Cluster, simulated_settings
 from holdfast.sim.faults import Faults
 from holdfast.sim.world import Process, World
@@ -232,7 +234,7 @@ class Calling(Stage):
     """Three members with a queue, of which the calls of one partition are watched."""
 
     def __init__(self, journal: str = "off", backups: int = 1) -> None:
-        base = simulated_settings(1, 3, journal=journal)
+        base = simulated_settings(min(backups, 1), 3, journal=journal)
         super().__init__(3, settings=base, services=lambda: [Queue(backups, journal)])
         self.calls: list[Call] = []
 
@@ -272,6 +274,92 @@ def test_who_waits_for_nothing_hears_so_at_its_time(at_owner: bool) -> None:
     assert not take.ended_ns
     stage.wait(0.5)
     assert take.known == b""
+    stage.rest()
+
+
+def lane_write(process: Process, key: str) -> None:
+    """What a session of a client does, past the router."""
+    driver = process.driver
+
+    def write() -> None:
+        driver.enter()
+        copy = driver.member.lane.serving[0]
+        assert copy is not None
+        driver.member.lane.set(copy, "map", wire_key(key), b"v", 0, 0, 0)
+        driver.member.lane.close_batch(lambda known: None)
+        driver.leave_lane()
+
+    process.step(write)
+
+
+def router_write(process: Process, key: str) -> None:
+    """What another member, or a rarer operation, does."""
+    request = Request(Op.SET, "map", [0], wire_key(key), b"v")
+    process.step(partial(process.driver.execute, request, lambda outcome: None))
+
+
+@pytest.mark.rule("routing/R-11")
+@pytest.mark.parametrize("backups", [0, 1])
+@pytest.mark.parametrize("write", [lane_write, router_write])
+def test_who_waits_is_asked_again_when_a_map_of_the_partition_changes(
+    monkeypatch: pytest.MonkeyPatch, write: Callable[[Process, str], None], backups: int
+) -> None:
+    """Also when the first map comes into being, and at once: without backups no message follows from the write."""
+    asked: list[int] = []
+    decide = QueueShare.decide
+
+    def watched(share: QueueShare, update: bytes) -> tuple[bytes, bytes | None] | Wait:
+        asked.append(stage.world.now_ns)
+        return decide(share, update)
+
+    stage = Calling(backups=backups)
+    owner = next(p for p in stage.cluster.living() if p.driver.member.lane.leading[0] is not None)
+    lane = owner.driver.member.lane
+    stage.wait(1)
+    monkeypatch.setattr(QueueShare, "decide", watched)
+    take = stage.call(b"-9000")
+    stage.wait(1)
+    for number, key in enumerate(["a", "b", "a"], 2):
+        before_ns = stage.world.now_ns
+        write(owner, key)
+        stage.wait(1)
+        assert len(asked) == number, "asked again after each change, and after nothing else"
+        assert asked[-1] - before_ns < 10 * MILLISECOND
+        assert list(lane.awaited) == [0]
+    stage.wait(10)
+    assert take.known == b""
+    write(owner, "c")
+    stage.wait(1)
+    assert not lane.awaited, "nobody waits: nothing is watched any more after the next change"
+    stage.rest()
+
+
+def test_listeners_hear_of_what_a_service_does_on_any_member() -> None:
+    stage = Calling()
+    heard: list[list[EntryEvent]] = []
+    ends: list[Callable[[], None]] = []
+    for process in stage.cluster.living():
+        mine: list[EntryEvent] = []
+        heard.append(mine)
+        listen = process.driver.callers.listen
+        process.step(
+            lambda listen=listen, mine=mine: ends.append(
+                listen(part_name(NAME), key=None, local_only=False, heard=mine.append)
+            )
+        )
+    stage.wait(1)
+    for update in (b"+a", b"+b", b"-0", b"+c"):
+        stage.call(update)
+        stage.wait(0.2)
+    for mine in heard:
+        assert [event.value for event in mine] == [b"+a", b"+b", b"!1", b"+c"]
+        assert {(event.kind, event.map) for event in mine} == {(EventKind.UPDATED, part_name(NAME))}
+    for process, end in zip(stage.cluster.living(), ends, strict=True):
+        process.step(end)
+    stage.wait(1)
+    stage.call(b"+d")
+    stage.wait(1)
+    assert [len(mine) for mine in heard] == [4] * 3
     stage.rest()
 
 

@@ -12,7 +12,7 @@ from tests.sim.test_repair import unjudged
 from holdfast.check import convergence
 from holdfast.core.member import Member
 from holdfast.core.model.object_names import part_name
-from holdfast.core.model.operations import Op, Outcome, Request, Status
+from holdfast.core.model.operations import EntryEvent, Op, Outcome, Request, Status
 from holdfast.core.model.sync_request import How
 from holdfast.core.store.replica import ServiceReplica
 from holdfast.sim.cluster import simulated_settings
@@ -158,3 +158,13 @@ def test_the_judge_of_copies_sees_what_differs() -> None:
     assert convergence.judge(stage.cluster.pictures()) == [
         f"partition 0: what {name} holds differs at index 1"
     ]
+
+
+def test_listeners_hear_what_is_done_to_it() -> None:
+    stage = Logging()
+    heard: list[EntryEvent] = []
+    listen = stage.backup.driver.callers.listen
+    stage.backup.step(lambda: listen(part_name(NAME), key=None, local_only=False, heard=heard.append))
+    stage.wait(1)
+    stage.write(*LINES[:3], b"-2", b"-2")
+    assert [event.value for event in heard] == [*LINES[:3], b"-2"], "the second cut has cut nothing"

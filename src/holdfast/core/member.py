@@ -279,6 +279,8 @@ class Member:
 
     def _end_of_step(self) -> list[Effect]:
         self.repair.look()
+        if self.lane.awaited:
+            self.replication.wake()
         self.lane.flush()
         self.log.flush()
         self.activation.flush()

@@ -258,7 +258,7 @@ class Driver:
         """
         lane, batches = self._lane, self._lane.batches
         if (
-            batches.unsent or batches.unsent_batches or lane.listening or self._out.effects
+            batches.unsent or batches.unsent_batches or lane.listening or lane.awaited or self._out.effects
         ) and not self._turn_ends:
             self._turn_ends = True
             self.world.soon(self._run)

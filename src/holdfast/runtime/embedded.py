@@ -18,6 +18,7 @@ import msgspec
 from holdfast.config import INTERNAL, Settings, load
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.keys import partition_of
+from holdfast.core.model.object_names import part_name
 from holdfast.core.model.operations import (
     DEFAULT_TTL,
     LIFETIME_MS_MAX,
@@ -416,6 +417,18 @@ class ServiceHandle:
     async def ask_partition(self, partition: int, question: bytes) -> bytes:
         """The same for the share of a partition. Raises ValueError when there is no such partition."""
         return await self._of_share(Op.ASK, partition, question)
+
+    def listen(self, heard: Callable[[bytes], None]) -> Callable[[], None]:
+        """Call `heard` with each update that any share applies, on any member; answers the function that ends it.
+
+        It is the update that was carried out: with `decide`, what that has made of the caller's. Told by the primary,
+        once it has applied it; updates of one partition in their order.
+        """
+        self._node.check()
+        told = careful(self._node, heard)
+        return self._node.listen(
+            part_name(self.name), key=None, local_only=False, heard=lambda event: told(event.value or b"")
+        )
 
     async def _of_share(self, op: Op, partition: int, value: bytes) -> bytes:
         if partition not in self.partitions:

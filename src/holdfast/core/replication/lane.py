@@ -41,6 +41,27 @@ class EventSink(Protocol):
         """This has happened to an entry, or to all of a map."""
 
 
+class Awaited:
+    """Where a copy stood when somebody began to wait for a change of it: of a map, a service, or any other state.
+
+    Every change on a primary has a number. So writers do nothing for this, and nobody pays while nobody waits.
+    """
+
+    __slots__ = ("_stood", "copy")
+
+    def __init__(self, copy: PartitionCopy) -> None:
+        self.copy = copy
+        self._stood = self._stands()
+
+    def _stands(self) -> list[tuple[str, int]]:
+        return [(held.name, held.counter) for held in self.copy]
+
+    @property
+    def changed(self) -> bool:
+        """Whether it stands elsewhere now. A map that came into being is a change, too."""
+        return self._stands() != self._stood
+
+
 class Nobody:
     """Nobody hears."""
 
@@ -78,6 +99,8 @@ class Lane:
         self.listening = ears.listening
         self.heard = ears.hear
         self._defaults: dict[str, tuple[int, int]] = {}
+        self.awaited: dict[int, Awaited] = {}
+        """Partitions that somebody waits to see changed (`PrimaryCopy.wake`)."""
         self._open: list[Written] = []
         """Of the buffer that is being worked on."""
         self._resting: dict[tuple[int, str], AnyReplica | None] = {}
@@ -217,7 +240,10 @@ class Lane:
     def carry_out(self, copy: PartitionCopy, held: AnyReplica, update: Update) -> bytes | None:
         """Number what was decided, apply it, and queue the record; answers what applying it answers."""
         state, key, change = held.state, update.key, update.change
-        kind = update.kind if self.listening else None
+        kind = None
+        if self.listening:
+            # All that listeners hear of a service is what was done to it.
+            kind = EventKind.UPDATED if change is Change.CALL else update.kind
         old = state.former(key) if kind is not None or held.changes else None
         key_hash = state.hash_word(key) if kind is not None else 0
         assert change is not Change.CLEAR or not held.changes, "of this change streams would tell nobody"
@@ -232,7 +258,8 @@ class Lane:
                 record = msgspec.structs.replace(record, old=known, time_ms=self._out.wall_ms())
             self._open.append((copy.partition, held, record))
         if kind is not None and held.name in self.listening:
-            value = update.value if change is Change.SET else old if change is Change.EXPIRY else None
+            tells = change in (Change.SET, Change.CALL)
+            value = update.value if tells else old if change is Change.EXPIRY else None
             word = update.key_hash or key_hash
             self.heard(EntryEvent(kind, held.name, self._me, key, value, old, 1, word))
         return applied

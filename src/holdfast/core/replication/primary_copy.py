@@ -34,7 +34,7 @@ from holdfast.core.model.operations import (
     too_long,
 )
 from holdfast.core.replication.clearing import Clearings
-from holdfast.core.replication.lane import Lane
+from holdfast.core.replication.lane import Awaited, Lane
 from holdfast.core.replication.protocol import Decided, ShareDone
 from holdfast.core.services.map_operations import decide, decide_whole, merge
 from holdfast.core.store.partition import PartitionCopy
@@ -118,6 +118,8 @@ class PrimaryCopy:
         decision = self._decide(copy, request)
         if type(decision) is Wait:
             if not late:
+                if partition not in lane.awaited:
+                    lane.awaited[partition] = Awaited(copy)
                 done(decision)
                 return
             decision = Decision(decision.answer)
@@ -133,8 +135,26 @@ class PrimaryCopy:
         if request.id:
             lane.remember(copy, request.id, value, before)
         lane.close_batch(lambda known: done(self._told(known, value, position)))
-        if request.op is Op.CALL:
-            self.changed(partition)
+
+    def wake(self) -> None:
+        """At the end of a step: whose partition has changed, by whatever way, is told (`changed`).
+
+        Whoever has to wait again begins to await the next change while this goes on; so what one who is told changes
+        is told to the others.
+        """
+        awaited = self._lane.awaited
+        while True:
+            over = [
+                partition
+                for partition, one in awaited.items()
+                if one.changed or self._lane.leading[partition] is not one.copy
+            ]
+            if not over:
+                return
+            for partition in over:
+                one = awaited.pop(partition)
+                if self._lane.leading[partition] is one.copy:
+                    self.changed(partition)
 
     def _answer_read(self, copy: PartitionCopy, request: Request, done: Decided) -> None:
         lane = self._lane

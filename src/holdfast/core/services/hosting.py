@@ -235,12 +235,14 @@ class Services:
         self._commit(event, arrived)
 
     def _commit(self, event: MigrationEvent, arrived: PartitionCopy | None) -> None:
+        assert event.partition not in self.pending, "each is told once how it has ended"
         if event.endpoint is Endpoint.DESTINATION and arrived is not None:
             self._held[event.partition] = arrived
         for aware in self._aware:
             aware.commit(event)
 
     def _rollback(self, event: MigrationEvent) -> None:
+        assert event.partition not in self.pending, "each is told once how it has ended"
         for aware in self._aware:
             aware.rollback(event)
 

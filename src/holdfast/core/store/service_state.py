@@ -55,7 +55,7 @@ class DecidingShare(Protocol):
         here and on the backups; None: nothing changes. Or that it has to wait.
 
         Called on the primary, and changes nothing. Who waits is asked for again after each change of this partition's
-        services, in the order in which they came, and once when it has waited long enough.
+        services and maps, in the order in which they came, and once when it has waited long enough.
         """
 
 
