@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import permutations
 
 import pytest
+from tests.core.services.logs import LogState
 
 from holdfast.core.messages import Fill, FillEntries, FillPlan, FillRecords
 from holdfast.core.model.ids import MemberId
@@ -15,7 +16,7 @@ from holdfast.core.model.sync_request import How
 from holdfast.core.replication.staging import StagingReplica
 from holdfast.core.store.digest import RangeDigests
 from holdfast.core.store.partition import PartitionCopy
-from holdfast.core.store.replica import MapReplica
+from holdfast.core.store.replica import MapReplica, Replica
 from holdfast.core.sync.choice import Mine, choose
 from holdfast.core.sync.content import Content, ContentPart, earlier_updates
 from holdfast.sim.ablations.switching import ablated
@@ -288,3 +289,76 @@ def test_a_base_of_another_epoch_is_no_base() -> None:
     fill = Fill(0, 5, 1, 0, False, 1, True, 1, [])
     demand = StagingReplica(OWNER, fill, PartitionCopy(0, 1), PartitionCopy.open, base).demand(compare=True)
     assert (demand.epoch, demand.maps) == (0, [])
+
+
+def log_copy(lines: int) -> PartitionCopy:
+    """A copy with a state that has key ranges and is told in pieces, after so many updates."""
+    copy = PartitionCopy(0, 0)
+    held = copy.services["log"] = Replica("log", LogState())  # type: ignore[type-var, assignment]
+    for number in range(lines):
+        said(copy, number + 1)
+    assert held.counter == lines
+    return copy
+
+
+def said(copy: PartitionCopy, number: int) -> Record:
+    """The primary's update with this number, taken here."""
+    held = copy.services["log"]
+    held.enter(1)
+    record = Record("log", number, Change.CALL, b"", b"+line %d" % number)
+    held.apply(record, 0)
+    held.keep(1, [record], TAIL)
+    return record
+
+
+@pytest.mark.rule("replication/F-5")
+@pytest.mark.parametrize("how", [How.RANGES, How.FULL])
+@pytest.mark.parametrize("since_asked", [0, 2])
+@pytest.mark.parametrize("since_cut", [0, 3])
+def test_what_it_begins_with_stays_as_it_was_when_it_was_compared(
+    how: How, since_asked: int, since_cut: int
+) -> None:
+    """A backup goes on following its primary while what differs in it is on its way, and a chunk may be held up."""
+    primary, base = log_copy(6), log_copy(6)
+    damaged = base.services["log"].state
+    assert isinstance(damaged, LogState)
+    damaged.lines[2] = b"not what was said"
+    staged = StagingReplica(OWNER, empty(), log_copy(0), PartitionCopy.open, base, TAIL)
+    staged.sequence = 0
+    demand = staged.demand(compare=True)
+    assert staged.demand(compare=True) == demand, "it may be asked again"
+    held = primary.services["log"]
+
+    def live(count: int) -> None:
+        for _ in range(count):
+            record = said(primary, held.counter + 1)
+            said(base, record.counter)
+            staged.take(record, 1, 0)
+
+    live(since_asked)
+    if how is How.RANGES:
+        # Compared at once, while both stood at the same.
+        choice = choose(
+            Mine(held.proven_lineage(), 6, 10_000, 0, log_copy(6).services["log"].state.range_digests()),
+            demand.maps[0],
+        )
+        assert choice.ranges == (2,)
+        part = ContentPart(held, choice.how, choice.ranges, held.tail.since(6) if held.tail else [])
+    else:
+        part = ContentPart(held)
+    content = Content([part])
+    chunks = []
+    while (chunk := content.chunk(40, 0)) is not None:
+        chunks.append(chunk)
+    live(since_cut)
+    for sequence, chunk in enumerate(chunks, 1):
+        more = {"plans": chunk.plans, "records": chunk.records, "shares": chunk.shares}
+        staged.pour(Fill(0, 5, 1, sequence, False, 0, True, 1, chunk.maps, **more), 0)  # type: ignore[arg-type]
+    end = FillEntries("log", held.counter, lineage=list(held.lineage))
+    staged.pour(Fill(0, 5, 1, len(chunks) + 1, True, 0, True, 1, [end]), 0)
+    assert staged.complete
+    filled = staged.copy.services["log"]
+    assert filled.counter == held.counter
+    assert isinstance(filled.state, LogState)
+    assert isinstance(held.state, LogState)
+    assert filled.state.lines == held.state.lines

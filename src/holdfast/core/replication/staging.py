@@ -42,6 +42,7 @@ class FilledReplica:
         "_begins",
         "_earlier",
         "_early",
+        "_frozen",
         "_in_order",
         "_moment",
         "_receiver",
@@ -64,10 +65,28 @@ class FilledReplica:
         """Whether updates are taken in the order of the counter, and not as they come."""
         self._begins = 0
         """The update counter when the content was taken, or up to which updates are sent."""
+        self._frozen = False
+        """Whether it holds already what it begins with, as that was when it was compared."""
         self._awaits = False
         """Whether content of one moment is to come (replication/F-5)."""
         self._moment: tuple[int, list[tuple[int, int]]] | None = None
         """The update counter of that moment, and the terms until then; None: not all has come."""
+
+    def freeze(self, base: Replica[Any]) -> None:
+        """Begin with what is held now. The base goes on with its primary, and may pass the moment of the content. Asked
+        for again, it stays as it is.
+        """
+        if self.how is None and not self._frozen:
+            assert not self.held.counter, "nothing is filled before it is known with what"
+            self.held.start_from(base)
+            self._frozen = True
+
+    def _thaw(self) -> None:
+        """It is not wanted: all of the state will come."""
+        held = self.held
+        held.state.begin_ranges(frozenset(range(len(held.state.range_digests()))))
+        held.updates, held.lineage, held.tail = UpdateCounter(), [], None
+        self._frozen = False
 
     def begin(self, plan: FillPlan, base: Replica[Any] | None, now_ns: int) -> None:
         """This is what will be sent."""
@@ -76,12 +95,15 @@ class FilledReplica:
         self._in_order = not whole or not keyed
         self._awaits = not keyed and plan.how in (How.RANGES, How.FULL)
         if whole:
+            if self._frozen:
+                self._thaw()
             self._receiver.begin(plan.counter, None)
             self.held.updates = UpdateCounter(plan.counter if keyed else 0)
         elif base is None:
             raise InvariantBroken(f"{plan.map} is to be filled from a base that is not held")
         else:
-            self.held.start_from(base)
+            if not self._frozen:
+                self.held.start_from(base)
             ranges = frozenset(plan.ranges) if plan.how is How.RANGES else frozenset()
             self._receiver.begin(plan.counter if ranges else 0, ranges)
         early, self._early = self._early, {}
@@ -278,6 +300,8 @@ class StagingReplica:
             highest = held.updates.highest_applied
             lineage = [(term, start) for term, start in held.lineage if start < highest]
             digests = list(held.state.range_digests()) if compare else []
+            if len(digests) > 1 and not held.state.keyed and name in self._filled:
+                self._filled[name].freeze(held)
             remembered = held.remembered_from if held.changes else -1
             maps.append(Base(name, lineage, held.counter, highest, digests, remembered))
         return Demand(self.base_epoch, maps)
