@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
@@ -15,7 +16,7 @@ from holdfast.core.model.operations import DEFAULT_TTL, EntryEvent, EventKind
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.replication.backlog import RECORD_BYTES
-from holdfast.core.replication.lane import Lane
+from holdfast.core.replication.lane import Awaited, Lane
 from holdfast.core.store.map_state import FOLD_AT
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import Replica
@@ -506,3 +507,138 @@ def test_a_partition_that_is_given_up_has_nothing_under_way() -> None:
     serving.sent()
     serving.lane.abandon(0)
     assert (drained, serving.told) == ([0], [False])
+
+
+# -- what was decided, and is carried out
+
+
+SET = Update(Change.SET, b"k", b"new", 0, 0, 0, EventKind.UPDATED)
+REMOVE = Update(Change.REMOVE, b"k", kind=EventKind.REMOVED)
+EXPIRY = Update(Change.EXPIRY, b"k", b"", 5, 0, 0, EventKind.UPDATED)
+
+
+@pytest.mark.parametrize("listened", ["m", "other", None])
+@pytest.mark.parametrize(
+    ("update", "value"), [(SET, b"new"), (REMOVE, None), (EXPIRY, b"value")], ids=["set", "remove", "expiry"]
+)
+def test_who_listens_hears_what_is_carried_out(
+    update: Update, value: bytes | None, listened: str | None
+) -> None:
+    serving = Serving()
+    serving.out.epoch_ms = 77
+    serving.set(b"k", key_hash=9)
+    serving.records()
+    if listened:
+        serving.lane.listening[listened] = 1
+    copy = serving.copies[0]
+    serving.lane.carry_out(copy, copy.maps["m"], update)
+    event = EntryEvent(update.kind or EventKind.ADDED, "m", ME, b"k", value, b"value", 1, 9)
+    assert serving.heard == ([event] if listened == "m" else [])
+    (record,) = serving.records()
+    assert (record.old, record.time_ms) == (None, 0), "no change stream is told of it"
+
+
+def test_the_hash_that_comes_with_an_update_is_the_one_that_is_heard() -> None:
+    serving = Serving()
+    serving.set(b"k", key_hash=9)
+    serving.lane.listening["m"] = 1
+    copy = serving.copies[0]
+    serving.lane.carry_out(copy, copy.maps["m"], msgspec.structs.replace(SET, key_hash=7))
+    assert [event.key_hash for event in serving.heard] == [7]
+
+
+def test_of_an_update_that_nobody_is_to_hear_of_nobody_hears() -> None:
+    serving = Serving()
+    serving.set(b"k")
+    serving.lane.listening["m"] = 1
+    copy = serving.copies[0]
+    serving.lane.carry_out(copy, copy.maps["m"], msgspec.structs.replace(REMOVE, kind=None))
+    assert serving.heard == []
+    assert copy.maps["m"].state.entries == {}
+
+
+@pytest.mark.parametrize(
+    ("update", "old"), [(SET, b"value"), (REMOVE, b"value"), (EXPIRY, None)], ids=["set", "remove", "expiry"]
+)
+def test_change_streams_are_told_what_a_carried_out_update_ended(update: Update, old: bytes | None) -> None:
+    serving = Serving(m=MapSettings(backups=1, changes_bytes=10_000))
+    serving.out.epoch_ms = 77
+    serving.set(b"k")
+    serving.records()
+    copy = serving.copies[0]
+    serving.lane.carry_out(copy, copy.maps["m"], update)
+    (record,) = serving.records()
+    assert (record.change, record.old, record.time_ms) == (update.change, old, 77)
+    assert serving.heard == []
+
+
+def test_what_was_done_to_a_service_is_heard_with_what_was_asked() -> None:
+    serving = Serving()
+    copy = serving.copies[0]
+    held = copy.services["echo"] = Replica("echo", ServiceState(Echo()))
+    for listened in ("other", "echo"):
+        serving.lane.listening[listened] = 1
+        serving.lane.carry_out(copy, held, Update(Change.CALL, b"", b"x"))
+    assert serving.heard == [EntryEvent(EventKind.UPDATED, "echo", ME, b"", b"x", None, 1, 0)]
+
+
+def test_an_answer_that_rests_on_a_service_waits_for_its_backups() -> None:
+    serving = Serving()
+    copy = serving.copies[0]
+    copy.services["echo"] = Replica("echo", ServiceState(Echo()))
+    serving.lane.retarget(copy)
+    serving.lane.rest_on_service(copy, "echo")
+    serving.close_batch()
+    assert serving.told == []
+    (message,) = serving.sent().values()
+    serving.lane.on_replicated(BEN, Replicated(message.batches, [0]))
+    assert serving.told == [True]
+
+
+def test_events_go_to_the_sink_that_was_given() -> None:
+    class Ears:
+        def __init__(self) -> None:
+            self.listening = {"m": 1}
+            self.heard: list[EntryEvent] = []
+
+        def hear(self, event: EntryEvent) -> None:
+            self.heard.append(event)
+
+    out, ears = Outbox(), Ears()
+    settings = Settings(partitions=PartitionSettings(count=1), maps={"default": MapSettings(backups=0)})
+    lane = Lane(ME, settings, out, Log(out, on=False), ears)
+    lane.attach([Assignment(1, (ME,))])
+    lane.set(PartitionCopy(0, 0), "m", b"k", b"value", 0, 0, 0)
+    assert [event.kind for event in ears.heard] == [EventKind.ADDED]
+    assert Lane(ME, settings, out, Log(out, on=False)).heard(ears.heard[0]) is None, "nobody hears, and may"
+
+
+def test_what_has_time_left_is_read_beside_what_is_over() -> None:
+    serving = Serving()
+    serving.set(b"over", 5)
+    serving.set(b"left", 6)
+    serving.set(b"plain")
+    serving.out.now_ns = 5 * MILLISECOND
+    read = [serving.lane.read(serving.copies[0], "m", key) for key in (b"over", b"left", b"plain", b"never")]
+    assert read == [None, b"value", b"value", None]
+    assert set(serving.copies[0].maps["m"].state.entries) == {b"left", b"plain"}
+
+
+def test_a_copy_has_changed_when_anything_in_it_has() -> None:
+    serving = Serving()
+    copy = serving.copies[0]
+    serving.set(b"k")
+    held = copy.services["echo"] = Replica("echo", ServiceState(Echo()))
+    awaited = Awaited(copy)
+    assert awaited.copy is copy
+    assert not awaited.changed
+    serving.set(b"k", partition=1)
+    assert not awaited.changed, "that is another partition"
+    serving.set(b"k")
+    assert awaited.changed
+    awaited = Awaited(copy)
+    serving.lane.open(copy, "new")
+    assert awaited.changed, "a map came into being"
+    awaited = Awaited(copy)
+    serving.lane.carry_out(copy, held, Update(Change.CALL, b"", b"x"))
+    assert awaited.changed
