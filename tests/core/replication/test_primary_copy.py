@@ -359,3 +359,55 @@ def test_who_is_being_filled_is_known() -> None:
     primary = Primary()
     primary.lane.joining[1] = (BEN, 1)
     assert [primary.protocol.joining(partition) for partition in (0, 1)] == [None, BEN]
+
+
+def test_only_the_maps_that_say_so_confirm_their_reads() -> None:
+    """And an answer that is none of a map waits for nobody."""
+    primary = Primary(reads="confirmed", answer_bytes=1)
+    primary.hold()
+    primary.lane.open(primary.copies[0], "other")
+    primary.ask(Op.GET, name="other")
+    assert primary.told == [Outcome(Status.OK, None)]
+    primary.protocol.submit_whole(
+        Request(Op.SIZE, "other", [0]), lambda *share: primary.told.append(share[0])
+    )
+    assert len(primary.told) == 2
+    primary.ask(Op.GET_ALL, items=[b"k"])
+    assert len(primary.told) == 3, "it is refused at once"
+
+
+@pytest.mark.rule("replication/P-7")
+def test_an_answer_of_a_service_that_changed_nothing_rests_on_the_service() -> None:
+    primary = Primary()
+    primary.ask(Op.CALL, b"-100", QUEUE, late=True)
+    assert primary.told == []
+    primary.lane.flush()
+    primary.acknowledge()
+    assert primary.told == [Outcome(Status.OK, b"")]
+
+
+def test_a_slice_that_answers_too_much_leaves_nothing_to_be_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(primary_copy, "SLICE_ENTRIES", 1)
+    primary = Primary(answer_bytes=1)
+    primary.hold()
+    primary.whole(Op.ENTRIES, 0, 1)
+    assert [(outcome.status, left) for outcome, left, _ in primary.shares] == [(Status.TOO_LARGE, [])]
+
+
+def test_a_single_value_may_be_longer_than_a_list() -> None:
+    primary = Primary(answer_bytes=1, backups=0)
+    primary.ask(Op.SET, b"long")
+    primary.ask(Op.GET)
+    primary.ask(Op.ENTRY_VIEW, name="never written")
+    assert [one.value for one in primary.told if isinstance(one, Outcome)] == [None, b"long", None]
+
+
+def test_a_failed_read_is_noted() -> None:
+    out = Outbox()
+    outcome = primary_copy.failed(out, Request(Op.GET, "m", [0], b"k"), KeyError("x"))
+    assert outcome == Outcome(Status.FAILED, None, "KeyError: 'x'")
+    (noted,) = out.take()
+    assert "a read failed" in str(noted)
+    assert "GET" in str(noted)
