@@ -258,3 +258,20 @@ def test_where_the_memory_of_a_holder_is_short_nothing_grows_and_reads_and_remov
     desk.lane.joining.clear()
     desk.router.refusals.short = {short: Room.NONE}
     assert (desk.router.refusals.why_refused(of_ours) is not None) is (short != NEW)
+
+
+@pytest.mark.rule("routing/R-10")
+def test_what_was_passed_on_for_a_member_that_has_gone_is_forgotten_too() -> None:
+    """A member that is in exile would ask for it again when it is back, long after it was done for who asked."""
+    desk = Desk()
+    desk.around.stored = Assignment(2, (ME,))
+    desk.router.on_forward(ASKER, Forward(7, Request(Op.DELETE, "m", [0], b"k")))
+    desk.around.stored = None
+    desk.router.served(0)
+    assert [to for to, _ in desk.sent()] == [OLD], "it was passed on"
+    desk.router.askers_gone({ASKER, OLD})
+    desk.around.absent |= {OLD}
+    desk.router.members_gone({ASKER, OLD})
+    assert not any(desk.router.leftovers.values())
+    desk.moved(NEW)
+    assert desk.sent() == []

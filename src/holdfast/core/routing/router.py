@@ -345,6 +345,11 @@ class Router:
                     waits[partition] = stay
                 else:
                     del waits[partition]
+        for ticket, (_, sent) in list(self._sent.items()):
+            if sent.comes_from(gone):
+                # It was passed on for somebody who asks another one now.
+                del self._sent[ticket]
+                self._count_out(sent)
         self.gatherings.askers_gone(gone)
 
     def members_gone(self, gone: set[MemberId]) -> None:
