@@ -24,6 +24,7 @@ from holdfast.core.model.journal_entries import (
     Checkpointed,
     Dropped,
     Entry,
+    GroupWrote,
     Meta,
     Seen,
     TableAssignments,
@@ -220,6 +221,8 @@ def _lines(entry: Entry) -> Iterator[dict[str, Any]]:
             yield {"kind": "dropped", "partition": partition} | ({"map": name} if name else {})
         case Checkpointed(partition, lsn, file):
             yield {"kind": "checkpoint", "partition": partition, "upto": lsn, "file": file}
+        case GroupWrote(number, data):
+            yield {"kind": "group", "partition": number, "bytes": len(data)}
         case Meta(store, incarnation, cluster_id):
             yield {"kind": "store", "store": store, "incarnation": incarnation, "cluster_id": cluster_id}
 

@@ -14,6 +14,7 @@ from holdfast.config import Settings
 from holdfast.core import messages as m
 from holdfast.core.cluster.identity import Identity, Timing
 from holdfast.core.cluster.membership import Membership
+from holdfast.core.groups.local_groups import GroupClient, Groups
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.recovery import Recovered
 from holdfast.core.listeners import Listeners
@@ -56,9 +57,8 @@ from holdfast.core.member_picture import Picture
 from holdfast.core.migration.master import Migrations
 from holdfast.core.migration.returns import BroughtBack
 from holdfast.core.model import notices as n
-from holdfast.core.model.ids import MILLISECOND, Address, MemberId
+from holdfast.core.model.ids import GROUPS_FROM, MILLISECOND, Address, GroupNumber, MemberId
 from holdfast.core.model.migration_step import Migration
-from holdfast.core.model.operations import Outcome, Status
 from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.core.model.timers import TimerName
 from holdfast.core.placement.table_replication import TableReplication
@@ -68,7 +68,7 @@ from holdfast.core.replication.collectors import Collectors
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.primary_copy import PrimaryCopy
-from holdfast.core.routing.router import Router
+from holdfast.core.routing.router import HAS_LEFT, Router
 from holdfast.core.routing.serving import Serving
 from holdfast.core.services.hosting import Service
 from holdfast.core.sync.anti_entropy import Repair
@@ -76,7 +76,6 @@ from holdfast.core.sync.destination import Destination
 from holdfast.core.sync.source import Source
 
 SWEEP_NS = 500 * MILLISECOND
-HAS_LEFT = Outcome(Status.CLOSING, None, "this member has left the cluster")
 
 
 class Member:
@@ -190,6 +189,9 @@ class Member:
         self.brought_back = BroughtBack(
             self.out, self.membership, self.table, self.copies, recovered, self.migrations.returns
         )
+        self.groups = Groups(
+            identity.info, self.out, self.log, self, recovered.groups if recovered is not None else None
+        )
         self.changes = ChangeStreams(settings, self.out, self.lane, self.copies, journal=self.log.on)
         self._changed = False
         self.picture = Picture(
@@ -266,6 +268,13 @@ class Member:
         else:
             self.router.execute(event.request, event.token)
 
+    def on_checkpoint_wanted(self, event: CheckpointWanted) -> None:
+        """The journal has grown: of partitions, and of groups."""
+        self.destination.write_out(tuple(each for each in event.partitions if each < GROUPS_FROM))
+        for number in event.partitions:
+            if number >= GROUPS_FROM:
+                self.groups.write_out(number)
+
     def on_cut(self, event: CutRequested) -> None:
         """A client wants a cut."""
         reply = Reply(self.out, event.token)
@@ -282,6 +291,7 @@ class Member:
         if self.lane.awaited:
             self.replication.wake()
         self.lane.flush()
+        self.groups.flush()
         self.log.flush()
         self.activation.flush()
         self.listeners.flush()
@@ -364,6 +374,10 @@ class Member:
         """Whether the partitions have owners."""
         return self.table.assigned
 
+    def open_group(self, number: GroupNumber) -> GroupClient | None:
+        """Whose group this is, of which another member speaks: see `GroupOpener`."""
+        return None
+
     def active_migrations(self) -> list[tuple[Migration, int]]:
         """The migrations in which this member is the primary."""
         return self.source.active()
@@ -399,6 +413,9 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.Holdings: lambda member, sender, message: member.migrations.returned(sender, message),
     m.AcceptLoss: lambda member, _, __: member.migrations.accept_loss(),
     m.DeclareDead: lambda member, _, message: member.membership.on_declare_dead(message),
+    m.GroupMessages: lambda member, sender, message: member.groups.on_messages(sender, message),
+    m.GroupState: lambda member, sender, message: member.groups.on_state(sender, message),
+    m.GroupStateTaken: lambda member, sender, message: member.groups.on_state_taken(sender, message),
     m.Prepare: lambda member, sender, message: member.membership.agreement.on_prepare(sender, message),
     m.Promise: lambda member, sender, message: member.membership.agreement.on_promise(sender, message),
     m.Accept: lambda member, sender, message: member.membership.agreement.on_accept(sender, message),
@@ -430,6 +447,7 @@ TIMERS: dict[TimerName, Callable[[Member], object]] = {
     TimerName.ROUTE: lambda member: member.router.on_timer(),
     TimerName.GATHER: lambda member: member.router.gatherings.take_turns(),
     TimerName.CLEAR: lambda member: member.replication.on_timer(),
+    TimerName.GROUPS: lambda member: member.groups.on_timer(),
     TimerName.SWEEP: lambda member: member.on_sweep(),
 }
 """What is due."""
@@ -441,7 +459,7 @@ EVENTS: dict[type[Event], Callable[[Member, Any], object]] = {
     LaneUsed: lambda member, event: None,
     Durable: lambda member, event: member.on_durable(event),
     CheckpointDone: lambda member, event: member.log.on_checkpoint(event.ticket, well=event.well),
-    CheckpointWanted: lambda member, event: member.destination.write_out(event.partitions),
+    CheckpointWanted: lambda member, event: member.on_checkpoint_wanted(event),
     HistoryRead: lambda member, event: member.on_history(event),
     DiskRoom: lambda member, event: member.membership.note_full(full=event.full),
     MemoryRoom: lambda member, event: member.serving.on_memory_room(event.room),
@@ -474,6 +492,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     n.ViewInstalled: (
         lambda member, it: member.note_changed(),
         lambda member, it: member.log.on_view(it),
+        lambda member, it: member.groups.on_view(it),
         lambda member, it: member.router.askers_gone(set(it.gone)),
         lambda member, it: member.migrations.on_view(it),
         lambda member, it: member.serving.on_view(it),
@@ -532,6 +551,10 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     n.ReplicaWhole: (lambda member, it: member.destination.on_whole(it),),
     n.RecordsTaken: (lambda member, it: member.repair.on_records(it),),
     n.BacklogChanged: (lambda member, it: member.serving.on_backlog(),),
-    n.CheckpointEnded: (lambda member, it: member.destination.on_checkpoint(it),),
+    n.CheckpointEnded: (
+        lambda member, it: member.destination.on_checkpoint(it),
+        lambda member, it: member.groups.on_checkpoint(it),
+    ),
+    n.GroupsWritten: (lambda member, it: member.groups.on_written(it),),
 }
 """What one machine tells the others: whom it concerns, in which order."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.model.ids import MemberId
+from holdfast.core.consensus.raft_messages import RaftMessage
+from holdfast.core.model.ids import GroupNumber, MemberId
 from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.operations import EntryEvent, Outcome, Request
 from holdfast.core.model.partition_events import News
@@ -466,6 +467,35 @@ class Collecting(msgspec.Struct, frozen=True, array_like=True, tag=44):
     removed: list[bytes]
 
 
+class GroupMessages(msgspec.Struct, frozen=True, array_like=True, tag=50):
+    """What replicas of Raft groups of one member say to those of another, in one step."""
+
+    groups: list[tuple[GroupNumber, list[RaftMessage]]]
+    asleep: list[tuple[GroupNumber, int, int]] = []
+    """Groups that the sender leads and that have nothing to do, with the term and the last index: who has all of it
+    need not wait for a heartbeat."""
+
+
+class GroupState(msgspec.Struct, frozen=True, array_like=True, tag=51):
+    """A part of the state of a group, as of a snapshot, for a replica whose log ends before the leader's begins."""
+
+    group: GroupNumber
+    snapshot: RaftMessage
+    """It is given to the replica when all parts are there."""
+    first: int
+    """The place of the first of these pieces."""
+    pieces: list[bytes]
+    last: bool
+
+
+class GroupStateTaken(msgspec.Struct, frozen=True, array_like=True, tag=52):
+    """So many pieces of the state as of the index have come: the next may."""
+
+    group: GroupNumber
+    index: int
+    taken: int
+
+
 Message = (
     JoinRequest
     | JoinAnswer
@@ -505,4 +535,7 @@ Message = (
     | Subscribe
     | Events
     | Collecting
+    | GroupMessages
+    | GroupState
+    | GroupStateTaken
 )

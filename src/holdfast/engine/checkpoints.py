@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from holdfast.core.model.journal_entries import Began, Checkpointed, Dropped, Entry, Snapshot, Wrote
+from holdfast.core.model.journal_entries import (
+    Began,
+    Checkpointed,
+    Dropped,
+    Entry,
+    GroupWrote,
+    Snapshot,
+    Wrote,
+)
 
 KEPT = 2
 """Checkpoints of a partition: the newest, and the one before it, as long as the journal goes back to it."""
@@ -66,7 +74,7 @@ class Checkpoints:
         """A block with these entries is made. at: bytes of the journal before it."""
         for entry in entries:
             kind = type(entry)
-            if kind is Wrote:
+            if kind is Wrote or kind is GroupWrote:
                 kept = self.kept.get(entry.partition)  # type: ignore[union-attr]
                 if kept is None or kept.dirty is None or kept.dropped or self.under_way:
                     self._touched(entry.partition, lsn, at)  # type: ignore[union-attr]

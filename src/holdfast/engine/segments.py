@@ -5,13 +5,15 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 
-from holdfast.core.model.journal_entries import Began, Dropped, Entry, Wrote
+from holdfast.core.model.journal_entries import Began, Dropped, Entry, GroupWrote, Wrote
 from holdfast.wire.journal_blocks import HEADER_BYTES
+
+_TELLING = frozenset({Wrote, Began, Dropped, GroupWrote})
 
 
 def partitions_of(entries: Iterable[Entry]) -> list[int]:
     """The partitions whose content these entries change, in their order, each perhaps more than once."""
-    return [entry.partition for entry in entries if type(entry) in {Wrote, Began, Dropped}]  # type: ignore[union-attr]
+    return [entry.partition for entry in entries if type(entry) in _TELLING]  # type: ignore[union-attr]
 
 
 class Segment:

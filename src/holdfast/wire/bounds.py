@@ -15,6 +15,8 @@ from typing import Any
 
 from holdfast.config.schema import BACKUPS_MAX
 from holdfast.core import messages as m
+from holdfast.core.consensus.raft_messages import RaftKind, RaftMessage
+from holdfast.core.model.ids import GROUPS_FROM
 from holdfast.core.model.operations import REQUEST_ID_BYTES_MAX as ID_BYTES_MAX
 from holdfast.core.model.operations import EntryEvent, Request, why_malformed
 from holdfast.core.model.partition_events import News
@@ -27,6 +29,8 @@ NUMBER_MAX = 2**63 - 1
 """Of counters, versions, terms, rounds and tickets."""
 VIEW_MAX = 2**31 - 1
 """Of views and lives: clients count them in 32 bits."""
+GROUP_MAX = 10**10 - 1
+"""Digits of the name of a checkpoint."""
 PORT_MAX = 65_535
 HOST_MAX = 253
 NAME_MAX = 1024
@@ -338,6 +342,58 @@ def _events(message: m.Events, _: int) -> None:
         _event(event)
 
 
+def _group_messages(message: m.GroupMessages, _: int) -> None:
+    for number, messages in message.groups:
+        _group(number)
+        for each in messages:
+            _raft(each)
+    for number, term, last in message.asleep:
+        _group(number)
+        _numbers(term, last)
+
+
+def _group_state(message: m.GroupState, _: int) -> None:
+    _group(message.group)
+    _require(message.snapshot.kind is RaftKind.SNAPSHOT, "a state comes with a snapshot")
+    _raft(message.snapshot)
+    _numbers(message.first)
+
+
+def _group_state_taken(message: m.GroupStateTaken, _: int) -> None:
+    _group(message.group)
+    _numbers(message.index, message.taken)
+
+
+def _group(number: int) -> None:
+    _require(GROUPS_FROM <= number <= GROUP_MAX, f"there is no group {number}")
+
+
+def _raft(message: RaftMessage) -> None:
+    """A message of a replica; what it wants may be refused by who gets it, but it must be one."""
+    _numbers(message.generation, message.term, message.log_term, message.index, message.commit, message.hint)
+    if message.kind is RaftKind.SNAPSHOT or message.snapshot is not None:
+        _require(message.kind is RaftKind.SNAPSHOT and message.snapshot is not None, "half of a snapshot")
+    if message.snapshot is not None:
+        _numbers(message.snapshot.index, message.snapshot.term)
+        _require(message.snapshot.index and message.snapshot.configuration.voters, "a snapshot of nothing")
+    if message.kind is RaftKind.APPEND:
+        _raft_entries(message)
+    _require(message.kind is not RaftKind.FORGET_LEADER, "nobody says that to another")
+
+
+def _raft_entries(message: RaftMessage) -> None:
+    index, term = message.index, message.log_term
+    for entry in message.entries:
+        _require(entry.index == index + 1, f"entry {entry.index} after entry {index}")
+        _require(
+            term <= entry.term <= message.term, f"an entry of term {entry.term} after one of term {term}"
+        )
+        if entry.configuration is not None:
+            _require(entry.configuration.voters, "a configuration without voters")
+            _numbers(entry.configuration.token)
+        index, term = entry.index, entry.term
+
+
 _CHECKS: dict[type, Callable[[Any, int], None]] = {
     m.JoinRequest: _join,
     m.JoinAnswer: _joined,
@@ -364,6 +420,9 @@ _CHECKS: dict[type, Callable[[Any, int], None]] = {
     m.Forward: lambda message, count: _request(message.request, count),
     m.Answer: _answer,
     m.Events: _events,
+    m.GroupMessages: _group_messages,
+    m.GroupState: _group_state,
+    m.GroupStateTaken: _group_state_taken,
 }
 """What is not named here holds numbers that are only compared, and names that are only looked up."""
 

@@ -13,7 +13,7 @@ from holdfast.wire.bounds import why_nonsense
 ANY_COUNT = 1 << 31
 """More partitions than any cluster has: for readers that only look at messages, and act on none."""
 
-_encoder = msgspec.msgpack.Encoder()
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
 

@@ -135,6 +135,13 @@ class Group:
         return self.log.configuration
 
     @property
+    def rests(self) -> bool:
+        """Whether nothing is under way that the log does not show: no change of peers, no handing over, no read."""
+        if self.leading is None or self._changing is None:
+            return True
+        return self._changing.stage is ChangeStage.NONE and not self.leading.busy
+
+    @property
     def hard(self) -> HardState:
         """What has to be durable."""
         return HardState(self._seat.term, self._seat.vote, self.log.committed, self._seat.generation)

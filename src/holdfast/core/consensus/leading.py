@@ -74,6 +74,11 @@ class Leading:
         """Everybody else, sorted."""
         return sorted(node for node in self.progress if node != self._seat.me)
 
+    @property
+    def busy(self) -> bool:
+        """Whether somebody waits for a read, or for leadership."""
+        return bool(self._reads or self._early_reads or self.transferee is not None)
+
     # -- the log grows
 
     def propose(self, commands: Sequence[bytes]) -> int:

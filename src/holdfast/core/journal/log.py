@@ -13,7 +13,16 @@ from collections.abc import Callable
 from functools import partial
 
 from holdfast.core.machine import Append, Checkpoint, Outbox
-from holdfast.core.model.journal_entries import Began, Dropped, Entry, Seen, Snapshot, TableAssignments, Wrote
+from holdfast.core.model.journal_entries import (
+    Began,
+    Dropped,
+    Entry,
+    GroupWrote,
+    Seen,
+    Snapshot,
+    TableAssignments,
+    Wrote,
+)
 from holdfast.core.model.notices import (
     AssignmentChanged,
     CheckpointEnded,
@@ -43,6 +52,11 @@ class Log:
         """A copy that is held here has applied these records. `urgent`: somebody waits for them to be durable."""
         self._entries.append(Wrote(partition, term, records, self._out.wall_ms()))
         self._urgent = self._urgent or urgent
+
+    def group_wrote(self, number: int, data: bytes) -> None:
+        """A replica of a group has this to remember. Whether somebody waits for it says `when_durable`."""
+        assert self.on, "without a journal nothing is written (journal/J-3)"
+        self._entries.append(GroupWrote(number, data))
 
     def on_assignment(self, notice: AssignmentChanged) -> None:
         """This row is applied."""

@@ -20,12 +20,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.ids import GROUPS_FROM, MILLISECOND, GroupNumber, MemberId
 from holdfast.core.model.journal_entries import (
     Began,
     Checkpointed,
     Dropped,
     Entry,
+    GroupWrote,
     Meta,
     Seen,
     Snapshot,
@@ -38,6 +39,18 @@ from holdfast.core.model.views import FilesProof, View
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import AnyReplica
 from holdfast.errors import CounterBroken
+
+
+@dataclass(slots=True)
+class RecoveredGroup:
+    """What a restart has found of the replica of a Raft group, as it was written (`groups.written` reads it)."""
+
+    pieces: list[bytes] = field(default_factory=list)
+    """Of its checkpoint; none: it began empty."""
+    writes: list[bytes] = field(default_factory=list)
+    """What came after, in order."""
+    doubt: str = ""
+    """Why it may have promised more than is known; empty: it has not."""
 
 
 @dataclass(slots=True)
@@ -60,6 +73,7 @@ class Recovered:
     """The newest row of each partition that was applied here, as far as the journal knows."""
     copies: dict[int, PartitionCopy] = field(default_factory=dict)
     """With the journalled maps alone; how a map is journalled is for the member to set."""
+    groups: dict[GroupNumber, RecoveredGroup] = field(default_factory=dict)
     uncertain: dict[int, str] = field(default_factory=dict)
     """Partitions that may have held more than is known, and why. Some have a copy, of an earlier moment."""
     damage: list[str] = field(default_factory=list)
@@ -85,6 +99,20 @@ class _Held:
         """The maps that nothing can follow in, and why."""
 
 
+class _HeldGroup:
+    """A replica of a group that is being restored."""
+
+    __slots__ = ("ended", "file", "found", "lsn")
+
+    def __init__(self, found: RecoveredGroup, lsn: int, file: str = "") -> None:
+        self.found = found
+        self.lsn = lsn
+        """Everything of the blocks up to this one is in it."""
+        self.file = file
+        self.ended = ""
+        """Why something may be missing; empty: nothing is."""
+
+
 class Recovery:
     """Takes checkpoints first, then blocks, and says what a member holds."""
 
@@ -95,6 +123,7 @@ class Recovery:
         self._at_ns = now_ns
         """When what is just being read was written down, in this member's monotonic time: perhaps before its zero."""
         self._held: dict[int, _Held] = {}
+        self._groups: dict[GroupNumber, _HeldGroup] = {}
         self._baseless: dict[int, str] = {}
         """Partitions of which something is known, but no beginning."""
         self._doubts: dict[int, tuple[int, str]] = {}
@@ -113,6 +142,10 @@ class Recovery:
 
     def base(self, snapshot: Snapshot, lsn: int, file: str) -> None:
         """This is what a copy holds of the blocks up to `lsn`, says this file."""
+        if snapshot.partition >= GROUPS_FROM:
+            pieces = [piece for taken in snapshot.maps for piece in taken.values]
+            self._groups[snapshot.partition] = _HeldGroup(RecoveredGroup(pieces), lsn, file)
+            return
         self._at_ns = self._moment(snapshot.wall_ms)
         copy = PartitionCopy(snapshot.partition, snapshot.epoch)
         for taken in snapshot.maps:
@@ -159,7 +192,8 @@ class Recovery:
 
     def _end_copies(self, until: int, why: str) -> None:
         """journal/R-3: nothing can follow in the copies that need one of the lost blocks."""
-        for found in self._held.values():
+        held: list[_Held | _HeldGroup] = [*self._held.values(), *self._groups.values()]
+        for found in held:
             if found.lsn + 1 < until and not found.ended:
                 found.ended = why
 
@@ -169,12 +203,16 @@ class Recovery:
             for entry in entries:
                 if type(entry) is Checkpointed:
                     self._restate(entry)
-            if all(found.lsn + 1 >= lsn for found in self._held.values()):
+            known = [found.lsn for found in self._held.values()]
+            known += [group.lsn for group in self._groups.values()]
+            if all(reached + 1 >= lsn for reached in known):
                 return
         self.lost(lsn, f"blocks before {lsn} of the journal are missing")
 
     def _restate(self, entry: Checkpointed) -> None:
-        found = self._held.get(entry.partition)
+        found: _Held | _HeldGroup | None = self._held.get(entry.partition) or self._groups.get(
+            entry.partition
+        )
         if found is not None and found.file == entry.file:
             found.lsn = max(found.lsn, entry.lsn)
 
@@ -191,6 +229,13 @@ class Recovery:
             self._stores.update({info.uuid: info.store for info in entry.view.members if info.store})
             if self._view is None or self._view.number <= entry.view.number:
                 self._view = entry.view
+        elif type(entry) is GroupWrote:
+            self._group_wrote(lsn, entry)
+        elif type(entry) is Began and entry.partition >= GROUPS_FROM:
+            group = self._groups.get(entry.partition)
+            if group is None or group.lsn < lsn:
+                self._begins(entry.partition, lsn)
+                self._groups[entry.partition] = _HeldGroup(RecoveredGroup(), lsn - 1)
         elif type(entry) is Began:
             found = self._held.get(entry.partition)
             if found is None or found.lsn < lsn:
@@ -208,7 +253,17 @@ class Recovery:
         if partition in self._doubts and self._doubts[partition][0] < lsn:
             del self._doubts[partition]
 
+    def _group_wrote(self, lsn: int, entry: GroupWrote) -> None:
+        group = self._groups.get(entry.partition)
+        if group is None:
+            self._orphan(entry.partition)
+        elif group.lsn < lsn and not group.ended:
+            group.found.writes.append(entry.data)
+
     def _dropped(self, lsn: int, entry: Dropped) -> None:
+        group = self._groups.get(entry.partition)
+        if group is not None and group.lsn < lsn:
+            del self._groups[entry.partition]
         found = self._held.get(entry.partition)
         if found is not None and found.lsn >= lsn:
             return
@@ -305,11 +360,25 @@ class Recovery:
             reasons = [self._doubts.get(partition, (0, ""))[1], found.ended, *found.stopped.values()]
             if any(reasons):
                 recovered.uncertain[partition] = "; ".join(reason for reason in reasons if reason)
+        for number, group in sorted(self._groups.items()):
+            recovered.groups[number] = group.found
+            group.found.doubt = "; ".join(
+                why for why in (self._doubts.pop(number, (0, ""))[1], group.ended) if why
+            )
+        self._groups_in_doubt(recovered)
         for partition, why in sorted(
             {**self._baseless, **{p: why for p, (_, why) in self._doubts.items()}}.items()
         ):
             if partition not in self._held:
                 recovered.uncertain[partition] = why
+
+    def _groups_in_doubt(self, recovered: Recovered) -> None:
+        """A replica of which there is nothing but that it was here."""
+        doubts = {**self._baseless, **{number: why for number, (_, why) in self._doubts.items()}}
+        for number in sorted(number for number in doubts if number >= GROUPS_FROM):
+            recovered.groups[number] = RecoveredGroup(doubt=doubts[number])
+            self._baseless.pop(number, None)
+            self._doubts.pop(number, None)
 
 
 def _term_of(lineage: list[tuple[int, int]], counter: int) -> int:

@@ -13,6 +13,18 @@ PartitionId = int
 """0 .. partition count - 1."""
 
 
+GroupNumber = int
+"""Names a Raft group on all members; at least `GROUPS_FROM`."""
+
+
+GROUPS_FROM = 1 << 20
+"""No partition has such a number: a journal tells of both by number alone."""
+
+
+METASTORE_GROUP: GroupNumber = GROUPS_FROM
+"""The group that keeps the metastore."""
+
+
 MILLISECOND = 1_000_000
 
 

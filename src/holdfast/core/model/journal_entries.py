@@ -59,6 +59,15 @@ class Checkpointed(msgspec.Struct, frozen=True, array_like=True, tag=6):
     file: str
 
 
+class GroupWrote(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False):
+    """This member's replica of a Raft group has this in its log, or its term and vote are these."""
+
+    partition: int
+    """The group's number: no partition has it (`ids.GROUPS_FROM`)."""
+    data: bytes
+    """A `groups.written.GroupWrite`."""
+
+
 class Meta(msgspec.Struct, frozen=True, array_like=True, tag=7):
     """Whose journal this is. The first entry of each segment, followed by the newest rows and view."""
 
@@ -69,7 +78,7 @@ class Meta(msgspec.Struct, frozen=True, array_like=True, tag=7):
     """The files of the members that the rows name."""
 
 
-Entry = Wrote | TableAssignments | Seen | Began | Dropped | Checkpointed | Meta
+Entry = Wrote | TableAssignments | Seen | Began | Dropped | Checkpointed | Meta | GroupWrote
 
 
 class MapSnapshot(msgspec.Struct, frozen=True, array_like=True):

@@ -182,6 +182,16 @@ class BacklogChanged:
     """Clients are to be read no more, or again; or writes are refused, or taken again."""
 
 
+# -- Raft groups
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsWritten:
+    """What the replicas of groups on this member wanted written down, in this batch, is durable."""
+
+    batch: int
+
+
 # -- the journal
 
 
@@ -216,4 +226,5 @@ Notice = (
     | RecordsTaken
     | BacklogChanged
     | CheckpointEnded
+    | GroupsWritten
 )

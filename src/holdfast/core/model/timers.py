@@ -40,5 +40,7 @@ class TimerName(StrEnum):
     """The next slices of operations on whole partitions."""
     CLEAR = "clear"
     """The next slice of clearing a map."""
+    GROUPS = "groups"
+    """The next tick of the Raft groups that are awake."""
     SWEEP = "sweep"
     """Remove what is over."""

@@ -50,6 +50,7 @@ from holdfast.core.store.partition import PartitionCopy
 
 WAIT_SHARE = 2
 """What waits for a change may do so for this part of the call timeout."""
+HAS_LEFT = Outcome(Status.CLOSING, None, "this member has left the cluster")
 UNREAD = Outcome(Status.NOT_READY, None, "the member that asks has too many answers on their way to it")
 
 

@@ -27,6 +27,7 @@ from holdfast.core.model.journal_entries import (
     Checkpointed,
     Dropped,
     Entry,
+    GroupWrote,
     Meta,
     Seen,
     TableAssignments,
@@ -350,6 +351,8 @@ class _Rows:
                 yield {"kind": "began", "partition": partition, "note": f"epoch {epoch}"}
             case Dropped(partition, name):
                 yield {"kind": "dropped", "partition": partition, "map": name or None}
+            case GroupWrote(number, data):
+                yield {"kind": "group", "partition": number, "note": f"{len(data)} bytes"}
             case Checkpointed(partition, lsn, file):
                 yield {"kind": "checkpoint", "partition": partition, "note": f"{file}, up to {lsn}"}
             case Meta(store, incarnation, cluster_id):
