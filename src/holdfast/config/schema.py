@@ -290,6 +290,26 @@ class ServiceSettings(Section, frozen=True, kw_only=True):
         return "primary"
 
 
+class MetastoreSettings(Section, frozen=True, kw_only=True):
+    """What the whole cluster agrees on by consensus: who keeps it."""
+
+    voters: Annotated[
+        Literal[0, 1, 3, 5, 7],
+        Meta(
+            description="How many members vote in the metastore's group, when there are so many: it goes on as long as "
+            "most of them do. All others follow. 0: there is no metastore, and there can be no zones."
+        ),
+    ] = 0
+    replace_after_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=86_400_000,
+            description="How long after a voter was removed from the cluster another member takes its place.",
+        ),
+    ] = 5000
+
+
 class PersistenceSettings(Section, frozen=True, kw_only=True):
     """Where this member keeps journal and checkpoints, and how much of them."""
 
@@ -545,6 +565,7 @@ SECTIONS: Final[dict[str, type[Section]]] = {
     "cluster": ClusterSettings,
     "member": MemberSettings,
     "partitions": PartitionSettings,
+    "metastore": MetastoreSettings,
     "persistence": PersistenceSettings,
     "replication": ReplicationSettings,
     "security": SecuritySettings,
@@ -558,6 +579,7 @@ SHARED: Final = (
     "partitions.count",
     "partitions.group_by",
     "partitions.lost",
+    "metastore.voters",
     "replication.on_unknown",
     "replication.request_ids",
 )
@@ -570,6 +592,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cluster: ClusterSettings = ClusterSettings()
     member: MemberSettings = MemberSettings()
     partitions: PartitionSettings = PartitionSettings()
+    metastore: MetastoreSettings = MetastoreSettings()
     persistence: PersistenceSettings = PersistenceSettings()
     replication: ReplicationSettings = ReplicationSettings()
     security: SecuritySettings = SecuritySettings()

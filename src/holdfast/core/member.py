@@ -12,9 +12,9 @@ from typing import Any
 
 from holdfast.config import Settings
 from holdfast.core import messages as m
+from holdfast.core.agreed import Agreed
 from holdfast.core.cluster.identity import Identity, Timing
 from holdfast.core.cluster.membership import Membership
-from holdfast.core.groups.local_groups import GroupClient, Groups
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.recovery import Recovered
 from holdfast.core.listeners import Listeners
@@ -57,7 +57,7 @@ from holdfast.core.member_picture import Picture
 from holdfast.core.migration.master import Migrations
 from holdfast.core.migration.returns import BroughtBack
 from holdfast.core.model import notices as n
-from holdfast.core.model.ids import GROUPS_FROM, MILLISECOND, Address, GroupNumber, MemberId
+from holdfast.core.model.ids import GROUPS_FROM, MILLISECOND, Address, MemberId
 from holdfast.core.model.migration_step import Migration
 from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.core.model.timers import TimerName
@@ -189,8 +189,8 @@ class Member:
         self.brought_back = BroughtBack(
             self.out, self.membership, self.table, self.copies, recovered, self.migrations.returns
         )
-        self.groups = Groups(
-            identity.info, self.out, self.log, self, recovered.groups if recovered is not None else None
+        self.agreed = Agreed(
+            settings, self.out, self.log, self.membership, recovered.groups if recovered is not None else {}
         )
         self.changes = ChangeStreams(settings, self.out, self.lane, self.copies, journal=self.log.on)
         self._changed = False
@@ -234,6 +234,7 @@ class Member:
 
     def on_start(self) -> None:
         """The member comes to life: it looks for the cluster."""
+        self.agreed.on_start()
         self.membership.start()
         self.out.timer(TimerName.SWEEP, SWEEP_NS)
         self.repair.start()
@@ -273,7 +274,7 @@ class Member:
         self.destination.write_out(tuple(each for each in event.partitions if each < GROUPS_FROM))
         for number in event.partitions:
             if number >= GROUPS_FROM:
-                self.groups.write_out(number)
+                self.agreed.groups.write_out(number)
 
     def on_cut(self, event: CutRequested) -> None:
         """A client wants a cut."""
@@ -291,7 +292,7 @@ class Member:
         if self.lane.awaited:
             self.replication.wake()
         self.lane.flush()
-        self.groups.flush()
+        self.agreed.groups.flush()
         self.log.flush()
         self.activation.flush()
         self.listeners.flush()
@@ -352,7 +353,7 @@ class Member:
 
     def may_part(self, member: MemberId) -> bool:
         """As master: whether this member may leave."""
-        return self.migrations.may_part(member)
+        return self.migrations.may_part(member) and self.agreed.voters.may_part(member)
 
     def may_demote(self, member: MemberId) -> bool:
         """As master: whether this member may become a lite one."""
@@ -373,10 +374,6 @@ class Member:
     def is_assigned(self) -> bool:
         """Whether the partitions have owners."""
         return self.table.assigned
-
-    def open_group(self, number: GroupNumber) -> GroupClient | None:
-        """Whose group this is, of which another member speaks: see `GroupOpener`."""
-        return None
 
     def active_migrations(self) -> list[tuple[Migration, int]]:
         """The migrations in which this member is the primary."""
@@ -413,9 +410,9 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.Holdings: lambda member, sender, message: member.migrations.returned(sender, message),
     m.AcceptLoss: lambda member, _, __: member.migrations.accept_loss(),
     m.DeclareDead: lambda member, _, message: member.membership.on_declare_dead(message),
-    m.GroupMessages: lambda member, sender, message: member.groups.on_messages(sender, message),
-    m.GroupState: lambda member, sender, message: member.groups.on_state(sender, message),
-    m.GroupStateTaken: lambda member, sender, message: member.groups.on_state_taken(sender, message),
+    m.GroupMessages: lambda member, sender, message: member.agreed.groups.on_messages(sender, message),
+    m.GroupState: lambda member, sender, message: member.agreed.groups.on_state(sender, message),
+    m.GroupStateTaken: lambda member, sender, message: member.agreed.groups.on_state_taken(sender, message),
     m.Prepare: lambda member, sender, message: member.membership.agreement.on_prepare(sender, message),
     m.Promise: lambda member, sender, message: member.membership.agreement.on_promise(sender, message),
     m.Accept: lambda member, sender, message: member.membership.agreement.on_accept(sender, message),
@@ -447,7 +444,8 @@ TIMERS: dict[TimerName, Callable[[Member], object]] = {
     TimerName.ROUTE: lambda member: member.router.on_timer(),
     TimerName.GATHER: lambda member: member.router.gatherings.take_turns(),
     TimerName.CLEAR: lambda member: member.replication.on_timer(),
-    TimerName.GROUPS: lambda member: member.groups.on_timer(),
+    TimerName.GROUPS: lambda member: member.agreed.groups.on_timer(),
+    TimerName.METASTORE_VOTERS: lambda member: member.agreed.voters.on_timer(),
     TimerName.SWEEP: lambda member: member.on_sweep(),
 }
 """What is due."""
@@ -492,7 +490,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     n.ViewInstalled: (
         lambda member, it: member.note_changed(),
         lambda member, it: member.log.on_view(it),
-        lambda member, it: member.groups.on_view(it),
+        lambda member, it: member.agreed.on_view(it),
         lambda member, it: member.router.askers_gone(set(it.gone)),
         lambda member, it: member.migrations.on_view(it),
         lambda member, it: member.serving.on_view(it),
@@ -512,8 +510,12 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
         lambda member, it: member.table_replication.on_beat(it),
         lambda member, it: member.serving.on_beat(),
         lambda member, it: member.migrations.look_at_departing(),
+        lambda member, it: member.agreed.look_at_departing(),
     ),
-    n.IntentsChanged: (lambda member, it: member.migrations.look_at_departing(),),
+    n.IntentsChanged: (
+        lambda member, it: member.migrations.look_at_departing(),
+        lambda member, it: member.agreed.look_at_departing(),
+    ),
     n.DiskRoomChanged: (lambda member, it: member.serving.restrict(),),
     n.MemoryRoomChanged: (
         lambda member, it: member.serving.restrict(),
@@ -553,8 +555,8 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     n.BacklogChanged: (lambda member, it: member.serving.on_backlog(),),
     n.CheckpointEnded: (
         lambda member, it: member.destination.on_checkpoint(it),
-        lambda member, it: member.groups.on_checkpoint(it),
+        lambda member, it: member.agreed.groups.on_checkpoint(it),
     ),
-    n.GroupsWritten: (lambda member, it: member.groups.on_written(it),),
+    n.GroupsWritten: (lambda member, it: member.agreed.groups.on_written(it),),
 }
 """What one machine tells the others: whom it concerns, in which order."""

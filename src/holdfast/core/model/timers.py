@@ -42,5 +42,7 @@ class TimerName(StrEnum):
     """The next slice of clearing a map."""
     GROUPS = "groups"
     """The next tick of the Raft groups that are awake."""
+    METASTORE_VOTERS = "metastore-voters"
+    """Look again who votes in the metastore's group."""
     SWEEP = "sweep"
     """Remove what is over."""

@@ -1,0 +1,85 @@
+"""What this member takes part in by consensus: its groups, the metastore, and how these hear of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from holdfast.config import Settings
+from holdfast.core.cluster.standing import Standing
+from holdfast.core.consensus.configuration import Configuration
+from holdfast.core.consensus.raft_messages import RaftEntry
+from holdfast.core.groups.local_groups import GroupClient, Groups, ReplicaNotice
+from holdfast.core.journal.log import Log
+from holdfast.core.journal.recovery import RecoveredGroup
+from holdfast.core.machine import Outbox
+from holdfast.core.metastore.voters import MetastoreVoters
+from holdfast.core.model.ids import METASTORE_GROUP, GroupNumber
+from holdfast.core.model.notices import ViewInstalled
+
+
+class _Nothing:
+    """The state of the metastore's group while there is no metastore."""
+
+    def __init__(self, agreed: Agreed) -> None:
+        self._agreed = agreed
+        self.applied: list[bytes] = []
+
+    def apply(self, entries: Sequence[RaftEntry]) -> None:
+        self.applied += [entry.data for entry in entries]
+
+    def read_ready(self, context: bytes) -> None: ...
+
+    def on_group(self, notice: ReplicaNotice) -> None:
+        self._agreed.voters.look()
+
+    def pieces(self) -> Iterable[bytes]:
+        return list(self.applied)
+
+    def restore(self, pieces: Sequence[bytes]) -> None:
+        self.applied = list(pieces)
+
+
+class Agreed:
+    """The machines of one member that work by consensus."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        out: Outbox,
+        log: Log,
+        standing: Standing,
+        recovered: dict[GroupNumber, RecoveredGroup],
+    ) -> None:
+        self._on = settings.metastore.voters > 0
+        self._standing = standing
+        self.groups = Groups(standing.info, out, log, self, recovered)
+        self.voters = MetastoreVoters(out, settings.metastore, standing, self.groups)
+        self.metastore = _Nothing(self)
+        self._departing: frozenset[str] = frozenset()
+
+    def open_group(self, number: GroupNumber) -> GroupClient | None:
+        """Whose group this is, of which another member speaks: see `GroupOpener`."""
+        return self.metastore if self._on and number == METASTORE_GROUP else None
+
+    def on_start(self) -> None:
+        """The member comes to life: replicas that are in its files do, too."""
+        if self._on and METASTORE_GROUP in self.groups.found:
+            self.groups.start(METASTORE_GROUP, Configuration(), self.metastore)
+
+    def on_view(self, notice: ViewInstalled) -> None:
+        """Another view: the metastore may begin with it, and its voters follow it."""
+        self.groups.on_view(notice)
+        if not self._on:
+            return
+        if self.voters.begins_here(notice):
+            begin = Configuration(frozenset({self.groups.me}))
+            self.groups.start(METASTORE_GROUP, begin, self.metastore)
+        self.voters.look()
+
+    def look_at_departing(self) -> None:
+        """Members may want to leave, or not any more."""
+        if self._on:
+            departing = frozenset(self._standing.departing)
+            if departing != self._departing:
+                self._departing = departing
+                self.voters.look()

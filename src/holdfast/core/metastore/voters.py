@@ -1,0 +1,151 @@
+"""Who votes in the metastore's group? It follows the members (J6).
+
+Whoever leads the group brings it to what the view asks for; everybody who is no voter is a learner, so each member has
+the whole metastore.
+
+- metastore/V-1: The group begins once: with the member that forms a new cluster as its only voter. Whoever forms one
+  anew from files has it in these files, or gets it from who has.
+- metastore/V-2: There is an odd number of voters, at most `metastore.voters` and no more than members that stay. A
+  voter stays one as long as it can.
+- metastore/V-3: A voter that has gone is given up after `metastore.replace_after_ms`. Nothing is changed while the
+  table is frozen: who is gone then is to come back.
+- metastore/V-4: A member does not leave while it is a voter, unless everybody leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from holdfast.config.schema import MetastoreSettings
+from holdfast.core.cluster.standing import Standing
+from holdfast.core.consensus.configuration import Configuration, NodeId
+from holdfast.core.consensus.leading import ProposalRefused
+from holdfast.core.groups.local_groups import Groups, node_of
+from holdfast.core.machine import Outbox
+from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, MemberId
+from holdfast.core.model.notices import ViewInstalled
+from holdfast.core.model.timers import TimerName
+
+LOOK_NS = 500 * MILLISECOND
+"""What could not be changed is tried again after this time."""
+
+
+def odd(count: int) -> int:
+    """The largest odd number up to this one."""
+    return count - 1 + count % 2
+
+
+def wanted_voters(
+    now: Configuration, staying: Sequence[NodeId], kept: Iterable[NodeId], most: int
+) -> frozenset[NodeId]:
+    """Who is to vote (metastore/V-2): of those who stay, oldest first; `kept`: voters that have gone, so far."""
+    absent = set(kept) - set(staying)
+    count = odd(min(most, len(staying) + len(absent)))
+    chosen = sorted(absent)[:count]
+    chosen += [node for node in staying if node in now.voters][: count - len(chosen)]
+    chosen += [node for node in staying if node not in now.voters][: count - len(chosen)]
+    return frozenset(chosen)
+
+
+class MetastoreVoters:
+    """On each member; only who leads the group does anything."""
+
+    def __init__(self, out: Outbox, settings: MetastoreSettings, standing: Standing, groups: Groups) -> None:
+        self._out = out
+        self._settings = settings
+        self._standing = standing
+        self._groups = groups
+        self._gone_since: dict[NodeId, int] = {}
+        """When voters were first missed in the view."""
+        self._asked: tuple[frozenset[NodeId], frozenset[NodeId], int] | None = None
+        """What was asked for last: voters, learners, token."""
+        self._timer = False
+
+    @property
+    def configuration(self) -> Configuration | None:
+        """That of the group, as this member knows it; None before it knows any."""
+        hosted = self._groups.hosted.get(METASTORE_GROUP)
+        if hosted is None or not hosted.group.configuration.voters:
+            return None
+        return hosted.group.configuration
+
+    def may_part(self, member: MemberId) -> bool:
+        """Whether the metastore can do without this member (metastore/V-4)."""
+        info = self._standing.member(member)
+        configuration = self.configuration
+        if info is None or configuration is None or not configuration.votes(node_of(info)):
+            return True
+        return not self._staying()
+
+    def begins_here(self, notice: ViewInstalled) -> bool:
+        """Whether this view is the beginning of a new cluster, by this member alone (metastore/V-1)."""
+        view = notice.new
+        return (
+            self._settings.voters > 0
+            and view is not None
+            and view.number == 1
+            and not view.recovering
+            and [info.uuid for info in view.members] == [self._standing.me]
+            and METASTORE_GROUP not in self._groups.hosted
+            and METASTORE_GROUP not in self._groups.found
+        )
+
+    def _staying(self) -> list[NodeId]:
+        """Nodes of the members that may vote, oldest first: lite ones do so where nobody else is there."""
+        data = [node_of(info) for info in self._standing.data_members()]
+        if data:
+            return data
+        departing = self._standing.departing
+        return [node_of(info) for info in self._standing.members() if info.uuid not in departing]
+
+    def look(self) -> None:
+        """Members, or what they want to become, are others than before, or time has passed."""
+        hosted = self._groups.hosted.get(METASTORE_GROUP)
+        term = self._groups.term(METASTORE_GROUP)
+        view = self._standing.view
+        if hosted is None or term is None or view is None or view.state.frozen:
+            self._gone_since.clear()
+            return
+        now = hosted.group.configuration
+        nodes = {node_of(info) for info in view.members}
+        staying = self._staying()
+        if not staying:
+            return
+        voters = wanted_voters(now, staying, self._kept(now, nodes), self._settings.voters)
+        learners = frozenset(nodes - voters)
+        if not now.joint and (now.voters, now.learners) == (voters, learners):
+            self._asked = None
+            return
+        self._ask(term, now, voters, learners)
+        self._look_again()
+
+    def _kept(self, now: Configuration, nodes: set[NodeId]) -> list[NodeId]:
+        """Voters that have gone so short a time ago that they may come back (metastore/V-3)."""
+        absent = now.voters - nodes
+        self._gone_since = {node: self._gone_since.get(node, self._out.now_ns) for node in sorted(absent)}
+        wait_ns = self._settings.replace_after_ms * MILLISECOND
+        kept = [node for node, since in self._gone_since.items() if self._out.now_ns - since < wait_ns]
+        if kept:
+            self._look_again()
+        return kept
+
+    def _ask(
+        self, term: int, now: Configuration, voters: frozenset[NodeId], learners: frozenset[NodeId]
+    ) -> None:
+        if self._asked is None or self._asked[:2] != (voters, learners):
+            token = max(now.token, self._asked[2] if self._asked is not None else 0) + 1
+            self._asked = (voters, learners, token)
+        try:
+            self._groups.change_peers(METASTORE_GROUP, term, voters, learners, max(self._asked[2], now.token))
+        except ProposalRefused:
+            pass  # Asked again when the timer is due.
+
+    def _look_again(self) -> None:
+        if not self._timer:
+            self._timer = True
+            self._out.timer(TimerName.METASTORE_VOTERS, LOOK_NS)
+
+    def on_timer(self) -> None:
+        """Look again."""
+        self._timer = False
+        self.look()

@@ -1,0 +1,72 @@
+"""The metastore's group on simulated members: it begins, follows the members, and comes back."""
+
+from __future__ import annotations
+
+import pytest
+from tests.sim.stage import Stage, settings
+
+from holdfast.core.consensus.configuration import Configuration
+from holdfast.core.groups.local_groups import node_of
+from holdfast.core.model.ids import METASTORE_GROUP
+from holdfast.sim.world import Process
+
+
+def configuration(process: Process) -> Configuration:
+    found = process.driver.member.agreed.voters.configuration
+    assert found is not None, "it knows nothing of the metastore"
+    return found
+
+
+def node(process: Process) -> str:
+    return node_of(process.driver.member.membership.info)
+
+
+def leader(stage: Stage) -> Process:
+    found = [
+        process
+        for process in stage.processes
+        if not process.dead and process.driver.member.agreed.groups.term(METASTORE_GROUP) is not None
+    ]
+    assert len(found) == 1
+    return found[0]
+
+
+@pytest.fixture
+def stage() -> Stage:
+    made = Stage(4, settings=settings(metastore={"voters": 3}), spare=2)
+    made.wait(10)
+    return made
+
+
+@pytest.mark.rule("metastore/V-1", "metastore/V-2")
+def test_it_begins_with_the_first_member_and_grows(stage: Stage) -> None:
+    known = {str(configuration(process)) for process in stage.processes}
+    assert len(known) == 1
+    now = configuration(stage.processes[0])
+    assert not now.joint
+    assert now.voters == {node(process) for process in stage.processes[:3]}
+    assert now.learners == {node(stage.processes[3])}
+
+
+@pytest.mark.rule("metastore/V-3")
+def test_a_dead_voter_is_replaced(stage: Stage) -> None:
+    first = leader(stage)
+    first.crash()
+    stage.wait(30)
+    alive = [process for process in stage.processes if not process.dead]
+    assert configuration(alive[0]).voters == {node(process) for process in alive}
+    assert leader(stage) in alive
+
+
+@pytest.mark.rule("metastore/V-4")
+def test_it_is_moved_away_before_a_member_leaves(stage: Stage) -> None:
+    first = leader(stage)
+    left = node(first)
+    first.step(first.driver.leave)
+    stage.wait(30)
+    assert first.driver.stopped
+    alive = [process for process in stage.processes if not process.dead and not process.driver.stopped]
+    now = configuration(alive[0])
+    assert len(alive) == 3
+    assert now.voters == {node(process) for process in alive}
+    assert left not in now.members
