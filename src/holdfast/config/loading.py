@@ -264,6 +264,27 @@ def _check_journal(settings: Settings) -> None:
         )
 
 
+def _check_zones(settings: Settings) -> None:
+    """What a map in a zone cannot have, by name."""
+    for name, entry in settings.maps.items():
+        if entry.reads == "local" and not entry.zone:
+            raise ConfigError(f"maps.{name}.reads = 'local' is not allowed: only a map in a zone is read so")
+        if not entry.zone:
+            continue
+        if not settings.metastore.voters:
+            raise ConfigError(f"metastore.voters must be set, because maps.{name}.zone is {entry.zone!r}")
+        unfit = {
+            "max_idle_ms": (entry.max_idle_ms, "only the leader knows of uses"),
+            "journal": (entry.journal != "off", "the members' files keep its groups wherever they have some"),
+            "read_backups": (entry.read_backups, "use reads = 'local'"),
+            "reads": (entry.reads == "confirmed", "a majority confirms every read there"),
+            "changes_bytes": (entry.changes_bytes, "it has no change stream"),
+        }
+        for key, (is_set, why) in unfit.items():
+            if is_set:
+                raise ConfigError(f"maps.{name}.{key} is not allowed for a map in a zone: {why}")
+
+
 def _check_frames(settings: Settings) -> None:
     limits = settings.limits
     least = limits.key_bytes + limits.value_bytes + FRAME_OVERHEAD_BYTES
@@ -279,6 +300,7 @@ CHECKS: Final[tuple[Callable[[Settings], None], ...]] = (
     _check_copies,
     _check_changes,
     _check_reads,
+    _check_zones,
     _check_suspicion,
     _check_addresses,
     _check_credentials,

@@ -241,13 +241,21 @@ class MapSettings(Section, frozen=True, kw_only=True):
         ),
     ] = False
     reads: Annotated[
-        Literal["primary", "confirmed"],
+        Literal["primary", "confirmed", "local"],
         Meta(
             description="Who answers for a read: the primary alone, at once; or the primary when its sync backups have "
             "confirmed that it still is, and hold what was read. A confirmed read never shows the past, and takes as "
-            "long as a write."
+            "long as a write. In a zone a majority confirms every read, unless it is 'local': then the leader answers "
+            "at once, and may show the past."
         ),
     ] = "primary"
+    zone: Annotated[
+        Text,
+        Meta(
+            description="The zone in which the map lives: its partitions are Raft groups then. Empty: it has a primary "
+            "and backups."
+        ),
+    ] = ""
     changes_bytes: Annotated[
         int,
         Meta(

@@ -496,6 +496,12 @@ class GroupStateTaken(msgspec.Struct, frozen=True, array_like=True, tag=52):
     taken: int
 
 
+class ZoneLeaders(msgspec.Struct, frozen=True, array_like=True, tag=53):
+    """The sender leads these groups, each since this term: requests on their partitions may come to it."""
+
+    groups: list[tuple[GroupNumber, int]]
+
+
 Message = (
     JoinRequest
     | JoinAnswer
@@ -538,4 +544,5 @@ Message = (
     | GroupMessages
     | GroupState
     | GroupStateTaken
+    | ZoneLeaders
 )

@@ -364,6 +364,12 @@ def _group_state_taken(message: m.GroupStateTaken, _: int) -> None:
     _numbers(message.index, message.taken)
 
 
+def _zone_leaders(message: m.ZoneLeaders, _: int) -> None:
+    for number, term in message.groups:
+        _group(number)
+        _numbers(term)
+
+
 def _group(number: int) -> None:
     _require(GROUPS_FROM <= number <= GROUP_MAX, f"there is no group {number}")
 
@@ -423,6 +429,7 @@ _CHECKS: dict[type, Callable[[Any, int], None]] = {
     m.GroupMessages: _group_messages,
     m.GroupState: _group_state,
     m.GroupStateTaken: _group_state_taken,
+    m.ZoneLeaders: _zone_leaders,
 }
 """What is not named here holds numbers that are only compared, and names that are only looked up."""
 

@@ -137,6 +137,8 @@ class Cluster:
         self.random = Random(seed)
         self.network: deque[tuple[MemberId, MemberId, bytes]] = deque()
         self.carried = 0
+        self.cut: set[MemberId] = set()
+        """Whose messages do not arrive, and who gets none."""
         self.processes: dict[MemberId, Process] = {}
         self.view = View(0, "c", [])
         for number in range(1, members + 1):
@@ -190,7 +192,7 @@ class Cluster:
     def deliver(self) -> None:
         sender, to, data = self.network.popleft()
         process = self.processes[to]
-        if not process.up or not self.processes[sender].up:
+        if not process.up or not self.processes[sender].up or self.cut & {sender, to}:
             return
         self.carried += 1
         message = decode(data)

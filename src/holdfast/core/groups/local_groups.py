@@ -306,11 +306,11 @@ class Groups:
             self._ticking = True
             self._out.timer(TimerName.GROUPS, TICK_NS)
 
-    def propose(self, number: GroupNumber, commands: Sequence[bytes]) -> None:
-        """Have these commands applied everywhere; where this member does not lead they are passed on, and may be lost.
-        Raises ProposalRefused.
+    def propose(self, number: GroupNumber, commands: Sequence[bytes]) -> int | None:
+        """Have these commands applied everywhere; answers the index of the last. Where this member does not lead they
+        are passed on, and may be lost: None. Raises ProposalRefused.
         """
-        self._touch(number).propose(commands)
+        return self._touch(number).propose(commands)
 
     def read(self, number: GroupNumber, context: bytes) -> None:
         """Ask for a read: the client is told when its state has all that was answered before. It may be lost. Raises

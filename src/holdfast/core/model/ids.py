@@ -25,6 +25,17 @@ METASTORE_GROUP: GroupNumber = GROUPS_FROM
 """The group that keeps the metastore."""
 
 
+def group_of(zone: int, partition: PartitionId) -> GroupNumber:
+    """The group of a zone's partition. Zones are numbered from 1."""
+    assert zone > 0, "number 0 is the metastore's"
+    return GROUPS_FROM + (zone << 16) + partition
+
+
+def place_of(number: GroupNumber) -> tuple[int, PartitionId]:
+    """The zone and the partition of a group; zone 0: it is none of a zone."""
+    return divmod(number - GROUPS_FROM, 1 << 16)
+
+
 MILLISECOND = 1_000_000
 
 

@@ -226,6 +226,10 @@ class Gatherings:
         else:
             self._out.send(asker.member, Answer(asker.ticket, outcome, sorted({*missed, *left})))
 
+    def awaits(self, ticket: int) -> bool:
+        """Whether an answer under this ticket is for one of these."""
+        return ticket in self._asked
+
     def on_answer(self, sender: MemberId, message: Answer) -> None:
         """Another member has done its share, or a slice of it."""
         asked = self._asked.pop(message.ticket, None)

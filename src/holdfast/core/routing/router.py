@@ -75,8 +75,9 @@ class Router:
         held: Mapping[int, PartitionCopy],
         neighbours: Neighbours,
         offers: Offers,
+        waiting: Waiting | None = None,
     ) -> None:
-        """`held`: the copies on this member."""
+        """`held`: the copies on this member. `waiting`: of another router, which shares room, tickets and timer."""
         self._me = me
         self._limits = settings.limits
         self._out = out
@@ -91,7 +92,7 @@ class Router:
         self._retries = chosen.on_unknown == "retry" and chosen.request_ids > 0
         self._timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
         self.refusals = Refusals(settings, rows, replication)
-        self._waiting = Waiting(settings, out)
+        self.waiting = self._waiting = waiting or Waiting(settings, out)
         self.backup_reads = BackupReads(me, settings, out, rows, held, neighbours)
         self.gatherings = Gatherings(
             me,
@@ -307,6 +308,10 @@ class Router:
     def tickets(self) -> int:
         """How many requests, and shares of some, have ever been sent or done under a ticket."""
         return self._waiting.tickets
+
+    def awaits(self, ticket: int) -> bool:
+        """Whether an answer under this ticket is for this router."""
+        return ticket in self._sent or self.gatherings.awaits(ticket)
 
     # -- occasions
 

@@ -1,0 +1,283 @@
+"""How does a request on a map in a zone find the leader of its partition's group?
+
+Each zone has a router of its own, over the assignments that its leaders make: who is elected tells everybody. The rules
+of `router` hold there as they are.
+
+- routing/Z-1: Of two that say that they lead a group the one of the higher term is believed. Who is asked and does not
+  lead says so, and has applied nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from holdfast.config import Settings
+from holdfast.core.consensus.seat import LeaderElected
+from holdfast.core.groups.local_groups import Groups, LeadChanged, ReplicaNotice
+from holdfast.core.machine import Outbox
+from holdfast.core.messages import Answer, Forward, ZoneLeaders
+from holdfast.core.model.ids import GroupNumber, MemberId, place_of
+from holdfast.core.model.notices import ViewInstalled
+from holdfast.core.model.operations import EntryEvent, Outcome, Request, Status
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.replication.consensus import ConsensusReplication, ZonePartition, ZoneReplicas
+from holdfast.core.replication.lane import EventSink
+from holdfast.core.routing.backup_reads import Neighbours
+from holdfast.core.routing.pending import Asker, Peer, Waiting, answer
+from holdfast.core.routing.router import Router
+
+
+class ReplicaWatcher(Protocol):
+    """Who has to know what happens to the groups of zones."""
+
+    def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
+        """Something has happened to a group that has a replica here."""
+
+
+class _NoOffers:
+    """There is no table that could be on its way."""
+
+    def stored_assignment(self, partition: int) -> Assignment | None:
+        return None
+
+
+@dataclass(slots=True)
+class _Zone:
+    """What this member needs to know of a zone to route requests on its maps."""
+
+    name: str
+    rows: list[Assignment]
+    """Of each partition: its leader, and since which term."""
+    replication: ConsensusReplication
+    router: Router
+
+
+class ZoneRouting:
+    """The zones that this member knows, and the replicas of their partitions that live here."""
+
+    def __init__(
+        self,
+        me: MemberId,
+        settings: Settings,
+        out: Outbox,
+        groups: Groups,
+        neighbours: Neighbours,
+        ears: EventSink,
+        waiting: Waiting,
+        watcher: ReplicaWatcher,
+    ) -> None:
+        """`waiting`: the other router's, so that there is one bound for both."""
+        self._me = me
+        self._settings = settings
+        self._out = out
+        self._neighbours = neighbours
+        self._ears = ears
+        self._waiting = waiting
+        self._watcher = watcher
+        self.listening = ears.listening
+        self._replicas = ZoneReplicas(settings, out, groups, self)
+        self._zones: dict[int, _Zone] = {}
+        self._by_name: dict[str, int] = {}
+        self._clients: dict[GroupNumber, tuple[int, ZonePartition]] = {}
+        self._led: dict[GroupNumber, int] = {}
+        """Groups that this member leads, with the term."""
+        self._known: dict[GroupNumber, tuple[int, MemberId]] = {}
+        """The highest term that was heard of, and who leads in it: also of zones that are not known here yet."""
+        self._news: list[tuple[GroupNumber, int]] = []
+
+    # -- which zones there are
+
+    def know(self, zone: int, name: str) -> None:
+        """There is a zone with this number and name."""
+        found = self._zones.get(zone)
+        if found is not None:
+            del self._by_name[found.name]
+            found.name = name
+        else:
+            rows = [Assignment()] * self._settings.partitions.count
+            replication = ConsensusReplication(self._replicas)
+            router = Router(
+                self._me,
+                self._settings,
+                self._out,
+                rows,
+                replication,
+                held={},
+                neighbours=self._neighbours,
+                offers=_NoOffers(),
+                waiting=self._waiting,
+            )
+            self._zones[zone] = _Zone(name, rows, replication, router)
+        self._by_name[name] = zone
+        for number, (term, member) in sorted(self._known.items()):
+            self._lead(number, term, member)
+
+    def forget(self, zone: int) -> None:
+        """The zone was dropped: what waits for it is answered."""
+        found = self._zones.pop(zone, None)
+        if found is None:
+            return
+        del self._by_name[found.name]
+        for partition in sorted(found.replication.partitions):
+            found.replication.partitions[partition].stop()
+
+    def partition(self, number: GroupNumber) -> ZonePartition:
+        """The client of a group of a zone that is known, to start a replica with; made on first use."""
+        known = self._clients.get(number)
+        if known is None:
+            zone, partition = place_of(number)
+            client = ZonePartition(number, partition, self._replicas)
+            self._zones[zone].replication.partitions[partition] = client
+            known = self._clients[number] = (zone, client)
+        return known[1]
+
+    def end(self, number: GroupNumber) -> None:
+        """The replica of this group here ends."""
+        known = self._clients.pop(number, None)
+        if known is None:
+            return
+        zone, client = known
+        client.stop()
+        self._led.pop(number, None)
+        found = self._zones.get(zone)
+        if found is not None:
+            found.replication.partitions.pop(client.partition, None)
+
+    def holds(self, name: str) -> bool:
+        """Whether this map lives in a zone."""
+        return bool(self._settings.map(name).zone)
+
+    # -- requests
+
+    def execute(self, request: Request, asker: Asker) -> None:
+        """Carry out a request on a map in a zone, wherever its partition's leader is."""
+        found = self._find(request)
+        if isinstance(found, Outcome):
+            answer(self._out, asker, found)
+        else:
+            found.router.execute(request, asker)
+
+    def _find(self, request: Request) -> _Zone | Outcome:
+        name = self._settings.map(request.map).zone
+        zone = self._by_name.get(name)
+        if zone is None:
+            detail = (
+                f"map {request.map!r} lives in zone {name!r}, and there is none: holdfast zone create {name}"
+            )
+            return Outcome(Status.NOT_READY, None, detail)
+        if request.max_idle_ms > 0:
+            return Outcome(Status.FAILED, None, "an entry of a map in a zone has no maximum idle time")
+        return self._zones[zone]
+
+    def on_forward(self, sender: MemberId, forward: Forward) -> None:
+        """Another member passes a request on."""
+        found = self._find(forward.request)
+        if isinstance(found, Outcome):
+            # Who asks knows the zone, or it does not any more: it looks again.
+            answer(self._out, Peer(sender, forward.ticket), Outcome(Status.MOVED, None, found.detail))
+        else:
+            found.router.on_forward(sender, forward)
+
+    def on_answer(self, sender: MemberId, message: Answer) -> bool:
+        """Another member answers; whether it was asked for here."""
+        for zone in self._zones.values():
+            if zone.router.awaits(message.ticket):
+                zone.router.on_answer(sender, message)
+                return True
+        return False
+
+    # -- who leads
+
+    def hear(self, event: EntryEvent) -> None:
+        """An entry has changed here: listeners are told by the leader."""
+        self._ears.hear(msgspec.structs.replace(event, member=self._me))
+
+    def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
+        """Something has happened to a group that has a replica here."""
+        if isinstance(notice, LeaderElected):
+            self._led[number] = notice.term
+            self._news.append((number, notice.term))
+            self._hear_of(number, notice.term, self._me)
+        elif isinstance(notice, LeadChanged) and self._led.get(number, notice.term) != notice.term:
+            del self._led[number]
+        self._watcher.on_replica(number, notice)
+
+    def on_leaders(self, sender: MemberId, message: ZoneLeaders) -> None:
+        """Another member leads these."""
+        for number, term in message.groups:
+            self._hear_of(number, term, sender)
+
+    def _hear_of(self, number: GroupNumber, term: int, member: MemberId) -> None:
+        known = self._known.get(number)
+        if known is None or known[0] < term:
+            self._known[number] = (term, member)
+            self._lead(number, term, member)
+
+    def _lead(self, number: GroupNumber, term: int, member: MemberId) -> None:
+        """routing/Z-1."""
+        zone, partition = place_of(number)
+        found = self._zones.get(zone)
+        if found is None or partition >= len(found.rows) or found.rows[partition].version >= term:
+            return
+        found.rows[partition] = Assignment(term, (member,))
+        found.router.served(partition)
+
+    # -- occasions
+
+    def on_view(self, notice: ViewInstalled) -> None:
+        """Who has come is told who leads; what was asked of those who have gone is asked elsewhere."""
+        gone = set(notice.gone)
+        for zone in self._zones.values():
+            zone.router.askers_gone(gone)
+            zone.router.members_gone(gone)
+            view = notice.new
+            zone.router.refusals.passive = view is not None and not view.state.writes
+            zone.router.restrict()
+        if self._led:
+            led = ZoneLeaders(sorted(self._led.items()))
+            for member in sorted(notice.came):
+                self._out.send(member, led)
+
+    def unread(self, member: MemberId, *, too_many: bool) -> None:
+        """Whether a member does not take in what it was answered."""
+        for zone in self._zones.values():
+            zone.router.unread(member, too_many=too_many)
+
+    def on_timer(self) -> None:
+        """Try again what could not be sent, and refuse what has waited too long."""
+        for zone in self._zones.values():
+            zone.router.on_timer()
+
+    def take_turns(self) -> None:
+        """The next slices of operations on whole partitions."""
+        for zone in self._zones.values():
+            zone.router.gatherings.take_turns()
+
+    def sweep(self) -> None:
+        """Once in a while."""
+        for zone in self._zones.values():
+            zone.replication.sweep()
+
+    def flush(self, members: Mapping[MemberId, object]) -> None:
+        """The step ends: what came goes to the groups, and who was elected is told to these members."""
+        for zone in self._zones.values():
+            zone.replication.flush()
+        if self._news:
+            news, self._news = self._news, []
+            for member in members:
+                if member != self._me:
+                    self._out.send(member, ZoneLeaders(news))
+
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        found: dict[str, int] = {}
+        for zone in self._zones.values():
+            counts = {**zone.router.leftovers, "requests at groups": zone.replication.waiting}
+            for what, count in counts.items():
+                found[f"zones: {what}"] = found.get(f"zones: {what}", 0) + count
+        return found
