@@ -15,6 +15,9 @@ from holdfast.core.machine import Outbox
 from holdfast.core.metastore.voters import MetastoreVoters
 from holdfast.core.model.ids import METASTORE_GROUP, GroupNumber
 from holdfast.core.model.notices import ViewInstalled
+from holdfast.core.replication.lane import EventSink
+from holdfast.core.routing.pending import Waiting
+from holdfast.core.routing.zone_routing import ZoneRouting
 
 
 class _Nothing:
@@ -48,13 +51,18 @@ class Agreed:
         out: Outbox,
         log: Log,
         standing: Standing,
+        ears: EventSink,
+        waiting: Waiting,
         recovered: dict[GroupNumber, RecoveredGroup],
     ) -> None:
+        """`waiting`: of the router of all other maps."""
         self._on = settings.metastore.voters > 0
         self._standing = standing
         self.groups = Groups(standing.info, out, log, self, recovered)
         self.voters = MetastoreVoters(out, settings.metastore, standing, self.groups)
         self.metastore = _Nothing(self)
+        self.zones = ZoneRouting(standing.me, settings, out, self.groups, standing, ears, waiting, self)
+        """Requests on maps that live in zones."""
         self._departing: frozenset[str] = frozenset()
 
     def open_group(self, number: GroupNumber) -> GroupClient | None:
@@ -69,12 +77,23 @@ class Agreed:
     def on_view(self, notice: ViewInstalled) -> None:
         """Another view: the metastore may begin with it, and its voters follow it."""
         self.groups.on_view(notice)
+        self.zones.on_view(notice)
         if not self._on:
             return
         if self.voters.begins_here(notice):
             begin = Configuration(frozenset({self.groups.me}))
             self.groups.start(METASTORE_GROUP, begin, self.metastore)
         self.voters.look()
+
+    def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
+        """Something has happened to a group of a zone that has a replica here."""
+
+    def flush(self) -> None:
+        """The step ends: what it has brought goes to the groups, and what they want is carried out."""
+        self.groups.flush()
+        while self.zones.dirty:
+            self.zones.flush([info.uuid for info in self._standing.members()])
+            self.groups.flush()
 
     def look_at_departing(self) -> None:
         """Members may want to leave, or not any more."""

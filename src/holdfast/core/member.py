@@ -190,7 +190,13 @@ class Member:
             self.out, self.membership, self.table, self.copies, recovered, self.migrations.returns
         )
         self.agreed = Agreed(
-            settings, self.out, self.log, self.membership, recovered.groups if recovered is not None else {}
+            settings,
+            self.out,
+            self.log,
+            self.membership,
+            self.listeners,
+            self.router.waiting,
+            recovered.groups if recovered is not None else {},
         )
         self.changes = ChangeStreams(settings, self.out, self.lane, self.copies, journal=self.log.on)
         self._changed = False
@@ -266,8 +272,35 @@ class Member:
         """A session of this member wants something done."""
         if self.membership.has_left:
             self.out.complete(event.token, HAS_LEFT)
+        elif self.agreed.zones.holds(event.request):
+            self.agreed.zones.execute(event.request, event.token)
         else:
             self.router.execute(event.request, event.token)
+
+    def on_forward(self, sender: MemberId, message: m.Forward) -> None:
+        """Another member passes a request on."""
+        zones = self.agreed.zones
+        (zones if zones.holds(message.request) else self.router).on_forward(sender, message)
+
+    def on_answer(self, sender: MemberId, message: m.Answer) -> None:
+        """Another member answers a request that was passed on."""
+        if not self.agreed.zones.on_answer(sender, message):
+            self.router.on_answer(sender, message)
+
+    def on_route(self) -> None:
+        """What waits for somebody who takes it is looked at again."""
+        self.router.on_timer()
+        self.agreed.zones.on_timer()
+
+    def on_gather(self) -> None:
+        """The next slices of operations on whole partitions."""
+        self.router.gatherings.take_turns()
+        self.agreed.zones.take_turns()
+
+    def on_unread(self, event: AnswersUnread) -> None:
+        """A member does not take in what it is answered, or does again."""
+        self.router.unread(event.member, too_many=event.too_many)
+        self.agreed.zones.unread(event.member, too_many=event.too_many)
 
     def on_checkpoint_wanted(self, event: CheckpointWanted) -> None:
         """The journal has grown: of partitions, and of groups."""
@@ -292,7 +325,7 @@ class Member:
         if self.lane.awaited:
             self.replication.wake()
         self.lane.flush()
-        self.agreed.groups.flush()
+        self.agreed.flush()
         self.log.flush()
         self.activation.flush()
         self.listeners.flush()
@@ -340,6 +373,7 @@ class Member:
         self.serving.sweep()
         self.copies.sweep()
         self.changes.sweep()
+        self.agreed.zones.sweep()
         if self.copies.stale and self.table.assigned and not self.picture.why_cluster_unsafe():
             self.copies.drop_stale()
         self.out.timer(TimerName.SWEEP, SWEEP_NS)
@@ -383,8 +417,8 @@ class Member:
 MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.Replicate: lambda member, sender, message: member.copies.on_replicate(sender, message),
     m.Replicated: lambda member, sender, message: member.on_replicated(sender, message),
-    m.Forward: lambda member, sender, message: member.router.on_forward(sender, message),
-    m.Answer: lambda member, sender, message: member.router.on_answer(sender, message),
+    m.Forward: lambda member, sender, message: member.on_forward(sender, message),
+    m.Answer: lambda member, sender, message: member.on_answer(sender, message),
     m.Fill: lambda member, sender, message: member.destination.on_fill(sender, message),
     m.FillEnded: lambda member, sender, message: member.destination.on_fill_ended(sender, message),
     m.Filled: lambda member, sender, message: member.source.on_filled(sender, message),
@@ -413,6 +447,7 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.GroupMessages: lambda member, sender, message: member.agreed.groups.on_messages(sender, message),
     m.GroupState: lambda member, sender, message: member.agreed.groups.on_state(sender, message),
     m.GroupStateTaken: lambda member, sender, message: member.agreed.groups.on_state_taken(sender, message),
+    m.ZoneLeaders: lambda member, sender, message: member.agreed.zones.on_leaders(sender, message),
     m.Prepare: lambda member, sender, message: member.membership.agreement.on_prepare(sender, message),
     m.Promise: lambda member, sender, message: member.membership.agreement.on_promise(sender, message),
     m.Accept: lambda member, sender, message: member.membership.agreement.on_accept(sender, message),
@@ -441,8 +476,8 @@ TIMERS: dict[TimerName, Callable[[Member], object]] = {
     TimerName.REFILL: lambda member: member.destination.on_timer(),
     TimerName.REPAIR: lambda member: member.repair.on_timer(),
     TimerName.BACKUPS: lambda member: member.lane.on_timer(),
-    TimerName.ROUTE: lambda member: member.router.on_timer(),
-    TimerName.GATHER: lambda member: member.router.gatherings.take_turns(),
+    TimerName.ROUTE: lambda member: member.on_route(),
+    TimerName.GATHER: lambda member: member.on_gather(),
     TimerName.CLEAR: lambda member: member.replication.on_timer(),
     TimerName.GROUPS: lambda member: member.agreed.groups.on_timer(),
     TimerName.METASTORE_VOTERS: lambda member: member.agreed.voters.on_timer(),
@@ -465,7 +500,7 @@ EVENTS: dict[type[Event], Callable[[Member, Any], object]] = {
     ClockSet: lambda member, event: member.on_clock(event.epoch_ms),
     PeerSilent: lambda member, event: member.on_silent(event.member),
     SeedAbsent: lambda member, event: member.membership.joining.seed_absent(event.address),
-    AnswersUnread: lambda member, event: member.router.unread(event.member, too_many=event.too_many),
+    AnswersUnread: lambda member, event: member.on_unread(event),
     RefillRequested: lambda member, event: member.source.refill(
         event.partition, event.member, Reply(member.out, event.token)
     ),

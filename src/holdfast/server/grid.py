@@ -149,6 +149,9 @@ class Grid(Protocol):
     def admit(self, username: str | None, password: str | None, token: bytes | None) -> bool:
         """Whether these credentials open this member's client door."""
 
+    def zone_of(self, name: str) -> str:
+        """The zone in which this map lives; empty: it has a primary and backups."""
+
     def map_names(self) -> list[str]:
         """Every map with at least one entry on this member, or configured."""
 

@@ -184,6 +184,9 @@ class MemberGrid:
         same_name = hmac.compare_digest(security.username.encode(), username.encode())
         return hmac.compare_digest(security.password.encode(), password.encode()) and same_name
 
+    def zone_of(self, name: str) -> str:
+        return self.settings.map(name).zone
+
     def map_names(self) -> list[str]:
         names = {
             name

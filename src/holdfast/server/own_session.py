@@ -59,6 +59,8 @@ _FAULTS = {
 
 OPERATING = own.AskStatus | own.AskTable | own.Order | own.Watch
 """What an operator asks."""
+NOT_IN_ZONES = (own.AskDigests, own.AskRanges, own.Scan, own.PutColumns, own.AskHeads, own.AskChanges)
+"""Questions about one map that are not answered of one that lives in a zone."""
 
 
 class OwnSession:
@@ -243,6 +245,9 @@ class OwnSession:
             detail = "this connection is an operator's: it may look and give orders, and not work with data"
             self._fault(question.id, own.FaultKind.DENIED, detail)
             return
+        if why := self._why_not_in_zone(question):
+            self._fault(question.id, own.FaultKind.UNSUPPORTED, why)
+            return
         match question:
             case own.AskStatus():
                 status = {**self._grid.status(), "maps": self._grid.map_names()}
@@ -274,6 +279,22 @@ class OwnSession:
                 self._changes(question)
             case _:
                 assert_never(question)
+
+    def _why_not_in_zone(self, question: own.Question) -> str:
+        """What is not done with a map that lives in a zone; empty when this is, or is about none."""
+        if isinstance(question, own.Cut):
+            maps = question.maps
+        elif isinstance(question, NOT_IN_ZONES):
+            maps = [question.map] if question.map is not None else []
+        else:
+            return ""
+        for name in maps:
+            if zone := self._grid.zone_of(name):
+                return (
+                    f"map {name!r} lives in zone {zone!r}: there are no scans, bulk writes, cuts, digests and change "
+                    "streams of it; read and write its entries one by one, or with getAll and putAll"
+                )
+        return ""
 
     def _hello(self, hello: own.Hello) -> None:
         grid = self._grid

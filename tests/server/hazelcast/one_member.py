@@ -248,6 +248,9 @@ class OneMemberGrid:
         self.logins.append((username, password, token))
         return self.user is None or self.user == (username, password, token)
 
+    def zone_of(self, name: str) -> str:
+        return ""
+
     def map_names(self) -> list[str]:
         return sorted(
             {name for copy in self.copies for name, held in copy.maps.items() if held.state.entries}

@@ -551,6 +551,11 @@ class ConsensusReplication:
             self.partitions[partition].submit(share, _ShareOf(whole, partition))
         return len(led)
 
+    @property
+    def dirty(self) -> bool:
+        """Whether something of this step has not gone to a group."""
+        return bool(self._dirty)
+
     def flush(self) -> None:
         """The step ends."""
         while self._dirty:

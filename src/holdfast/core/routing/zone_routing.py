@@ -9,7 +9,7 @@ of `router` hold there as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,13 +22,16 @@ from holdfast.core.machine import Outbox
 from holdfast.core.messages import Answer, Forward, ZoneLeaders
 from holdfast.core.model.ids import GroupNumber, MemberId, place_of
 from holdfast.core.model.notices import ViewInstalled
-from holdfast.core.model.operations import EntryEvent, Outcome, Request, Status
+from holdfast.core.model.operations import EntryEvent, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.consensus import ConsensusReplication, ZonePartition, ZoneReplicas
 from holdfast.core.replication.lane import EventSink
 from holdfast.core.routing.backup_reads import Neighbours
 from holdfast.core.routing.pending import Asker, Peer, Waiting, answer
 from holdfast.core.routing.router import Router
+
+SERVED = frozenset({Op.CALL, Op.ASK})
+"""What is about a service, whatever its name."""
 
 
 class ReplicaWatcher(Protocol):
@@ -79,6 +82,7 @@ class ZoneRouting:
         self._waiting = waiting
         self._watcher = watcher
         self.listening = ears.listening
+        self._some = any(chosen.zone for chosen in settings.maps.values())
         self._replicas = ZoneReplicas(settings, out, groups, self)
         self._zones: dict[int, _Zone] = {}
         self._by_name: dict[str, int] = {}
@@ -147,9 +151,9 @@ class ZoneRouting:
         if found is not None:
             found.replication.partitions.pop(client.partition, None)
 
-    def holds(self, name: str) -> bool:
-        """Whether this map lives in a zone."""
-        return bool(self._settings.map(name).zone)
+    def holds(self, request: Request) -> bool:
+        """Whether this is about a map that lives in a zone."""
+        return self._some and request.op not in SERVED and bool(self._settings.map(request.map).zone)
 
     # -- requests
 
@@ -262,7 +266,12 @@ class ZoneRouting:
         for zone in self._zones.values():
             zone.replication.sweep()
 
-    def flush(self, members: Mapping[MemberId, object]) -> None:
+    @property
+    def dirty(self) -> bool:
+        """Whether something of this step has not gone to the groups, or to other members."""
+        return bool(self._news) or any(zone.replication.dirty for zone in self._zones.values())
+
+    def flush(self, members: Sequence[MemberId]) -> None:
         """The step ends: what came goes to the groups, and who was elected is told to these members."""
         for zone in self._zones.values():
             zone.replication.flush()

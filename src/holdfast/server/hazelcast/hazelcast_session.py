@@ -395,11 +395,12 @@ class HazelcastSession:
             talk.meet(name_of(kind), correlation, error)
 
     def _remember(self, call: Call) -> None:
-        """Let the data lane serve this map from now on."""
+        """Let the data lane serve this map from now on, unless it lives in a zone."""
         if (
             0 < len(call.name) <= MAP_NAME_MAX
             and not call.name.startswith(INTERNAL)
             and len(self._names) < _MOST_NAMES
+            and not self._talk.grid.zone_of(call.name)
         ):
             self._names[call.name.encode()] = call.name
 
