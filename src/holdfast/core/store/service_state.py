@@ -146,6 +146,7 @@ class ServiceState(PieceState):
 
     def start_from(self, base: ServiceState) -> None:
         """Hold what `base` holds."""
+        assert base.share is not self.share, "both go their own ways from now on"
         for piece in base.share.supply():
             self.share.receive(piece)
 
@@ -191,6 +192,7 @@ class WrittenState(ServiceState):
 
     def open_as(self, state: State, now_ns: int) -> None:
         """Make this state, which is new, hold it."""
+        assert state is not self, "it is handed to another one"
         if self._taken is not None:
             state.read_from(self._taken, now_ns)
         for record, at_ns in self._updates:
