@@ -124,8 +124,10 @@ class PrimaryCopy:
                 return
             decision = Decision(decision.answer)
         assert type(decision) is Decision, "it is decided, or has to wait"
+        assert lane.leading[partition] is copy, "to decide changes nothing"
         before = lane.opened
         value = self._carry_out(copy, request, decision)
+        assert lane.opened <= before + len(decision.updates), "each update has one record at most"
         position = self._position(copy, request)
         if not decision.updates:
             self._rest_on(copy, request)
@@ -153,6 +155,7 @@ class PrimaryCopy:
                 return
             for partition in over:
                 one = awaited.pop(partition)
+                assert one.copy.partition == partition, "a copy is of one partition"
                 if self._lane.leading[partition] is one.copy:
                     self.changed(partition)
 
