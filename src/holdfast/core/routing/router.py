@@ -162,6 +162,8 @@ class Router:
             if self._retries and not request.id and request.op not in READS:
                 parked.request = msgspec.structs.replace(request, id=self.new_id())
             ticket = self._waiting.ticket()
+            assert parked.size, "what is sent is counted among what waits (routing/R-6)"
+            assert ticket not in self._sent, "a ticket names one request"
             self._sent[ticket] = (owner, parked)
             self._out.send(owner, Forward(ticket, parked.request))
             self._waiting.look_in(LATE_NS)
@@ -184,6 +186,7 @@ class Router:
         most_ns = min(wait.ms * MILLISECOND, self._timeout_ns // WAIT_SHARE)
         if not parked.until_ns:
             parked.until_ns = self._out.now_ns + most_ns
+        assert parked.until_ns <= parked.deadline_ns, "it waits no longer than who asked (routing/R-11)"
         self._delayed.setdefault(parked.request.partitions[0], []).append(parked)
         self._waiting.look_in(max(1, parked.until_ns - self._out.now_ns))
 
@@ -229,6 +232,7 @@ class Router:
         """Answer who asked; what may have been applied before is not refused (routing/R-4)."""
         if parked.size:
             self._count_out(parked)
+        assert not parked.size, "who is answered waits no more (routing/R-1)"
         if parked.doubt and outcome.status is not Status.OK:
             outcome = Outcome(Status.UNKNOWN, None, f"{parked.doubt}; {outcome.detail}".rstrip("; "))
         answer(self._out, parked.asker, outcome)
@@ -348,6 +352,7 @@ class Router:
         for ticket, (_, sent) in list(self._sent.items()):
             if sent.comes_from(gone):
                 # It was passed on for somebody who asks another one now.
+                assert sent.size, "what was sent is counted among what waits (routing/R-6)"
                 del self._sent[ticket]
                 self._count_out(sent)
         self.gatherings.askers_gone(gone)
