@@ -385,6 +385,9 @@ class Batches:
             self._finish(batch)
 
     def _finish(self, batch: Batch) -> None:
+        if self._rests is batch:
+            # The same turn may still bring answers that rest on something: they need a batch that is open.
+            self._rests = None
         assert not batch.told, "nobody waits for what has ended"
         assert not batch.need and not batch.courtesy, "whoever is waited for has it, or is not waited for"
         self._joinable.clear()
