@@ -107,7 +107,7 @@ class Gatherings:
         self._waiting = waiting
         self._timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
         self._answer_bytes = settings.limits.answer_bytes
-        replication.refused = refusals.why_refused
+
         self._asked: dict[int, tuple[MemberId, Gathering, list[int]]] = {}
         """By ticket: who was asked, and for which partitions."""
         self._again: list[Gathering] = []

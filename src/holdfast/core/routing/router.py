@@ -26,7 +26,6 @@ The others are told in `backup_reads` (routing/R-5), `request_refusals` (routing
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Protocol
@@ -108,9 +107,7 @@ class Router:
         self._sent: dict[int, tuple[MemberId, Parked]] = {}
         self._delayed: dict[int, list[Parked]] = {}
         """What waits for a change of its partition, in the order in which it came (routing/R-11)."""
-        self._due: deque[int] = deque()
-        """Partitions that have changed, the first of which is just looked at."""
-        replication.changed = self.changed
+        replication.serve(self)
 
     # -- requests of sessions
 
@@ -190,17 +187,14 @@ class Router:
         self._delayed.setdefault(parked.request.partitions[0], []).append(parked)
         self._waiting.look_in(max(1, parked.until_ns - self._out.now_ns))
 
+    def why_refused(self, request: Request) -> Outcome | None:
+        """Why a request must not be done just now."""
+        return self.refusals.why_refused(request)
+
     def changed(self, partition: int) -> None:
         """The partition has changed: what waits for that is submitted again, in the order in which it came."""
-        if partition not in self._delayed:
-            return
-        self._due.append(partition)
-        if len(self._due) > 1:
-            return  # From within: it is its turn when this one's is over.
-        while self._due:
-            for parked in self._delayed.pop(self._due[0], []):
-                self._dispatch(parked)
-            self._due.popleft()
+        for parked in self._delayed.pop(partition, []):
+            self._dispatch(parked)
 
     def new_id(self) -> bytes:
         """An id for a request, which nobody else gives to another one."""
