@@ -340,7 +340,7 @@ class Copies:
         """These were found in this member's files: to begin with."""
         assert not self.held, "what is found in files comes before any row"
         for copy in copies.values():
-            self.services.revive(copy, self._out.now_ns)
+            self.services.revive(copy)
         self.stale.update(copies)
 
     def _take_back(self, partition: int, row: Assignment) -> PartitionCopy | None:

@@ -167,7 +167,7 @@ class Services:
             if hosted.keeps(index) and hosted.name not in copy.services:
                 copy.services[hosted.name] = service_replica(hosted.name, hosted.open(copy.partition))
 
-    def revive(self, copy: PartitionCopy, now_ns: int) -> None:
+    def revive(self, copy: PartitionCopy) -> None:
         """Open the shares that were found in files; those of services that this member does not run are nobody's."""
         assert copy.partition not in self._held, "what is found in files comes before any row"
         written, copy.services = copy.services, {}
@@ -177,7 +177,7 @@ class Services:
                 continue
             if isinstance(held.state, WrittenState):
                 state = hosted.open(copy.partition)
-                held.state.open_as(state, now_ns)
+                held.state.open_as(state)
                 held.state = state
             copy.services[hosted.name] = held
         assert copy.services.keys() <= written.keys(), "nothing is revived that was not written down"
