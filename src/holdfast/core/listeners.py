@@ -61,6 +61,7 @@ class Listeners:
         if not registered:
             del self._local[name]
         self._count(name)
+        assert name in self.listening or name not in self._local, "who listens is counted"
         if not listener.local_only and not self._wide(name):
             self._subscribe(name, wanted=False)
 
@@ -77,6 +78,7 @@ class Listeners:
 
     def _count(self, name: str) -> None:
         total = len(self._local.get(name, [])) + len(self._subscribers.get(name, ()))
+        assert self._local.get(name, True), "a map that nobody listens to has no place"
         if total:
             self.listening[name] = total
         else:

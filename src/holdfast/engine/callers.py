@@ -55,6 +55,7 @@ class Callers:
     def expect(self, done: Callable[[Any], None]) -> Token:
         """A token for a question; `done` is called with what answers it."""
         self._last = token = self._last + 1
+        assert token not in self._waiting, "a token names one question"
         self._waiting[token] = done
         return token
 
@@ -99,6 +100,7 @@ class Callers:
 
     def _subscribe(self, heard: Callable[[Any], None], event: Callable[[Token], Event]) -> Callable[[], None]:
         token = self._token()
+        assert token not in self._listening and token not in self._waiting, "a token names one registration"
         self._listening[token] = heard
         self._put(event(token))
 

@@ -98,6 +98,7 @@ class Checkpoints:
         if kept.dirty is None:
             kept.dirty = (lsn, at)
         kept.dropped = 0
+        assert kept.dirty[0] > kept.clean_lsn, "what a checkpoint holds is not missing from it"
         for cut in self.under_way:
             if cut.snapshot.partition == partition and 0 <= cut.lsn < lsn and cut.dirty is None:
                 cut.dirty = (lsn, at)
@@ -135,6 +136,7 @@ class Checkpoints:
             kept.clean_lsn = self._clean(partition, kept, lsn)
             if kept.dropped:
                 kept.dirty = None
+            assert kept.dirty is None or kept.dirty[0] > kept.clean_lsn, "what is not written out is needed"
 
     def needed_lsn(self, end: int) -> int:
         """The first block that a restart needs; `end` when it needs none before that one."""
@@ -146,6 +148,7 @@ class Checkpoints:
 
     def begin(self, ticket: int, snapshot: Snapshot) -> RunningCheckpoint:
         """The member wants this content to be kept."""
+        assert all(cut.ticket != ticket for cut in self.under_way), "a ticket names one checkpoint"
         cut = RunningCheckpoint(ticket, snapshot)
         self.under_way.append(cut)
         if self._asked == snapshot.partition:
@@ -197,6 +200,7 @@ class Checkpoints:
         for kept in self.kept.values():
             while len(kept.files) > 1 and (len(kept.files) > KEPT or kept.files[-1][0] + 1 < first_lsn):
                 gone.append(kept.files.pop()[1])
+            assert len(kept.files) <= KEPT, "no more are kept than a restart may want"
         return gone
 
     def settle(self, durable_lsn: int) -> list[tuple[int, int, list[str]]]:
@@ -257,6 +261,7 @@ class Checkpoints:
         self._eager.intersection_update(due)
         if self._eager:
             self._asked = min(self._eager)
+            assert self.kept[self._asked].dirty, "only what has changed is written out again"
             return self._asked
         rest = {p: since for p, since in due.items() if p not in self._unanswered}
         if not rest:

@@ -165,9 +165,12 @@ class Driver:
         if self._early_bytes + len(packet) <= EARLY_BYTES_MAX:
             self._early.append((now_ns, sender, packet))
             self._early_bytes += len(packet)
+        assert self._early_bytes <= EARLY_BYTES_MAX, "no more is kept than may be"
+        assert self._early or not self._early_bytes, "what is not kept any more is not counted"
 
     def _open(self, to: MemberId, life: int, address: Address) -> None:
         """Open a link, and take what has come on it already; what else came of this member is of no use any more."""
+        assert to != self.member.me, "a member has no link to itself"
         me = (self.member.me, self.member.picture.info.life)
         link = self.links[to] = Link[Message](road_between(me, (to, life)))
         if to in self._unread:
@@ -187,6 +190,7 @@ class Driver:
                     self.world.note(
                         Note("a packet was dropped", {"sender": sender, "why": str(broken)}, "warning")
                     )
+        assert self._early_bytes <= EARLY_BYTES_MAX, "what stays was kept before"
         self._arm_links()
 
     def whispered(self, address: Address, data: bytes | memoryview) -> None:
@@ -306,7 +310,9 @@ class Driver:
             self._busy = False
 
     def _step(self, event: Event) -> None:
+        assert self._busy and not self.stopped, "one step after the other, and none after the end"
         now_ns = self.world.now_ns()
+        assert now_ns >= self._out.now_ns, "this member's time goes on"
         if self.recorded is not None:
             self.recorded.step(event, now_ns)
         effects = self.member.handle(event, now_ns)
@@ -338,6 +344,7 @@ class Driver:
                 links.append(effect)
             else:
                 rest.append(effect)
+        assert len(deliveries) + len(links) + len(rest) == len(effects), "each effect is carried out once"
         self.world.shuffle(cast("list[object]", rest))
         return deliveries + links + rest
 

@@ -55,6 +55,7 @@ class Intake:
             assert effect.number > self._number and effect.number not in self._appends, "an append comes once"
             self._appends[effect.number] = effect
             while (append := self._appends.pop(self._number + 1, None)) is not None:
+                assert append.number == self._number + 1, "groups are written in their order (journal/J-2)"
                 self._number = append.number
                 self.pending.append(WriteGroup(append.number, append.entries, append.urgent))
         else:
@@ -69,6 +70,7 @@ class Intake:
     def _cut(self, cut: RunningCheckpoint, after: int) -> None:
         """Find the block after which a checkpoint belongs. Two of one partition never come after the same one."""
         partition = cut.snapshot.partition
+        assert after <= self._number, "what it comes after is known"
         for position in range(len(self.pending) - 1, -1, -1):
             group = self.pending[position]
             if group.number == after and after:
@@ -85,6 +87,7 @@ class Intake:
     def take_questions(self) -> list[ReadHistory]:
         """The questions that what is written already may answer; others go with the last group that waits."""
         questions, self._questions = self._questions, []
+        assert not self._questions, "each is asked once"
         if self.pending:
             self.pending[-1].questions.extend(questions)
             return []

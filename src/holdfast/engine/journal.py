@@ -297,6 +297,7 @@ class Journal:
         self._want_checkpoint()
 
     def _gathered(self) -> None:
+        assert self._gathering, "it is gathered once"
         self._gathering = False
         self._ripe = True
         self._go_on()
@@ -362,6 +363,7 @@ class Journal:
                 self._histories.ask(question, lsn)
         if partitions_of(entries):
             self._content_lsn = lsn
+        assert lsn > self._durable_lsn, "what is written now is not durable yet"
         self._sealed = not entries
         self._ripe = self._sync_due = False
         number = max(self._written_number, *(group.number for group in groups))
@@ -399,6 +401,7 @@ class Journal:
             chain.place = before
             self._wanted_bytes = size
             return None
+        assert segment is None or chain.first_lsn == segment.next_lsn, "segments follow each other"
         self._checkpoints.begun(chain.first_lsn)
         fresh = Segment(chain.segment, chain.first_lsn, chain.seed, self._spare_bytes, wall_ms)
         deeds: list[Deed] = [Sync(segment.name)] if segment is not None else []

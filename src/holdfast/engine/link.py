@@ -133,6 +133,7 @@ class Link(Generic[Read]):
         while self._received + 1 in self._ahead:
             self._received += 1
             ready.append(self._ahead.pop(self._received))
+        assert not self._ahead or self._received + 1 not in self._ahead, "what can be handed on is"
         return ready
 
     def due(self, now_ns: int) -> list[bytes]:
@@ -151,6 +152,7 @@ class Link(Generic[Read]):
         """What may have been lost, again: after silence, or when the network has made a new connection."""
         self._resend_at_ns = now_ns + RESEND_NS
         oldest = list(self._unsure)[:limit]
+        assert not oldest or oldest[-1][0] <= self._sent, "only what was sent is sent again"
         self._repeated = oldest[-1][0] if limit is not None and oldest else 0
         return [self._packet(number, payload) for number, payload in oldest]
 

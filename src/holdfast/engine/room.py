@@ -36,6 +36,7 @@ class Probe:
     def _look(self) -> None:
         if self._ended:
             return
+        assert self._size > 0, "room for something is looked for"
         deeds: list[Deed] = [Remove(PROBE), Create(PROBE, self._size), Remove(PROBE)]
         self._disk.submit(deeds, self._done, line="checkpoint")
 

@@ -67,6 +67,7 @@ class Segment:
             if blocks is None:
                 self.index[partition] = array("I", [number])
             elif blocks[-1] != number:
+                assert blocks[-1] < number, "the blocks of a partition ascend"
                 blocks.append(number)
 
     def place(self, number: int) -> tuple[int, int]:
@@ -111,6 +112,7 @@ class Segments:
                 break
             kept -= self.all[gone].size
             gone += 1
+        assert 0 <= gone <= spare, "what a restart needs stays"
         taken, self.all = self.all[:gone], self.all[gone:]
         assert self.all or not taken, "the segment that is written to stays"
         return taken

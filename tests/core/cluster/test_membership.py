@@ -66,6 +66,17 @@ def test_a_member_knows_who_is_here_and_who_leads() -> None:
     assert One(A, A, B).membership.ending is False
 
 
+def test_a_member_hears_whom_it_has_heard_not_long_ago_while_it_is_in_the_cluster() -> None:
+    one = One(A, A, B)
+    assert (one.membership.is_member(b), one.membership.is_member(c)) == (True, False)
+    assert one.membership.hears(b) is True
+    one.out.now_ns += TIMING.suspect_after_ns + 1
+    assert one.membership.hears(b) is False
+    one = One(A, A, B)
+    one.membership.install(view(B, number=6))
+    assert (one.membership.hears(b), one.membership.is_member(b)) == (False, False), "it was removed"
+
+
 def test_who_has_left_leads_nothing() -> None:
     one = One(A, A, B)
     one.membership.install(view(number=6, left=[a]))

@@ -107,6 +107,21 @@ def test_answers_of_one_turn_that_rest_on_several_partitions_wait_for_each_other
     assert office.told == {"even": True, "odd": True}
 
 
+def test_what_is_answered_after_a_partition_was_lost_in_the_same_turn_waits_for_nothing_that_has_ended(
+    office: Office,
+) -> None:
+    rest(office, "lost", 0)
+    office.lane.abandon(0)
+    assert office.told == {"lost": False}
+    rest(office, "stays", 1)
+    messages = office.sent()
+    assert {to: sections(told) for to, told in messages.items()} == {CAL: [(1, [])]}
+    for to, (message,) in messages.items():
+        office.acknowledge(to, message)
+    assert office.told == {"lost": False, "stays": True}
+    assert office.left == 0
+
+
 def test_what_one_partition_has_nobody_to_ask_about_another_one_is_asked_about_all_the_same(
     office: Office,
 ) -> None:

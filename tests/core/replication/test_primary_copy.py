@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from tests.core.services.queues import QueueShare
 
@@ -45,8 +47,18 @@ class Primary:
             self.lane.retarget(copy)
         self.lane.leading[:] = self.copies
         self.protocol = PrimaryCopy(self.settings, self.out, self.lane)
+        self.protocol.serve(self)
+        self.woken: list[int] = []
+        self.when_woken: Callable[[], None] = lambda: None
         self.told: list[Outcome | Wait] = []
         self.shares: list[tuple[Outcome, list[int], list[int]]] = []
+
+    def why_refused(self, request: Request) -> Outcome | None:
+        return None
+
+    def changed(self, partition: int) -> None:
+        self.woken.append(partition)
+        self.when_woken()
 
     def ask(self, op: Op, value: bytes = b"", name: str = "m", *, late: bool = False, **more: object) -> None:
         key = b"" if op in (Op.CALL, Op.ASK) else b"k"
@@ -175,21 +187,19 @@ def test_a_request_that_comes_again_is_answered_the_same_and_not_before_the_firs
 
 def test_who_has_to_wait_is_told_when_the_partition_has_changed() -> None:
     primary = Primary(backups=0)
-    woken: list[int] = []
-    primary.protocol.changed = woken.append
     primary.ask(Op.CALL, b"-100", QUEUE)
     assert primary.told == [Wait(100, b"")]
     primary.protocol.wake()
-    assert woken == [], "nothing has changed"
+    assert primary.woken == [], "nothing has changed"
     stood = primary.lane.awaited[0]
     primary.ask(Op.CALL, b"+item", QUEUE)
     primary.ask(Op.CALL, b"-100", QUEUE)
     primary.ask(Op.CALL, b"-100", QUEUE)
     assert primary.lane.awaited[0] is stood, "who came first counts"
     primary.protocol.wake()
-    assert (woken, primary.lane.awaited) == ([0], {})
+    assert (primary.woken, primary.lane.awaited) == ([0], {})
     primary.protocol.wake()
-    assert woken == [0]
+    assert primary.woken == [0]
 
 
 def test_who_has_waited_long_enough_is_answered() -> None:
@@ -203,29 +213,25 @@ def test_who_has_waited_long_enough_is_answered() -> None:
 @pytest.mark.parametrize("successor", [None, PartitionCopy(0, 0)])
 def test_nobody_is_told_of_a_copy_that_is_not_led_any_more(successor: PartitionCopy | None) -> None:
     primary = Primary()
-    woken: list[int] = []
-    primary.protocol.changed = woken.append
     primary.ask(Op.CALL, b"-100", QUEUE)
     primary.lane.leading[0] = successor
     primary.protocol.wake()
-    assert (woken, primary.lane.awaited) == ([], {})
+    assert (primary.woken, primary.lane.awaited) == ([], {})
 
 
 def test_what_is_changed_by_who_was_told_is_told_too() -> None:
     primary = Primary()
-    woken: list[int] = []
 
-    def changed(partition: int) -> None:
-        woken.append(partition)
-        if len(woken) < 3:
+    def changed() -> None:
+        if len(primary.woken) < 3:
             primary.ask(Op.CALL, b"-100", QUEUE, late=False)
             primary.ask(Op.SET, b"again")
 
-    primary.protocol.changed = changed
+    primary.when_woken = changed
     primary.ask(Op.CALL, b"-100", QUEUE)
     primary.ask(Op.SET, b"once")
     primary.protocol.wake()
-    assert woken == [0, 0, 0]
+    assert primary.woken == [0, 0, 0]
 
 
 # -- reads

@@ -6,8 +6,6 @@ which order, and what to refuse. So it is seen that the router and the operation
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 import pytest
 from tests.core.routing.around import Around, Told
@@ -22,7 +20,7 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Record
 from holdfast.core.replication.lane import Lane
 from holdfast.core.replication.primary_copy import PrimaryCopy
-from holdfast.core.replication.protocol import Decided, Replication, ShareDone
+from holdfast.core.replication.protocol import Decided, Replication, ReplicationDelegate, ShareDone
 from holdfast.core.routing.router import Router
 from holdfast.core.services.map_operations import decide, decide_whole, merge
 from holdfast.core.store.map_state import MapState
@@ -38,11 +36,13 @@ class Alone:
         self._out = out
         self.maps: dict[str, MapState] = {}
         self.applied = 0
-        self.refused: Callable[[Request], Outcome | None] = lambda request: None
-        self.changed: Callable[[int], None] = lambda partition: None
+        self.delegate: ReplicationDelegate | None = None
         self.crowded = self.refusing = False
         self.running = 0
         self.told: list[EntryEvent] = []
+
+    def serve(self, delegate: ReplicationDelegate) -> None:
+        self.delegate = delegate
 
     def leads(self, partition: int) -> bool:
         return True
@@ -60,8 +60,6 @@ class Alone:
         decision = decide(self.maps.get(request.map), request, self._out.now_ns, version=self.applied)
         self._apply(request.map, decision)
         done(Outcome(Status.OK, decision.answer))
-        if decision.updates:
-            self.changed(request.partitions[0])
 
     def submit_whole(self, request: Request, done: ShareDone) -> int:
         decision = decide_whole(self.maps.get(request.map), request, self._out.now_ns)

@@ -11,7 +11,7 @@ from holdfast.core.messages import Answer, Forward
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status, Value
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.replication.protocol import ShareDone
+from holdfast.core.replication.protocol import ReplicationDelegate, ShareDone
 from holdfast.core.routing.gathering import PARTLY, PAUSE_NS, RETRY_NS, timed_out
 from holdfast.core.routing.router import Router
 
@@ -28,6 +28,9 @@ class Scripted:
         self.running = 0
         self.wanted: list[tuple[Request, ShareDone]] = []
         self.events: list[EntryEvent] = []
+
+    def serve(self, delegate: ReplicationDelegate) -> None:
+        pass
 
     def leads(self, partition: int) -> bool:
         return partition in self.led

@@ -178,15 +178,15 @@ def test_who_opens_what_was_written_down_gets_all_of_it_in_order() -> None:
             return super().apply(record, now_ns)
 
     share = Lines()
-    written.open_as(Timed(share), 9)
+    written.open_as(Timed(share))
     assert share.lines == [b"a", b"b", b"c", b"d"]
-    assert times[1:] == [6, 7], "updates as of their own time"
+    assert times == [5, 6, 7], "the checkpoint and the updates as of their own times"
 
 
 def test_what_was_never_in_a_checkpoint_is_its_updates() -> None:
     written, share = WrittenState(), Lines()
     written.apply(record(b"a"), 1)
-    written.open_as(ServiceState(share), 9)
+    written.open_as(ServiceState(share))
     assert share.lines == [b"a"]
 
 

@@ -138,6 +138,7 @@ class Candidates:
         """Who is in the view asks no more."""
         for info in view.members:
             self._asked.pop(info.uuid, None)
+        assert self._asked.keys().isdisjoint(info.uuid for info in view.members), "who is in asks no more"
         self._twins.clear()
 
     def forget(self, now_ns: int) -> None:
@@ -177,4 +178,6 @@ class Candidates:
             if (not view.state.frozen or home(info) in homes) and len(chosen) < len(staying):
                 behind = info.behind or is_behind(info, files_known.seen(info.store, view))
                 chosen.append(msgspec.structs.replace(info, life=view.number + 1, behind=behind))
+        assert len(chosen) <= len(staying), "who stays can decide without those who come"
+        assert here.isdisjoint(info.uuid for info in chosen), "who is in the view is not let in again"
         return chosen

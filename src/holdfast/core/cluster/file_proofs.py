@@ -97,6 +97,9 @@ class KnownFiles:
         seen = FilesSeen(info.incarnation, info.proof.token, reached)
         before = self._heard.get(info.store)
         if info.store and reached and (before is None or _later(seen, before)):
+            assert before is None or before.incarnation <= seen.incarnation, (
+                "lives of files follow each other"
+            )
             self._heard[info.store] = seen
             self._news = True
 
@@ -138,5 +141,6 @@ class KnownFiles:
         """The view with what is known beside it, if that should be written down again."""
         if not self._news or now_ns - self._written_ns < WRITE_DOWN_NS:
             return None
+        assert self._written_ns <= now_ns, "this member's time goes on"
         self._news, self._written_ns = False, now_ns
         return msgspec.structs.replace(view, stores=self.stores(view, ()))

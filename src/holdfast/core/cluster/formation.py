@@ -52,6 +52,7 @@ class Formation:
             return False
         if first == own and identity.info.store and not identity.cluster_id and self._patience:
             self._patience -= 1
+            assert self._patience >= 0, "nobody waits more often than that"
             return False
         return first == own
 
@@ -67,4 +68,6 @@ class Formation:
         seen = identity.seen
         number = seen.number + 1 if seen is not None else 1
         missing = awaited(seen, [info]) if seen is not None else []
+        assert seen is None or number > seen.number, "views are numbered (cluster/V-1)"
+        assert all(one.store != info.store for one in missing), "nobody waits for its own files"
         return View(number, identity.cluster_id, [info], missing=missing, stores=stores, recovering=True)

@@ -44,7 +44,11 @@ class Intents:
         if self.mine is not Intent.LEAVE:
             self.mine = wish
             self.number += 1
+            assert self.number > self._of.get(self._me, (0, wish))[0], (
+                "the newest wish has the highest number"
+            )
             self._of[self._me] = (self.number, wish)
+        assert self.of(self._me) is self.mine, "what is said of this member is what it wants"
 
     def heard(self, beat: Heartbeat, view: int) -> None:
         """A heartbeat of a member of the view."""
@@ -114,6 +118,7 @@ class Intents:
 
         Also one for the present state: the master may have taken another one that it could not carry out so far.
         """
+        assert view.members, "somebody is there to carry it out"
         order = StateWanted(view.number, state, ending)
         self._order = None if _fulfilled(order, view) else order
         self._out.send(view.members[0].uuid, order)
@@ -152,6 +157,7 @@ class Intents:
         master = view.members[0].uuid
         if self._ordered is not None and (master != self._me or _fulfilled(self._ordered, view)):
             self._ordered = None
+        assert self._ordered is None or master == self._me, "only the master carries out orders"
         if self._order is not None and _fulfilled(self._order, view):
             self._order = None
         if self._order is not None:

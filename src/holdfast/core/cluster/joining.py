@@ -35,6 +35,7 @@ class Joining:
         """Ask to be let in; answers the view of the cluster that this member forms itself, when it is to."""
         if self._standing.state not in SEEKING:
             return None
+        assert self._standing.view is None, "who looks for a cluster is in none"
         own = admission.home(self._standing.info)
         if self._standing.state is MembershipState.JOINING and self._formation.may_form(own):
             self._out.note("cluster formed", cluster=self._standing.identity.cluster, by=self._standing.me)
@@ -143,6 +144,7 @@ class Joining:
                     self._standing.detector.silent(other.uuid)
         if not info.store or all(other.store != info.store for other in self._standing.view.members):
             # Whoever shows the files of a member asks again when that one is gone; a copy has been refused by then.
+            assert info.uuid != self._standing.me, "no member asks itself"
             self._candidates.ask(info, self._out.now_ns)
         return True
 
@@ -154,6 +156,7 @@ class Joining:
             self._formation.idle(Address(answer.host, answer.port), answer.cluster_id)
         if answer.refusal and answer.asker != self._standing.me:
             return
+        assert self._standing.view is None, "who looks for a cluster is in none"
         if answer.ending and self._standing.state is MembershipState.EXILED:
             self._standing.step(MembershipStep.ENDED)
             self._out.effects.append(Stop("the cluster was shut down while this member was away"))

@@ -134,6 +134,7 @@ class Membership(Standing):
             if info.uuid in dead & silent and info.uuid not in self.dead:
                 self.dead.add(info.uuid)
                 self._out.note("declared dead by the operator", level="warning", member=info.name)
+        assert self.me not in self.dead, "nobody vouches for its own end"
         if self.view is not None and self.dead:
             for info in self.view.members:
                 if info.uuid not in silent and info.uuid != self.me:
@@ -278,8 +279,10 @@ class Membership(Standing):
         self._out.note("join refused", level="error", by=request.info.name, why=why)
         if self.view is not None:
             self._go_into_exile(self.view, self.view)
+        assert self.view is None, "who goes is in no view"
         self.step(MembershipStep.ENDED)
         self.refusal = why
+        assert self.state is MembershipState.GONE, "no cluster takes this process any more"
 
     # -- files (`core.cluster.file_proofs`)
 
@@ -319,6 +322,7 @@ class Membership(Standing):
         """The next view is agreed."""
         old = self.view
         assert old is not None
+        assert not self.agreement.proposing, "what is decided is proposed no more"
         self.carried = rows
         told: set[MemberId] = {self.me}
         for info in [*old.members, *view.members]:
@@ -347,6 +351,7 @@ class Membership(Standing):
     def install(self, view: View) -> None:
         """Take the view as the present one: open and close links, and tell the other machines."""
         old = self.view
+        assert not self.has_left, "who has left is in no later view"
         mine = _entry(view, self.me)
         admitted = mine is not None
         if mine is not None and mine.life != self.info.life and self.admitted:
@@ -379,6 +384,7 @@ class Membership(Standing):
                 self._out.timer(TimerName.PART, LAST_WORDS_NS)
         else:
             self._go_into_exile(old, view)
+        assert self.last_view.number >= view.number, "what is told of a view may lead to the next, never back"
 
     def _tell_view(self, old: View | None, new: View | None) -> None:
         before, after = (
@@ -399,6 +405,7 @@ class Membership(Standing):
     def _link(self, before: list[MemberInfo], after: list[MemberInfo]) -> None:
         """Links follow the members and their lives."""
         was, is_now = ({(info.uuid, info.life) for info in members} for members in (before, after))
+
         for info in before:
             if (info.uuid, info.life) not in is_now and info.uuid != self.me:
                 self._out.effects.append(CloseLink(info.uuid))
@@ -453,6 +460,7 @@ class Membership(Standing):
         )
         self.view = None
         self.step(MembershipStep.REMOVED)
+        assert self.last_view is not None, "who was removed knows from what"
         self.intents.exiled()
         for info in old.members if old is not None else []:
             if info.uuid != self.me:
@@ -466,7 +474,9 @@ class Membership(Standing):
         self._tell_view(old, None)
 
     def _depart(self) -> None:
+        assert self.view is not None, "a view says that it has left"
         self.step(MembershipStep.ENDED)
+        assert self.has_left, "its process ends"
         whole = "left the cluster, which was shut down as a whole"
         stays = any(
             not info.lite and self.intents.of(info.uuid) is not Intent.LEAVE for info in self.members()

@@ -50,6 +50,8 @@ class Log:
 
     def wrote(self, partition: int, term: int, records: list[Record], *, urgent: bool) -> None:
         """A copy that is held here has applied these records. `urgent`: somebody waits for them to be durable."""
+        assert self.on, "without a journal nothing is written (journal/J-3)"
+        assert records, "what is written down says something"
         self._entries.append(Wrote(partition, term, records, self._out.wall_ms()))
         self._urgent = self._urgent or urgent
 
@@ -91,7 +93,10 @@ class Log:
         elif self._durable < self._number:
             self._waiting.append((self._number, told))
         else:
+            assert not self._waiting or self._waiting[0][0] <= self._durable, "who waits is just being told"
             told()
+            return
+        assert self._waiting[0][0] <= self._waiting[-1][0], "groups become durable in order (journal/J-2)"
 
     def tell_when_durable(self, notice: Notice) -> None:
         """The same, as a notice."""
@@ -100,7 +105,9 @@ class Log:
     def checkpoint(self, snapshot: Snapshot) -> int:
         """Write this content out. Answers the ticket under which `CheckpointEnded` says what has come of it."""
         self.flush()
+        assert not self._entries, "what was written before is in the groups before (journal/J-1)"
         self._tickets += 1
+        assert self._tickets not in self._checkpoints, "a ticket names one checkpoint"
         self._checkpoints.add(self._tickets)
         self._out.effects.append(Checkpoint(self._tickets, snapshot, self._number))
         return self._tickets
@@ -108,7 +115,9 @@ class Log:
     def flush(self) -> None:
         """The step ends, or a checkpoint is taken: what was written down until now leaves."""
         if self._entries:
+            assert self.on, "without a journal nothing is written (journal/J-3)"
             self._number += 1
+            assert self._number > self._durable, "what leaves now is not durable yet"
             entries, self._entries = self._entries, []
             self._out.effects.append(Append(self._number, entries, self._urgent))
             self._urgent = False

@@ -171,6 +171,7 @@ class Recovery:
 
     def block(self, lsn: int, entries: Sequence[Entry]) -> None:
         """The entries of the next block. Blocks that are left out are lost."""
+        assert lsn >= self._next, "blocks are taken in their order (journal/R-1)"
         if lsn != self._next:
             self._jump(lsn, entries)
         self._next = lsn + 1
@@ -252,6 +253,7 @@ class Recovery:
         self._baseless.pop(partition, None)
         if partition in self._doubts and self._doubts[partition][0] < lsn:
             del self._doubts[partition]
+        assert self._doubts.get(partition, (lsn, ""))[0] >= lsn, "what began anew leaves no doubt from before"
 
     def _group_wrote(self, lsn: int, entry: GroupWrote) -> None:
         group = self._groups.get(entry.partition)
@@ -270,6 +272,7 @@ class Recovery:
         if not entry.map:
             self._begins(entry.partition, lsn)
             self._held.pop(entry.partition, None)
+            assert entry.partition not in self._baseless, "of what is held no more nothing is missing"
         elif found is not None and not found.ended:
             found.copy.maps.pop(entry.map, None)
             found.copy.services.pop(entry.map, None)
@@ -371,6 +374,8 @@ class Recovery:
         ):
             if partition not in self._held:
                 recovered.uncertain[partition] = why
+        assert self._whole or not recovered.whole, "what is lost is told"
+        assert recovered.copies.keys() == self._held.keys(), "what is held is handed over"
 
     def _groups_in_doubt(self, recovered: Recovered) -> None:
         """A replica of which there is nothing but that it was here."""

@@ -155,6 +155,7 @@ class Migrations:
             self.returns.accepted = True
             self._out.note("the operator accepts the loss of what is missing", level="warning")
             self.settlement.revive()
+            assert self.table_replication.ready, "only on the newest table (migration/M-1)"
             if self.lost:
                 self.settlement.repair({info.uuid for info in self._membership.members()})
                 rows = {
@@ -313,6 +314,7 @@ class Migrations:
             return
         self.under_way.forget(message.partition)
         running.step(MigrationStep.REFUSED)
+        assert message.partition not in self.running, "what has failed runs no more"
         self._out.note("migration refused", level="debug", partition=message.partition, why=message.why)
         self.table_replication.reporter.ended(
             running.migration, running.version, well=False, began_ns=running.began_ns
@@ -328,6 +330,7 @@ class Migrations:
             if running is not None and self.table_replication.table.rows[partition].version > running.version:
                 self.under_way.forget(partition)
                 running.step(MigrationStep.COMMITTED)
+                assert partition not in self.running, "what is committed runs no more"
                 self.completed += running.phase is MigrationPhase.COMMITTED
                 if partition in self.planning.planned.all and self.planned:
                     self._line_up(partition)

@@ -112,6 +112,7 @@ class Returns:
         if view is not None and self._membership.member(sender) is not None:
             self._holdings[sender] = holdings
             self._kept[sender] = {kept.partition: kept for kept in holdings.kept}
+            assert len(self._kept) == len(self._holdings), "what somebody keeps is part of what it has said"
             self._stores.update(holdings.stores)
             seen = holdings.seen
             if seen is not None and seen.cluster_id == view.cluster_id:
@@ -200,7 +201,9 @@ class Returns:
             if made is None:
                 lost.append(partition)
                 made = Assignment(version, row.replicas, row.epoch, row.behind)
+            assert made.version >= version, "a revived row is beyond what anybody knows (placement/E-3)"
             rows[partition] = made
+        assert rows.keys() >= set(lost), "who waits for its copies has a row, too"
         return rows, lost
 
     def revive(self, partition: int, row: Assignment) -> Assignment | None:

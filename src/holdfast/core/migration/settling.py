@@ -127,6 +127,9 @@ class Settlement:
         """migration/M-4."""
         row = self.table_replication.head[migration.partition]
         higher = row.version + migration.increment + 1
+        assert higher > row.version + 1, (
+            "a failure raises further than the success would have (migration/M-4)"
+        )
         self.table_replication.head[migration.partition] = Assignment(
             higher, row.replicas, row.epoch, row.behind
         )
@@ -139,6 +142,7 @@ class Settlement:
         for partition, row in enumerate(head):
             gone = [m for m in row.holding[1:] if m is not None and m not in present]
             if gone and row.owner in present:
+                assert not set(gone) & set(row.behind), "who is behind already is not holding"
                 head[partition] = Assignment(row.version + 1, row.replicas, row.epoch, (*row.behind, *gone))
 
     # -- repair
@@ -212,6 +216,7 @@ class Settlement:
         if data:
             width = len(row.replicas)
             raised = row.changed((data[partition % len(data)], *(None,) * (width - 1)), extra=width)
+            assert raised.version > row.version + width, "it is beyond whatever was offered"
             self.table_replication.head[partition] = Assignment(raised.version, raised.replicas, epoch)
 
     def revive(self) -> None:

@@ -52,6 +52,7 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True):
         after = replicas + (None,) * (width - len(replicas))
         slots = sum(1 for old, new in zip(before, after, strict=True) if old != new)
         behind = tuple(member for member in self.behind if member in replicas)
+        assert extra >= 0, "versions rise"
         return Assignment(self.version + max(1, slots) + extra, replicas, self.epoch, behind)
 
 
@@ -107,5 +108,6 @@ class Table:
                     f"partition {partition} diverged at version {row.version}: {old} and {row}"
                 )
             return None
+        assert row.version > old.version, "versions rise"
         self.rows[partition] = row
         return old

@@ -51,6 +51,7 @@ class UpdateCounter:
             raise ValueError(f"{count} numbers cannot be reserved")
         start = self.hwm
         self.hwm += count
+        assert self.lwm <= start < self.hwm, "what is handed out is above all that is applied (model/K-3)"
         return start
 
     # -- every copy
@@ -77,6 +78,8 @@ class UpdateCounter:
         if self._starts[0] == self.lwm:
             self.lwm += self._counts[0]
             del self._starts[0], self._counts[0]
+        assert not self._starts or self._starts[0] > self.lwm, "a gap is before each range (model/K-2)"
+        assert self.lwm <= self.highest_applied <= self.hwm, "nothing applied is above the high watermark"
         return True
 
     def _insert(self, start: int, end: int) -> bool:
@@ -106,6 +109,8 @@ class UpdateCounter:
                 raise CounterBroken(f"more than {GAPS_MAX} gaps after {self.lwm}")
             starts.insert(after, start)
             counts.insert(after, end - start)
+        assert len(starts) == len(counts), "each range has a start and a count"
+        assert starts[0] >= self.lwm, "what is below the low watermark is no range (model/K-2)"
         return True
 
     def set_absolute(self, value: int) -> bool:
@@ -125,14 +130,18 @@ class UpdateCounter:
             self.lwm += counts[0]
             del starts[0], counts[0]
         self.hwm = max(self.hwm, self.lwm)
+        assert not starts or starts[0] > self.lwm, "a gap is before each range (model/K-2)"
+        assert value <= self.lwm <= self.highest_applied <= self.hwm, "watermarks do not go back (model/K-1)"
         return True
 
     def finalise(self) -> list[tuple[int, int]]:
         """Nothing that is missing will ever come: close the gaps. Answers them, as ranges (004 "Crash recovery")."""
         closed = self.gaps()
+        assert self.lwm <= self.highest_applied, "the low watermark does not go back (model/K-1)"
         self.lwm = self.hwm = self.highest_applied
         self._starts.clear()
         self._counts.clear()
+        assert self.lwm == self.highest_applied, "what was applied is so still"
         return closed
 
     # -- what it says

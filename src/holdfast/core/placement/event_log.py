@@ -93,7 +93,9 @@ class EventLog:
         hear of the rest of one that began before.
         """
         self._kept.clear()
+        before = self.told
         self._since = self.told = self._whole_after = max(self.told, (life, 0))
+        assert before <= self.told, "what was told is not told again"
         if self.open is not None:
             over = msgspec.structs.replace(
                 self.open, number=self.told, kind=Kind.FINISHED, migration=None, version=0
@@ -112,6 +114,7 @@ class EventLog:
                 self._follow(one)
                 if one.process > self._since or one.process == NO_PROCESS:
                     self._tell(one)
+        assert self._whole_after <= self.told, "what is whole was told"
 
     def _tell(self, news: News) -> None:
         assert news.number <= self.told, "what is told counts as told"
@@ -184,9 +187,11 @@ class Reporter:
     def started(self, planned: int) -> None:
         """So many migrations are planned."""
         self.finished()
+        assert self._process is None, "one process after the other"
         self._began_ns = self._out.now_ns
         process = self._say(News((0, 0), Kind.STARTED, planned=planned))
         self.pending[-1] = self._process = msgspec.structs.replace(process, process=process.number)
+        assert self.under_way, "it is over when that is said"
 
     def ended(self, migration: Migration, version: int, *, well: bool, began_ns: int | None = None) -> None:
         """One migration has ended; the partition's row has this version now. `began_ns`: when it was asked for."""

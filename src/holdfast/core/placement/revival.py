@@ -59,12 +59,14 @@ def revived(
     ]
     if not any(claim.slot < holders or uncertain for claim in proven):
         return None
+    assert version > newest.version, "a revived row is beyond what anybody knows (placement/E-3)"
     ranked = sorted(proven, key=lambda claim: (claim.slot >= holders, *_rank(claim)))
     owner = ranked[0]
     others = sorted((claim for claim in ranked[1:] if claim.kept.whole), key=lambda claim: claim.slot)
     replicas: list[MemberId | None] = [owner.member, *(None,) * (width - 1)]
     for claim in others:
         _place(replicas, claim.member, claim.slot, holders)
+    assert len(replicas) == width, "a row is as wide as before"
     return Assignment(version, tuple(replicas), newest.epoch)
 
 

@@ -242,6 +242,7 @@ class TableReplication:
         self._decided = max(self._decided, number)
         while self._applied_round < self._decided and self._applied_round + 1 in self._offers:
             offer = self._offers.pop(self._applied_round + 1)
+            assert offer.round == self._applied_round + 1, "an offer is kept under its round"
             self._apply(offer.round, offer.rows, offer.news)
             self._note_current()
 
@@ -334,6 +335,8 @@ class TableReplication:
         self._begin(active, set())
 
     def _begin(self, active: list[tuple[Migration, int]], staying: set[MemberId]) -> None:
+        assert self._membership.is_master, "the master alone changes the table"
+        assert self._round is None, "a view begins with no round"
         self.ready = True
         self._out.timer(TimerName.TABLE, CHECK_NS)
         self._out.tell(TableGathered(tuple(active), frozenset(staying)))
@@ -359,6 +362,7 @@ class TableReplication:
 
     def publish(self, rows: dict[int, Assignment]) -> None:
         """As master: these rows, which are in the head already, are to be offered, and the news be told."""
+        assert self.ready, "the master alone changes the table"
         self._queued.update(rows)
         self._start_round()
 
@@ -445,6 +449,7 @@ class TableReplication:
         others = [uuid for uuid in self._present() if uuid != self._membership.me]
         known = min((self._applied_by.get(uuid, 0) for uuid in others), default=self._applied_round)
         known = min(known, self._applied_round)
+        assert self._durable_round <= self._applied_round, "only what is applied is durable"
         self.event_log.known(known)
         return self._durable_round, known
 
@@ -464,6 +469,7 @@ class TableReplication:
         assert current is not None
         if not current.named <= current.stored_by or self._membership.agreement.fenced:
             return
+        assert current.number == self._number, "the newest round is the one under way"
         if not current.everyone:
             current.everyone = True
             self._offer(current, [uuid for uuid in self._present() if uuid not in current.named])

@@ -116,6 +116,7 @@ class Batch:
 def when_all_done(batches: list[Batch], done: Completion, now_ns: int) -> None:
     """Call `done` once: when all of these are done, or with False as soon as that is not known of one of them."""
     left = len(batches)
+    assert left, "somebody is waited for"
 
     def told(known: bool) -> None:
         nonlocal left

@@ -168,6 +168,8 @@ class Batches:
             rests = self._rests = self._waiting[self._number] = Batch(self._number, self._out.now_ns)
             rests.since = self._turn_began
             self.unsent_batches.append(self._number)
+        assert rests.number in self._waiting, "nothing waits for what has ended"
+        assert rests.number > rests.since, "it is of this turn"
         if durable:
             rests.wait_for_disk()
         for partition, name, sync in asked:
@@ -188,12 +190,15 @@ class Batches:
         """Let answers wait for a batch that they may have seen."""
         if batch.number in rests.links:
             return
+        assert batch.number != rests.number, "nothing comes after itself"
+        assert batch.open, "only what is open is waited for"
         rests.links.add(batch.number)
         rests.after += 1
 
         def told(known: bool) -> None:
             if rests.number in self._waiting:
                 rests.after -= 1
+                assert rests.after >= 0, "each batch ends once"
                 if known:
                     self.look(rests)
                 else:
@@ -237,6 +242,7 @@ class Batches:
 
     def _begin(self, targets: tuple[str, ...]) -> Batch:
         self._number += 1
+        assert self._number not in self._waiting, "a number names one batch"
         batch = Batch(self._number, self._out.now_ns)
         self._joinable[targets] = self._waiting[self._number] = batch
         self.unsent_batches.append(self._number)
@@ -379,16 +385,23 @@ class Batches:
             self._finish(batch)
 
     def _finish(self, batch: Batch) -> None:
+        if self._rests is batch:
+            # The same turn may still bring answers that rest on something: they need a batch that is open.
+            self._rests = None
+        assert not batch.told, "nobody waits for what has ended"
+        assert not batch.need and not batch.courtesy, "whoever is waited for has it, or is not waited for"
         self._joinable.clear()
         del self._waiting[batch.number]
         if batch.charged:
             self._charge(batch)
         backlog = self.backlog
         backlog.bytes -= batch.size
+        assert backlog.bytes >= 0, "no more is taken away than was kept (replication/P-6)"
         if backlog.crowded:
             backlog.eased()
         for partition in batch.resting:
             self._rested_no_more(partition, batch)
+        assert not batch.charged, "what has ended is in nobody's backlog"
         number, of_partitions = batch.number, self._of_partition
         empty: list[int] = []
         for partition in batch.records:
@@ -432,6 +445,7 @@ class Batches:
                 self._rested_no_more(partition, batch)
             del batch.records[partition], self._of_partition[partition][batch.number]
             self.look(batch)
+        assert not self._of_partition.get(partition), "nothing of it waits any more (replication/P-3)"
         if self._of_partition.pop(partition, None) is not None:
             self.drained(partition)
 

@@ -95,11 +95,14 @@ class Activation:
             self.active.add(partition)
         else:
             self.active.discard(partition)
+        assert self.phase(partition) is phase, "it is taking office, or in office, or neither"
+        assert partition not in self.active or partition not in self._waiting, "never both"
 
     def begin(self, partition: int) -> None:
         """Take office in this partition; `LeadershipTaken` tells when that has succeeded."""
         row = self._rows[partition]
-        assert row.owner == self._me
+        assert row.owner == self._me, "the row names the primary"
+        assert self._copies.held[partition].epoch == row.epoch, "what it holds is of the row's epoch"
         self.cancel(partition)
         self._step(partition, _S.NAMED)
         others = {member for member in row.holding[1:] if member is not None}
@@ -110,6 +113,7 @@ class Activation:
             if index and member is not None:
                 counters = self._copies.counters(copy, index)
                 self._calls.setdefault(member, []).append((partition, row.version, counters))
+        assert len(self._waiting[partition]) > len(others), "its own disk is waited for, too"
         self._log.tell_when_durable(CopyDurable(partition, row.version))
 
     def on_durable(self, notice: CopyDurable) -> None:
@@ -145,7 +149,8 @@ class Activation:
 
     def _become_primary(self, partition: int) -> None:
         assert not self._waiting[partition], "everybody holds the same (replication/O-1)"
-        assert self._rows[partition].owner == self._me
+        assert self._rows[partition].owner == self._me, "the row names the primary"
+        assert partition in self._copies.held, "a primary holds what it serves"
         self._step(partition, _S.EQUAL)
         self._copies.held[partition].used(self._out.now_ns)
         self._out.tell(LeadershipTaken(partition))
@@ -153,6 +158,7 @@ class Activation:
     def cancel(self, partition: int) -> None:
         """The row changed, or a replica came back."""
         self._step(partition, _S.CANCELLED)
+        assert self.phase(partition) is LeadershipPhase.NONE, "it is no primary until it is named again"
         for calls in self._calls.values():
             calls[:] = [call for call in calls if call[0] != partition]
 

@@ -20,6 +20,7 @@ from holdfast.core.store.partition import PartitionCopy
 def retarget(copy: PartitionCopy, targets: Targets, batches: Batches, out: Outbox) -> None:
     """The row or the destination changed while this member is primary: replication/P-1 and replication/P-2."""
     partition = copy.partition
+    assert targets.terms[partition] <= copy.term, "terms rise"
     targets.terms[partition] = copy.term
     for held in copy:
         targets.aim(partition, held)

@@ -42,14 +42,18 @@ class Backlog:
 
     def grown(self) -> None:
         """More than `most` bytes are kept."""
+        assert self.bytes > self.most, "it is too much (replication/K-1)"
         if not self.crowded:
             self.crowded = True
             self._out.tell(BacklogChanged())
+        assert self.crowded, "writes are refused only where nothing more is read (replication/K-2)"
         if self.bytes > 2 * self.most:
             self.refuse()
 
     def eased(self) -> None:
         """While it is crowded: fewer bytes are kept than before."""
+        assert self.bytes >= 0, "no more is taken away than was kept"
+        assert self.crowded, "what was not too much need not ease"
         if self.bytes <= self.most // 2:
             self.crowded = self.refusing = False
             self._out.tell(BacklogChanged())
@@ -63,6 +67,7 @@ class Backlog:
     def late(self, member: str, size: int) -> None:
         """So many bytes more (or less) are kept for this async backup."""
         kept = self._late.get(member, 0) + size
+        assert kept >= 0, "no more is taken away than was kept"
         if kept:
             self._late[member] = kept
         else:
@@ -71,3 +76,4 @@ class Backlog:
             self.slow.add(member)
         elif kept <= self._async_bytes // 2:
             self.slow.discard(member)
+        assert member in self._late or member not in self.slow, "nothing is kept for nobody who is slow"

@@ -182,12 +182,15 @@ class ChangeStreams:
         """As much of this as fits into an answer; what is left is kept for the next question."""
         told = _told(asked, records)
         rest = records[told.upto - asked.after :]
+        assert told.upto >= asked.after, "what was read is not told again (replication/G-4)"
+        assert not rest or rest[0][1].counter == told.upto + 1, "what is left follows what is told"
         if rest and told.upto > asked.after:
             while len(self._ahead) >= AHEAD_MAX:
                 del self._ahead[next(iter(self._ahead))]
             self._ahead[asked.map, asked.partition] = _Ahead(
                 rest, self._copies.held.get(asked.partition), self._out.now_ns
             )
+        assert len(self._ahead) <= AHEAD_MAX, "no more is kept ahead than may be"
         return told
 
     def sweep(self) -> None:
@@ -207,7 +210,9 @@ class ChangeStreams:
         if len(self._reads) >= READS_MAX:
             done(ChangesSince(asked.after))
             return
+        assert upto > asked.after, "something is to be read"
         self._tickets -= 1
+        assert self._tickets not in self._reads, "a ticket names one question"
         self._reads[self._tickets] = (asked, lineage, done)
         upto = min(upto, asked.after + JOURNAL_RECORDS)
         self._out.effects.append(

@@ -90,6 +90,8 @@ class Clearings:
             self._go_on()
 
     def _wake(self, after_ns: int) -> None:
+        assert not self._timer, "one slice at a time (replication/L-1)"
+        assert self._running, "somebody waits for the next slice"
         self._timer = True
         self._out.timer(TimerName.CLEAR, after_ns)
 
@@ -104,6 +106,7 @@ class Clearings:
             return
         else:
             self._slice(clearing)
+        assert self._running[0] is clearing, "its turn is not over"
         self._running.popleft()
         if clearing.left:
             self._running.append(clearing)
@@ -125,6 +128,7 @@ class Clearings:
                 if clearing.of is None:
                     clearing.of, clearing.keys = held, list(reversed(held.state.entries))
                 size += self._remove(clearing, copy, held, SLICE_BYTES - size)
+
             if not clearing.keys:
                 if copy is not None:
                     # That nothing is left there must be so, too.
@@ -147,6 +151,7 @@ class Clearings:
     def _held(self, clearing: _Clearing, known: bool) -> None:
         """A slice is held by all, or nobody will ever know."""
         clearing.waits -= 1
+        assert clearing.waits >= 0, "each slice is held once (replication/L-4)"
         if clearing.over or (known and (clearing.left or clearing.waits)):
             return
         clearing.over = True

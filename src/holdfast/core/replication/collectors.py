@@ -43,6 +43,7 @@ class Collectors:
             return
         connections = self._here[client]
         connections.remove(token)
+        assert token not in connections, "a token names one registration"
         if not connections:
             del self._here[client]
             self._tell_all(Collecting([], [client]))

@@ -216,6 +216,7 @@ class Copies:
         return False
 
     def _write(self, copy: PartitionCopy, section: Section) -> None:
+        assert self.held.get(section.partition) is copy, "what is held follows its primary"
         now_ns = self._out.now_ns
         index = self._rows[section.partition].index_of(self._me)
         applied: list[Record] = []
@@ -240,6 +241,7 @@ class Copies:
         for held, records in by_map.items():
             held.keep(section.term, records, held.changes or self._tail_bytes)
             held.state.settle()
+        assert len(applied) <= len(section.records), "each record is applied once (replication/B-2)"
         self._write_down(copy, section, applied)
 
     def _pass_over(self, section: Section, record: Record, held: AnyReplica) -> None:
@@ -323,6 +325,8 @@ class Copies:
         if copy is None or copy.epoch < new.epoch:
             copy = self.held[partition] = PartitionCopy(partition, new.epoch, self.request_ids)
             self._log.note(Began(partition, new.epoch))
+        assert self.held[partition] is copy, "a replica of the row has its copy"
+        assert copy.epoch >= new.epoch, "no copy is of a history that was declared lost"
         self.furnish(copy, index)
         return copy
 
@@ -334,8 +338,9 @@ class Copies:
 
     def revive(self, copies: dict[int, PartitionCopy]) -> None:
         """These were found in this member's files: to begin with."""
+        assert not self.held, "what is found in files comes before any row"
         for copy in copies.values():
-            self.services.revive(copy, self._out.now_ns)
+            self.services.revive(copy)
         self.stale.update(copies)
 
     def _take_back(self, partition: int, row: Assignment) -> PartitionCopy | None:
@@ -345,6 +350,7 @@ class Copies:
         copy = self.stale.get(partition)
         if copy is None or copy.epoch != row.epoch:
             return None
+        assert partition not in self.held, "who holds a copy need not take one back"
         self.held[partition] = copy
         # Its files may be of a time at which its index was a hotter one.
         self._keep_maps_of(partition, row.index_of(self._me))
@@ -364,9 +370,12 @@ class Copies:
         kept = self.stale.get(partition)
         if kept is not None and kept.epoch < new.epoch:
             del self.stale[partition]
+        assert partition not in self.held, "who is in no row holds nothing of it (replication/B-3)"
 
     def replace(self, partition: int, copy: PartitionCopy) -> None:
         """A replica of the row is brought up to date: this is its copy from now on."""
+        assert copy.partition == partition, "a copy is of one partition"
+        assert self._rows[partition].index_of(self._me) > 0, "a backup of the row is brought up to date"
         self.held[partition] = copy
 
     def base(self, partition: int) -> PartitionCopy | None:

@@ -108,12 +108,14 @@ class Pin:
         """These entries were over at the cut, and are still there."""
         self._overlay.update(dict.fromkeys(keys))
         self.entries -= len(keys)
+        assert self.entries >= 0, "no more is hidden than was there"
 
     def complete(self, entries: dict[bytes, bytes]) -> bool:
         """All entries, which are these, are about to go: from now on it holds them itself, and observes no more."""
         whole: dict[bytes, bytes | None] = {**entries, **self._overlay}
         self._overlay = {key: value for key, value in whole.items() if value is not None}
         self._state = None
+        assert len(self._overlay) == self.entries, "a pin holds what was there at the cut (replication/C-5)"
         return False
 
     def release(self) -> None:
@@ -301,6 +303,7 @@ class Cuts:
         kept = self._open(cut, lease_ms)
         if kept.maps is None:
             kept.maps = frozenset(names)
+        assert cut in self._kept, "what is begun is kept until its lease ends"
         return kept
 
     def _remove_ended(self, copy: PartitionCopy, written: Sequence[MapReplica], may_end: int) -> int:
@@ -310,6 +313,7 @@ class Cuts:
         for held in written:
             before = len(held.state.entries)
             self.lane.expire(copy, held, may_end)
+            assert 0 <= before - len(held.state.entries) <= may_end, "no more ends than may"
             may_end -= before - len(held.state.entries)
             if may_end <= 0:
                 return 0
@@ -338,6 +342,7 @@ class Cuts:
                 backups = holding[1 : 1 + self._settings.map(held.name).backups]
                 holders += [member for member in backups if member is not None]
             pin = self.keep(cut, copy.partition, held, lease_ms)
+            assert pin.counter == held.counter, "the last update is the one of the cut (replication/C-1)"
             if passive:
                 pin.hide(
                     [key for key, expiry in held.state.expiries.items() if expiry.deadline_ns() <= now_ns]
@@ -363,6 +368,9 @@ class Cuts:
                     pin.known = True
             else:
                 void.add(partition)
+        assert all(pin.known for _, _, pins in named for pin in pins if pin.partition not in void), (
+            "maps of a partition are made known together (replication/C-6)"
+        )
         if void:
             taken.pins = [pin for pin in taken.pins if pin.partition not in void]
             taken.unwritten = [one for one in taken.unwritten if one[0] not in void]
@@ -388,6 +396,7 @@ class Cuts:
         before = there.pop(held.name, None)
         if before is not None:
             before.release()
+        assert held.name not in there, "a cut has one pin of a map in a partition"
         pin = there[held.name] = Pin(partition, held, self._out.now_ns)
         return pin
 
@@ -434,6 +443,7 @@ class Cuts:
         return count
 
     def _renew(self, kept: _Kept) -> None:
+        assert kept.lease_ms > 0, "what is kept has a lease"
         kept.until_ns = self._out.now_ns + kept.lease_ms * MILLISECOND
 
     def _end(self, cut: bytes) -> None:

@@ -35,7 +35,7 @@ from holdfast.core.model.operations import (
 )
 from holdfast.core.replication.clearing import Clearings
 from holdfast.core.replication.lane import Awaited, Lane
-from holdfast.core.replication.protocol import Decided, ShareDone
+from holdfast.core.replication.protocol import Decided, ReplicationDelegate, ShareDone
 from holdfast.core.services.map_operations import decide, decide_whole, merge
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import AnyReplica
@@ -59,13 +59,17 @@ class PrimaryCopy:
         self._answer_bytes = settings.limits.answer_bytes
         self._backup_reads = any(chosen.read_backups for chosen in settings.maps.values())
         """Whether anybody wants to know where a map stands (routing/R-5)."""
-        self.refused: Callable[[Request], Outcome | None] = lambda request: None
-        self.changed: Callable[[int], None] = lambda partition: None
+        self._delegate: ReplicationDelegate | None = None
         timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
         self._clearings = Clearings(out, lane, timeout_ns, self._why_refused)
 
+    def serve(self, delegate: ReplicationDelegate) -> None:
+        """Requests come from here."""
+        assert self._delegate is None, "one router gives requests"
+        self._delegate = delegate
+
     def _why_refused(self, request: Request) -> Outcome | None:
-        return self.refused(request)
+        return self._delegate.why_refused(request) if self._delegate is not None else None
 
     @property
     def crowded(self) -> bool:
@@ -124,8 +128,10 @@ class PrimaryCopy:
                 return
             decision = Decision(decision.answer)
         assert type(decision) is Decision, "it is decided, or has to wait"
+        assert lane.leading[partition] is copy, "to decide changes nothing"
         before = lane.opened
         value = self._carry_out(copy, request, decision)
+        assert lane.opened <= before + len(decision.updates), "each update has one record at most"
         position = self._position(copy, request)
         if not decision.updates:
             self._rest_on(copy, request)
@@ -137,7 +143,7 @@ class PrimaryCopy:
         lane.close_batch(lambda known: done(self._told(known, value, position)))
 
     def wake(self) -> None:
-        """At the end of a step: whose partition has changed, by whatever way, is told (`changed`).
+        """At the end of a step: whose partition has changed, by whatever way, is told (`ReplicationDelegate.changed`).
 
         Whoever has to wait again begins to await the next change while this goes on; so what one who is told changes
         is told to the others.
@@ -153,8 +159,9 @@ class PrimaryCopy:
                 return
             for partition in over:
                 one = awaited.pop(partition)
-                if self._lane.leading[partition] is one.copy:
-                    self.changed(partition)
+                assert one.copy.partition == partition, "a copy is of one partition"
+                if self._lane.leading[partition] is one.copy and self._delegate is not None:
+                    self._delegate.changed(partition)
 
     def _answer_read(self, copy: PartitionCopy, request: Request, done: Decided) -> None:
         lane = self._lane

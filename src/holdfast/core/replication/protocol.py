@@ -23,13 +23,21 @@ ShareDone = Callable[[Outcome, Sequence[int], Sequence[int]], None]
 yet, and those that were not led here when it began."""
 
 
+class ReplicationDelegate(Protocol):
+    """What a replication protocol asks of whom it serves: the router."""
+
+    def why_refused(self, request: Request) -> Outcome | None:
+        """Asked before each slice of long work: why it must not be done just now."""
+
+    def changed(self, partition: int) -> None:
+        """The partition has changed, and requests wait for that. Never told from within `submit`."""
+
+
 class Replication(Protocol):
     """How the partitions that this member leads are replicated."""
 
-    refused: Callable[[Request], Outcome | None]
-    """Asked before each slice of long work: why it must not be done just now. Set by the router."""
-    changed: Callable[[int], None]
-    """Told when a partition has changed for which requests wait. Set by the router."""
+    def serve(self, delegate: ReplicationDelegate) -> None:
+        """Requests come from here. To be said once, before the first."""
 
     @property
     def crowded(self) -> bool:

@@ -78,15 +78,18 @@ class FilledReplica:
         """
         if self.how is None and not self._frozen:
             assert not self.held.counter, "nothing is filled before it is known with what"
+            assert base is not self.held, "the base goes on with its primary"
             self.held.start_from(base)
             self._frozen = True
 
     def _thaw(self) -> None:
         """It is not wanted: all of the state will come."""
         held = self.held
+        assert self._frozen, "only what was begun with is given up"
         held.state.begin_ranges(frozenset(range(len(held.state.range_digests()))))
         held.updates, held.lineage, held.tail = UpdateCounter(), [], None
         self._frozen = False
+        assert not held.counter, "it begins with nothing"
 
     def begin(self, plan: FillPlan, base: Replica[Any] | None, now_ns: int) -> None:
         """This is what will be sent."""

@@ -32,6 +32,7 @@ class Targets:
         """Find the members that records of this map and partition go to."""
         chosen = self._settings.object(held.name)
         targets, sync = self.followers(partition, held.name)
+        assert sync.issubset(targets), "who is waited for gets the records (replication/P-1)"
         held.targets, held.sync = targets, sync
         held.journal = chosen.journal if self._journal else "off"
         held.changes = chosen.changes_bytes

@@ -41,6 +41,9 @@ class Positions:
         """This was shown."""
         if position > self._seen.get((partition, name), (0, 0)):
             self._seen[partition, name] = position
+        assert self.allow(partition, name, self._seen.get((partition, name), position)), (
+            "nothing older is shown"
+        )
 
     def allow(self, partition: int, name: str, position: tuple[int, int]) -> bool:
         """Whether a copy that stands here is not older than what was shown."""

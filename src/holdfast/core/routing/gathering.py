@@ -14,6 +14,7 @@ from holdfast.core.messages import Answer, Forward
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.operations import (
     READS,
+    WHOLE,
     EntryEvent,
     EventKind,
     Op,
@@ -106,7 +107,7 @@ class Gatherings:
         self._waiting = waiting
         self._timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
         self._answer_bytes = settings.limits.answer_bytes
-        replication.refused = refusals.why_refused
+
         self._asked: dict[int, tuple[MemberId, Gathering, list[int]]] = {}
         """By ticket: who was asked, and for which partitions."""
         self._again: list[Gathering] = []
@@ -120,6 +121,7 @@ class Gatherings:
 
     def begin(self, request: Request, asker: Asker) -> None:
         """A session of this member wants it."""
+        assert request.op in WHOLE, "an operation on whole partitions"
         if not self._waiting.enter(0):
             answer(self._out, asker, FULL)
             return
@@ -160,6 +162,7 @@ class Gatherings:
 
     def _go_on(self, gathering: Gathering) -> None:
         """Make the next slice, unless it is too late."""
+        assert self._listed >= 0, "no more is given back than was gathered"
         gathering.queued = False
         if gathering.deadline_ns <= self._out.now_ns:
             self._finish(gathering, self._too_late(gathering))
@@ -189,12 +192,14 @@ class Gatherings:
         gathering.started = gathering.started or bool(shares) or bool(mine)
         for owner, partitions in shares.items():
             ticket = self._waiting.ticket()
+            assert owner != self._me, "the own share is done here"
             self._asked[ticket] = (owner, gathering, partitions)
             gathering.missing.difference_update(partitions)
             self._waiting.look_in(LATE_NS)
             self._out.send(owner, Forward(ticket, _share(gathering.request, partitions)))
         if mine:
             gathering.missing.difference_update(mine)
+            assert gathering.missing.isdisjoint(mine), "what is asked for is not missing"
             ticket = self._waiting.ticket()
             self._asked[ticket] = (self._me, gathering, mine)
             self._perform(_share(gathering.request, mine), OwnShare(ticket))
@@ -285,6 +290,7 @@ class Gatherings:
             gathering.finished = True
             self._waiting.leave(0)
             self._listed -= gathering.size
+            assert self._listed >= 0, "no more is given back than was gathered"
             answer(self._out, gathering.asker, outcome)
 
     def _tell_cleared(self, gathering: Gathering) -> None:

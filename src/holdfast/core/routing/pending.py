@@ -95,6 +95,8 @@ class Waiting:
             return False
         self._requests += 1
         self._bytes += size
+        assert self._requests <= self._requests_most, "no more wait than may (routing/R-6)"
+        assert self._bytes <= self._bytes_most, "nor more bytes"
         return True
 
     def leave(self, size: int) -> None:
@@ -102,6 +104,7 @@ class Waiting:
         assert self._requests > 0 and self._bytes >= size, "who leaves has entered"
         self._requests -= 1
         self._bytes -= size
+        assert self._requests or not self._bytes, "who waits no more keeps nothing"
 
     def ticket(self) -> int:
         """A ticket that no other request of this member has."""
@@ -110,6 +113,7 @@ class Waiting:
 
     def look_in(self, after_ns: int) -> None:
         """Look at what waits after this time at the latest."""
+        assert after_ns > 0, "a timer is of a later moment"
         if not self._timer_ns or after_ns < self._timer_ns:
             self._timer_ns = after_ns
             self._out.timer(TimerName.ROUTE, after_ns)

@@ -26,7 +26,6 @@ The others are told in `backup_reads` (routing/R-5), `request_refusals` (routing
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Protocol
@@ -110,9 +109,7 @@ class Router:
         self._sent: dict[int, tuple[MemberId, Parked]] = {}
         self._delayed: dict[int, list[Parked]] = {}
         """What waits for a change of its partition, in the order in which it came (routing/R-11)."""
-        self._due: deque[int] = deque()
-        """Partitions that have changed, the first of which is just looked at."""
-        replication.changed = self.changed
+        replication.serve(self)
 
     # -- requests of sessions
 
@@ -164,6 +161,8 @@ class Router:
             if self._retries and not request.id and request.op not in READS:
                 parked.request = msgspec.structs.replace(request, id=self.new_id())
             ticket = self._waiting.ticket()
+            assert parked.size, "what is sent is counted among what waits (routing/R-6)"
+            assert ticket not in self._sent, "a ticket names one request"
             self._sent[ticket] = (owner, parked)
             self._out.send(owner, Forward(ticket, parked.request))
             self._waiting.look_in(LATE_NS)
@@ -186,20 +185,18 @@ class Router:
         most_ns = min(wait.ms * MILLISECOND, self._timeout_ns // WAIT_SHARE)
         if not parked.until_ns:
             parked.until_ns = self._out.now_ns + most_ns
+        assert parked.until_ns <= parked.deadline_ns, "it waits no longer than who asked (routing/R-11)"
         self._delayed.setdefault(parked.request.partitions[0], []).append(parked)
         self._waiting.look_in(max(1, parked.until_ns - self._out.now_ns))
 
+    def why_refused(self, request: Request) -> Outcome | None:
+        """Why a request must not be done just now."""
+        return self.refusals.why_refused(request)
+
     def changed(self, partition: int) -> None:
         """The partition has changed: what waits for that is submitted again, in the order in which it came."""
-        if partition not in self._delayed:
-            return
-        self._due.append(partition)
-        if len(self._due) > 1:
-            return  # From within: it is its turn when this one's is over.
-        while self._due:
-            for parked in self._delayed.pop(self._due[0], []):
-                self._dispatch(parked)
-            self._due.popleft()
+        for parked in self._delayed.pop(partition, []):
+            self._dispatch(parked)
 
     def new_id(self) -> bytes:
         """An id for a request, which nobody else gives to another one."""
@@ -231,6 +228,7 @@ class Router:
         """Answer who asked; what may have been applied before is not refused (routing/R-4)."""
         if parked.size:
             self._count_out(parked)
+        assert not parked.size, "who is answered waits no more (routing/R-1)"
         if parked.doubt and outcome.status is not Status.OK:
             outcome = Outcome(Status.UNKNOWN, None, f"{parked.doubt}; {outcome.detail}".rstrip("; "))
         answer(self._out, parked.asker, outcome)
@@ -354,6 +352,7 @@ class Router:
         for ticket, (_, sent) in list(self._sent.items()):
             if sent.comes_from(gone):
                 # It was passed on for somebody who asks another one now.
+                assert sent.size, "what was sent is counted among what waits (routing/R-6)"
                 del self._sent[ticket]
                 self._count_out(sent)
         self.gatherings.askers_gone(gone)

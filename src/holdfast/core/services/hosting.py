@@ -167,8 +167,9 @@ class Services:
             if hosted.keeps(index) and hosted.name not in copy.services:
                 copy.services[hosted.name] = service_replica(hosted.name, hosted.open(copy.partition))
 
-    def revive(self, copy: PartitionCopy, now_ns: int) -> None:
+    def revive(self, copy: PartitionCopy) -> None:
         """Open the shares that were found in files; those of services that this member does not run are nobody's."""
+        assert copy.partition not in self._held, "what is found in files comes before any row"
         written, copy.services = copy.services, {}
         for hosted in self.hosted:
             held = written.get(hosted.name)
@@ -176,9 +177,10 @@ class Services:
                 continue
             if isinstance(held.state, WrittenState):
                 state = hosted.open(copy.partition)
-                held.state.open_as(state, now_ns)
+                held.state.open_as(state)
                 held.state = state
             copy.services[hosted.name] = held
+        assert copy.services.keys() <= written.keys(), "nothing is revived that was not written down"
 
     # -- what is told
 
@@ -189,6 +191,7 @@ class Services:
         self.pending[event.partition] = event
         for aware in self._aware:
             aware.before(event)
+        assert self.pending.get(event.partition) is event, "its end is told later (services/W-1)"
 
     def give_up(self, partition: int) -> None:
         """The migration that began here has ended before there was anything to decide."""
@@ -200,6 +203,7 @@ class Services:
         """This member was removed from the cluster, though alive (services/W-3)."""
         for partition in sorted(self.pending):
             self.give_up(partition)
+        assert not self.pending, "what was under way is rolled back (services/W-3)"
 
     def assignment_changed(
         self, partition: int, old: Assignment, new: Assignment, arrived: PartitionCopy | None
@@ -219,6 +223,7 @@ class Services:
             else:
                 self._rollback(event)
             arrived = None
+        assert partition not in self.pending, "a row ends what was under way (services/W-1)"
         if at >= 0 and new.epoch > old.epoch:
             self._at_once(MigrationEvent(partition, Endpoint.SOURCE, at, NONE))
             at = NONE
@@ -230,6 +235,7 @@ class Services:
             self._at_once(MigrationEvent(partition, Endpoint.DESTINATION, at, index), arrived)
 
     def _at_once(self, event: MigrationEvent, arrived: PartitionCopy | None = None) -> None:
+        assert event.current != event.new, "something changes in what is held (services/W-2)"
         for aware in self._aware:
             aware.before(event)
         self._commit(event, arrived)

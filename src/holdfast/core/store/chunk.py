@@ -33,8 +33,10 @@ class Chunk:
 
     def count(self, how: How, size: int) -> None:
         """It has grown by so many bytes of this kind."""
+        assert size >= 0, "a chunk only grows"
         self.size += size
         self.sizes[how] += size
+        assert self.sizes[how] <= self.size, "each byte is of one kind"
 
 
 class Numbered(Protocol):

@@ -138,6 +138,7 @@ class MapState:
     def wipe(self) -> None:
         """Take every entry out."""
         self.fold()
+        assert not self.touched, "observers know of every change before the entries go"
         self.observers = tuple(one for one in self.observers if one.complete(self.entries))
         self.touched = {} if self.observers else None
         self.entries.clear()
@@ -228,6 +229,8 @@ class MapState:
 
     def start_from(self, base: MapState) -> None:
         """Hold what `base` holds; both go their own ways from now on."""
+        assert base is not self, "it begins from another one"
+        assert not self.observers, "nobody observes what is not whole"
         self.entries = base.entries.copy()
         self.expiries = {key: expiry.copy() for key, expiry in base.expiries.items()}
         self.hashes = base.hashes.copy()
@@ -288,9 +291,11 @@ class MapState:
 
     def observe(self, observer: Observer) -> None:
         """Tell it of every change from now on."""
+        assert (self.touched is not None) is bool(self.observers), "changes are noted while somebody observes"
         self.fold()
         if self.touched is None:
             self.touched = {}
+        assert not self.touched, "nobody is told of what was before"
         self.observers = (*self.observers, observer)
 
     def unobserve(self, observer: Observer) -> None:
@@ -298,12 +303,14 @@ class MapState:
         self.observers = tuple(one for one in self.observers if one is not observer)
         if not self.observers:
             self.touched = None
+        assert (self.touched is not None) is bool(self.observers), "changes are noted while somebody observes"
 
     def fold(self) -> None:
         """Tell observers, if there are any, what has changed since they were told last."""
         touched = self.touched
         if not touched:
             return
+        assert self.observers, "changes are noted while somebody observes"
         self.touched = {}
         for observer in self.observers:
             observer.absorb(touched, self.entries)
@@ -322,6 +329,7 @@ class MapState:
             self._digests = RangeDigests()
             self._digests.sums = RangeDigests.digests(self.entries)
             self.observe(self._digests)
+        assert self._digests in self.observers, "digests that are kept are told of every change"
         return self._digests.sums
 
     def compared(self) -> int:
@@ -331,6 +339,7 @@ class MapState:
     def not_compared(self) -> None:
         """Keep no digests, until they are asked for."""
         if self._digests is not None:
+            assert self._digests in self.observers, "digests that are kept are told of every change"
             self.unobserve(self._digests)
             self._digests = None
 
@@ -408,6 +417,8 @@ class MapPortion:
             room = room and limit - chunk.size > limit // 8
             left = limit - chunk.size if room else limit
             chunk.look = max(LOOK_MIN, min(LOOK_MAX, int(left / average)))
+        assert len(part.keys) == len(part.values), "each key has a value"
+        assert not ended or self._taken == len(self._keys), "the last part comes when no key is left"
         if part.keys:
             self._add_columns(part, now_ns)
             chunk.maps.append(part)
@@ -425,6 +436,10 @@ class MapPortion:
             hashes = [state.hashes.get(key, 0) for key in part.keys]
             if any(hashes):
                 part.key_hashes.extend(hashes)
+        assert len(part.ttls_ms) in (0, len(part.keys)), "a column that is there says something of each key"
+        assert len(part.key_hashes) in (0, len(part.keys)), (
+            "a column that is there says something of each key"
+        )
 
 
 def _cut(keys: list[bytes], values: list[bytes], left: int, *, at_least: int) -> int:

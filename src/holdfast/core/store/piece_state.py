@@ -53,6 +53,7 @@ class PiecePortion:
             self._counter, self._lineage = self._of.counter, self._of.proven_lineage()
             self._pieces = iter(self._state.pieces(self._ranges))
             self._next = next(self._pieces, None)
+        assert self._counter <= self._of.counter, "what is told of is held"
         pieces: list[bytes] = []
         while self._next is not None:
             size = len(self._next) + ENTRY_OVERHEAD
@@ -63,6 +64,7 @@ class PiecePortion:
             pieces.append(self._next)
             chunk.count(self._how, size)
             self._next = next(self._pieces, None)
+        assert self._next is None, "the last part comes when no piece is left"
         chunk.shares.append(FillShare(self._of.name, self._counter, pieces, True, self._lineage))
         return True
 
@@ -92,6 +94,7 @@ class PieceReceiver:
     def land(self) -> None:
         """The state is what it was at the moment of the pieces, but for the ranges that they tell of."""
         kept, self._kept = self._kept, []
+        assert self._ranges is not None or not kept, "pieces of all of a state are taken as they come"
         if self._ranges is not None:
             self._state.begin_ranges(self._ranges)
         for piece in kept:

@@ -77,6 +77,7 @@ class Replica(Generic[S]):
         reached = self.updates.highest_applied
         while lineage and lineage[-1][1] >= reached:
             lineage.pop()
+        assert not lineage or lineage[-1][1] < reached, "a term without any update leaves no trace"
         lineage.append((term, reached))
 
     def apply(self, record: Record, now_ns: int) -> None:
@@ -108,11 +109,14 @@ class Replica(Generic[S]):
 
     def start_from(self, base: Replica[S]) -> None:
         """Hold what `base` holds, on the way to something newer; both go their own ways from now on."""
+        assert base is not self, "it is filled from another one"
         self.state.start_from(base.state)
         self.updates = UpdateCounter(base.counter)
         self.lineage = base.proven_lineage()
         if base.tail is not None and base.tail.end == base.counter:
             self.tail = base.tail.copy()
+        assert self.counter == base.counter, "it holds what the base does, and no more"
+        assert self.remembered_from <= self.counter, "what is remembered is held"
 
 
 MapReplica = Replica[MapState]

@@ -68,6 +68,8 @@ class Remembered:
         self._bytes += len(mark) - len(before)
         while len(self._marks) > self.most or (self._bytes > KEPT_BYTES and len(self._marks) > 1):
             self._bytes -= len(self._marks.pop(next(iter(self._marks))))
+        assert len(self._marks) <= self.most, "no more are remembered than may be"
+        assert (self._bytes > 0) is bool(self._marks), "the bytes are those of the marks that are remembered"
 
     def encode(self) -> bytes:
         """All marks as bytes; b"" when there are none."""

@@ -146,6 +146,7 @@ class ServiceState(PieceState):
 
     def start_from(self, base: ServiceState) -> None:
         """Hold what `base` holds."""
+        assert base.share is not self.share, "both go their own ways from now on"
         for piece in base.share.supply():
             self.share.receive(piece)
 
@@ -169,12 +170,14 @@ class ServiceState(PieceState):
 class WrittenState(ServiceState):
     """What was written down of a service, as the state of a replica that nobody has opened yet."""
 
-    __slots__ = ("_taken", "_updates")
+    __slots__ = ("_taken", "_taken_ns", "_updates")
 
     def __init__(self) -> None:
         super().__init__(WrittenShare())
         self._taken: MapSnapshot | None = None
         """As it was written, whatever that means to the state that wrote it."""
+        self._taken_ns = 0
+        """When it was written down, in this member's monotonic time (journal/R-6)."""
         self._updates: list[tuple[Record, int]] = []
         """What came after, and when."""
 
@@ -182,16 +185,17 @@ class WrittenState(ServiceState):
         """Keep it as it is."""
         assert self._taken is None and not self._updates, "a checkpoint is what a state begins with"
         super().read_from(taken, at_ns)
-        self._taken = taken
+        self._taken, self._taken_ns = taken, at_ns
 
     def apply(self, record: Record, now_ns: int) -> bytes | None:
         """Keep it for who opens it."""
         self._updates.append((record, now_ns))
         return super().apply(record, now_ns)
 
-    def open_as(self, state: State, now_ns: int) -> None:
-        """Make this state, which is new, hold it."""
+    def open_as(self, state: State) -> None:
+        """Make this state, which is new, hold it: all of it as of its own time, so that times to live go on."""
+        assert state is not self, "it is handed to another one"
         if self._taken is not None:
-            state.read_from(self._taken, now_ns)
+            state.read_from(self._taken, self._taken_ns)
         for record, at_ns in self._updates:
             state.apply(record, at_ns)

@@ -75,6 +75,8 @@ class Tail:
         self._records.extend(records)
         self._bytes += size
         self.end = last
+        assert self.end - self.start == len(self._records), "a tail has no gap (store/H-1)"
+        assert self._terms[-1][1] < self.end, "each term has updates"
         if self._bytes > self._limit:
             self._shrink()
 
@@ -104,6 +106,8 @@ class Tail:
             self._terms[0] = (self._terms[0][0], terms[0][1])
             del terms[0]
         self._terms[:0] = terms[::-1]
+        assert self.end - self.start == len(self._records), "a tail has no gap (store/H-1)"
+        assert bool(self._terms) is bool(self._records), "each update is of a term"
 
     def _begin_anew(self, start: int) -> None:
         self._records.clear()
@@ -121,6 +125,8 @@ class Tail:
         self._bytes, self.start = size, start
         while len(self._terms) > 1 and self._terms[1][1] <= self.start:
             del self._terms[0]
+        assert self.end - self.start == len(records), "a tail has no gap (store/H-1)"
+        assert self._terms, "each update is of a term"
 
     def covers(self, after: int) -> bool:
         """Whether every update after this number is here."""

@@ -197,6 +197,7 @@ class Repair:
         else:
             self._summaries.pop(partition, None)
             self._copies.watched.discard(partition)
+        assert len(self._summaries) == len(self._copies.watched), "records are told of where a summary waits"
 
     def on_records(self, notice: RecordsTaken) -> None:
         """Records came for a copy that stood behind its summary."""
@@ -245,6 +246,7 @@ class Repair:
         if why or key in self._running or key in self._wanted:
             return
         self._out.note("replica differs", partition=message.partition, at=sender, why=message.why)
+        assert key not in self._running, "one repair of a replica at a time"
         self._wanted[key] = message
         self._go_on()
 
@@ -270,6 +272,7 @@ class Repair:
 
     def _ended(self, key: RepairKey, why: str) -> None:
         assert key in self._running, "a repair ends once"
+        assert key not in self._wanted, "it waits for a permit, or runs"
         self._running.discard(key)
         if why:
             self._out.note("repair given up", level="debug", partition=key[0], to=key[1], why=why)

@@ -187,6 +187,7 @@ class Destination:
 
     def _write_down(self, partition: int, staged: StagingReplica, taken: Snapshot) -> None:
         """sync/D-4: a copy with journalled maps counts when it is durable."""
+        assert staged.phase is StagingPhase.WRITING, "what is whole is written down (sync/D-4)"
         self._checkpoints[self._log.checkpoint(taken)] = partition, staged
         self._write_changes(staged.copy)
 
@@ -229,6 +230,7 @@ class Destination:
             return
         del self.staging[partition]
         self._services.give_up(partition)
+        assert partition not in self._services.pending, "services have heard that it has come to nothing"
         if staged.complete:
             self._forget_on_disk(partition)
         staged.step(StagingStep.DROPPED)
@@ -271,6 +273,7 @@ class Destination:
         if fill.joining:
             current = self._rows[partition].index_of(self._me)
             self._services.begin(MigrationEvent(partition, Endpoint.DESTINATION, current, fill.index))
+        assert partition not in self.staging, "one copy of a partition is filled at a time"
         copy = PartitionCopy(partition, fill.epoch, self._copies.request_ids)
         self._copies.furnish(copy, fill.index)
         staged = self.staging[partition] = StagingReplica(
@@ -310,6 +313,7 @@ class Destination:
         partition = notice.partition
         arrived = self._arrived(partition, notice.old)
         copy = self._copies.assignment_changed(partition, notice.old, notice.new, arrived)
+        assert partition not in self.staging, "a row ends whatever was filled for the one before"
         if arrived is not None and copy is not arrived:
             self._forget_on_disk(partition)
 

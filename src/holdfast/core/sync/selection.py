@@ -31,6 +31,7 @@ class Selection:
 
     def begin(self, supply: Supply, demand: Demand | None) -> bool:
         """Choose by what the receiver has; answers whether all is chosen, and nothing asked of the journal."""
+        assert not supply.choices, "it is chosen once what is sent"
         supply.demand = demand
         for held in self.replicas(supply):
             base = self._base(supply, held.name)
@@ -66,12 +67,16 @@ class Selection:
         return choose(mine, base, same_epoch=same_epoch)
 
     def _chosen(self, supply: Supply, held: AnyReplica, choice: Choice) -> None:
+        assert choice.how is How.FULL or choice.after <= held.counter, (
+            "nobody is ahead of the primary (sync/C-1)"
+        )
         supply.choices[held.name] = choice
         if choice.how is not How.FULL and choice.after < held.counter and held.tail is not None:
             supply.missed[held.name] = held.tail.since(choice.after)
 
     def _read(self, supply: Supply, held: AnyReplica, base: Base) -> None:
         """Ask the journal for what memory does not hold any more. What comes after now is sent as it is written."""
+        assert base.lwm < held.counter, "something was missed"
         self._tickets += 1
         supply.reading += 1
         self._reads[self._tickets] = (supply, held, held.counter)
@@ -118,7 +123,9 @@ class Selection:
                 parts.append(
                     ContentPart(held, choice.how, choice.ranges, self._missed(supply, held), earlier)
                 )
+        assert supply.content is None and not supply.reading, "all is chosen, and it was not before"
         supply.content = Content(parts)
+        assert not supply.missed, "what was missed is in the content"
 
     def _missed(self, supply: Supply, held: AnyReplica) -> list[tuple[int, Record]] | None:
         """The updates that were missed; of times to live what is left of them."""
@@ -134,6 +141,7 @@ class Selection:
         """It has ended: what the journal still answers for it is nobody's."""
         for ticket in [ticket for ticket, asked in self._reads.items() if asked[0] is supply]:
             del self._reads[ticket]
+        assert all(asked[0] is not supply for asked in self._reads.values()), "nobody waits for it any more"
 
     def reset(self) -> None:
         """This member was removed: nothing is on its way any more."""

@@ -203,6 +203,7 @@ class Source:
 
     def _new(self, partition: int, to: MemberId, index: int) -> Supply:
         self._tickets += 1
+        assert to != self._me, "nobody supplies itself"
         return Supply(partition, self._rows[partition].version, to, index, self._tickets)
 
     # -- chunks
@@ -276,6 +277,7 @@ class Source:
     def _give_up(self, supply: Supply, why: str) -> None:
         """Go on as before the migration, and tell the master."""
         partition = supply.partition
+        assert self._running.get((partition, supply.to)) is not supply, "it has ended before"
         self._lane.joining.pop(partition, None)
         self._copies.services.give_up(partition)
         if self._is_active(partition):
@@ -289,7 +291,9 @@ class Source:
     def _open(self, supply: Supply, demand: Demand | None) -> None:
         """The receiver is ready: from now on it gets every record, and what it misses (sync/S-1, sync/S-7)."""
         copy = self._copies.held[supply.partition]
+        assert supply.phase is SupplyPhase.CHOOSING, "what the receiver has is known"
         if supply.migration is not None:
+            assert supply.partition not in self._lane.joining, "one migration of a partition"
             self._lane.joining[supply.partition] = (supply.to, supply.index)
             self._lane.retarget(copy)
         if self.selection.begin(supply, demand):
@@ -366,6 +370,7 @@ class Source:
                 self._finish(supply)
 
     def _arrived(self, supply: Supply) -> None:
+        assert supply.phase is SupplyPhase.ARRIVED, "the receiver holds everything"
         self._note(supply)
         if supply.migration is None:
             self._end(supply)
@@ -410,11 +415,13 @@ class Source:
     # -- what ends a supply
 
     def _end(self, supply: Supply, why: str = "") -> None:
+        assert self._running.get((supply.partition, supply.to)) is supply, "only what is under way ends"
         del self._running[supply.partition, supply.to]
         supply.ready = None
         supply.step(SupplyStep.ENDED)
         self.selection.forget(supply)
         self._landed(supply)
+        assert not supply.flight, "what has ended has nothing on its way"
         tell(supply, why)
 
     def _drop(self, supply: Supply, why: str) -> None:
@@ -439,6 +446,9 @@ class Source:
         for key, supply in list(self._running.items()):
             if key[0] == partition and supply.version != version:
                 self._end(supply, "the row has changed")
+        assert all(key[0] != partition or one.version == version for key, one in self._running.items()), (
+            "a row ends every supply of an older version"
+        )
         self._lane.joining.pop(partition, None)
         self._retry()
         self._next_in_queue()
@@ -482,6 +492,7 @@ class Source:
         self._queue.clear()
         self._early.clear()
         self._lane.joining.clear()
+        assert not self.flow.flight, "nothing is on its way any more"
 
     @property
     def leftovers(self) -> dict[str, int]:

@@ -148,6 +148,7 @@ def tell(supply: Supply, why: str) -> None:
     told, supply.told = supply.told, []
     for one in told:
         one(why)
+    assert not supply.told, "nobody asks about what has ended"
 
 
 def stretch(records: Missed | None, after: int, upto: int) -> Missed | None:

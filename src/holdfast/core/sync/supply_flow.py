@@ -29,6 +29,7 @@ class SupplyFlow:
     def hold(self, supply: Supply, chunk: Chunk) -> None:
         """This chunk is ready, and goes when there is room."""
         assert supply.ready is None, "one chunk at a time (sync/S-5)"
+        assert not supply.flight, "what is on its way is acknowledged before the next is ready (sync/S-5)"
         supply.ready = chunk
         self._held_up.append(supply)
 
@@ -42,6 +43,7 @@ class SupplyFlow:
                     return None
                 self._held_up.popleft()
                 supply.ready = None
+                assert not self.flight or self.flight + chunk.size <= self._most, "there is room (sync/S-5)"
                 return supply, chunk
             self._held_up.popleft()
         return None
@@ -58,6 +60,7 @@ class SupplyFlow:
         self.bytes_ranges += chunk.sizes[How.RANGES]
         self.bytes_full += chunk.sizes[How.FULL]
         self.chunks_sent += 1
+        assert self.flight <= self.bytes_sent, "what is on its way was sent"
 
     def lands(self, supply: Supply) -> None:
         """What it had in flight is not any more."""
