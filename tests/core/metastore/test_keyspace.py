@@ -268,6 +268,7 @@ def test_what_its_proposer_does_not_wait_for_is_never_applied_late() -> None:
     assert state.revision == 1
     state.apply(once(3 + WINDOW, answered=3))
     assert state.answer_of(ME, 3) is None
+    state = Keyspace.from_pieces(state.pieces())
     assert state.apply(once(3, answered=2)) is None, "what is answered stays so, whatever an old command says"
     assert state.revision == 2
 
@@ -302,6 +303,22 @@ def test_who_is_forgotten_begins_with_another_name(monkeypatch: pytest.MonkeyPat
     assert state.apply(once(1, proposer=new)) == CommandAnswer(new, 1, Invoked(1, 6))
     ahead = Proposer(b"ahead", state.applied + 5)
     assert state.apply(once(1, proposer=ahead)) == CommandAnswer(ahead, 1, None)
+
+
+@pytest.mark.rule("metastore/M-3")
+def test_who_was_forgotten_is_not_taken_for_somebody_who_began_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What counts is when it was heard of last, not when it was first."""
+    monkeypatch.setattr(keyspace, "PROPOSERS_MOST", 2)
+    state = Keyspace()
+    state.apply(once(1))
+    state.apply(once(2))
+    state.apply(once(3))
+    for name in (b"b", b"c"):
+        state.apply(once(1, proposer=Proposer(name, state.applied)))
+    late = Proposer(b"late", 2)
+    assert state.apply(once(1, proposer=late)) == CommandAnswer(late, 1, None)
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 4), st.booleans()), max_size=60))
@@ -382,6 +399,8 @@ def test_a_compaction_never_goes_back_nor_ahead() -> None:
 @pytest.mark.rule("metastore/M-5")
 def test_what_is_needed_here_stays_and_is_not_in_the_state() -> None:
     held, other = filled(), filled()
+    held.state.need_from(4)
+    assert held.state.get(b"k", 1) == MetastoreEntry(b"k", b"1", 1), "what is not compacted is there anyway"
     held.state.need_from(2)
     for store in (held, other):
         store.compact(4)
@@ -457,7 +476,10 @@ def test_replicas_that_have_applied_the_same_are_the_same_bytes() -> None:
 
 def test_pieces_that_cannot_be_are_refused() -> None:
     pieces = filled().state.pieces()
+    store = filled()
+    store.compact(5)
     for wrong in (
+        store.state.pieces()[:1],
         pieces[:1],
         [pieces[0], pieces[1], pieces[1]],
         pieces[1:],
