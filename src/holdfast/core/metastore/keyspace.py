@@ -197,8 +197,11 @@ class Keyspace:
         proposer, number = command.proposer, command.number
         session = self._sessions.pop(proposer, None)
         if session is None:
-            if not self._horizon <= proposer.since < self.applied:
+            if proposer.since < self._horizon:
                 return CommandAnswer(proposer, number, None)
+            if proposer.since >= self.applied:
+                # Of a state that was given up. It could be taken for a new one later, so nothing is promised.
+                return None
             session = _Session()
         self._sessions[proposer] = session
         session.used = self.applied
