@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
-from tests.core.metastore.metastore_cluster import MetastoreCluster
+from tests.core.metastore.metastore_cluster import MetastoreCluster, User
 
 from holdfast.check.linearizability import Outcome
+from holdfast.core.consensus.leading import ProposalRefused
+from holdfast.core.consensus.raft_messages import RaftEntry
+from holdfast.core.consensus.seat import RaftRole
 from holdfast.core.groups import local_groups
+from holdfast.core.groups.local_groups import LeadChanged
 from holdfast.core.metastore import keyspace, metastore
 from holdfast.core.metastore.commands import WINDOW, CompactCommand, Proposer, encode_command
 from holdfast.core.metastore.invoke import Invoked, Leaf, MetastoreEntry, PutKey
 from holdfast.core.metastore.keyspace import CommandAnswer, Keyspace
+from holdfast.core.metastore.metastore import ASK_AGAIN_NS, DEADLINE_NS, Metastore
 from holdfast.core.model.ids import METASTORE_GROUP
 from holdfast.errors import InvariantBroken, NotReady, TooLarge, Unknown
 
@@ -194,6 +201,102 @@ def test_an_invoke_that_is_lost_is_proposed_again_as_the_same() -> None:
     made.judge()
 
 
+class Deaf:
+    """Groups that take everything, and that nobody hears; or that take nothing."""
+
+    def __init__(self) -> None:
+        self.proposed: list[bytes] = []
+        self.refuses = False
+
+    def lead(self, number: int) -> str:
+        return "somebody"
+
+    def propose(self, number: int, commands: Sequence[bytes]) -> None:
+        if self.refuses:
+            raise ProposalRefused("leadership is being handed over")
+        self.proposed += commands
+
+
+def alone() -> tuple[Metastore, Deaf, User]:
+    """A metastore whose groups are deaf, and somebody who asks it."""
+    made = cluster()
+    user, deaf = made.user(1), Deaf()
+    user.metastore._groups = deaf  # type: ignore[assignment]
+    return user.metastore, deaf, user
+
+
+@pytest.mark.rule("metastore/W-2")
+def test_what_is_not_answered_is_asked_again_after_a_while_or_of_another_leader() -> None:
+    client, deaf, user = alone()
+    user.put(b"k", b"1")
+    client.on_timer()
+    assert len(deaf.proposed) == 1
+    client._out.now_ns += ASK_AGAIN_NS
+    client.on_timer()
+    assert len(deaf.proposed) == 2
+    client.on_group(LeadChanged("another", RaftRole.FOLLOWER, 9))
+    assert len(deaf.proposed) == 3
+    assert len(set(deaf.proposed)) == 1, "as the same"
+
+
+@pytest.mark.rule("metastore/W-2")
+def test_only_what_nobody_has_heard_of_was_certainly_not_done() -> None:
+    client, deaf, user = alone()
+    deaf.refuses = True
+    refused = user.put(b"k", b"1")
+    client._out.now_ns += DEADLINE_NS
+    client.on_timer()
+    assert isinstance(refused.error, NotReady)
+    deaf.refuses = False
+    heard = user.put(b"k", b"2")
+    client._out.now_ns += DEADLINE_NS
+    client.on_timer()
+    assert isinstance(heard.error, Unknown)
+
+
+@pytest.mark.rule("metastore/M-3")
+def test_an_invoke_that_comes_after_a_later_one_is_still_applied() -> None:
+    """The later one says up to where no answers are waited for."""
+    client, deaf, user = alone()
+    first, later = user.put(b"k", b"1"), user.put(b"k", b"2")
+    for at in (1, 0):
+        client.apply([RaftEntry(1, 2, deaf.proposed[at])])
+    assert (first.answer, later.answer) == (Invoked(0, 2), Invoked(0, 1))
+
+
+@pytest.mark.rule("metastore/M-3")
+def test_who_gets_another_state_begins_with_another_name() -> None:
+    """In that state it would perhaps have begun in the future, and never be answered."""
+    client, deaf, user = alone()
+    for _ in range(5):
+        client.apply([RaftEntry(1, 2, b"nonsense")])
+    user.put(b"k", b"1")
+    client.restore(())
+    after = user.put(b"k", b"2")
+    client.apply([RaftEntry(1, 2, deaf.proposed[-1])])
+    assert after.answer == Invoked(0, 1)
+
+
+@pytest.mark.rule("metastore/W-1")
+def test_who_is_slow_when_a_state_comes_is_not_waited_for() -> None:
+    client, _, user = alone()
+    user.slow = 2.0
+    other = Keyspace()
+    for number in range(3):
+        other._change(Leaf((PutKey(b"k", b"%d" % number),)), 0)
+    client.delivered = 1
+    client.keyspace._change(Leaf((PutKey(b"k", b""),)), 0)
+    client.keyspace._change(Leaf((PutKey(b"k", b""),)), 0)
+    client.flush()
+    assert user.busy
+    other.apply(encode_command(CompactCommand(3)))
+    client.restore(other.pieces())
+    other._change(Leaf((PutKey(b"k", b"last"),)), 0)
+    client.restore(other.pieces())
+    client.flush()
+    assert [(told.began, [at for at, *_ in told.batches]) for told in user.told[1:]] == [(3, [4])]
+
+
 @pytest.mark.rule("metastore/W-2")
 def test_more_than_may_be_under_way_waits_for_its_turn() -> None:
     made = cluster()
@@ -281,6 +384,7 @@ def test_who_leads_compacts_and_everybody_forgets_the_same(monkeypatch: pytest.M
     assert {state.revision for state in states} == {30}
     assert {state.compacted for state in states} == {states[0].compacted}
     assert 30 - 10 <= states[0].compacted <= 30 - 8
+    assert not any(state.can_tell_after(state.compacted - 1) for state in states), "memory is given back, too"
     made.judge()
     made.judge_settled()
 
