@@ -67,7 +67,7 @@ class Process:
     def life(self) -> None:
         """Begin anew, with what is in the files."""
         self.disk: deque[Append | Checkpoint] = deque()
-        self.numbers: dict[int, int] = {}
+        self.numbers: dict[int, int] = {0: len(self.blocks)}
         self.timer = False
         self.up = True
         self.clients: dict[GroupNumber, Ledger] = {}
@@ -125,7 +125,7 @@ class Process:
             self.durable = self.numbers[effect.number]
             self.log.on_durable(effect.number)
         else:
-            self.checkpoint[effect.snapshot.partition] = (effect.snapshot, self.numbers.get(effect.after, 0))
+            self.checkpoint[effect.snapshot.partition] = (effect.snapshot, self.numbers[effect.after])
             self.log.on_checkpoint(effect.ticket, well=True)
         self.end_step()
 

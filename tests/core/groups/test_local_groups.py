@@ -6,9 +6,13 @@ import pytest
 from tests.core.groups.group_cluster import ONE, Cluster
 
 from holdfast.core.consensus.configuration import Configuration
+from holdfast.core.consensus.group import Group
 from holdfast.core.consensus.leading import ProposalRefused
-from holdfast.core.consensus.seat import ChangeApplied, LeaderElected
+from holdfast.core.consensus.raft_messages import RaftEntry, RaftSnapshot
+from holdfast.core.consensus.seat import ChangeApplied, HardState, LeaderElected
 from holdfast.core.groups import local_groups
+from holdfast.core.groups.written import GroupHead, GroupWrite, encoded, regained
+from holdfast.core.journal.recovery import RecoveredGroup
 from holdfast.core.messages import GroupMessages
 from holdfast.core.model.ids import GROUPS_FROM
 from holdfast.core.model.journal_entries import GroupWrote
@@ -125,6 +129,27 @@ def test_who_lacks_what_the_log_has_forgotten_gets_the_state(monkeypatch: pytest
     cluster.restart(4)
     cluster.go(30)
     assert cluster.applied(4) == cluster.applied(1)
+
+
+@pytest.mark.rule("groups/H-4")
+def test_a_crash_while_a_state_is_installed_leaves_what_was_there_before() -> None:
+    """The journal may have got on, and told of what is committed with it, when the checkpoint was not written yet."""
+    begin = GroupWrite(HardState(1), begin=RaftSnapshot(1, 1, Configuration(frozenset("ab"))))
+    mine = tuple(RaftEntry(1, index, b"mine") for index in range(2, 9))
+    entries = GroupWrite(HardState(1, commit=2), mine)
+    for index in (6, 50):
+        installing = GroupWrite(HardState(2, "b", index + 1), (RaftEntry(2, index + 1),), installing=index)
+        writes = [encoded(each) for each in (begin, entries, installing)]
+        replica = regained(RecoveredGroup(writes=writes))
+        group = Group("a", b"g", replica.log(), replica.hard)
+        assert group.hard == HardState(2, "b", 2)
+        assert group.log.entries_from(2) == mine, "and not what follows another log"
+        head = GroupHead(
+            HardState(2, None, index), RaftSnapshot(index, 2, Configuration(frozenset("ab"))), ()
+        )
+        replica = regained(RecoveredGroup([encoded(head)], writes[2:]))
+        assert replica.hard == HardState(2, "b", index + 1)
+        assert [entry.index for entry in replica.log().entries_from(index + 1)] == [index + 1]
 
 
 def test_one_message_and_one_block_a_step() -> None:

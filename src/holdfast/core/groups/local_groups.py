@@ -560,7 +560,9 @@ class Groups:
         if not self._log.on:
             writing.durable = True
         elif ready.must_sync or ready.entries or ready.abandoned:
-            write = GroupWrite(ready.hard, tuple(ready.entries))
+            arrived = hosted.group.log.snapshot
+            installing = arrived.index if arrived is not None else 0
+            write = GroupWrite(ready.hard, tuple(ready.entries), installing=installing)
             self._log.group_wrote(hosted.number, encoded(write))
             self._batch.append((hosted, writing))
         else:

@@ -32,6 +32,8 @@ class GroupWrite(msgspec.Struct, frozen=True, array_like=True):
     """Whether all that was written down before is void."""
     begin: RaftSnapshot | None = None
     """The place after which the log begins; the state there is empty."""
+    installing: int = 0
+    """The index of a snapshot that entries and commit follow, and whose checkpoint may not be durable yet; 0: none."""
 
 
 class GroupHead(msgspec.Struct, frozen=True, array_like=True):
@@ -66,20 +68,20 @@ class Regained:
     def log(self) -> RaftLog:
         """The log of the new life."""
         begin = self.snapshot if self.snapshot.index else None
-        last = self.snapshot.index + len(self.entries)
-        return RaftLog(begin, self.entries, committed=min(self.hard.commit, last))
+        return RaftLog(begin, self.entries, committed=self.hard.commit)
 
     def take(self, write: GroupWrite) -> None:
         """One more write.
 
-        Entries that do not follow what is here were written while a snapshot was being installed that is not: nobody
-        was told that they are held.
+        What follows a snapshot that was being installed, and is not here, does not count, but for term and vote: nobody
+        was told that it is held, and what is here may be another log than that which it follows.
         """
+        missing = write.installing > self.snapshot.index
         if write.abandoned:
             self.snapshot, self.entries, self.pieces = NOTHING, [], ()
         if write.begin is not None:
             self.snapshot, self.entries, self.pieces = write.begin, [], ()
-        if write.entries:
+        if write.entries and not missing:
             begin = write.entries[0].index
             kept = begin - self.snapshot.index - 1
             if 0 <= kept <= len(self.entries):
@@ -87,7 +89,7 @@ class Regained:
             elif kept < 0 and -kept < len(write.entries):
                 self.entries = list(write.entries[-kept:])
         if write.hard is not None:
-            self.hard = write.hard
+            self.hard = write.hard._replace(commit=self.hard.commit) if missing else write.hard
 
 
 def regained(found: RecoveredGroup) -> Regained:

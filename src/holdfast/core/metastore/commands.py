@@ -1,0 +1,175 @@
+"""What is in the log of the metastore's group, as bytes: invokes, and orders to forget old revisions.
+
+- metastore/M-1: Whether bytes are a command depends on them alone, so all replicas refuse the same ones: each command
+  has one form as bytes, and bounds for how large, how deep and how long it is.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from holdfast.core.metastore.invoke import (
+    AllOf,
+    AnyOf,
+    Branch,
+    Compare,
+    Condition,
+    If,
+    Leaf,
+    PutKey,
+    RemoveKey,
+    Subject,
+)
+from holdfast.errors import ProtocolError
+
+VERSION: Final = 1
+"""Of the form of commands. Nobody may propose a newer one than all members know."""
+KEY_BYTES_MAX: Final = 1024
+VALUE_BYTES_MAX: Final = 1 << 20
+COMMAND_BYTES_MAX: Final = 4 << 20
+DEPTH_MAX: Final = 32
+"""Of a tree with its conditions."""
+PARTS_MAX: Final = 50_000
+"""Branches, conditions and changes of one invoke."""
+WINDOW: Final = 64
+"""How many invokes of one proposer may be under way."""
+NAME_BYTES_MAX: Final = 64
+NUMBER_MAX: Final = 1 << 53
+
+
+class MalformedCommand(ProtocolError):
+    """These bytes are no command of the metastore, or one that is not allowed."""
+
+
+class Proposer(msgspec.Struct, frozen=True, array_like=True):
+    """Who numbers invokes: a member for some time."""
+
+    name: bytes
+    """Of this process alone, and never used again."""
+    since: int
+    """How many commands its replica had applied when it began with this name (metastore/M-3)."""
+
+
+class InvokeCommand(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """Carry out an invoke, once."""
+
+    proposer: Proposer
+    number: int
+    """From 1, by the proposer."""
+    answered: int
+    """Up to this number the proposer waits for no answer any more."""
+    time_ms: int
+    """When it was asked for: milliseconds since 1970, as the proposer believes."""
+    branch: Branch
+
+
+class CompactCommand(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Forget what keys were before this revision."""
+
+    revision: int
+
+
+Command = InvokeCommand | CompactCommand
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[tuple[int, Command]] = msgspec.msgpack.Decoder(tuple[int, Command])
+
+
+def encode_command(command: Command) -> bytes:
+    """The command as bytes. Raises MalformedCommand when it is one that replicas refuse."""
+    if why := why_refused(command):
+        raise MalformedCommand(why)
+    data = _encoder.encode((VERSION, command))
+    if len(data) > COMMAND_BYTES_MAX:
+        raise MalformedCommand(f"a command has {COMMAND_BYTES_MAX} bytes at most")
+    return data
+
+
+def decode_command(data: bytes) -> Command:
+    """The command in these bytes. Raises MalformedCommand, whatever is wrong with them (metastore/M-1)."""
+    if len(data) > COMMAND_BYTES_MAX:
+        raise MalformedCommand(f"a command has {COMMAND_BYTES_MAX} bytes at most")
+    try:
+        version, command = _decoder.decode(data)
+    except Exception as error:
+        # Also those without end: how deep they may be before Python gives up depends on who calls, and what is deeper
+        # than DEPTH_MAX is refused either way.
+        raise MalformedCommand(f"not a command of the metastore: {error}") from error
+    if version != VERSION:
+        raise MalformedCommand(f"a command of version {version}")
+    if why := why_refused(command):
+        raise MalformedCommand(why)
+    if _encoder.encode((VERSION, command)) != data:
+        # What a decoder passes over could be nested as deep as one likes.
+        raise MalformedCommand("not the form that commands have")
+    return command
+
+
+def why_refused(command: Command) -> str:
+    """Why this command is not allowed; empty: it is."""
+    if isinstance(command, CompactCommand):
+        return "" if 0 <= command.revision <= NUMBER_MAX else "a revision that cannot be"
+    proposer = command.proposer
+    if not 0 < len(proposer.name) <= NAME_BYTES_MAX or not 0 <= proposer.since <= NUMBER_MAX:
+        return "a proposer that cannot be"
+    if not 0 <= command.answered < command.number <= min(command.answered + WINDOW, NUMBER_MAX):
+        return f"a proposer has {WINDOW} invokes under way at most"
+    if not 0 <= command.time_ms <= NUMBER_MAX:
+        return "a time that cannot be"
+    return _why_tree_refused(command.branch)
+
+
+def _why_tree_refused(tree: Branch) -> str:
+    work: list[tuple[Branch | Condition, int]] = [(tree, 1)]
+    parts = 0
+    while work:
+        part, depth = work.pop()
+        parts += 1
+        match part:
+            case If(condition, then, otherwise):
+                work += ((inner, depth + 1) for inner in (condition, then, otherwise))
+            case AllOf(conditions) | AnyOf(conditions):
+                work += ((inner, depth + 1) for inner in conditions)
+            case Leaf():
+                parts += len(part.changes)
+                if why := _why_leaf_refused(part):
+                    return why
+            case _:
+                if why := _why_condition_refused(part):
+                    return why
+        if depth > DEPTH_MAX:
+            return f"a tree is {DEPTH_MAX} deep at most"
+        if parts + len(work) > PARTS_MAX:
+            return f"an invoke has {PARTS_MAX} branches, conditions and changes at most"
+    return ""
+
+
+def _why_leaf_refused(leaf: Leaf) -> str:
+    if abs(leaf.answer) > NUMBER_MAX:
+        return "an answer that is too large a number"
+    if len({change.key for change in leaf.changes}) < len(leaf.changes):
+        return "a key is changed twice at once"
+    for change in leaf.changes:
+        if why := _why_key_refused(change):
+            return why
+        if isinstance(change, PutKey) and len(change.value) > VALUE_BYTES_MAX:
+            return f"a value has {VALUE_BYTES_MAX} bytes at most"
+    return ""
+
+
+def _why_condition_refused(condition: Condition) -> str:
+    assert not isinstance(condition, AllOf | AnyOf), "what has conditions inside is taken apart"
+    if isinstance(condition, Compare):
+        if condition.subject is Subject.REVISION:
+            if len(condition.than) != 8 or not any(condition.than):
+                return "a revision is eight bytes, and positive"
+        elif len(condition.than) > VALUE_BYTES_MAX:
+            return f"a value has {VALUE_BYTES_MAX} bytes at most"
+    return _why_key_refused(condition)
+
+
+def _why_key_refused(part: PutKey | RemoveKey | Condition) -> str:
+    assert not isinstance(part, AllOf | AnyOf), "what has conditions inside has no key"
+    return "" if 0 < len(part.key) <= KEY_BYTES_MAX else f"a key has 1 to {KEY_BYTES_MAX} bytes"

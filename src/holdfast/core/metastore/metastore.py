@@ -1,0 +1,499 @@
+"""The metastore of one member: what may be asked of it, and who hears of its changes.
+
+A question has a *ticket*; its asker is told what has come of it. All that is asked in a step leaves together when the
+step ends (`flush`).
+
+- metastore/W-1: A watcher is told the revisions in order, each one whole and once, and the next one when all have taken
+  the former. It may read as of the revision that it is told of. No compaction takes one away. Where they cannot be
+  told one by one, because the state came from elsewhere, it is told to begin anew.
+- metastore/W-2: An invoke that has got no answer is proposed again, as the same one, until its deadline. Then it is
+  unknown, unless nobody can have heard of it.
+- metastore/W-3: A read is answered with what is here when the leader has confirmed, after it was asked for, up to where
+  everything was applied. All reads of a step are one question.
+- metastore/W-4: Who leads the group compacts: `KEEP_REVISIONS` remain, or fewer if they are large (`HISTORY_BYTES`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+
+from holdfast.core.consensus.configuration import NodeId
+from holdfast.core.consensus.leading import ProposalRefused
+from holdfast.core.consensus.raft_messages import RaftEntry
+from holdfast.core.consensus.seat import LeaderElected, RaftRole
+from holdfast.core.groups.local_groups import Groups, LeadChanged, ReplicaNotice
+from holdfast.core.machine import Outbox
+from holdfast.core.metastore.commands import (
+    NAME_BYTES_MAX,
+    NUMBER_MAX,
+    WINDOW,
+    CompactCommand,
+    InvokeCommand,
+    MalformedCommand,
+    Proposer,
+    encode_command,
+)
+from holdfast.core.metastore.invoke import Branch, Invoked, MetastoreEntry
+from holdfast.core.metastore.keyspace import CommandAnswer, Keyspace
+from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND
+from holdfast.errors import InvariantBroken, NotReady, ProtocolError, RequestError, TooLarge, Unknown
+
+ASK_AGAIN_NS = 1000 * MILLISECOND
+"""What got no answer for so long is asked again. Another leader is asked at once."""
+DEADLINE_NS = 10_000 * MILLISECOND
+KEEP_REVISIONS = 10_000
+HISTORY_BYTES = 32 << 20
+
+Ticket = int
+"""Names what was asked of the metastore of this member."""
+KeyChange = tuple[MetastoreEntry, MetastoreEntry]
+"""A key before and after."""
+
+
+class MetastoreAsker(Protocol):
+    """Who asks. Each ticket is told once."""
+
+    def on_invoked(self, ticket: Ticket, invoked: Invoked) -> None:
+        """The invoke was applied."""
+
+    def on_read(self, ticket: Ticket, entries: list[MetastoreEntry], revision: int) -> None:
+        """What the keys are, as of this revision."""
+
+    def on_failed(self, ticket: Ticket, error: RequestError) -> None:
+        """Nothing will come of it any more: `Unknown` of an invoke that may be applied, or else `NotReady`."""
+
+
+class MetastoreWatcher(Protocol):
+    """Who wants to hear of changes. Told at the end of a step."""
+
+    def on_watch_begins(self, revision: int) -> None:
+        """Look at everything as of this revision: only what comes after it is told. Perhaps again (metastore/W-1)."""
+
+    def on_changes(self, revision: int, time_ms: int, changes: Sequence[KeyChange]) -> bool:
+        """What a revision has changed of the watched keys, in the order of the keys. Answers whether it is taken; if
+        it is not, `Metastore.taken` is to be called when it is.
+        """
+
+    def on_leading(self, term: int | None) -> None:
+        """This member's replica leads the metastore's group: read linearizably before anything is decided by it. None:
+        it leads no more.
+        """
+
+
+class MetastoreStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to tell of the metastore of one member."""
+
+    leader: NodeId | None
+    """None: not known here."""
+    term: int | None
+    """In which this member leads; None where it does not."""
+    revision: int
+    compacted: int
+    time_ms: int
+    """Of the last revision: milliseconds since 1970."""
+    keys: int
+    history_bytes: int
+    told: int
+    """Up to which revision the watchers here have heard of it."""
+    under_way: int
+    """Invokes and reads of this member without an answer."""
+    malformed: int
+    """Commands that were refused."""
+
+
+@dataclass(slots=True)
+class _Invoke:
+    ticket: Ticket
+    asker: MetastoreAsker
+    branch: Branch
+    deadline_ns: int
+    number: int = 0
+    data: bytes = b""
+    asked_ns: int | None = None
+    """When it was proposed last; None: to be proposed."""
+    heard: bool = False
+    """Whether anybody can have heard of it."""
+    doubtful: bool = False
+    """Whether it may have been applied by commands that this replica has not seen one by one."""
+
+
+@dataclass(slots=True)
+class _Read:
+    ticket: Ticket
+    asker: MetastoreAsker
+    keys: tuple[bytes, ...]
+    prefix: bytes | None
+    """None: these keys."""
+    deadline_ns: int
+
+
+@dataclass(slots=True)
+class _Watching:
+    watcher: MetastoreWatcher
+    prefixes: list[bytes] = field(default_factory=list)
+    keys: set[bytes] = field(default_factory=set)
+    begun: bool = False
+    busy: bool = False
+    """Whether it has not taken yet what it was told last."""
+
+    def wants(self, key: bytes) -> bool:
+        """Whether this key is watched."""
+        return key in self.keys or any(key.startswith(prefix) for prefix in self.prefixes)
+
+
+_Told = tuple[MetastoreAsker, Ticket, Invoked | RequestError | tuple[list[MetastoreEntry], int]]
+
+
+class Metastore:
+    """What a member has of the metastore: the client of its group."""
+
+    def __init__(self, name: bytes, out: Outbox, groups: Groups) -> None:
+        """`name`: of this process, never used again by any."""
+        assert 0 < len(name) <= NAME_BYTES_MAX - 8, "room for how often it had to begin anew"
+        self._name = name
+        self._out = out
+        self._groups = groups
+        self.keyspace = Keyspace()
+        self._tickets = 0
+        self._proposers = 0
+        self._proposer: Proposer | None = None
+        self._number = 0
+        """The last invoke of this proposer."""
+        self._waiting: deque[_Invoke] = deque()
+        """Invokes without a number."""
+        self._invokes: dict[tuple[Proposer, int], _Invoke] = {}
+        self._rounds = 0
+        self._asking: list[_Read] = []
+        """Reads that belong to no round yet."""
+        self._reads: dict[bytes, tuple[int, list[_Read]]] = {}
+        """By the context of a round: when it was asked for, and its reads."""
+        self._watching: list[_Watching] = []
+        self.delivered: int | None = None
+        """Up to which revision the watchers were told; None before there is a state."""
+        self._leading: int | None = None
+        self._leading_told: int | None = None
+        self._telling: deque[_Told] = deque()
+        self._flushing = False
+
+    # -- what is asked of it
+
+    def _ticket(self) -> Ticket:
+        self._tickets += 1
+        return self._tickets
+
+    def invoke(self, branch: Branch, asker: MetastoreAsker) -> Ticket:
+        """Have one leaf of this tree carried out. Raises TooLarge when it is none that the metastore takes."""
+        widest = Proposer(bytes(NAME_BYTES_MAX), NUMBER_MAX)
+        try:
+            encode_command(InvokeCommand(widest, NUMBER_MAX, NUMBER_MAX - 1, NUMBER_MAX, branch))
+        except MalformedCommand as error:
+            raise TooLarge(str(error)) from error
+        ticket = self._ticket()
+        self._waiting.append(_Invoke(ticket, asker, branch, self._out.now_ns + DEADLINE_NS))
+        return ticket
+
+    def read(self, keys: Sequence[bytes], asker: MetastoreAsker) -> Ticket:
+        """Read these keys, linearizably; those that are absent are told, too."""
+        return self._read(tuple(keys), None, asker)
+
+    def read_prefix(self, prefix: bytes, asker: MetastoreAsker) -> Ticket:
+        """Read the keys with this prefix that have a value, linearizably."""
+        return self._read((), prefix, asker)
+
+    def _read(self, keys: tuple[bytes, ...], prefix: bytes | None, asker: MetastoreAsker) -> Ticket:
+        ticket = self._ticket()
+        self._asking.append(_Read(ticket, asker, keys, prefix, self._out.now_ns + DEADLINE_NS))
+        return ticket
+
+    def get(self, key: bytes, revision: int | None = None) -> MetastoreEntry:
+        """What is here, perhaps behind what others have. Raises RevisionCompacted, RevisionAhead."""
+        return self.keyspace.get(key, revision)
+
+    def scan(self, prefix: bytes, revision: int | None = None) -> list[MetastoreEntry]:
+        """The same of all keys with this prefix that have a value."""
+        return self.keyspace.scan(prefix, revision)
+
+    def watch(
+        self, watcher: MetastoreWatcher, *, prefix: bytes | None = None, key: bytes | None = None
+    ) -> None:
+        """Tell this one of changes of keys with a prefix, or of one key; may be said several times."""
+        watching = next((one for one in self._watching if one.watcher is watcher), None)
+        if watching is None:
+            watching = _Watching(watcher)
+            self._watching.append(watching)
+        if prefix is not None:
+            watching.prefixes.append(prefix)
+        if key is not None:
+            watching.keys.add(key)
+
+    def unwatch(self, watcher: MetastoreWatcher) -> None:
+        """It wants to hear no more."""
+        self._watching = [one for one in self._watching if one.watcher is not watcher]
+
+    def taken(self, watcher: MetastoreWatcher) -> None:
+        """This watcher has taken what it was told last."""
+        for one in self._watching:
+            if one.watcher is watcher:
+                one.busy = False
+
+    @property
+    def status(self) -> MetastoreStatus:
+        """How it stands here."""
+        state = self.keyspace
+        return MetastoreStatus(
+            leader=self._groups.lead(METASTORE_GROUP),
+            term=self._groups.term(METASTORE_GROUP),
+            revision=state.revision,
+            compacted=state.compacted,
+            time_ms=state.time_ms,
+            keys=len(state),
+            history_bytes=state.history_bytes,
+            told=self.delivered or 0,
+            under_way=self._under_way,
+            malformed=state.malformed,
+        )
+
+    @property
+    def _under_way(self) -> int:
+        reads = sum(len(reads) for _, reads in self._reads.values())
+        return len(self._waiting) + len(self._invokes) + len(self._asking) + reads
+
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        return {"questions to the metastore": self._under_way}
+
+    # -- the client of the group
+
+    def apply(self, entries: Sequence[RaftEntry]) -> None:
+        """Commands are committed."""
+        for entry in entries:
+            answer = self.keyspace.apply(entry.data)
+            if answer is not None:
+                self._on_answer(answer)
+        self.flush()
+
+    def _on_answer(self, answer: CommandAnswer) -> None:
+        invoke = self._invokes.pop((answer.proposer, answer.number), None)
+        if invoke is None:
+            return
+        if answer.invoked is not None:
+            self._telling.append((invoke.asker, invoke.ticket, answer.invoked))
+            return
+        if answer.proposer == self._proposer:
+            self._proposer = None
+        if invoke.doubtful:
+            error = Unknown("the metastore does not know any more whether this was applied")
+            self._telling.append((invoke.asker, invoke.ticket, error))
+        else:
+            # It was never applied, and cannot be any more: so it may have another number.
+            self._waiting.appendleft(_Invoke(invoke.ticket, invoke.asker, invoke.branch, invoke.deadline_ns))
+
+    def read_ready(self, context: bytes) -> None:
+        """A round of reads is confirmed (metastore/W-3)."""
+        _, reads = self._reads.pop(context, (0, []))
+        state = self.keyspace
+        for read in reads:
+            entries = (
+                [state.get(key) for key in read.keys] if read.prefix is None else state.scan(read.prefix)
+            )
+            self._telling.append((read.asker, read.ticket, (entries, state.revision)))
+        self.flush()
+
+    def on_group(self, notice: ReplicaNotice) -> None:
+        """The group has another leader, or this member leads it."""
+        if isinstance(notice, LeaderElected):
+            self._leading = notice.term
+        elif isinstance(notice, LeadChanged):
+            if notice.role is not RaftRole.LEADER:
+                self._leading = None
+            if notice.lead is not None:
+                self._ask_again(self._out.now_ns)
+        self.flush()
+
+    def pieces(self) -> list[bytes]:
+        """The state as of now."""
+        return self.keyspace.pieces()
+
+    def restore(self, pieces: Sequence[bytes]) -> None:
+        """Hold this state in place of everything. Raises InvariantBroken when it is none: then this replica cannot
+        follow the others any more.
+        """
+        try:
+            state = Keyspace.from_pieces(pieces)
+        except ProtocolError as error:
+            raise InvariantBroken(f"the metastore was given a state that is none: {error}") from error
+        self.keyspace = state
+        if not self.delivered or not state.can_tell_after(self.delivered):
+            self.delivered = state.revision
+            for watching in self._watching:
+                watching.begun = watching.busy = False
+        state.need_from(self.delivered)
+        self._proposer = None  # It may have begun after what this state has heard of.
+        for (proposer, number), invoke in list(self._invokes.items()):
+            invoke.doubtful = True
+            known = state.answer_of(proposer, number)
+            if known is not None:
+                self._on_answer(CommandAnswer(proposer, number, known))
+
+    # -- time
+
+    def on_timer(self) -> None:
+        """About half a second has passed."""
+        now = self._out.now_ns
+        self._give_up(now)
+        self._ask_again(now - ASK_AGAIN_NS)
+        if self._leading is not None:
+            self._compact()
+        self.flush()
+
+    def _compact(self) -> None:
+        """metastore/W-4."""
+        due = self.keyspace.compaction_due(KEEP_REVISIONS, HISTORY_BYTES)
+        if due is not None:
+            try:
+                self._groups.propose(METASTORE_GROUP, [encode_command(CompactCommand(due))])
+            except ProposalRefused:
+                pass  # It is still due the next time.
+
+    def _ask_again(self, before_ns: int) -> None:
+        """What was asked at this time or earlier is asked again."""
+        for invoke in self._invokes.values():
+            if invoke.asked_ns is not None and invoke.asked_ns <= before_ns:
+                invoke.asked_ns = None
+        for context, (asked_ns, reads) in list(self._reads.items()):
+            if asked_ns <= before_ns:
+                del self._reads[context]
+                self._asking += reads
+
+    def _give_up(self, now: int) -> None:
+        """metastore/W-2."""
+        none = "no leader of the metastore has answered in time; nothing was done"
+        for key, invoke in list(self._invokes.items()):
+            if invoke.deadline_ns <= now:
+                del self._invokes[key]
+                error = (
+                    Unknown("the metastore has not answered in time: it may be applied, also later")
+                    if invoke.heard
+                    else NotReady(none)
+                )
+                self._telling.append((invoke.asker, invoke.ticket, error))
+        while self._waiting and self._waiting[0].deadline_ns <= now:
+            waiting = self._waiting.popleft()
+            self._telling.append((waiting.asker, waiting.ticket, NotReady(none)))
+        for reads in (self._asking, *(reads for _, reads in self._reads.values())):
+            for read in [read for read in reads if read.deadline_ns <= now]:
+                reads.remove(read)
+                self._telling.append((read.asker, read.ticket, NotReady(none)))
+
+    # -- the end of a step
+
+    def flush(self) -> None:
+        """The step ends: tell who has to be told, and ask what has to be asked. To be called before the groups' own; it
+        is not needed after it.
+        """
+        if self._flushing:
+            return
+        self._flushing = True
+        try:
+            while self._tell() or self._deliver():
+                pass
+        finally:
+            self._flushing = False
+        self._propose()
+        self._ask()
+
+    def _tell(self) -> bool:
+        told = bool(self._telling)
+        while self._telling:
+            asker, ticket, what = self._telling.popleft()
+            if isinstance(what, Invoked):
+                asker.on_invoked(ticket, what)
+            elif isinstance(what, RequestError):
+                asker.on_failed(ticket, what)
+            else:
+                asker.on_read(ticket, *what)
+        return told
+
+    def _deliver(self) -> bool:
+        """Tell the watchers what comes next (metastore/W-1); whether anything did."""
+        if self.delivered is None:
+            return False
+        told = False
+        for watching in list(self._watching):
+            if not watching.begun:
+                watching.begun = told = True
+                watching.watcher.on_watch_begins(self.delivered)
+        if self._leading != self._leading_told:
+            self._leading_told = self._leading
+            for watching in list(self._watching):
+                watching.watcher.on_leading(self._leading)
+            return True
+        state = self.keyspace
+        if self.delivered < state.revision and not any(one.busy for one in self._watching):
+            revision = self.delivered + 1
+            batch = state.changes(revision)
+            for watching in list(self._watching):
+                changes = [change for change in batch.changes if watching.wants(change[1].key)]
+                if changes:
+                    watching.busy = True
+                    if watching.watcher.on_changes(revision, batch.time_ms, changes):
+                        watching.busy = False
+            self.delivered = revision
+            state.need_from(revision)
+            told = True
+        return told
+
+    def _begin_proposer(self) -> Proposer:
+        """Another name: the first one, or the one before is forgotten (metastore/M-3)."""
+        self._proposers += 1
+        self._number = 0
+        return Proposer(self._name + b"/%d" % self._proposers, self.keyspace.applied)
+
+    def _propose(self) -> None:
+        """Propose what has to be proposed, all together (metastore/W-2)."""
+        if self._groups.lead(METASTORE_GROUP) is None:
+            return
+        if self._proposer is None and self._waiting:
+            self._proposer = self._begin_proposer()
+        lowest = min(
+            (number for proposer, number in self._invokes if proposer == self._proposer),
+            default=self._number + 1,
+        )
+        while self._waiting and self._proposer is not None and self._number < lowest - 1 + WINDOW:
+            invoke = self._waiting.popleft()
+            self._number += 1
+            invoke.number = self._number
+            invoke.data = encode_command(
+                InvokeCommand(
+                    self._proposer, self._number, lowest - 1, max(0, self._out.wall_ms()), invoke.branch
+                )
+            )
+            self._invokes[self._proposer, self._number] = invoke
+        due = [invoke for invoke in self._invokes.values() if invoke.asked_ns is None]
+        if not due:
+            return
+        try:
+            self._groups.propose(METASTORE_GROUP, [invoke.data for invoke in due])
+        except ProposalRefused:
+            return
+        for invoke in due:
+            invoke.asked_ns, invoke.heard = self._out.now_ns, True
+
+    def _ask(self) -> None:
+        """Ask for a round of reads (metastore/W-3)."""
+        if not self._asking or self._groups.lead(METASTORE_GROUP) is None:
+            return
+        self._rounds += 1
+        context = self._name + b"?%d" % self._rounds
+        try:
+            self._groups.read(METASTORE_GROUP, context)
+        except ProposalRefused:
+            return
+        self._reads[context] = (self._out.now_ns, self._asking)
+        self._asking = []
