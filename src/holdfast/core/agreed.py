@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 from holdfast.config import Settings
 from holdfast.core.cluster.standing import Standing
 from holdfast.core.consensus.configuration import Configuration
-from holdfast.core.consensus.raft_messages import RaftEntry
 from holdfast.core.groups.local_groups import GroupClient, Groups, ReplicaNotice
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.recovery import RecoveredGroup
 from holdfast.core.machine import Outbox
+from holdfast.core.metastore.metastore import Metastore
 from holdfast.core.metastore.voters import MetastoreVoters
 from holdfast.core.model.ids import METASTORE_GROUP, GroupNumber
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.replication.lane import EventSink
 from holdfast.core.routing.pending import Waiting
 from holdfast.core.routing.zone_routing import ZoneRouting
-
-
-class _Nothing:
-    """The state of the metastore's group while there is no metastore."""
-
-    def __init__(self, agreed: Agreed) -> None:
-        self._agreed = agreed
-        self.applied: list[bytes] = []
-
-    def apply(self, entries: Sequence[RaftEntry]) -> None:
-        self.applied += [entry.data for entry in entries]
-
-    def read_ready(self, context: bytes) -> None: ...
-
-    def on_group(self, notice: ReplicaNotice) -> None:
-        self._agreed.voters.look()
-
-    def pieces(self) -> Iterable[bytes]:
-        return list(self.applied)
-
-    def restore(self, pieces: Sequence[bytes]) -> None:
-        self.applied = list(pieces)
 
 
 class Agreed:
@@ -60,7 +36,8 @@ class Agreed:
         self._standing = standing
         self.groups = Groups(standing.info, out, log, self, recovered)
         self.voters = MetastoreVoters(out, settings.metastore, standing, self.groups)
-        self.metastore = _Nothing(self)
+        self.metastore = Metastore(standing.me.encode(), out, self.groups)
+        self.metastore.watch(self.voters)
         self.zones = ZoneRouting(standing.me, settings, out, self.groups, standing, ears, waiting, self)
         """Requests on maps that live in zones."""
         self._departing: frozenset[str] = frozenset()
@@ -90,10 +67,17 @@ class Agreed:
 
     def flush(self) -> None:
         """The step ends: what it has brought goes to the groups, and what they want is carried out."""
+        self.metastore.flush()
         self.groups.flush()
         while self.zones.dirty:
             self.zones.flush([info.uuid for info in self._standing.members()])
             self.groups.flush()
+
+    def sweep(self) -> None:
+        """About half a second has passed."""
+        if self._on:
+            self.metastore.on_timer()
+        self.zones.sweep()
 
     def look_at_departing(self) -> None:
         """Members may want to leave, or not any more."""

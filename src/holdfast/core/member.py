@@ -373,7 +373,7 @@ class Member:
         self.serving.sweep()
         self.copies.sweep()
         self.changes.sweep()
-        self.agreed.zones.sweep()
+        self.agreed.sweep()
         if self.copies.stale and self.table.assigned and not self.picture.why_cluster_unsafe():
             self.copies.drop_stale()
         self.out.timer(TimerName.SWEEP, SWEEP_NS)

@@ -68,6 +68,8 @@ class Process:
         """Begin anew, with what is in the files."""
         self.disk: deque[Append | Checkpoint] = deque()
         self.numbers: dict[int, int] = {0: len(self.blocks)}
+        self.told: list[Any] = []
+        """Effects of another kind."""
         self.timer = False
         self.up = True
         self.clients: dict[GroupNumber, Ledger] = {}
@@ -116,6 +118,8 @@ class Process:
                 self.disk.append(effect)
             elif isinstance(effect, SetTimer):
                 self.timer = True
+            else:
+                self.told.append(effect)
 
     def disk_turn(self) -> None:
         if not self.disk:

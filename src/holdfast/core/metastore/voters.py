@@ -22,6 +22,7 @@ from holdfast.core.consensus.configuration import Configuration, NodeId
 from holdfast.core.consensus.leading import ProposalRefused
 from holdfast.core.groups.local_groups import Groups, node_of
 from holdfast.core.machine import Outbox
+from holdfast.core.metastore.metastore import KeyChange
 from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, MemberId
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.timers import TimerName
@@ -97,6 +98,17 @@ class MetastoreVoters:
             return data
         departing = self._standing.departing
         return [node_of(info) for info in self._standing.members() if info.uuid not in departing]
+
+    def on_watch_begins(self, revision: int) -> None:
+        """No key matters to it."""
+
+    def on_changes(self, revision: int, time_ms: int, changes: Sequence[KeyChange]) -> bool:
+        """No key matters to it."""
+        return True
+
+    def on_leading(self, term: int | None) -> None:
+        """This member leads the metastore's group, or does no more."""
+        self.look()
 
     def look(self) -> None:
         """Members, or what they want to become, are others than before, or time has passed."""

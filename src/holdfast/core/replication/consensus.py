@@ -43,7 +43,7 @@ from holdfast.core.model.operations import (
     too_long,
 )
 from holdfast.core.model.records import Change, Record
-from holdfast.core.replication.protocol import Decided, ShareDone
+from holdfast.core.replication.protocol import Decided, ReplicationDelegate, ShareDone
 from holdfast.core.services.map_operations import decide, decide_whole, merge
 from holdfast.core.store.replica import MapReplica, map_replica
 from holdfast.core.store.request_ids import Remembered, mark_of
@@ -97,7 +97,7 @@ _encoder = msgspec.msgpack.Encoder()
 _commands: msgspec.msgpack.Decoder[ZoneCommand] = msgspec.msgpack.Decoder(ZoneCommand)
 _heads: msgspec.msgpack.Decoder[MapHead] = msgspec.msgpack.Decoder(MapHead)
 _pieces: msgspec.msgpack.Decoder[MapPiece] = msgspec.msgpack.Decoder(MapPiece)
-Told = Callable[[Outcome], None]
+Answered = Callable[[Outcome], None]
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ class _Proposed:
 
     term: int
     deadline_ns: int
-    told: list[Told]
+    told: list[Answered]
 
 
 @dataclass(slots=True)
@@ -115,13 +115,20 @@ class _Asked:
 
     asked_ns: int
     deadline_ns: int
-    reads: list[tuple[Request, Told]] = field(default_factory=list)
+    reads: list[tuple[Request, Answered]] = field(default_factory=list)
+
+
+class Lifetimes(Protocol):
+    """Who knows how long entries of maps live."""
+
+    def lifetimes(self, name: str) -> tuple[int, int]:
+        """The map's own time to live and maximum idle time, in ms; 0: for ever."""
 
 
 class ZoneState:
     """What the maps of a zone hold of one partition: a function of the commands that were applied."""
 
-    def __init__(self, partition: int, lifetimes: Callable[[str], tuple[int, int]], request_ids: int) -> None:
+    def __init__(self, partition: int, lifetimes: Lifetimes, request_ids: int) -> None:
         self.partition = partition
         self._lifetimes = lifetimes
         self._request_ids = request_ids
@@ -158,7 +165,7 @@ class ZoneState:
         state, version = (held.state, held.updates.lwm) if held is not None else (None, 0)
         if request.op in WHOLE:
             return decide_whole(state, request, now_ns)
-        return decide(state, request, now_ns, version, self._lifetimes(request.map))
+        return decide(state, request, now_ns, version, self._lifetimes.lifetimes(request.map))
 
     def _apply(
         self, held: MapReplica, update: Update, heard: Callable[[EntryEvent, str], None] | None
@@ -298,11 +305,11 @@ class ZonePartition:
         self.partition = partition
         self._zone = zone
         self._out = zone.out
-        self.state = ZoneState(partition, zone.lifetimes, zone.settings.replication.request_ids)
+        self.state = ZoneState(partition, zone, zone.settings.replication.request_ids)
         self.term = 0
         """The term in which this member leads the group, and may be given requests; 0: it does not."""
-        self._writes: list[tuple[Request, Told]] = []
-        self._reads: list[tuple[Request, Told]] = []
+        self._writes: list[tuple[Request, Answered]] = []
+        self._reads: list[tuple[Request, Answered]] = []
         self._proposed: dict[int, _Proposed] = {}
         """By index."""
         self._asked: dict[bytes, _Asked] = {}
@@ -322,7 +329,7 @@ class ZonePartition:
 
     # -- requests
 
-    def submit(self, request: Request, told: Told) -> None:
+    def submit(self, request: Request, told: Answered) -> None:
         """A request; `told` is called once."""
         if request.op not in READS:
             self._writes.append((request, told))
@@ -343,7 +350,7 @@ class ZonePartition:
             now_ns = self._out.now_ns
             self._ask(_Asked(now_ns, now_ns + self._zone.timeout_ns, reads))
 
-    def _propose(self, writes: Sequence[tuple[Request, Told]]) -> None:
+    def _propose(self, writes: Sequence[tuple[Request, Answered]]) -> None:
         command = ZoneCommand(self._out.wall_ms(), tuple(request for request, _ in writes))
         told = [each for _, each in writes]
         index = self._place(command)
@@ -375,7 +382,7 @@ class ZonePartition:
         asked.asked_ns = self._out.now_ns
         self._asked[context] = asked
 
-    def _tell(self, told: Iterable[Told], outcome: Outcome) -> None:
+    def _tell(self, told: Iterable[Answered], outcome: Outcome) -> None:
         for each in told:
             each(outcome)
 
@@ -476,7 +483,7 @@ class ZonePartition:
             self._place(ZoneCommand(self._out.wall_ms(), (), sweep=True))
 
 
-def _fitting(writes: Sequence[tuple[Request, Told]]) -> int:
+def _fitting(writes: Sequence[tuple[Request, Answered]]) -> int:
     """How many of the first of these go into one entry: one at least."""
     size = 0
     for count, (request, _) in enumerate(writes):
@@ -510,8 +517,9 @@ class ConsensusReplication:
         self.partitions: dict[int, ZonePartition] = {}
         """Those that have a replica here."""
         self._dirty: set[int] = set()
-        self.refused: Callable[[Request], Outcome | None] = lambda request: None
-        self.changed: Callable[[int], None] = lambda partition: None
+
+    def serve(self, delegate: ReplicationDelegate) -> None:
+        """Requests come from here: it need not be asked, for there is no long work and nothing that waits."""
 
     def leads(self, partition: int) -> bool:
         """Whether this member leads the partition's group, and may be given requests."""

@@ -330,6 +330,16 @@ class Gatherings:
                 del self._asked[ticket]
                 self._finish(gathering, self._too_late(gathering))
 
+    def end(self, why: str) -> None:
+        """There is nobody to ask any more: what is not answered is."""
+        waiting = [*self._again, *(one for one in self._works if isinstance(one, Gathering))]
+        waiting += [gathering for _, gathering, _ in self._asked.values()]
+        self._again, self._asked = [], {}
+        self._works.clear()
+        for gathering in waiting:
+            reads = gathering.request.op in READS or not gathering.started
+            self._finish(gathering, Outcome(Status.NOT_READY if reads else Status.UNKNOWN, None, why))
+
     def _too_late(self, gathering: Gathering) -> Outcome:
         if gathering.request.op in READS or not gathering.started:
             return timed_out(gathering.request, self._timeout_ns)

@@ -370,6 +370,18 @@ class Router:
                     self._answer(parked, Outcome(Status.UNKNOWN))
         self.gatherings.members_gone(gone)
 
+    def end(self, why: str) -> None:
+        """What it routes to is no more: whoever waits is told."""
+        waits = [*self._parked.values(), *self._delayed.values()]
+        self._parked, self._delayed = {}, {}
+        for parked in [each for waiting in waits for each in waiting]:
+            self._answer(parked, Outcome(Status.NOT_READY, None, why))
+        sent, self._sent = self._sent, {}
+        for _, parked in sent.values():
+            reads = parked.request.op in READS
+            self._answer(parked, Outcome(Status.NOT_READY if reads else Status.UNKNOWN, None, why))
+        self.gatherings.end(why)
+
     def on_timer(self) -> None:
         """Try again what could not be sent, and refuse what has waited too long."""
         self._waiting.looked()

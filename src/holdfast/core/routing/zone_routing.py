@@ -128,6 +128,7 @@ class ZoneRouting:
         del self._by_name[found.name]
         for partition in sorted(found.replication.partitions):
             found.replication.partitions[partition].stop()
+        found.router.end(f"zone {found.name!r} was dropped")
 
     def partition(self, number: GroupNumber) -> ZonePartition:
         """The client of a group of a zone that is known, to start a replica with; made on first use."""
