@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
-from tests.core.metastore.metastore_cluster import MetastoreCluster, User
+from tests.core.metastore.metastore_cluster import Broken, MetastoreCluster, User
 
 from holdfast.check.linearizability import Outcome
 from holdfast.core.consensus.leading import ProposalRefused
@@ -14,7 +14,7 @@ from holdfast.core.consensus.seat import RaftRole
 from holdfast.core.groups import local_groups
 from holdfast.core.groups.local_groups import LeadChanged
 from holdfast.core.metastore import keyspace, metastore
-from holdfast.core.metastore.commands import WINDOW, CompactCommand, Proposer, encode_command
+from holdfast.core.metastore.commands import WINDOW, CompactCommand, InvokeCommand, Proposer, encode_command
 from holdfast.core.metastore.invoke import Invoked, Leaf, MetastoreEntry, PutKey
 from holdfast.core.metastore.keyspace import CommandAnswer, Keyspace
 from holdfast.core.metastore.metastore import ASK_AGAIN_NS, DEADLINE_NS, Metastore
@@ -448,3 +448,75 @@ def test_the_lives_are_rich_enough() -> None:
     assert sum(len(each.users) for each in made) > 25, "processes came back"
     begun = [told.began for each in made for user in each.users for told in user.told]
     assert sum(began > 0 for began in begun) > 5, "states came from files, or from others"
+
+
+# -- without a rule
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def _reads_what_is_here(patch: pytest.MonkeyPatch) -> None:
+    def ask(client: Metastore) -> None:
+        asking, client._asking = client._asking, []
+        client._reads[b"here"] = (0, asking)
+        if asking:
+            client.read_ready(b"here")
+
+    patch.setattr(Metastore, "_ask", ask)
+
+
+def _remembers_no_answers(patch: pytest.MonkeyPatch) -> None:
+    def apply_once(state: Keyspace, command: InvokeCommand) -> CommandAnswer:
+        return CommandAnswer(
+            command.proposer, command.number, state._carry_out(command.branch, command.time_ms)
+        )
+
+    patch.setattr(Keyspace, "_apply_once", apply_once)
+
+
+def _asks_again_as_another(patch: pytest.MonkeyPatch) -> None:
+    def ask_again(client: Metastore, before_ns: int) -> None:
+        for key, invoke in list(client._invokes.items()):
+            if invoke.asked_ns is not None and invoke.asked_ns <= before_ns:
+                del client._invokes[key]
+                client._waiting.append(invoke)
+                invoke.asked_ns = None
+
+    patch.setattr(Metastore, "_ask_again", ask_again)
+
+
+def _needs_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Keyspace, "need_from", lambda state, revision: None)
+
+
+def _goes_on_after_any_state(patch: pytest.MonkeyPatch) -> None:
+    restore = Metastore.restore
+
+    def restored(client: Metastore, pieces: Sequence[bytes]) -> None:
+        begun = [watching.begun for watching in client._watching]
+        restore(client, pieces)
+        for watching, before in zip(client._watching, begun, strict=True):
+            watching.begun = before
+
+    patch.setattr(Metastore, "restore", restored)
+
+
+@pytest.mark.usefixtures("little_history")
+@pytest.mark.parametrize(
+    "without",
+    [
+        pytest.param(_reads_what_is_here, marks=pytest.mark.rule("metastore/W-3")),
+        pytest.param(_remembers_no_answers, marks=pytest.mark.rule("metastore/M-3")),
+        pytest.param(_asks_again_as_another, marks=pytest.mark.rule("metastore/W-2")),
+        pytest.param(_needs_nothing, marks=pytest.mark.rule("metastore/W-1")),
+        pytest.param(_goes_on_after_any_state, marks=pytest.mark.rule("metastore/W-1")),
+    ],
+)
+def test_without_a_rule_the_judges_object(without: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch)
+    for seed in range(60):
+        try:
+            play(seed)
+        except (Broken, LookupError):
+            return
+    pytest.fail("nobody has noticed")
