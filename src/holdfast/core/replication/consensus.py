@@ -118,7 +118,7 @@ class _Asked:
     reads: list[tuple[Request, Answered]] = field(default_factory=list)
 
 
-class Lifetimes(Protocol):
+class KnowsLifetimes(Protocol):
     """Who knows how long entries of maps live."""
 
     def lifetimes(self, name: str) -> tuple[int, int]:
@@ -128,7 +128,7 @@ class Lifetimes(Protocol):
 class ZoneState:
     """What the maps of a zone hold of one partition: a function of the commands that were applied."""
 
-    def __init__(self, partition: int, lifetimes: Lifetimes, request_ids: int) -> None:
+    def __init__(self, partition: int, lifetimes: KnowsLifetimes, request_ids: int) -> None:
         self.partition = partition
         self._lifetimes = lifetimes
         self._request_ids = request_ids
