@@ -93,3 +93,5 @@ class PartitionKeys(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     """Those that are to be put back."""
     chain: tuple[ChainLink, ...] = ()
     """Of a zone of high availability: what was in force since the last time that nobody had to be given up."""
+    lock: int | None = None
+    """The revision of the pending entry whose target is not replaced any more, because the group is joining it."""
