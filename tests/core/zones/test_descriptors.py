@@ -6,7 +6,8 @@ import pytest
 from tests.core.zones.small_metastore import SmallMetastore
 
 from holdfast.core.metastore.invoke import PutKey
-from holdfast.core.zones.assignments import Assignments, ChainLink, PartitionKeys
+from holdfast.core.zones.assignments import Assignments, ChainLink, PartitionKeys, TargetLock
+from holdfast.core.zones.data_nodes import data_nodes_of
 from holdfast.core.zones.descriptors import (
     ClusterTopology,
     DataMember,
@@ -19,7 +20,7 @@ from holdfast.core.zones.descriptors import (
     quorums,
 )
 from holdfast.core.zones.transitions import Consistency
-from holdfast.core.zones.zone_commands import altered, created, creation_keys, dropped, renamed
+from holdfast.core.zones.zone_commands import ZONE_FIELDS, altered, created, creation_keys, dropped, renamed
 from holdfast.core.zones.zone_keys import (
     IDS_KEY,
     TOPOLOGY_KEY,
@@ -54,7 +55,7 @@ def create(store: SmallMetastore, settings: ZoneSettings) -> ZoneDescriptor:
 
 
 def read_of(store: SmallMetastore, *names: str) -> KeysRead:
-    keys = [TOPOLOGY_KEY, zone_key(1, "descriptor"), zone_key(2, "descriptor")]
+    keys = [TOPOLOGY_KEY, *(zone_key(1, field) for field in ZONE_FIELDS), zone_key(2, "descriptor")]
     return store.read([*keys, *map(name_key, names)])
 
 
@@ -154,7 +155,7 @@ def test_a_zone_gets_another_name() -> None:
 def test_what_of_a_zone_is_altered_and_what_is_not() -> None:
     store = cluster()
     create(store, ZoneSettings("z", replicas=5, quorum=3))
-    after, invoke = altered(read_of(store, "z"), "z", {"replicas": 3})
+    after, invoke = altered(read_of(store, "z"), "z", {"replicas": 3}, 9)
     assert store.invoke(invoke).answer == 1
     assert (after.settings.replicas, after.settings.voters_needed) == (3, 2)
     for changes, why in (
@@ -166,7 +167,16 @@ def test_what_of_a_zone_is_altered_and_what_is_not() -> None:
         ({"quorum": 3}, "with 3 replicas it can be 2"),
     ):
         with pytest.raises(ZoneRefused, match=why):
-            altered(read_of(store, "z"), "z", changes)
+            altered(read_of(store, "z"), "z", changes, 9)
+
+
+def test_another_filter_counts_in_the_same_invoke() -> None:
+    store = cluster()
+    create(store, ZoneSettings("z", replicas=3))
+    _, invoke = altered(read_of(store, "z"), "z", {"filter": {"kind": ("ssd",)}}, 9)
+    assert store.invoke(invoke).answer == 1
+    data = data_nodes_of(read_of(store), 1)
+    assert [(entry.at_ms, entry.nodes) for entry in data.history] == [(5, ("A", "B", "C")), (9, ("A", "B"))]
 
 
 def test_a_filter_says_who_may_hold_a_zone() -> None:
@@ -203,7 +213,9 @@ def test_values_are_the_same_bytes_for_the_same_value_and_say_their_format() -> 
 
 
 def test_what_changes_of_a_partition_is_written_and_nothing_else() -> None:
-    before = PartitionKeys(stable=Assignments(("A",)), pending=(Assignments(("B",)),), trigger=3, lock=4)
+    before = PartitionKeys(
+        stable=Assignments(("A",)), pending=(Assignments(("B",)),), trigger=3, lock=TargetLock(4, 1)
+    )
     after = PartitionKeys(stable=Assignments(("B",)), trigger=3)
     changes = changes_to(1, 0, before, after)
     kinds = {(part_of(one.key) or (0, 0, ""))[2]: isinstance(one, PutKey) for one in changes}

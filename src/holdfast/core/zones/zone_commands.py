@@ -13,6 +13,12 @@ from typing import Final
 import msgspec
 
 from holdfast.core.metastore.invoke import If, PutKey, RemoveKey
+from holdfast.core.zones.data_nodes import (
+    data_nodes_changes,
+    data_nodes_of,
+    filter_altered,
+    waits_altered,
+)
 from holdfast.core.zones.descriptors import (
     ClusterTopology,
     DataNodesEntry,
@@ -74,8 +80,12 @@ def found_zone(read: KeysRead, name: str) -> ZoneDescriptor:
     return zone
 
 
-def altered(read: KeysRead, name: str, changes: Mapping[str, object]) -> tuple[ZoneDescriptor, If]:
-    """A zone with other settings. To be read: its name's key, its descriptor, and the topology. Raises ZoneRefused."""
+def altered(
+    read: KeysRead, name: str, changes: Mapping[str, object], now_ms: int
+) -> tuple[ZoneDescriptor, If]:
+    """A zone with other settings, and what these make of its data nodes at once. To be read: its name's key, its
+    descriptor, its data nodes, and the topology. Raises ZoneRefused.
+    """
     zone = found_zone(read, name)
     fixed = sorted(changes.keys() & {"name", "partitions"})
     if fixed:
@@ -98,12 +108,19 @@ def altered(read: KeysRead, name: str, changes: Mapping[str, object]) -> tuple[Z
         raise ZoneRefused(
             f"zone {name}: consistency cannot be altered: what was in force before is not known"
         )
+    before = data = data_nodes_of(read, zone.id)
     if "filter" in changes:
         topology = read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
         if not settings.taken(topology):
             raise ZoneRefused(f"zone {name}: no member passes that filter: nobody could hold a partition")
+        data = filter_altered(data, settings.taken(topology), now_ms)
+    data = waits_altered(data, settings, now_ms)
     after = ZoneDescriptor(zone.id, settings)
-    return after, read.guarded([PutKey(zone_key(zone.id, "descriptor"), encoded(after))])
+    puts = [
+        PutKey(zone_key(zone.id, "descriptor"), encoded(after)),
+        *data_nodes_changes(zone.id, before, data),
+    ]
+    return after, read.guarded(puts)
 
 
 def renamed(read: KeysRead, name: str, wanted: str) -> tuple[ZoneDescriptor, If]:

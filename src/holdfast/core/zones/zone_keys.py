@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from holdfast.core.metastore.invoke import AllOf, If, Leaf, MetastoreEntry, PutKey, RemoveKey, unchanged
-from holdfast.core.zones.assignments import Assignments, ChainLink, PartitionKeys
+from holdfast.core.zones.assignments import Assignments, ChainLink, PartitionKeys, TargetLock
 
 FORMAT: Final = 1
 """Of the values."""
@@ -140,7 +140,7 @@ PART_FIELDS: Final[dict[str, tuple[str, Any]]] = {
     "reduce": ("switch_reduce", Assignments),
     "append": ("switch_append", Assignments),
     "chain": ("chain", tuple[ChainLink, ...]),
-    "lock": ("lock", int),
+    "lock": ("lock", TargetLock),
 }
 """How the fields of `PartitionKeys` are called in keys, and what stands there."""
 
