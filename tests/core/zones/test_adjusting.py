@@ -140,6 +140,9 @@ def test_a_replica_is_destroyed_when_nobody_names_it_and_never_earlier() -> None
     assert duty(keys, "C", LocalCopy(True, Configuration())) is ReplicaDuty.DESTROY, "it never belonged to it"
     assert duty(keys, "C", LocalCopy(True, has("ABC", token=12))) is ReplicaDuty.RUN, "its group may need it"
     assert duty(PartitionKeys(), "C", LocalCopy(True, has("ABC", token=12))) is ReplicaDuty.DESTROY, "dropped"
+    moving = PartitionKeys(stable=at("ABD", ts=3), pending=(at("ABE"),))
+    assert duty(moving, "C", LocalCopy(True, Configuration())) is ReplicaDuty.RUN, "it may be wanted again"
+    assert duty(moving, "C", LocalCopy(False, Configuration())) is ReplicaDuty.STOP
 
 
 @pytest.mark.rule("zones/A-15")

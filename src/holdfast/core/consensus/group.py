@@ -349,7 +349,9 @@ class Group:
         seat, sender = self._seat, message.sender
         seat.lead = sender
         if message.kind is RaftKind.HEARTBEAT:
-            self.log.commit_to(message.commit)
+            if message.commit <= self.log.last:
+                # Else it speaks of a replica that was here before, and was destroyed.
+                self.log.commit_to(message.commit)
             seat.send(RaftKind.HEARTBEAT_HEARD, sender, context=message.context)
         elif message.kind is RaftKind.SNAPSHOT:
             self._on_snapshot(message)

@@ -5,8 +5,8 @@ Pure: of the keys of one partition, and what a member knows of its replica, they
 - zones/A-12: A target is replaced only while no leader has locked it, and joined only by the leader that has: so nobody
   is in a group whom no assignments name.
 - zones/A-13: A lock is of a term: a later leader takes it over, an earlier one can neither take it nor take it away.
-- zones/A-14: A replica is destroyed only when no assignments name it, and the configuration that it knows is older than
-  the stable ones.
+- zones/A-14: A replica is destroyed only when no assignments name it, its group is not moving, and the configuration that
+  it knows is older than the stable ones. While the group moves a leader may count on what it has sent there.
 - zones/A-15: Where a head is forced, only who is in it has a replica that runs.
 - zones/A-16: A leader that was elected brings the group to the head of `pending`, or, if it is there, says so: what the
   leader before it had begun is brought to an end.
@@ -123,24 +123,29 @@ def replica_duty(
     stable_revision: int,
     pending_revision: int,
 ) -> ReplicaDuty:
-    """What is to become of the replica here (zones/A-14, zones/A-15). `copy`: None if there is nothing of it."""
+    """What is to become of the replica here. `copy`: None if there is nothing of it."""
     stable, head = keys.stable or Assignments(), keys.pending[0] if keys.pending else None
-    forced = head is not None and head.force
-    if head is not None and head.force and me in head.nodes:
-        known = max(copy.generation, copy.configuration.token) if copy is not None else -1
-        return ReplicaDuty.RUN if copy and copy.running and known >= pending_revision else ReplicaDuty.RESET
-    named = not forced and (me in stable.nodes or (head is not None and me in head.nodes))
-    if named:
+    if head is not None and head.force:
+        return _under_force(me, head, copy, pending_revision)
+    if me in stable.nodes or (head is not None and me in head.nodes):
         if copy is not None:
             return ReplicaDuty.RUN
         first = not stable.ts and me in stable.nodes
         return ReplicaDuty.FOUND if first else ReplicaDuty.JOIN
     if copy is None:
         return ReplicaDuty.NONE
-    if me in stable.nodes:
-        return ReplicaDuty.STOP
-    gone = keys.stable is None and not keys.pending
+    if head is not None:
+        return ReplicaDuty.RUN if copy.running else ReplicaDuty.STOP
+    dropped = keys.stable is None
     older = me not in copy.configuration.members or copy.configuration.token < stable_revision
-    if gone or (older and not forced):
-        return ReplicaDuty.DESTROY
-    return ReplicaDuty.STOP if forced else ReplicaDuty.RUN
+    return ReplicaDuty.DESTROY if dropped or older else ReplicaDuty.RUN  # zones/A-14
+
+
+def _under_force(me: Node, head: Assignments, copy: LocalCopy | None, revision: int) -> ReplicaDuty:
+    """zones/A-15. Who is not in it keeps what it has until the assignments after it are stable."""
+    if me not in head.nodes:
+        return ReplicaDuty.NONE if copy is None else ReplicaDuty.STOP
+    done = copy is not None and copy.running
+    if copy is not None and done:
+        done = max(copy.generation, copy.configuration.token) >= revision
+    return ReplicaDuty.RUN if done else ReplicaDuty.RESET
