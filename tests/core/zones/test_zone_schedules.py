@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 from tests.core.zones.zone_cluster import Broken, Cluster
 
+from holdfast.core.consensus.reconfiguring import Reconfiguring
+from holdfast.core.consensus.seat import LeaderElected
+from holdfast.core.metastore.invoke import Leaf
+from holdfast.core.zones import adjusting, controller, transitions
+from holdfast.core.zones.adjusting import LocalCopy, ReplicaDuty
+from holdfast.core.zones.assignments import PartitionKeys
 from holdfast.core.zones.descriptors import Adjustment, PlacementKind, ZoneSettings
 from holdfast.core.zones.transitions import Consistency
+from holdfast.core.zones.zone_keys import KeysRead
 
 NAMES = "ABCDE"
 

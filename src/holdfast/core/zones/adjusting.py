@@ -5,8 +5,8 @@ Pure: of the keys of one partition, and what a member knows of its replica, they
 - zones/A-12: A target is replaced only while no leader has locked it, and joined only by the leader that has: so nobody
   is in a group whom no assignments name.
 - zones/A-13: A lock is of a term: a later leader takes it over, an earlier one can neither take it nor take it away.
-- zones/A-14: A replica is destroyed only when no assignments name it, its group is not moving, and the configuration that
-  it knows is older than the stable ones. While the group moves a leader may count on what it has sent there.
+- zones/A-14: A replica is destroyed only when no assignments name it, its group is not moving, and the configuration
+  that it knows is older than the stable ones. While the group moves a leader may count on what it has sent there.
 - zones/A-15: Where a head is forced, only who is in it has a replica that runs.
 - zones/A-16: A leader that was elected brings the group to the head of `pending`, or, if it is there, says so: what the
   leader before it had begun is brought to an end.
