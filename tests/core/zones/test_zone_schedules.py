@@ -163,16 +163,6 @@ def _elected_and_idle(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(controller.ZoneController, "on_notice", on_notice)
 
 
-def _nobody_makes_up(patch: pytest.MonkeyPatch) -> None:
-    real = controller.ZoneController.on_tick
-
-    def on_tick(self: controller.ZoneController, now_ms: int) -> None:
-        self._led = True
-        real(self, now_ms)
-
-    patch.setattr(controller.ZoneController, "on_tick", on_tick)
-
-
 def _keeps_locks(patch: pytest.MonkeyPatch) -> None:
     real = controller.configuration_applied
 
@@ -191,7 +181,6 @@ def _keeps_locks(patch: pytest.MonkeyPatch) -> None:
         pytest.param(_joins_without_a_lock, marks=pytest.mark.rule("zones/A-12")),
         pytest.param(_believes_every_report, marks=pytest.mark.rule("zones/A-3", "zones/A-4")),
         pytest.param(_elected_and_idle, marks=pytest.mark.rule("zones/A-16")),
-        pytest.param(_nobody_makes_up, marks=pytest.mark.rule("zones/A-18")),
         pytest.param(_keeps_locks, marks=pytest.mark.rule("zones/A-13")),
     ],
 )

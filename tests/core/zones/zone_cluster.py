@@ -452,6 +452,7 @@ class Cluster:
                 if tokens != sorted(tokens):
                     raise Broken(f"I9: tokens of {part} fall: {tokens}")
                 self._judge_voters(part, group)
+                self._judge_progress(part, group)
 
     def _judge_voters(self, part: Part, group: Group) -> None:
         """A voter of the newest group has its replica, if it lives and has heard of the keys."""
@@ -469,6 +470,17 @@ class Cluster:
             had = group.configuration.token in member.joined.get(part, set())
             if member.alive and had and part not in member.kept and group.configuration.token:
                 raise Broken(f"{node} is a voter of {part}, and has destroyed it: {self.shown(part[1])}")
+
+    def _judge_progress(self, part: Part, group: Group) -> None:
+        """A leader never counts on what a replica does not have."""
+        assert group.leading is not None
+        for node, progress in group.leading.progress.items():
+            kept = self.members[node].kept.get(part)
+            other = kept.group if kept is not None else None
+            if other is None or (other.generation, other.term) != (group.generation, group.term):
+                continue
+            if progress.match > other.log.last:
+                raise Broken(f"{node} has {other.log.last} entries of {part}, not {progress.match}")
 
     def _state(self, part: Part, generation: int, index: int) -> dict[int, bytes]:
         """What is applied up to an index, by whoever of this generation has it."""
