@@ -11,11 +11,15 @@ from holdfast.core.journal.recovery import RecoveredGroup
 from holdfast.core.machine import Outbox
 from holdfast.core.metastore.metastore import Metastore
 from holdfast.core.metastore.voters import MetastoreVoters
-from holdfast.core.model.ids import METASTORE_GROUP, GroupNumber
+from holdfast.core.model.ids import METASTORE_GROUP, GroupNumber, MemberId
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.replication.lane import EventSink
 from holdfast.core.routing.pending import Waiting
 from holdfast.core.routing.zone_routing import ZoneRouting
+from holdfast.core.zoned import Zoned
+
+ROUNDS = 8
+"""How often in one step what groups have told leads to something new for them; the rest is left to the next step."""
 
 
 class Agreed:
@@ -40,11 +44,16 @@ class Agreed:
         self.metastore.watch(self.voters)
         self.zones = ZoneRouting(standing.me, settings, out, self.groups, standing, ears, waiting, self)
         """Requests on maps that live in zones."""
+        self.zoned = Zoned(out, standing, self.metastore, self.groups, self.zones)
         self._departing: frozenset[str] = frozenset()
 
     def open_group(self, number: GroupNumber) -> GroupClient | None:
         """Whose group this is, of which another member speaks: see `GroupOpener`."""
         return self.metastore if self._on and number == METASTORE_GROUP else None
+
+    def may_part(self, member: MemberId) -> bool:
+        """Whether nothing of all this needs the member."""
+        return self.voters.may_part(member) and self.zoned.may_part(member)
 
     def on_start(self) -> None:
         """The member comes to life: replicas that are in its files do, too."""
@@ -61,15 +70,20 @@ class Agreed:
             begin = Configuration(frozenset({self.groups.me}))
             self.groups.start(METASTORE_GROUP, begin, self.metastore)
         self.voters.look()
+        self.zoned.on_members()
 
     def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
         """Something has happened to a group of a zone that has a replica here."""
+        self.zoned.on_replica(number, notice)
 
     def flush(self) -> None:
         """The step ends: what it has brought goes to the groups, and what they want is carried out."""
         self.metastore.flush()
         self.groups.flush()
-        while self.zones.dirty:
+        for _ in range(ROUNDS):
+            if not self.zones.dirty and not self.metastore.unsent:
+                break
+            self.metastore.flush()
             self.zones.flush([info.uuid for info in self._standing.members()])
             self.groups.flush()
 
@@ -86,3 +100,4 @@ class Agreed:
             if departing != self._departing:
                 self._departing = departing
                 self.voters.look()
+                self.zoned.on_members()

@@ -387,7 +387,7 @@ class Member:
 
     def may_part(self, member: MemberId) -> bool:
         """As master: whether this member may leave."""
-        return self.migrations.may_part(member) and self.agreed.voters.may_part(member)
+        return self.migrations.may_part(member) and self.agreed.may_part(member)
 
     def may_demote(self, member: MemberId) -> bool:
         """As master: whether this member may become a lite one."""
@@ -448,6 +448,8 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.GroupState: lambda member, sender, message: member.agreed.groups.on_state(sender, message),
     m.GroupStateTaken: lambda member, sender, message: member.agreed.groups.on_state_taken(sender, message),
     m.ZoneLeaders: lambda member, sender, message: member.agreed.zones.on_leaders(sender, message),
+    m.ZoneStatesAsked: lambda member, sender, message: member.agreed.zoned.on_states_asked(sender, message),
+    m.ZoneStates: lambda member, sender, message: member.agreed.zoned.on_states(sender, message),
     m.Prepare: lambda member, sender, message: member.membership.agreement.on_prepare(sender, message),
     m.Promise: lambda member, sender, message: member.membership.agreement.on_promise(sender, message),
     m.Accept: lambda member, sender, message: member.membership.agreement.on_accept(sender, message),
@@ -481,6 +483,7 @@ TIMERS: dict[TimerName, Callable[[Member], object]] = {
     TimerName.CLEAR: lambda member: member.replication.on_timer(),
     TimerName.GROUPS: lambda member: member.agreed.groups.on_timer(),
     TimerName.METASTORE_VOTERS: lambda member: member.agreed.voters.on_timer(),
+    TimerName.ZONES: lambda member: member.agreed.zoned.on_timer(),
     TimerName.SWEEP: lambda member: member.on_sweep(),
 }
 """What is due."""

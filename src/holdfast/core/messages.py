@@ -502,6 +502,19 @@ class ZoneLeaders(msgspec.Struct, frozen=True, array_like=True, tag=53):
     groups: list[tuple[GroupNumber, int]]
 
 
+class ZoneStatesAsked(msgspec.Struct, frozen=True, array_like=True, tag=54):
+    """How are your replicas of this zone?"""
+
+    zone: int
+
+
+class ZoneStates(msgspec.Struct, frozen=True, array_like=True, tag=55):
+    """How the sender's replicas of a zone are: partition, state, last index of the log, whether it is a learner."""
+
+    zone: int
+    replicas: list[tuple[int, str, int, bool]]
+
+
 Message = (
     JoinRequest
     | JoinAnswer
@@ -545,4 +558,6 @@ Message = (
     | GroupState
     | GroupStateTaken
     | ZoneLeaders
+    | ZoneStatesAsked
+    | ZoneStates
 )

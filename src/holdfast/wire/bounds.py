@@ -24,6 +24,7 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Record
 from holdfast.core.model.views import FilesSeen, MemberInfo, View
 from holdfast.core.store.digest import RANGES
+from holdfast.core.zones.transitions import LocalState
 
 NUMBER_MAX = 2**63 - 1
 """Of counters, versions, terms, rounds and tickets."""
@@ -37,6 +38,7 @@ NAME_MAX = 1024
 """Characters of whatever else a member calls itself."""
 _UUID = re.compile(r"[0-9a-f][0-9a-f-]{0,35}")
 _HEX_DIGITS_MAX = 32
+_REPLICA_STATES = frozenset(LocalState)
 
 
 def why_no_uuid(uuid: str) -> str:
@@ -370,6 +372,13 @@ def _zone_leaders(message: m.ZoneLeaders, _: int) -> None:
         _numbers(term)
 
 
+def _zone_states(message: m.ZoneStates, _: int) -> None:
+    for partition, state, index, _learner in message.replicas:
+        _numbers(partition, most=VIEW_MAX)
+        _numbers(index)
+        _require(state in _REPLICA_STATES, f"{state[:40]!a} is no state of a replica")
+
+
 def _group(number: int) -> None:
     _require(GROUPS_FROM <= number <= GROUP_MAX, f"there is no group {number}")
 
@@ -430,6 +439,7 @@ _CHECKS: dict[type, Callable[[Any, int], None]] = {
     m.GroupState: _group_state,
     m.GroupStateTaken: _group_state_taken,
     m.ZoneLeaders: _zone_leaders,
+    m.ZoneStates: _zone_states,
 }
 """What is not named here holds numbers that are only compared, and names that are only looked up."""
 

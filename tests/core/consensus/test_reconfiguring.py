@@ -8,7 +8,7 @@ from tests.core.consensus.schedules import Schedule
 from holdfast.core.consensus.group import Group
 from holdfast.core.consensus.leading import ProposalRefused
 from holdfast.core.consensus.reconfiguring import CHANGING, ChangeAnswer, ChangeStage, ChangeStep
-from holdfast.core.consensus.seat import ChangeApplied, ChangeFailed, LeaderElected, RaftSettings
+from holdfast.core.consensus.seat import CaughtUp, ChangeApplied, ChangeFailed, LeaderElected, RaftSettings
 from holdfast.errors import InvariantBroken
 
 SETTINGS = RaftSettings(election_ticks=6, heartbeat_ticks=2, catch_up_margin=3, catch_up_ticks=20)
@@ -268,3 +268,23 @@ def test_a_leader_that_is_changing_its_peers_is_not_reset() -> None:
     group.cut = {"d"}
     group.wants("abd")
     assert group.lead.reset("a", 5) is ChangeAnswer.BUSY
+
+
+@pytest.mark.rule("consensus/F-5")
+def test_whoever_wants_it_is_asked_before_anything_is_logged() -> None:
+    group = Group3()
+    lead = group.lead
+    assert lead.change_peers(lead.term, "abd", "", 4, asks=True) is ChangeAnswer.STARTED
+    group.go(20)
+    asked = [one for one in group.notices if isinstance(one, CaughtUp)]
+    assert set(asked) == {CaughtUp(4)}
+    assert 1 < len(asked) < 6, "again, after a while"
+    assert group.configurations() == []
+    assert not lead.agree_change(lead.term, 3)
+    assert not lead.agree_change(lead.term - 1, 4)
+    assert lead.change_peers(lead.term, "abe", "", 5, asks=True) is ChangeAnswer.REPLACED
+    assert not lead.agree_change(lead.term, 4), "it is not the target any more"
+    group.go(10)
+    assert lead.agree_change(lead.term, 5)
+    group.go(10)
+    assert group.applied() == [("abe", 5)]

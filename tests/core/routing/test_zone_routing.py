@@ -90,7 +90,7 @@ def test_only_maps_of_zones_are_held_here(bench: RoutingBench) -> None:
 @pytest.mark.rule("routing/Z-1")
 def test_a_request_goes_to_who_leads_in_the_highest_term(bench: RoutingBench) -> None:
     two, three = list(bench.cluster.processes)[1:]
-    bench.zones.know(7, "z")
+    bench.zones.know(7, "z", 4)
     bench.ask()
     assert bench.effects(Send) == []
     bench.zones.on_leaders(two, ZoneLeaders([(NUMBER, 5)]))
@@ -113,14 +113,14 @@ def test_a_request_goes_to_who_leads_in_the_highest_term(bench: RoutingBench) ->
 def test_leaders_that_were_heard_of_before_their_zone_count(bench: RoutingBench) -> None:
     two = list(bench.cluster.processes)[1]
     bench.zones.on_leaders(two, ZoneLeaders([(NUMBER, 5), (group_of(8, 9999), 1)]))
-    bench.zones.know(7, "old")
-    bench.zones.know(7, "z")
+    bench.zones.know(7, "old", 4)
+    bench.zones.know(7, "z", 4)
     bench.ask()
     assert [sent.to for sent in bench.effects(Send)] == [two]
 
 
 def test_who_is_elected_serves_and_says_so(bench: RoutingBench) -> None:
-    bench.zones.know(7, "z")
+    bench.zones.know(7, "z", 4)
     bench.ask()
     begin = Configuration(frozenset({bench.cluster.node(1)}))
     bench.process.groups.start(NUMBER, begin, bench.zones.partition(NUMBER))
@@ -140,7 +140,7 @@ def test_who_is_elected_serves_and_says_so(bench: RoutingBench) -> None:
 
 
 def test_what_waits_for_a_zone_that_is_dropped_is_told(bench: RoutingBench) -> None:
-    bench.zones.know(7, "z")
+    bench.zones.know(7, "z", 4)
     bench.ask()
     bench.zones.forget(7)
     told = bench.effects(Complete)
@@ -148,7 +148,7 @@ def test_what_waits_for_a_zone_that_is_dropped_is_told(bench: RoutingBench) -> N
 
 
 def test_an_idle_time_is_refused(bench: RoutingBench) -> None:
-    bench.zones.know(7, "z")
+    bench.zones.know(7, "z", 4)
     bench.ask(max_idle_ms=5)
     [told] = bench.effects(Complete)
     assert told.answer.status is Status.FAILED

@@ -356,7 +356,9 @@ class Group:
         seat, sender = self._seat, message.sender
         seat.lead = sender
         if message.kind is RaftKind.HEARTBEAT:
-            self.log.commit_to(message.commit)
+            if message.commit <= self.log.last:
+                # Else it speaks of a replica that was here before, and was destroyed.
+                self.log.commit_to(message.commit)
             seat.send(RaftKind.HEARTBEAT_HEARD, sender, context=message.context)
         elif message.kind is RaftKind.SNAPSHOT:
             self._on_snapshot(message)
@@ -417,16 +419,32 @@ class Group:
         return None
 
     def change_peers(
-        self, term: int, voters: Iterable[NodeId], learners: Iterable[NodeId], token: int
+        self,
+        term: int,
+        voters: Iterable[NodeId],
+        learners: Iterable[NodeId],
+        token: int,
+        *,
+        asks: bool = False,
     ) -> ChangeAnswer:
-        """Bring the group to these peers; what comes of it is told in `Ready.notices`. Raises ProposalRefused where
-        this replica does not lead.
+        """Bring the group to these peers; what comes of it is told in `Ready.notices`. `asks`: wait for `agree_change`
+        when they have caught up. Raises ProposalRefused where this replica does not lead.
         """
         if self._changing is None:
             raise ProposalRefused("only a leader changes the peers")
-        answer = self._changing.request(term, voters, learners, token)
+        answer = self._changing.request(term, voters, learners, token, asks=asks)
         self._after_step()
         return answer
+
+    def agree_change(self, term: int, token: int) -> bool:
+        """Let the change by this token, which has caught up, be logged; whether it was waiting for that. Raises
+        ProposalRefused.
+        """
+        if self._changing is None:
+            raise ProposalRefused("only a leader changes the peers")
+        agreed = self._changing.agree(term, token)
+        self._after_step()
+        return agreed
 
     def cancel_change(self, term: int, token: int) -> bool:
         """Give up the change by this token; whether nothing will come of it. Raises ProposalRefused."""

@@ -7,6 +7,8 @@
 - consensus/F-3: A request of another term does nothing, and one with an older token than what is known is refused.
 - consensus/F-4: Catching up has failed when one of them has got nothing new for as long as `catch_up_ticks` says;
   however long it takes as long as it gets on.
+- consensus/F-5: Where whoever wants the change is to be asked first, nothing is logged before it has agreed to just
+  this target.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Final
 
 from holdfast.core.consensus.configuration import Configuration, NodeId, enter_joint, steps_to
 from holdfast.core.consensus.leading import Leading
-from holdfast.core.consensus.seat import ChangeApplied, ChangeFailed, Seat
+from holdfast.core.consensus.seat import CaughtUp, ChangeApplied, ChangeFailed, Seat
 from holdfast.core.model.lifecycle import Lifecycle
 
 
@@ -85,6 +87,8 @@ class TargetPeers:
     voters: frozenset[NodeId]
     learners: frozenset[NodeId]
     token: int
+    asks: bool = False
+    """Whether `CaughtUp` is told, and `agree` waited for, before it is joined (consensus/F-5)."""
 
     def reached(self, configuration: Configuration) -> bool:
         """Whether this configuration is it."""
@@ -109,6 +113,8 @@ class Reconfiguring:
         self.target: TargetPeers | None = None
         """What is caught up with; None when nothing is."""
         self._catching_up: list[NodeId] = []
+        self._asked = 0
+        """Ticks until it is asked again whether the target may be joined; 0: to be asked."""
 
     def _step(self, step: ChangeStep) -> None:
         self.stage = CHANGING.after(self.stage, step)
@@ -116,10 +122,16 @@ class Reconfiguring:
     # -- requests
 
     def request(
-        self, term: int, voters: Iterable[NodeId], learners: Iterable[NodeId], token: int
+        self,
+        term: int,
+        voters: Iterable[NodeId],
+        learners: Iterable[NodeId],
+        token: int,
+        *,
+        asks: bool = False,
     ) -> ChangeAnswer:
         """Somebody wants these peers; `token`: the revision of the assignments that say so (consensus/F-3)."""
-        target = TargetPeers(frozenset(voters), frozenset(learners) - frozenset(voters), token)
+        target = TargetPeers(frozenset(voters), frozenset(learners) - frozenset(voters), token, asks)
         assert target.voters, "a group without voters decides nothing"
         if term != self._seat.term:
             return ChangeAnswer.OLD_TERM
@@ -151,9 +163,19 @@ class Reconfiguring:
             self._give_up()
         return True
 
+    def agree(self, term: int, token: int) -> bool:
+        """The target by this token may be joined; whether it was still waiting for that."""
+        target = self.target
+        if term != self._seat.term or target is None or (target.token, target.asks) != (token, True):
+            return False
+        self.target = TargetPeers(target.voters, target.learners, token)
+        self.look()
+        return True
+
     def _catch_up(self, target: TargetPeers) -> None:
         """consensus/F-1 and consensus/F-2."""
         now = self._seat.configuration
+        self._asked = 0
         self.target = target
         self._catching_up = sorted(target.voters - now.voters)
         self._leading.accompany((target.voters | target.learners) - now.members)
@@ -176,6 +198,9 @@ class Reconfiguring:
         """Some time has passed (consensus/F-4)."""
         if self.stage is not _C.CATCHING_UP or self.target is None:
             return
+        if self._asked:
+            self._asked -= 1
+            self.look()
         for node in self._catching_up:
             quiet = self._leading.progress[node].quiet
             if quiet >= self._seat.settings.catch_up_ticks and not self._close(node):
@@ -195,12 +220,21 @@ class Reconfiguring:
         """Go on, where that is possible."""
         log = self._seat.log
         if self.stage is _C.CATCHING_UP and all(map(self._close, self._catching_up)):
-            self._join()
+            self._join_if_agreed()
         if self.stage is _C.JOINT and not self._seat.configuration.joint:
             self._step(_S.BOTH_AGREED)
         if self.stage is _C.FINAL and log.configuration_index <= log.committed:
             self._step(_S.COMMITTED)
             self._tell_applied()
+
+    def _join_if_agreed(self) -> None:
+        """consensus/F-5. What asks may be lost with whoever it was told to: it is asked again."""
+        assert self.target is not None, "who catches up has a target"
+        if not self.target.asks:
+            self._join()
+        elif not self._asked:
+            self._asked = self._seat.settings.election_ticks
+            self._seat.notices.append(CaughtUp(self.target.token))
 
     def _join(self) -> None:
         target, now = self.target, self._seat.configuration

@@ -61,7 +61,13 @@ class ChangeFailed(NamedTuple):
     why: str
 
 
-GroupNotice = LeaderElected | ChangeApplied | ChangeFailed
+class CaughtUp(NamedTuple):
+    """The new voters of the change by this token are close to the end of the log; it waits for `agree_change`."""
+
+    token: int
+
+
+GroupNotice = LeaderElected | ChangeApplied | ChangeFailed | CaughtUp
 
 
 @dataclass(frozen=True, slots=True)

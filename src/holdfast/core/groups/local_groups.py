@@ -26,7 +26,7 @@ from holdfast.core.consensus.group import Group, RaftReady, RaftWritten
 from holdfast.core.consensus.leading import ProposalRefused
 from holdfast.core.consensus.raft_messages import RaftEntry, RaftKind, RaftMessage, RaftSnapshot
 from holdfast.core.consensus.reconfiguring import ChangeAnswer
-from holdfast.core.consensus.seat import ChangeApplied, ChangeFailed, LeaderElected, RaftRole, RaftSettings
+from holdfast.core.consensus.seat import GroupNotice, RaftRole, RaftSettings
 from holdfast.core.groups.written import NOTHING, GroupHead, GroupWrite, Regained, encoded, regained
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.recovery import RecoveredGroup
@@ -60,7 +60,7 @@ class LeadChanged(NamedTuple):
     term: int
 
 
-ReplicaNotice = LeadChanged | LeaderElected | ChangeApplied | ChangeFailed
+ReplicaNotice = LeadChanged | GroupNotice
 
 
 class GroupClient(Protocol):
@@ -144,6 +144,7 @@ class HostedGroup:
         "bytes_since",
         "client",
         "group",
+        "halted",
         "number",
         "quiet",
         "reads",
@@ -160,6 +161,8 @@ class HostedGroup:
         """Reads that wait for an index to be applied."""
         self.arriving: _Arriving | None = None
         self.asleep = False
+        self.halted = False
+        """Whether it rests until somebody lets it go on."""
         self.quiet = 0
         """Ticks since something happened."""
         self.bytes_since = 0
@@ -264,6 +267,22 @@ class Groups:
         self._touched(hosted)
         return hosted
 
+    def halt(self, number: GroupNumber) -> None:
+        """Let the replica rest, with all that it has: it says nothing, and hears nothing, until `resume`."""
+        hosted = self.hosted.get(number)
+        if hosted is not None:
+            hosted.halted = hosted.asleep = True
+
+    def resume(self, number: GroupNumber) -> None:
+        """Let a replica that rests take part again."""
+        hosted = self.hosted[number]
+        hosted.halted = False
+        self._touched(hosted)
+
+    def peek(self, number: GroupNumber) -> Regained:
+        """What was found in the files of a replica that is not started. Raises msgspec.DecodeError."""
+        return regained(self._found[number])
+
     def stop(self, number: GroupNumber) -> None:
         """Have no replica any more: what is written down of it is void."""
         known = self.hosted.pop(number, None) is not None
@@ -292,8 +311,8 @@ class Groups:
 
     def _touch(self, number: GroupNumber) -> Group:
         hosted = self.hosted.get(number)
-        if hosted is None:
-            raise ProposalRefused("there is no replica of this group here")
+        if hosted is None or hosted.halted:
+            raise ProposalRefused("no replica of this group runs here")
         self._touched(hosted)
         return hosted.group
 
@@ -319,10 +338,21 @@ class Groups:
         self._touch(number).read(context)
 
     def change_peers(
-        self, number: GroupNumber, term: int, voters: Iterable[NodeId], learners: Iterable[NodeId], token: int
+        self,
+        number: GroupNumber,
+        term: int,
+        voters: Iterable[NodeId],
+        learners: Iterable[NodeId],
+        token: int,
+        *,
+        asks: bool = False,
     ) -> ChangeAnswer:
         """See `Group.change_peers`. Raises ProposalRefused."""
-        return self._touch(number).change_peers(term, voters, learners, token)
+        return self._touch(number).change_peers(term, voters, learners, token, asks=asks)
+
+    def agree_change(self, number: GroupNumber, term: int, token: int) -> bool:
+        """See `Group.agree_change`. Raises ProposalRefused."""
+        return self._touch(number).agree_change(term, token)
 
     def cancel_change(self, number: GroupNumber, term: int, token: int) -> bool:
         """See `Group.cancel_change`. Raises ProposalRefused."""
@@ -350,7 +380,8 @@ class Groups:
         for node in notice.gone | notice.came:
             changed |= {each for each, member in self._members.items() if member == node}
         for number in sorted(self.hosted):
-            self._members_changed(self.hosted[number], changed)
+            if not self.hosted[number].halted:
+                self._members_changed(self.hosted[number], changed)
         for key in [key for key in self._supplies if key[1] in changed]:
             del self._supplies[key]
 
@@ -396,7 +427,7 @@ class Groups:
         """Replicas of another member have something to say."""
         for number, messages in message.groups:
             hosted = self.hosted.get(number) or self._open(number)
-            if hosted is None:
+            if hosted is None or hosted.halted:
                 continue
             for each in messages:
                 self._step(hosted, each)
@@ -448,7 +479,7 @@ class Groups:
         """A part of a state has come."""
         hosted = self.hosted.get(message.group) or self._open(message.group)
         snapshot = message.snapshot.snapshot
-        if hosted is None or snapshot is None or message.snapshot.to != self.me:
+        if hosted is None or hosted.halted or snapshot is None or message.snapshot.to != self.me:
             return
         arriving = hosted.arriving
         if message.first == 0:

@@ -268,6 +268,12 @@ class Metastore:
         """What should be empty when nothing is under way, by name."""
         return {"questions to the metastore": self._under_way}
 
+    @property
+    def unsent(self) -> bool:
+        """Whether something waits for the end of a step."""
+        led = self._groups.lead(METASTORE_GROUP) is not None
+        return bool(self._telling) or (led and bool(self._asking or self._waiting))
+
     # -- the client of the group
 
     def apply(self, entries: Sequence[RaftEntry]) -> None:

@@ -44,5 +44,7 @@ class TimerName(StrEnum):
     """The next tick of the Raft groups that are awake."""
     METASTORE_VOTERS = "metastore-voters"
     """Look again who votes in the metastore's group."""
+    ZONES = "zones"
+    """Look again at what moves in zones."""
     SWEEP = "sweep"
     """Remove what is over."""

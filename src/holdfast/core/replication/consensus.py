@@ -25,7 +25,7 @@ import msgspec
 from holdfast.config import Settings
 from holdfast.core.consensus.leading import ProposalRefused
 from holdfast.core.consensus.raft_messages import RaftEntry
-from holdfast.core.consensus.seat import ChangeApplied, ChangeFailed, LeaderElected
+from holdfast.core.consensus.seat import LeaderElected
 from holdfast.core.groups.local_groups import Groups, LeadChanged, ReplicaNotice
 from holdfast.core.machine import Outbox
 from holdfast.core.model.decisions import Decision, Update
@@ -437,8 +437,6 @@ class ZonePartition:
         elif isinstance(notice, LeadChanged):
             if (notice.lead, notice.term) != (self._zone.groups.me, self.term):
                 self._lead_lost()
-        else:
-            assert isinstance(notice, ChangeApplied | ChangeFailed), notice
         self._zone.sink.on_replica(self.number, notice)
 
     def _lead_lost(self) -> None:

@@ -53,6 +53,7 @@ class _Zone:
     """What this member needs to know of a zone to route requests on its maps."""
 
     name: str
+    partitions: int
     rows: list[Assignment]
     """Of each partition: its leader, and since which term."""
     replication: ConsensusReplication
@@ -95,8 +96,13 @@ class ZoneRouting:
 
     # -- which zones there are
 
-    def know(self, zone: int, name: str) -> None:
-        """There is a zone with this number and name."""
+    @property
+    def known(self) -> list[int]:
+        """The numbers of all zones that there are."""
+        return sorted(self._zones)
+
+    def know(self, zone: int, name: str, partitions: int) -> None:
+        """There is a zone with this number, this name, and so many partitions."""
         found = self._zones.get(zone)
         if found is not None:
             del self._by_name[found.name]
@@ -115,7 +121,7 @@ class ZoneRouting:
                 offers=_NoOffers(),
                 waiting=self._waiting,
             )
-            self._zones[zone] = _Zone(name, rows, replication, router)
+            self._zones[zone] = _Zone(name, partitions, rows, replication, router)
         self._by_name[name] = zone
         for number, (term, member) in sorted(self._known.items()):
             self._lead(number, term, member)
@@ -174,6 +180,11 @@ class ZoneRouting:
                 f"map {request.map!r} lives in zone {name!r}, and there is none: holdfast zone create {name}"
             )
             return Outcome(Status.NOT_READY, None, detail)
+        here = len(self._zones[zone].rows)
+        if self._zones[zone].partitions != here:
+            count = self._zones[zone].partitions
+            detail = f"zone {name!r} has {count} partitions: a map needs as many as the cluster has, {here}"
+            return Outcome(Status.FAILED, None, detail)
         if request.max_idle_ms > 0:
             return Outcome(Status.FAILED, None, "an entry of a map in a zone has no maximum idle time")
         return self._zones[zone]

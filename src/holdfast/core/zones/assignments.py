@@ -76,6 +76,15 @@ class ChainLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     index: int = -1
 
 
+class TargetLock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A leader is about to join the target of a pending entry: it is not replaced any more."""
+
+    revision: int
+    """Of the pending entry."""
+    term: int
+    """The leader's."""
+
+
 class PartitionKeys(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What the metastore holds of one partition of a zone."""
 
@@ -93,3 +102,5 @@ class PartitionKeys(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     """Those that are to be put back."""
     chain: tuple[ChainLink, ...] = ()
     """Of a zone of high availability: what was in force since the last time that nobody had to be given up."""
+    lock: TargetLock | None = None
+    """That the head of `pending` stays what it is, because the group is joining it."""

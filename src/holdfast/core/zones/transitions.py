@@ -77,10 +77,12 @@ def update_pending(
     assignments_ts: int,
     consistency: Consistency = Consistency.STRONG,
     alive: Collection[Node] = (),
+    replaces: bool = False,
 ) -> Transition:
     """The members, or the zone's settings, are others: the placement is `calculated`. Raises NoVoters.
 
     Of high availability nobody is waited for that is not `alive`, unless it is in the stable assignments already.
+    `replaces`: a target that nobody has locked does not wait for the one before, but takes its place (`adjusting`).
     """
     target = calculated
     if consistency is Consistency.HIGH_AVAILABILITY:
@@ -102,6 +104,9 @@ def update_pending(
         return Result.PLANNED_KEY_REMOVED_EMPTY_PENDING, _set(keys, planned=None)
     if keys.pending[-1].same(target):
         return Result.PLANNED_KEY_REMOVED_EQUALS_PENDING, _set(keys, planned=None)
+    graceful = len(keys.pending) == 1 and not (keys.pending[0].force or keys.pending[0].from_reset)
+    if replaces and keys.lock is None and graceful:
+        return Result.PENDING_KEY_UPDATED, _set(keys, pending=(target,), planned=None)
     return Result.PLANNED_KEY_UPDATED, _set(keys, planned=target)
 
 
@@ -111,6 +116,7 @@ def configuration_applied(
     """A group reports that this is its configuration now; `calculated`: what its placement would be."""
     if not keys.pending or not keys.pending[0].same_nodes(applied):
         return Result.IGNORED_NOT_PENDING, keys
+    keys = _set(keys, lock=None)
     head, *rest = keys.pending
     if rest:
         return Result.QUEUE_POLLED, _set(keys, pending=tuple(rest))
@@ -240,7 +246,13 @@ def reset(keys: PartitionKeys, request: ResetRequest) -> Transition:
         return Result.OUTDATED_UPDATE_RECEIVED, keys
     alone = part.nodes == {first}
     planned = msgspec.structs.replace(part.plain(request.assignments_ts), from_reset=True)
-    keys = _set(keys, trigger=request.event_ts, pending=tuple(pending), planned=None if alone else planned)
+    keys = _set(
+        keys,
+        trigger=request.event_ts,
+        pending=tuple(pending),
+        planned=None if alone else planned,
+        lock=None,
+    )
     return Result.PENDING_KEY_UPDATED, keys
 
 

@@ -1,0 +1,366 @@
+"""A member's part in zones: its controller, and what that one needs of the metastore, of groups and of other members.
+
+- zoned/Z-1: Who is in the cluster is written into the metastore by the member that leads its group, never an older view
+  over a newer one.
+- zoned/Z-2: A member does not leave while the assignments of a zone name it, unless everybody leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import msgspec
+
+from holdfast.core.cluster.standing import Standing
+from holdfast.core.consensus.configuration import Configuration
+from holdfast.core.consensus.reconfiguring import ChangeAnswer
+from holdfast.core.groups.local_groups import Groups, LeadChanged, ReplicaNotice, node_of
+from holdfast.core.machine import Outbox
+from holdfast.core.messages import ZoneStates, ZoneStatesAsked
+from holdfast.core.metastore.invoke import Branch, Invoked, MetastoreEntry, PutKey
+from holdfast.core.metastore.metastore import KeyChange, Metastore
+from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, GroupNumber, MemberId, group_of, place_of
+from holdfast.core.model.timers import TimerName
+from holdfast.core.routing.zone_routing import ZoneRouting
+from holdfast.core.zones.adjusting import LocalCopy
+from holdfast.core.zones.assignments import Assignments, Node
+from holdfast.core.zones.controller import Part, ZoneController
+from holdfast.core.zones.descriptors import ClusterTopology, DataMember, ZoneDescriptor
+from holdfast.core.zones.transitions import LocalReplica, LocalState
+from holdfast.core.zones.zone_keys import (
+    TOPOLOGY_KEY,
+    ZONE_PREFIX,
+    ZONES,
+    KeysRead,
+    encoded,
+    part_of,
+    partition_keys,
+    zone_of,
+)
+from holdfast.errors import RequestError
+
+TICK_NS = 100 * MILLISECOND
+CATCHING_UP = 100
+"""A replica that has so many entries to apply is behind."""
+
+
+class Zoned:
+    """Zones, on one member. What the controller calls a part is a partition of a zone."""
+
+    def __init__(
+        self, out: Outbox, standing: Standing, metastore: Metastore, groups: Groups, routing: ZoneRouting
+    ) -> None:
+        self._out = out
+        self._standing = standing
+        self._metastore = metastore
+        self._groups = groups
+        self._routing = routing
+        self._controller = ZoneController(groups.me, self, self, self)
+        self._leading = False
+        self._begun = False
+        self._ticking = False
+        self._topology: int | None = None
+        """The ticket of the read, or of the invoke, that brings the topology up to date."""
+        self._stale = False
+        """Whether another view has come since that was begun."""
+        self._unusable: set[Part] = set()
+        """Replicas in the files that cannot be started: told once."""
+        self._draws = 0
+        self._time_ms = 0
+        metastore.watch(self, prefix=ZONES)
+
+    def _now_ms(self) -> int:
+        """By this member's calendar; it never goes back."""
+        self._time_ms = max(self._time_ms, self._out.wall_ms())
+        return self._time_ms
+
+    # -- the metastore, as the controller uses it
+
+    def get(self, key: bytes) -> MetastoreEntry:
+        """As it is here, by now."""
+        return self._metastore.get(key)
+
+    def scan(self, prefix: bytes) -> Sequence[MetastoreEntry]:
+        """The keys that exist here, by now."""
+        return self._metastore.scan(prefix)
+
+    def read(self, keys: Sequence[bytes]) -> int:
+        """What the leader knows."""
+        return self._metastore.read(keys, self)
+
+    def invoke(self, branch: Branch) -> int:
+        """Carry this out."""
+        return self._metastore.invoke(branch, self)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this member leads the metastore's group."""
+        return self._leading and self._groups.term(METASTORE_GROUP) is not None
+
+    # -- what the metastore tells
+
+    def on_watch_begins(self, revision: int) -> None:
+        """Its state is here: perhaps anew, with another past."""
+        zones = {}
+        for entry in self._metastore.scan(ZONE_PREFIX):
+            if (found := _descriptor(entry)) is not None:
+                zones[found.id] = found
+        for zone in self._routing.known:
+            if zone not in zones:
+                self._routing.forget(zone)
+        for zone, found in sorted(zones.items()):
+            self._routing.know(zone, found.settings.name, found.settings.partitions)
+        self._begun = True
+        self._controller.begin(self._now_ms())
+        self._tick_soon()
+
+    def on_changes(self, revision: int, time_ms: int, changes: Sequence[KeyChange]) -> bool:
+        """A revision has arrived here."""
+        for before, after in changes:
+            if (named := zone_of(after.key)) is None or named[1] != "descriptor":
+                continue
+            if (found := _descriptor(after)) is not None:
+                self._routing.know(found.id, found.settings.name, found.settings.partitions)
+            elif before.exists:
+                self._routing.forget(named[0])
+        self._controller.on_changes(self._now_ms(), changes)
+        self._tick_soon()
+        return True
+
+    def on_leading(self, term: int | None) -> None:
+        """This member leads the metastore's group, or does no more."""
+        self._leading = term is not None
+        self.on_members()
+
+    def on_read(self, ticket: int, entries: list[MetastoreEntry], revision: int) -> None:
+        """What the leader knows."""
+        if ticket == self._topology:
+            self._topology = None
+            self._write_topology(entries, revision)
+        else:
+            self._controller.on_read(ticket, entries, revision)
+
+    def on_invoked(self, ticket: int, invoked: Invoked) -> None:
+        """It was carried out."""
+        if ticket == self._topology:
+            self._topology = None
+            if self._stale or not invoked.answer:
+                self.on_members()
+        else:
+            self._controller.on_invoked(ticket, invoked)
+
+    def on_failed(self, ticket: int, error: RequestError) -> None:
+        """Nothing will come of it: the controller asks again when it has waited long enough."""
+        if ticket == self._topology:
+            self._topology = None
+            self.on_members()
+
+    # -- who is in the cluster: rule zoned/Z-1
+
+    def on_members(self) -> None:
+        """Members, or what they want to become, are others: who leads the metastore says so there."""
+        self._stale = True
+        if self.leads and self._standing.view is not None and self._topology is None:
+            self._topology = self._metastore.read([TOPOLOGY_KEY], self)
+
+    def _write_topology(self, entries: Sequence[MetastoreEntry], revision: int) -> None:
+        view = self._standing.view
+        if not self.leads or view is None:
+            return
+        read = KeysRead(entries, revision)
+        known = read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
+        self._stale = False
+        departing = self._standing.departing
+        members = [
+            DataMember(node_of(info), info.group, {"name": info.name, "host": info.host, "group": info.group})
+            for info in view.members
+            if not info.lite
+        ]
+        leaving = sorted(node_of(info) for info in view.members if info.uuid in departing)
+        members.sort(key=lambda member: member.node)
+        wanted = ClusterTopology(view.number, tuple(members), tuple(leaving))
+        if known == wanted or known.view > wanted.view:
+            return
+        self._topology = self._metastore.invoke(read.guarded([PutKey(TOPOLOGY_KEY, encoded(wanted))]), self)
+
+    def may_part(self, member: MemberId) -> bool:
+        """Whether no zone needs this member, as far as is known here (zoned/Z-2)."""
+        info = self._standing.member(member)
+        if info is None or not self._routing.known:
+            return True
+        departing = self._standing.departing
+        if not any(not other.lite and other.uuid not in departing for other in self._standing.members()):
+            return True
+        return not self.held_by(node_of(info))
+
+    def held_by(self, node: Node) -> int:
+        """How many partitions' assignments name this node, as far as is known here."""
+        count = 0
+        for zone in self._routing.known:
+            entries: dict[int, list[MetastoreEntry]] = {}
+            for entry in self._metastore.scan(b"zones/part/%08d/" % zone):
+                if (found := part_of(entry.key)) is not None:
+                    entries.setdefault(found[1], []).append(entry)
+            for partition, of in entries.items():
+                keys = partition_keys(KeysRead(of, 0), zone, partition)
+                named = [*keys.pending, *(each for each in (keys.stable, keys.planned) if each is not None)]
+                count += any(node in each.nodes for each in named)
+        return count
+
+    # -- groups, as the controller uses them
+
+    def copy(self, part: Part) -> LocalCopy | None:
+        """What there is of a partition here."""
+        number = group_of(*part)
+        hosted = self._groups.hosted.get(number)
+        if hosted is not None:
+            return LocalCopy(not hosted.halted, hosted.group.configuration, hosted.group.generation)
+        if part in self._unusable:
+            return LocalCopy(True, Configuration())
+        if number not in self._groups.found:
+            return None
+        try:
+            kept = self._groups.peek(number)
+        except msgspec.DecodeError:
+            return LocalCopy(False, Configuration())
+        return LocalCopy(False, kept.log().configuration, kept.hard.generation)
+
+    def copies(self) -> Sequence[Part]:
+        """All of which there is something here, sorted."""
+        numbers = {*self._groups.hosted, *self._groups.found} - {METASTORE_GROUP}
+        return [place_of(number) for number in sorted(numbers)]
+
+    def found(self, part: Part, configuration: Configuration) -> None:
+        """Begin a group, or this member's part of it."""
+        self._start(part, configuration)
+
+    def join(self, part: Part) -> None:
+        """Run a replica, with what there is here."""
+        if group_of(*part) in self._groups.hosted:
+            self._groups.resume(group_of(*part))
+        else:
+            self._start(part, Configuration())
+
+    def _start(self, part: Part, configuration: Configuration) -> None:
+        number = group_of(*part)
+        if part[0] not in self._routing.known:
+            return
+        if self._groups.start(number, configuration, self._routing.partition(number)) is None:
+            self._unusable.add(part)
+
+    def halt(self, part: Part) -> None:
+        """Run it no more, and keep what is there."""
+        self._groups.halt(group_of(*part))
+
+    def destroy(self, part: Part) -> None:
+        """Run it no more, and keep nothing."""
+        number = group_of(*part)
+        self._unusable.discard(part)
+        self._groups.stop(number)
+        self._routing.end(number)
+
+    def term(self, part: Part) -> int | None:
+        """The term in which this member leads; None: it does not."""
+        return self._groups.term(group_of(*part))
+
+    def change_peers(
+        self, part: Part, term: int, target: Assignments, token: int, *, asks: bool
+    ) -> ChangeAnswer:
+        """See `Group.change_peers`."""
+        number = group_of(*part)
+        return self._groups.change_peers(number, term, target.peers, target.learners, token, asks=asks)
+
+    def agree_change(self, part: Part, term: int, token: int) -> bool:
+        """See `Group.agree_change`."""
+        return self._groups.agree_change(group_of(*part), term, token)
+
+    def cancel_change(self, part: Part, term: int, token: int) -> bool:
+        """See `Group.cancel_change`."""
+        return self._groups.cancel_change(group_of(*part), term, token)
+
+    def reset(self, part: Part, voters: Sequence[Node], token: int) -> ChangeAnswer:
+        """See `Group.reset`."""
+        return self._groups.reset(group_of(*part), voters, token)
+
+    def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
+        """Something has happened to a group that has a replica here."""
+        if not isinstance(notice, LeadChanged):
+            self._controller.on_notice(self._now_ms(), place_of(number), notice)
+        self._tick_soon()
+
+    # -- the rest of the member
+
+    def jitter(self, most_ms: int) -> int:
+        """Another part of this time for each member, and each time."""
+        self._draws += 1
+        word = blake2b(f"{self._groups.me}/{self._draws}".encode(), digest_size=8).digest()
+        return int.from_bytes(word, "big") % max(1, most_ms)
+
+    def ask_replicas(self, node: Node, zone: int) -> None:
+        """Ask a member for the states of its replicas."""
+        member = self._groups.member(node)
+        if member is not None:
+            self._out.send(member, ZoneStatesAsked(zone))
+
+    def on_states_asked(self, sender: MemberId, message: ZoneStatesAsked) -> None:
+        """Another member wants to know."""
+        replicas: list[tuple[int, str, int, bool]] = []
+        for number, hosted in sorted(self._groups.hosted.items()):
+            zone, partition = place_of(number)
+            if zone != message.zone or hosted.halted:
+                continue
+            log = hosted.group.log
+            state = LocalState.HEALTHY
+            if log.snapshot is not None or not log.last:
+                state = (
+                    LocalState.INSTALLING_SNAPSHOT if log.snapshot is not None else LocalState.INITIALIZING
+                )
+            elif log.committed - log.applied >= CATCHING_UP:
+                state = LocalState.CATCHING_UP
+            learner = not hosted.group.configuration.votes(self._groups.me)
+            replicas.append((partition, state.value, log.last, learner))
+        self._out.send(sender, ZoneStates(message.zone, replicas))
+
+    def on_states(self, sender: MemberId, message: ZoneStates) -> None:
+        """Another member says how its replicas are."""
+        info = self._standing.member(sender)
+        if info is not None:
+            states = {
+                partition: LocalReplica(LocalState(state), index, learner)
+                for partition, state, index, learner in message.replicas
+            }
+            self._controller.on_replicas(node_of(info), message.zone, states)
+
+    def failing(self, part: Part, attempts: int, why: str) -> None:
+        """Somebody should look at it."""
+        self._out.note(
+            "a zone's partition does not get on",
+            "error",
+            zone=part[0],
+            partition=part[1],
+            attempts=attempts,
+            why=why,
+        )
+
+    # -- time
+
+    def _tick_soon(self) -> None:
+        if not self._ticking and (self._routing.known or self.copies()):
+            self._ticking = True
+            self._out.timer(TimerName.ZONES, TICK_NS)
+
+    def on_timer(self) -> None:
+        """Some time has passed."""
+        self._ticking = False
+        if self._begun:
+            self._controller.on_tick(self._now_ms())
+        self._tick_soon()
+
+
+def _descriptor(entry: MetastoreEntry) -> ZoneDescriptor | None:
+    """The zone that an entry describes; None: it describes none."""
+    named = zone_of(entry.key)
+    if named is None or named[1] != "descriptor" or not entry.exists:
+        return None
+    return KeysRead([entry], 0).value(entry.key, ZoneDescriptor)

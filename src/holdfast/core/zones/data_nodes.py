@@ -1,0 +1,164 @@
+"""Who may hold the replicas of a zone? Members come and go at once; the zone follows when its timers have run out.
+
+Pure functions, each what one invoke does: of what the metastore says of a zone's data nodes they make what it says
+then. Times are milliseconds of the metastore. None of them changes anything when it is repeated.
+
+- zones/A-10: What a timer brings is of the time at which it was due, whoever looked at it and when.
+- zones/A-11: Who comes back before the time of those that have gone was out has never been away; and so the other way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from holdfast.core.metastore.invoke import PutKey, RemoveKey
+from holdfast.core.zones.assignments import Node
+from holdfast.core.zones.descriptors import NEVER, DataNodesEntry, ZoneSettings
+from holdfast.core.zones.zone_keys import KeysRead, encoded, zone_key
+
+
+class NodesTimer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Members that have come, or gone, and are waited with."""
+
+    since_ms: int
+    wait_s: int
+    nodes: tuple[Node, ...]
+    """Sorted, not empty."""
+
+    @property
+    def due_ms(self) -> int | None:
+        """When it runs out; None: never."""
+        return None if self.wait_s >= NEVER else self.since_ms + 1000 * self.wait_s
+
+    def due(self, at_ms: int) -> bool:
+        """Whether it has run out by then."""
+        return self.due_ms is not None and self.due_ms <= at_ms
+
+
+class DataNodes(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What the metastore says of the data nodes of a zone."""
+
+    history: tuple[DataNodesEntry, ...] = ()
+    """Oldest first."""
+    up: NodesTimer | None = None
+    down: NodesTimer | None = None
+
+    @property
+    def latest(self) -> frozenset[Node]:
+        """Who may hold replicas now."""
+        return frozenset(self.history[-1].nodes) if self.history else frozenset()
+
+    def at(self, ts_ms: int) -> frozenset[Node]:
+        """Who might hold replicas at a time."""
+        found = [entry for entry in self.history if entry.at_ms <= ts_ms]
+        return frozenset(found[-1].nodes) if found else frozenset()
+
+    @property
+    def next_ms(self) -> int | None:
+        """When the next timer runs out; None: none does."""
+        due = [timer.due_ms for timer in (self.up, self.down) if timer is not None]
+        return min((one for one in due if one is not None), default=None)
+
+
+def topology_changed(
+    data: DataNodes, settings: ZoneSettings, alive: Collection[Node], at_ms: int
+) -> DataNodes:
+    """These of the members are here that may hold replicas of the zone (zones/A-11)."""
+    latest = data.latest
+    come = frozenset(alive) - latest
+    gone = latest - frozenset(alive)
+    data = msgspec.structs.replace(
+        data,
+        up=_merged(data.up, come, at_ms, settings.scale_up_s),
+        down=_merged(data.down, gone, at_ms, settings.scale_down_s),
+    )
+    return timers_run_out(data, at_ms)
+
+
+def _merged(timer: NodesTimer | None, nodes: frozenset[Node], at_ms: int, wait_s: int) -> NodesTimer | None:
+    """A timer for all of these: it begins anew when there are others among them than before."""
+    if not nodes:
+        return None
+    names = tuple(sorted(nodes))
+    if timer is not None and nodes <= frozenset(timer.nodes):
+        return NodesTimer(timer.since_ms, timer.wait_s, names)
+    return NodesTimer(at_ms, wait_s, names)
+
+
+def timers_run_out(data: DataNodes, at_ms: int) -> DataNodes:
+    """What timers bring that are due by now, the earlier one first (zones/A-10)."""
+    while (due := data.next_ms) is not None and due <= at_ms:
+        nodes, up, down = data.latest, data.up, data.down
+        if up is not None and up.due(due):
+            nodes, up = nodes | frozenset(up.nodes), None
+        if down is not None and down.due(due):
+            nodes, down = nodes - frozenset(down.nodes), None
+        data = DataNodes(_with(data.history, nodes, due), up, down)
+    return data
+
+
+def _with(
+    history: tuple[DataNodesEntry, ...], nodes: frozenset[Node], at_ms: int
+) -> tuple[DataNodesEntry, ...]:
+    if history and frozenset(history[-1].nodes) == nodes:
+        return history
+    at_ms = max(at_ms, history[-1].at_ms) if history else at_ms
+    return (*history, DataNodesEntry(at_ms, tuple(sorted(nodes))))
+
+
+def filter_altered(data: DataNodes, alive: Collection[Node], at_ms: int) -> DataNodes:
+    """The zone takes others of the members, or an operator wants those that are here: at once, without any timer."""
+    return DataNodes(_with(data.history, frozenset(alive), at_ms))
+
+
+def leavers_gone(data: DataNodes, leaving: Collection[Node], at_ms: int) -> DataNodes:
+    """Members want to leave: they hold nothing any more as soon as others do, unless there is nobody else."""
+    left = data.latest - frozenset(leaving)
+    if not left or left == data.latest:
+        return data
+    return msgspec.structs.replace(data, history=_with(data.history, left, at_ms))
+
+
+def waits_altered(data: DataNodes, settings: ZoneSettings, at_ms: int) -> DataNodes:
+    """The timers wait for another time, counted from when they began."""
+    up, down = data.up, data.down
+    if up is not None:
+        up = msgspec.structs.replace(up, wait_s=settings.scale_up_s)
+    if down is not None:
+        down = msgspec.structs.replace(down, wait_s=settings.scale_down_s)
+    return timers_run_out(DataNodes(data.history, up, down), at_ms)
+
+
+def compacted(data: DataNodes, before_ms: int) -> DataNodes:
+    """Without what nobody asks for any more: entries that were replaced before a time."""
+    kept = [
+        entry
+        for entry, following in zip(data.history, [*data.history[1:], None], strict=True)
+        if following is None or following.at_ms >= before_ms
+    ]
+    return msgspec.structs.replace(data, history=tuple(kept))
+
+
+# -- in the metastore
+
+
+def data_nodes_of(read: KeysRead, zone: int) -> DataNodes:
+    """What was read of the data nodes of a zone."""
+    return DataNodes(
+        read.value(zone_key(zone, "history"), tuple[DataNodesEntry, ...]) or (),
+        read.value(zone_key(zone, "up"), NodesTimer),
+        read.value(zone_key(zone, "down"), NodesTimer),
+    )
+
+
+def data_nodes_changes(zone: int, before: DataNodes, after: DataNodes) -> list[PutKey | RemoveKey]:
+    """What has to be written."""
+    changes: list[PutKey | RemoveKey] = []
+    for field in ("history", "up", "down"):
+        then = getattr(after, field)
+        if getattr(before, field) != then:
+            key = zone_key(zone, field)
+            changes.append(PutKey(key, encoded(then)) if then else RemoveKey(key))
+    return changes

@@ -1,0 +1,122 @@
+"""Data nodes of a zone: who comes, who goes, and when that counts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.core.zones.small_metastore import SmallMetastore
+
+from holdfast.core.zones.data_nodes import (
+    DataNodes,
+    compacted,
+    data_nodes_changes,
+    data_nodes_of,
+    filter_altered,
+    timers_run_out,
+    topology_changed,
+    waits_altered,
+)
+from holdfast.core.zones.descriptors import NEVER, DataNodesEntry, ZoneSettings
+from holdfast.core.zones.zone_keys import zone_key
+
+SLOW = ZoneSettings("z", scale_up_s=10, scale_down_s=20)
+
+
+def begun(nodes: str = "ABC") -> DataNodes:
+    return DataNodes((DataNodesEntry(0, tuple(nodes)),))
+
+
+def shown(data: DataNodes) -> list[tuple[int, str]]:
+    return [(entry.at_ms, "".join(entry.nodes)) for entry in data.history]
+
+
+def test_by_default_who_comes_counts_at_once_and_who_goes_never() -> None:
+    data = topology_changed(begun(), ZoneSettings("z"), "ABD", 5)
+    assert shown(data) == [(0, "ABC"), (5, "ABCD")]
+    assert data.up is None
+    assert data.down is not None
+    assert (data.down.nodes, data.down.due_ms, data.next_ms) == (("C",), None, None)
+    assert shown(timers_run_out(data, 10**15)) == shown(data)
+
+
+@pytest.mark.rule("zones/A-10")
+def test_a_timer_counts_from_when_it_was_due_and_not_from_when_it_was_seen() -> None:
+    data = topology_changed(begun(), SLOW, "ABCD", 1_000)
+    assert (shown(data), data.next_ms) == ([(0, "ABC")], 11_000)
+    assert timers_run_out(data, 10_999) == data
+    for late in (11_000, 99_000):
+        assert shown(timers_run_out(data, late)) == [(0, "ABC"), (11_000, "ABCD")]
+
+
+def test_who_comes_later_is_waited_for_and_all_count_together() -> None:
+    data = topology_changed(begun(), SLOW, "ABCD", 1_000)
+    data = topology_changed(data, SLOW, "ABCDE", 6_000)
+    assert data.next_ms == 16_000
+    assert topology_changed(data, SLOW, "ABCE", 7_000).next_ms == 16_000, "who goes is no reason to wait anew"
+    assert shown(timers_run_out(data, 16_000)) == [(0, "ABC"), (16_000, "ABCDE")]
+
+
+@pytest.mark.rule("zones/A-11")
+def test_who_is_back_in_time_was_never_away() -> None:
+    data = topology_changed(begun(), SLOW, "AB", 1_000)
+    data = topology_changed(data, SLOW, "ABC", 2_000)
+    assert data == begun()
+    come = topology_changed(begun(), SLOW, "ABCD", 1_000)
+    assert topology_changed(come, SLOW, "ABC", 2_000) == begun()
+
+
+def test_both_timers_run_and_the_earlier_counts_first() -> None:
+    data = topology_changed(begun(), SLOW, "ABD", 1_000)
+    assert shown(timers_run_out(data, 60_000)) == [(0, "ABC"), (11_000, "ABCD"), (21_000, "ABD")]
+
+
+def test_another_filter_counts_at_once_and_ends_the_timers() -> None:
+    data = topology_changed(begun(), SLOW, "ABD", 1_000)
+    assert filter_altered(data, "AD", 2_000) == DataNodes(
+        (*begun().history, DataNodesEntry(2_000, ("A", "D")))
+    )
+
+
+def test_other_waits_count_from_when_the_timers_began() -> None:
+    data = topology_changed(begun(), SLOW, "AB", 1_000)
+    assert waits_altered(data, ZoneSettings("z", scale_down_s=5), 3_000).next_ms == 6_000
+    assert shown(waits_altered(data, ZoneSettings("z", scale_down_s=1), 3_000)) == [(0, "ABC"), (2_000, "AB")]
+    assert waits_altered(data, ZoneSettings("z", scale_down_s=NEVER), 10**12).next_ms is None
+
+
+def test_old_entries_go_but_the_one_that_was_in_force() -> None:
+    data = DataNodes(tuple(DataNodesEntry(at, ("A", f"B{at}")) for at in (0, 10, 20)))
+    assert [entry.at_ms for entry in compacted(data, 15).history] == [10, 20]
+    assert [entry.at_ms for entry in compacted(data, 99).history] == [20]
+    assert data.at(15) == {"A", "B10"}
+    assert data.at(-1) == frozenset()
+
+
+@given(
+    st.lists(st.tuples(st.sets(st.sampled_from("ABCDE"), min_size=1), st.integers(0, 30_000)), max_size=12)
+)
+def test_repeated_nothing_changes_and_in_the_end_it_is_who_is_here(
+    events: list[tuple[set[str], int]],
+) -> None:
+    data, now = begun(), 0
+    for alive, after in events:
+        now += after
+        data = topology_changed(timers_run_out(data, now), SLOW, alive, now)
+        assert topology_changed(data, SLOW, alive, now) == data
+        times = [entry.at_ms for entry in data.history]
+        assert times == sorted(times)
+        assert data.up is None or not set(data.up.nodes) & data.latest
+        assert data.down is None or set(data.down.nodes) <= data.latest
+        assert timers_run_out(data, now + 60_000).latest == alive
+
+
+def test_they_are_written_and_read() -> None:
+    store = SmallMetastore()
+    keys = [zone_key(1, field) for field in ("history", "up", "down")]
+    data = topology_changed(begun(), SLOW, "ABD", 1_000)
+    for before, after in ((DataNodes(), data), (data, timers_run_out(data, 60_000))):
+        read = store.read(keys)
+        assert data_nodes_of(read, 1) == before
+        assert store.invoke(read.guarded(data_nodes_changes(1, before, after))).answer == 1
+        assert data_nodes_of(store.read(keys), 1) == after

@@ -1,0 +1,194 @@
+"""Random lives of a zone: what the judge says after each step, and that it comes to rest where it should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from tests.core.zones.zone_cluster import Broken, Cluster
+
+from holdfast.core.consensus.reconfiguring import Reconfiguring
+from holdfast.core.consensus.seat import LeaderElected
+from holdfast.core.metastore.invoke import Leaf
+from holdfast.core.zones import adjusting, controller, transitions
+from holdfast.core.zones.adjusting import LocalCopy, ReplicaDuty
+from holdfast.core.zones.assignments import PartitionKeys
+from holdfast.core.zones.descriptors import Adjustment, PlacementKind, ZoneSettings
+from holdfast.core.zones.transitions import Consistency
+from holdfast.core.zones.zone_keys import KeysRead
+
+NAMES = "ABCDE"
+
+
+def play(seed: int, rounds: int = 150) -> Cluster:
+    cluster = Cluster(seed, NAMES, bad=0.1 if seed % 3 else 0.02)
+    random = cluster.random
+    settings = ZoneSettings(
+        "z",
+        partitions=2,
+        replicas=random.choice([1, 3, 3, 4]),
+        scale_down_s=random.choice([0, 2]),
+        scale_up_s=random.choice([0, 1]),
+        adjustment=random.choice(list(Adjustment)),
+        placement=random.choice(list(PlacementKind)),
+        consistency=Consistency.STRONG,
+    )
+    cluster.begin(settings, random.choice(["ABC", "ABCD", NAMES]))
+    for _ in range(rounds):
+        _happens(cluster)
+        cluster.go(random.choice([1, 1, 2, 5]))
+    cluster.bad = 0.0
+    cluster.cut = set()
+    cluster.come("".join(name for name, one in cluster.members.items() if not one.alive))
+    cluster.settled(1500, parts=(0, 1))
+    _at_rest(cluster, settings)
+    return cluster
+
+
+def _happens(cluster: Cluster) -> None:
+    random = cluster.random
+    down = [name for name, one in cluster.members.items() if not one.alive]
+    what = random.random()
+    if what < 0.30:
+        cluster.put((1, random.randrange(2)))
+    elif what < 0.38:
+        cluster.alter(replicas=random.choice([2, 3, 4, 5]), quorum=None)
+    elif what < 0.46 and len(down) < 2:
+        cluster.crash(random.choice([name for name in NAMES if name not in down]))
+    elif what < 0.60 and down:
+        cluster.come(random.choice(down))
+    elif what < 0.66:
+        cluster.cut = set(random.sample(NAMES, random.choice([0, 1, 2])))
+    elif what < 0.74:
+        cluster.cut = set()
+    elif what < 0.78:
+        cluster.driver = random.choice([name for name in NAMES if name not in down])
+
+
+def _at_rest(cluster: Cluster, settings: ZoneSettings) -> None:
+    """I5, I8 and that replicas agree."""
+    cluster.go(40)
+    for partition in range(2):
+        keys = cluster.keys(partition)
+        assert keys.stable is not None
+        if keys.lock is not None:
+            raise Broken(f"a lock is left over: {keys}")
+        if cluster.holders(partition) != "".join(sorted(keys.stable.nodes)):
+            raise Broken(f"I5: {cluster.holders(partition)} hold what {cluster.shown(partition)} says")
+        wanted = cluster.wanted(partition)
+        if not keys.stable.same_nodes(wanted):
+            raise Broken(f"I8: stable is {keys.stable}, the placement {wanted}")
+        contents = [cluster.members[name].kept[1, partition].data for name in sorted(keys.stable.nodes)]
+        if any(one != contents[0] for one in contents):
+            raise Broken("replicas differ")
+
+
+@pytest.mark.parametrize("seed", range(0, 24, 6))
+def test_a_zone_keeps_its_promises(seed: int) -> None:
+    for one in range(seed, seed + 6):
+        try:
+            play(one)
+        except (Broken, AssertionError) as error:
+            raise AssertionError(f"seed {one}: {error}") from error
+
+
+# -- without a rule
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def _what_is_late_counts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(KeysRead, "guarded", lambda read, changes: Leaf(tuple(changes), 1))
+
+
+def _destroys_whom_nobody_names(patch: pytest.MonkeyPatch) -> None:
+    real = adjusting.replica_duty
+
+    def duty(me: str, keys: PartitionKeys, copy: LocalCopy | None, **more: int) -> ReplicaDuty:
+        named = [keys.stable, *keys.pending[:1]]
+        if copy is not None and not any(one is not None and me in one.nodes for one in named):
+            return ReplicaDuty.DESTROY
+        return real(me, keys, copy, **more)
+
+    patch.setattr(controller, "replica_duty", duty)
+
+
+def _joins_without_a_lock(patch: pytest.MonkeyPatch) -> None:
+    """And destroys at once, which the lock is for."""
+    _destroys_whom_nobody_names(patch)
+    patch.setattr(Reconfiguring, "_join_if_agreed", Reconfiguring._join)
+
+
+def _believes_every_report(patch: pytest.MonkeyPatch) -> None:
+    def applied(keys: PartitionKeys, **more: object) -> transitions.Transition:
+        head = keys.pending[0] if keys.pending else None
+        if head is None:
+            return transitions.Result.IGNORED_NOT_PENDING, keys
+        return transitions.configuration_applied(keys, **{**more, "applied": head})  # type: ignore[arg-type]
+
+    patch.setattr(controller, "configuration_applied", applied)
+    patch.setattr(controller.ZoneController, "_completed", _completes_at_once)
+
+
+def _completes_at_once(
+    self: controller.ZoneController,
+    work: controller.Work,
+    step: object,
+    zone: object,
+    before: PartitionKeys,
+    *rest: object,
+) -> bool:
+    if not before.pending:
+        return False
+    _, after = transitions.configuration_applied(
+        before, applied=before.pending[0], calculated=before.pending[0], term=1, index=1
+    )
+    read = rest[-1]
+    assert isinstance(read, KeysRead)
+    changes = controller.changes_to(work[1], work[2], before, after)
+    self._invoke(work, step, read.guarded(changes), "completed")  # type: ignore[arg-type]
+    return True
+
+
+def _elected_and_idle(patch: pytest.MonkeyPatch) -> None:
+    real = controller.ZoneController.on_notice
+
+    def on_notice(
+        self: controller.ZoneController, now_ms: int, part: controller.Part, notice: object
+    ) -> None:
+        if not isinstance(notice, LeaderElected):
+            real(self, now_ms, part, notice)  # type: ignore[arg-type]
+
+    patch.setattr(controller.ZoneController, "on_notice", on_notice)
+
+
+def _keeps_locks(patch: pytest.MonkeyPatch) -> None:
+    real = controller.configuration_applied
+
+    def applied(keys: PartitionKeys, **more: object) -> transitions.Transition:
+        result, after = real(keys, **more)  # type: ignore[arg-type]
+        return result, msgspec.structs.replace(after, lock=keys.lock)
+
+    patch.setattr(controller, "configuration_applied", applied)
+
+
+@pytest.mark.parametrize(
+    "without",
+    [
+        pytest.param(_what_is_late_counts, marks=pytest.mark.rule("zones/A-6")),
+        pytest.param(_destroys_whom_nobody_names, marks=pytest.mark.rule("zones/A-14")),
+        pytest.param(_joins_without_a_lock, marks=pytest.mark.rule("zones/A-12")),
+        pytest.param(_believes_every_report, marks=pytest.mark.rule("zones/A-3", "zones/A-4")),
+        pytest.param(_elected_and_idle, marks=pytest.mark.rule("zones/A-16")),
+        pytest.param(_keeps_locks, marks=pytest.mark.rule("zones/A-13")),
+    ],
+)
+def test_without_a_rule_the_schedules_break(without: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch)
+    for seed in range(60):
+        try:
+            play(seed)
+        except (Broken, AssertionError, KeyError):
+            return
+    pytest.fail("nobody has noticed")

@@ -1,0 +1,77 @@
+"""Maps in zones on simulated members: created, written, read, moved; leaders die, members come and leave."""
+
+from __future__ import annotations
+
+import pytest
+from tests.sim.zone_stage import ZoneStage
+
+from holdfast.core.groups.local_groups import node_of
+from holdfast.core.model.operations import Op, Status
+
+
+@pytest.fixture
+def stage() -> ZoneStage:
+    return ZoneStage(4, spare=2)
+
+
+def test_a_zone_is_created_and_its_maps_are_written_and_read_anywhere(stage: ZoneStage) -> None:
+    for part in range(7):
+        assert len(stage.replicas(part)) == 3
+        stage.leader(part)
+    for number, process in enumerate(stage.processes):
+        stage.zput(process, f"k{number}", f"v{number}")
+    for process in stage.processes:
+        assert [stage.zget(process, f"k{number}") for number in range(4)] == [f"v{n}" for n in range(4)]
+    stage.same()
+
+
+def test_a_leader_that_dies_is_followed_by_another_with_all_that_was_answered(stage: ZoneStage) -> None:
+    for number in range(20):
+        stage.zput(stage.processes[0], f"k{number}", f"v{number}")
+    first = stage.leader(0)
+    first.crash()
+    stage.wait(15)
+    alive = stage.living()
+    for number in range(20):
+        assert stage.zget(alive[number % 3], f"k{number}") == f"v{number}"
+    stage.zput(alive[0], "after", "x")
+    stage.same()
+
+
+@pytest.mark.rule("zoned/Z-2")
+def test_a_member_that_leaves_is_replaced_first(stage: ZoneStage) -> None:
+    for number in range(20):
+        stage.zput(stage.processes[0], f"k{number}", f"v{number}")
+    first = stage.leader(0)
+    first.step(first.driver.leave)
+    stage.wait(60)
+    assert first.driver.stopped
+    alive = stage.living()
+    assert all(len(stage.replicas(part)) == 3 for part in range(7))
+    for number in range(20):
+        assert stage.zget(alive[number % 3], f"k{number}") == f"v{number}"
+    stage.same()
+
+
+@pytest.mark.rule("zoned/Z-1")
+def test_a_member_that_joins_gets_its_share(stage: ZoneStage) -> None:
+    for number in range(20):
+        stage.zput(stage.processes[0], f"k{number}", f"v{number}")
+    new = stage.cluster.start(4)
+    stage.processes.append(new)
+    stage.rest()
+    stage.wait(20)
+    held = sum(new in stage.replicas(part) for part in range(7))
+    assert held
+    assert all(len(stage.replicas(part)) == 3 for part in range(7))
+    topology = {node_of(process.driver.member.membership.info) for process in stage.living()}
+    assert len(topology) == 5
+    for number in range(20):
+        assert stage.zget(new, f"k{number}") == f"v{number}"
+    stage.same()
+
+
+def test_a_map_of_a_zone_that_there_is_not_says_so(stage: ZoneStage) -> None:
+    answers = stage.request(stage.processes[0], Op.GET, "k")
+    stage.wait(2)
+    assert answers[0].status is Status.OK
