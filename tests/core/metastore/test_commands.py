@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.metastore import commands
+from holdfast.core.metastore import commands, keyspace
 from holdfast.core.metastore.commands import (
     DEPTH_MAX,
     KEY_BYTES_MAX,
@@ -103,6 +103,43 @@ def test_what_is_just_allowed_is_taken() -> None:
         invoke(Leaf(), number=WINDOW),
     ):
         assert decode_command(encode_command(command)) == command
+
+
+@pytest.mark.rule("metastore/M-1")
+def test_the_bounds_and_the_form_are_part_of_the_version() -> None:
+    """Who has others than the others carries out what they refuse, or reads what they do not."""
+    bounds = (KEY_BYTES_MAX, VALUE_BYTES_MAX, commands.COMMAND_BYTES_MAX, DEPTH_MAX, PARTS_MAX, WINDOW)
+    assert bounds == (1024, 1 << 20, 4 << 20, 32, 50_000, 64)
+    assert (commands.NAME_BYTES_MAX, commands.NUMBER_MAX, keyspace.PROPOSERS_MOST) == (64, 1 << 53, 256)
+    tree = If(Exists(b"k"), Leaf((PutKey(b"k", b"v"), RemoveKey(b"l")), 2), Leaf())
+    form = "920196 00 92c4016100 01 00 05 940192 00c4016b 930092 9300c4016bc40176 9201c4016c 02 93009000"
+    assert encode_command(invoke(tree)) == bytes.fromhex(form)
+    assert encode_command(CompactCommand(7)) == bytes.fromhex("9201920107")
+
+
+@pytest.mark.rule("metastore/M-1")
+def test_numbers_are_taken_up_to_their_bounds() -> None:
+    most = commands.NUMBER_MAX
+    last = Proposer(bytes(64), most)
+    for command in (
+        InvokeCommand(last, most, most - 1, most, Leaf(answer=-most)),
+        InvokeCommand(ME, 1, 0, 0, Leaf(answer=most)),
+        CompactCommand(most),
+        CompactCommand(0),
+    ):
+        assert decode_command(encode_command(command)) == command
+    for wrong in (
+        InvokeCommand(Proposer(bytes(65), 0), 1, 0, 5, Leaf()),
+        InvokeCommand(Proposer(b"a", most + 1), 1, 0, 5, Leaf()),
+        InvokeCommand(Proposer(b"a", -1), 1, 0, 5, Leaf()),
+        InvokeCommand(ME, most + 1, most, 5, Leaf()),
+        InvokeCommand(ME, 1, -1, 5, Leaf()),
+        InvokeCommand(ME, 1, 0, most + 1, Leaf()),
+        invoke(Leaf(answer=most + 1)),
+        CompactCommand(most + 1),
+    ):
+        with pytest.raises(MalformedCommand):
+            encode_command(wrong)
 
 
 @pytest.mark.rule("metastore/M-1")

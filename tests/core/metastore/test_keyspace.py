@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -170,6 +171,8 @@ def test_what_changes_nothing_has_no_revision() -> None:
 @pytest.mark.rule("metastore/M-2")
 def test_what_was_removed_is_absent_and_known_to_be_removed_until_it_is_compacted() -> None:
     store = Store()
+    store.put(b"first", b"")
+    store.remove(b"first")
     for removed in (False, True):
         assert store.holds(Absent(b"k"))
         assert not store.holds(Exists(b"k"))
@@ -180,7 +183,7 @@ def test_what_was_removed_is_absent_and_known_to_be_removed_until_it_is_compacte
         store.remove(b"k")
     store.state.need_from(1)
     assert store.holds(Removed(b"k"))
-    store.compact(4)
+    store.compact(6)
     assert not store.holds(Removed(b"k")), "whoever has it in memory still decides as all others do"
     assert store.holds(AllOf(()))
     assert not store.holds(AnyOf(()))
@@ -301,7 +304,7 @@ def test_who_is_forgotten_begins_with_another_name(monkeypatch: pytest.MonkeyPat
     assert state.revision == 5
     new = Proposer(b"b2", state.applied)
     assert state.apply(once(1, proposer=new)) == CommandAnswer(new, 1, Invoked(1, 6))
-    ahead = Proposer(b"ahead", state.applied + 5)
+    ahead = Proposer(b"ahead", state.applied + 1)
     assert state.apply(once(1, proposer=ahead)) is None
     assert state.revision == 6
 
@@ -385,6 +388,8 @@ def test_what_is_compacted_is_refused_by_name_and_the_rest_is_as_it_was() -> Non
         state.get(b"k", 6)
     with pytest.raises(RevisionAhead):
         state.changes(6)
+    with pytest.raises(RevisionAhead):
+        state.scan(b"none", 6)
 
 
 @pytest.mark.rule("metastore/M-5")
@@ -410,6 +415,7 @@ def test_what_is_needed_here_stays_and_is_not_in_the_state() -> None:
     assert state.changes(3).changes == ((MetastoreEntry(b"k", b"1", 1), MetastoreEntry(b"k", b"2", 3)),)
     assert state.can_tell_after(2)
     assert not other.state.can_tell_after(2)
+    assert state.can_tell_after(5)
     assert not state.can_tell_after(6)
     with pytest.raises(RevisionCompacted):
         state.get(b"k", 1)
@@ -470,9 +476,30 @@ def test_replicas_that_have_applied_the_same_are_the_same_bytes() -> None:
             other = Keyspace.from_pieces(other.pieces())
         assert len(one.pieces()) == len(other.pieces())
     assert one.pieces() == other.pieces()
-    assert len(one.pieces()) > 2
+    assert 2 < len(one.pieces()) < 8
     assert max(map(len, one.pieces())) < keyspace.PIECE_BYTES + 4000
     assert Keyspace.from_pieces([]).pieces() == Keyspace().pieces()
+
+
+def test_pieces_that_contradict_themselves_are_refused() -> None:
+    header, versions = (msgspec.msgpack.decode(piece) for piece in filled().state.pieces())
+    gone, put, *rest = versions
+
+    def state(changed: list[list[object]], compacted: int = 0) -> Keyspace:
+        first = [*header[:2], compacted, *header[3:-1], len(changed)]
+        return Keyspace.from_pieces([msgspec.msgpack.encode(first), msgspec.msgpack.encode(changed)])
+
+    assert state(versions).revision == 5
+    for wrong in (
+        [gone, *versions],
+        [[b"a", 6, 0, b""], *versions],
+        [[b"a", 0, 0, b""], *versions],
+        [put, *rest],
+    ):
+        with pytest.raises(ProtocolError):
+            state(wrong)
+    with pytest.raises(ProtocolError):
+        state(versions, compacted=4)
 
 
 def test_pieces_that_cannot_be_are_refused() -> None:
@@ -488,6 +515,8 @@ def test_pieces_that_cannot_be_are_refused() -> None:
         [pieces[0][:-1], *pieces[1:]],
         [pieces[0], b"\x91" * 5000],
         [Keyspace().pieces()[0], *pieces[1:]],
+        [pieces[0], keyspace._encoder.encode(msgspec.msgpack.decode(pieces[1])[::-1])],
+        [msgspec.msgpack.encode([2, *msgspec.msgpack.decode(pieces[0])[1:]]), *pieces[1:]],
     ):
         with pytest.raises(ProtocolError):
             Keyspace.from_pieces(wrong)
