@@ -434,9 +434,8 @@ class ZonePartition:
         """Something has happened to the group."""
         if isinstance(notice, LeaderElected):
             self.term = notice.term
-        elif isinstance(notice, LeadChanged):
-            if (notice.lead, notice.term) != (self._zone.groups.me, self.term):
-                self._lead_lost()
+        elif isinstance(notice, LeadChanged) and notice[::2] != (self._zone.groups.me, self.term):
+            self._lead_lost()
         self._zone.sink.on_replica(self.number, notice)
 
     def _lead_lost(self) -> None:
