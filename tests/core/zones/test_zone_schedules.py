@@ -133,7 +133,7 @@ def _believes_every_report(patch: pytest.MonkeyPatch) -> None:
 
 def _completes_at_once(
     self: controller.ZoneController,
-    work: controller.Work,
+    work: controller.ZoneWork,
     step: object,
     zone: object,
     before: PartitionKeys,
