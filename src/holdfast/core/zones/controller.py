@@ -237,6 +237,8 @@ class ZoneController:
         for _, entry in changes:
             if (part := part_of(entry.key)) is not None:
                 local.add(part[:2])
+                if part[2] == "stable" and self._store.leads:
+                    self._wake((WorkKind.TRIGGER, *part[:2]))
                 if part[2] in ("pending", "planned") and self._groups.term(part[:2]) is not None:
                     self._wake((WorkKind.GROUP, *part[:2]))
                     self._step((WorkKind.GROUP, *part[:2])).attempts = 0
@@ -466,6 +468,10 @@ class ZoneController:
         if settings.consistency is Consistency.HIGH_AVAILABILITY:
             causes.append(TOPOLOGY_KEY)
         event = max(read.entry(key).revision for key in causes)
+        asked = read.entry(zone_key(zone.id, "recovery")).revision
+        if settings.consistency is Consistency.HIGH_AVAILABILITY and asked and before.trigger == asked:
+            # The reset was the last event: what it has overwritten, or overtaken, is made up for when it is done.
+            event = event if before.pending else read.revision
         if before.trigger is None and event <= _oldest(read, zone, partition):
             return before
         try:
