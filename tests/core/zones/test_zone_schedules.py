@@ -21,7 +21,7 @@ from holdfast.core.zones.zone_keys import KeysRead
 NAMES = "ABCDE"
 
 
-def play(seed: int, rounds: int = 150) -> Cluster:
+def play(seed: int, rounds: int = 150, consistency: Consistency = Consistency.STRONG) -> Cluster:
     cluster = Cluster(seed, NAMES, bad=0.1 if seed % 3 else 0.02)
     random = cluster.random
     settings = ZoneSettings(
@@ -32,7 +32,7 @@ def play(seed: int, rounds: int = 150) -> Cluster:
         scale_up_s=random.choice([0, 1]),
         adjustment=random.choice(list(Adjustment)),
         placement=random.choice(list(PlacementKind)),
-        consistency=Consistency.STRONG,
+        consistency=consistency,
     )
     cluster.begin(settings, random.choice(["ABC", "ABCD", NAMES]))
     for _ in range(rounds):
@@ -93,6 +93,12 @@ def test_a_zone_keeps_its_promises(seed: int) -> None:
             raise AssertionError(f"seed {one}: {error}") from error
 
 
+def test_a_zone_of_high_availability_widens_again_after_every_reset() -> None:
+    """These seeds did not."""
+    for seed in (112, 114, 117, 127, 148, 158):
+        play(seed, consistency=Consistency.HIGH_AVAILABILITY)
+
+
 # -- without a rule
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -133,7 +139,7 @@ def _believes_every_report(patch: pytest.MonkeyPatch) -> None:
 
 def _completes_at_once(
     self: controller.ZoneController,
-    work: controller.Work,
+    work: controller.ZoneWork,
     step: object,
     zone: object,
     before: PartitionKeys,

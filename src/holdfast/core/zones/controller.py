@@ -173,7 +173,7 @@ class WorkKind(StrEnum):
     GROUP = "group"
 
 
-Work = tuple[WorkKind, int, int]
+ZoneWork = tuple[WorkKind, int, int]
 """Its kind, the zone, and the partition (-1: none)."""
 
 
@@ -210,8 +210,8 @@ class ZoneController:
         self._groups = groups
         self._world = world
         self._now = 0
-        self._work: dict[Work, _Step] = {}
-        self._of_ticket: dict[int, Work] = {}
+        self._work: dict[ZoneWork, _Step] = {}
+        self._of_ticket: dict[int, ZoneWork] = {}
         self._told: dict[Part, _Told] = {}
         self._led = False
         self._states: dict[int, dict[Node, Mapping[int, LocalReplica]]] = {}
@@ -237,6 +237,8 @@ class ZoneController:
         for _, entry in changes:
             if (part := part_of(entry.key)) is not None:
                 local.add(part[:2])
+                if part[2] == "stable" and self._store.leads:
+                    self._wake((WorkKind.TRIGGER, *part[:2]))
                 if part[2] in ("pending", "planned") and self._groups.term(part[:2]) is not None:
                     self._wake((WorkKind.GROUP, *part[:2]))
                     self._step((WorkKind.GROUP, *part[:2])).attempts = 0
@@ -330,10 +332,10 @@ class ZoneController:
         found = [zone_of(entry.key) for entry in self._store.scan(ZONE_PREFIX)]
         return sorted({one[0] for one in found if one is not None and one[1] == "descriptor"})
 
-    def _step(self, work: Work) -> _Step:
+    def _step(self, work: ZoneWork) -> _Step:
         return self._work.setdefault(work, _Step(self._now))
 
-    def _wake(self, work: Work) -> None:
+    def _wake(self, work: ZoneWork) -> None:
         step = self._step(work)
         step.again = True
 
@@ -367,18 +369,18 @@ class ZoneController:
             step.again = False
             self._await(work, step, self._store.read(_keys_of(work)))
 
-    def _await(self, work: Work, step: _Step, ticket: int) -> None:
+    def _await(self, work: ZoneWork, step: _Step, ticket: int) -> None:
         if step.ticket is not None:
             self._of_ticket.pop(step.ticket, None)
         step.ticket = ticket
         step.due_ms = self._now + ANSWER_MS + self._world.jitter(ANSWER_MS)
         self._of_ticket[ticket] = work
 
-    def _invoke(self, work: Work, step: _Step, branch: Branch, then: str = "") -> None:
+    def _invoke(self, work: ZoneWork, step: _Step, branch: Branch, then: str = "") -> None:
         step.then = then
         self._await(work, step, self._store.invoke(branch))
 
-    def _failed(self, work: Work, why: str) -> None:
+    def _failed(self, work: ZoneWork, why: str) -> None:
         """zones/A-19."""
         step = self._step(work)
         step.attempts += 1
@@ -392,7 +394,7 @@ class ZoneController:
 
     # -- data nodes
 
-    def _data_nodes(self, work: Work, step: _Step, read: KeysRead) -> None:
+    def _data_nodes(self, work: ZoneWork, step: _Step, read: KeysRead) -> None:
         zone = read.value(zone_key(work[1], "descriptor"), ZoneDescriptor)
         if zone is None:
             del self._work[work]
@@ -416,7 +418,7 @@ class ZoneController:
 
     # -- triggers
 
-    def _trigger(self, work: Work, step: _Step, read: KeysRead) -> None:
+    def _trigger(self, work: ZoneWork, step: _Step, read: KeysRead) -> None:
         _, number, partition = work
         zone = read.value(zone_key(number, "descriptor"), ZoneDescriptor)
         nodes = data_nodes_of(read, number).latest
@@ -467,6 +469,10 @@ class ZoneController:
         if settings.consistency is Consistency.HIGH_AVAILABILITY:
             causes.append(TOPOLOGY_KEY)
         event = max(read.entry(key).revision for key in causes)
+        asked = read.entry(zone_key(zone.id, "recovery")).revision
+        if settings.consistency is Consistency.HIGH_AVAILABILITY and asked and before.trigger == asked:
+            # The reset was the last event: what it has overwritten, or overtaken, is made up for when it is done.
+            event = event if before.pending else read.revision
         if before.trigger is None and event <= _oldest(read, zone, partition):
             return before
         try:
@@ -563,7 +569,7 @@ class ZoneController:
 
     # -- groups that this member leads
 
-    def _group(self, work: Work, step: _Step, read: KeysRead) -> None:
+    def _group(self, work: ZoneWork, step: _Step, read: KeysRead) -> None:
         """zones/A-20."""
         part = work[1:]
         term, copy = self._groups.term(part), self._groups.copy(part)
@@ -596,7 +602,7 @@ class ZoneController:
 
     def _completed(
         self,
-        work: Work,
+        work: ZoneWork,
         step: _Step,
         zone: ZoneDescriptor,
         before: PartitionKeys,
@@ -625,7 +631,7 @@ class ZoneController:
 
     def _drive(
         self,
-        work: Work,
+        work: ZoneWork,
         step: _Step,
         zone: ZoneDescriptor,
         before: PartitionKeys,
@@ -719,7 +725,7 @@ def _oldest(read: KeysRead, zone: ZoneDescriptor, partition: int) -> int:
     return entry.revision
 
 
-def _keys_of(work: Work) -> list[bytes]:
+def _keys_of(work: ZoneWork) -> list[bytes]:
     """What has to be read for a piece of work."""
     kind, zone, partition = work
     keys = [TOPOLOGY_KEY]
