@@ -38,7 +38,7 @@ def test_a_leader_that_dies_is_followed_by_another_with_all_that_was_answered(st
     stage.same()
 
 
-@pytest.mark.rule("zoned/Z-2")
+@pytest.mark.rule("agreed/Z-2")
 def test_a_member_that_leaves_is_replaced_first(stage: ZoneStage) -> None:
     for number in range(20):
         stage.zput(stage.processes[0], f"k{number}", f"v{number}")
@@ -53,7 +53,7 @@ def test_a_member_that_leaves_is_replaced_first(stage: ZoneStage) -> None:
     stage.same()
 
 
-@pytest.mark.rule("zoned/Z-1")
+@pytest.mark.rule("agreed/Z-1")
 def test_a_member_that_joins_gets_its_share(stage: ZoneStage) -> None:
     for number in range(20):
         stage.zput(stage.processes[0], f"k{number}", f"v{number}")

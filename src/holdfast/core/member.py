@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.config import Settings
 from holdfast.core import messages as m
-from holdfast.core.agreed import Agreed
+from holdfast.core.agreed.agreed import Agreed
 from holdfast.core.cluster.identity import Identity, Timing
 from holdfast.core.cluster.membership import Membership
 from holdfast.core.journal.log import Log

@@ -1,8 +1,8 @@
 """A member's part in zones: its controller, and what that one needs of the metastore, of groups and of other members.
 
-- zoned/Z-1: Who is in the cluster is written into the metastore by the member that leads its group, never an older view
+- agreed/Z-1: Who is in the cluster is written into the metastore by the member that leads its group, never an older view
   over a newer one.
-- zoned/Z-2: A member does not leave while the assignments of a zone name it, unless everybody leaves.
+- agreed/Z-2: A member does not leave while the assignments of a zone name it, unless everybody leaves.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Zoned:
             self._topology = None
             self.on_members()
 
-    # -- who is in the cluster: rule zoned/Z-1
+    # -- who is in the cluster: rule agreed/Z-1
 
     def on_members(self) -> None:
         """Members, or what they want to become, are others: who leads the metastore says so there."""
@@ -185,7 +185,7 @@ class Zoned:
         self._topology = self._metastore.invoke(read.guarded([PutKey(TOPOLOGY_KEY, encoded(wanted))]), self)
 
     def may_part(self, member: MemberId) -> bool:
-        """Whether no zone needs this member, as far as is known here (zoned/Z-2)."""
+        """Whether no zone needs this member, as far as is known here (agreed/Z-2)."""
         info = self._standing.member(member)
         if info is None or not self._routing.known:
             return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.config import Settings
+from holdfast.core.agreed.zoned import Zoned
 from holdfast.core.cluster.standing import Standing
 from holdfast.core.consensus.configuration import Configuration
 from holdfast.core.groups.local_groups import GroupClient, Groups, ReplicaNotice
@@ -16,7 +17,6 @@ from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.replication.lane import EventSink
 from holdfast.core.routing.pending import Waiting
 from holdfast.core.routing.zone_routing import ZoneRouting
-from holdfast.core.zoned import Zoned
 
 ROUNDS = 8
 """How often in one step what groups have told leads to something new for them; the rest is left to the next step."""

@@ -1,0 +1,1 @@
+"""What does a member take part in by consensus, and how does that hang together?"""
