@@ -1,7 +1,7 @@
 """A member's part in zones: its controller, and what that one needs of the metastore, of groups and of other members.
 
-- agreed/Z-1: Who is in the cluster is written into the metastore by the member that leads its group, never an older view
-  over a newer one.
+- agreed/Z-1: Who is in the cluster is written into the metastore by the member that leads its group, never an older
+  view over a newer one.
 - agreed/Z-2: A member does not leave while the assignments of a zone name it, unless everybody leaves.
 """
 
