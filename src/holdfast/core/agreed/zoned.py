@@ -2,6 +2,8 @@
 
 - agreed/Z-1: Who is in the cluster is written into the metastore by the member that leads its group, never an older
   view over a newer one.
+- agreed/Z-3: Nothing is begun or destroyed by what is here of the metastore before it is known to be as new as what its
+  leader has: a restart begins with a part of it.
 - agreed/Z-2: A member does not leave while the assignments of a zone name it, unless everybody leaves.
 """
 
@@ -59,6 +61,9 @@ class Zoned:
         self._controller = ZoneController(groups.me, self, self, self)
         self._leading = False
         self._begun = False
+        """Whether what is here of the metastore may be gone by (agreed/Z-3)."""
+        self._beginning: int | None = None
+        """The ticket of the read that tells."""
         self._ticking = False
         self._topology: int | None = None
         """The ticket of the read, or of the invoke, that brings the topology up to date."""
@@ -111,8 +116,10 @@ class Zoned:
                 self._routing.forget(zone)
         for zone, found in sorted(zones.items()):
             self._routing.know(zone, found.settings.name, found.settings.partitions)
-        self._begun = True
-        self._controller.begin(self._now_ms())
+        if not self._begun:
+            self._beginning = self._metastore.read([TOPOLOGY_KEY], self)
+        else:
+            self._controller.begin(self._now_ms())
         self._tick_soon()
 
     def on_changes(self, revision: int, time_ms: int, changes: Sequence[KeyChange]) -> bool:
@@ -124,7 +131,8 @@ class Zoned:
                 self._routing.know(found.id, found.settings.name, found.settings.partitions)
             elif before.exists:
                 self._routing.forget(named[0])
-        self._controller.on_changes(self._now_ms(), changes)
+        if self._begun:
+            self._controller.on_changes(self._now_ms(), changes)
         self._tick_soon()
         return True
 
@@ -138,6 +146,9 @@ class Zoned:
         if ticket == self._topology:
             self._topology = None
             self._write_topology(entries, revision)
+        elif ticket == self._beginning:
+            self._beginning, self._begun = None, True
+            self._controller.begin(self._now_ms())
         else:
             self._controller.on_read(ticket, entries, revision)
 
@@ -155,6 +166,8 @@ class Zoned:
         if ticket == self._topology:
             self._topology = None
             self.on_members()
+        elif ticket == self._beginning:
+            self._beginning = self._metastore.read([TOPOLOGY_KEY], self)
 
     # -- who is in the cluster: rule agreed/Z-1
 
@@ -285,7 +298,7 @@ class Zoned:
 
     def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
         """Something has happened to a group that has a replica here."""
-        if not isinstance(notice, LeadChanged):
+        if self._begun and not isinstance(notice, LeadChanged):
             self._controller.on_notice(self._now_ms(), place_of(number), notice)
         self._tick_soon()
 
