@@ -196,6 +196,7 @@ class Member:
             self.membership,
             self.listeners,
             self.router.waiting,
+            rows,
             recovered.groups if recovered is not None else {},
         )
         self.changes = ChangeStreams(settings, self.out, self.lane, self.copies, journal=self.log.on)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.config import Settings
 from holdfast.core.agreed.zoned import Zoned
 from holdfast.core.cluster.standing import Standing
@@ -14,6 +16,7 @@ from holdfast.core.metastore.metastore import Metastore
 from holdfast.core.metastore.voters import MetastoreVoters
 from holdfast.core.model.ids import METASTORE_GROUP, GroupNumber, MemberId
 from holdfast.core.model.notices import ViewInstalled
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.replication.lane import EventSink
 from holdfast.core.routing.pending import Waiting
 from holdfast.core.routing.zone_routing import ZoneRouting
@@ -33,9 +36,10 @@ class Agreed:
         standing: Standing,
         ears: EventSink,
         waiting: Waiting,
+        rows: Sequence[Assignment],
         recovered: dict[GroupNumber, RecoveredGroup],
     ) -> None:
-        """`waiting`: of the router of all other maps."""
+        """`waiting`: of the router of all other maps; `rows`: the cluster's table."""
         self._on = settings.metastore.voters > 0
         self._standing = standing
         self.groups = Groups(standing.info, out, log, self, recovered)
@@ -44,7 +48,7 @@ class Agreed:
         self.metastore.watch(self.voters)
         self.zones = ZoneRouting(standing.me, settings, out, self.groups, standing, ears, waiting, self)
         """Requests on maps that live in zones."""
-        self.zoned = Zoned(out, standing, self.metastore, self.groups, self.zones)
+        self.zoned = Zoned(out, standing, self.metastore, self.groups, self.zones, rows)
         self._departing: frozenset[str] = frozenset()
 
     def open_group(self, number: GroupNumber) -> GroupClient | None:

@@ -101,6 +101,11 @@ class ZoneRouting:
         """The numbers of all zones that there are."""
         return sorted(self._zones)
 
+    @property
+    def led(self) -> list[GroupNumber]:
+        """Groups of zones that this member leads."""
+        return sorted(self._led)
+
     def know(self, zone: int, name: str, partitions: int) -> None:
         """There is a zone with this number, this name, and so many partitions."""
         found = self._zones.get(zone)
