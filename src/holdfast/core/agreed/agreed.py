@@ -11,7 +11,7 @@ from holdfast.core.consensus.configuration import Configuration
 from holdfast.core.groups.local_groups import GroupClient, Groups, ReplicaNotice
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.recovery import RecoveredGroup
-from holdfast.core.machine import Outbox
+from holdfast.core.machine import EndTurn, Outbox
 from holdfast.core.metastore.metastore import Metastore
 from holdfast.core.metastore.voters import MetastoreVoters
 from holdfast.core.model.ids import METASTORE_GROUP, GroupNumber, MemberId
@@ -41,6 +41,9 @@ class Agreed:
     ) -> None:
         """`waiting`: of the router of all other maps; `rows`: the cluster's table."""
         self._on = settings.metastore.voters > 0
+        self._out = out
+        self._turn_ends = False
+        """Whether the end of this turn has been asked for."""
         self._standing = standing
         self.groups = Groups(standing.info, out, log, self, recovered)
         self.voters = MetastoreVoters(out, settings.metastore, standing, self.groups)
@@ -80,9 +83,27 @@ class Agreed:
         """Something has happened to a group of a zone that has a replica here."""
         self.zoned.on_replica(number, notice)
 
+    def gather(self) -> None:
+        """A step ends that has brought a request, and others may come with it: those for groups wait for the end of the
+        turn, so that they leave together.
+        """
+        if self._on and self.zones.dirty:
+            if not self._turn_ends:
+                self._turn_ends = True
+                self._out.effects.append(EndTurn())
+        else:
+            self.flush()
+
+    def on_turn_ended(self) -> None:
+        """All that comes together has come."""
+        self._turn_ends = False
+
     def flush(self) -> None:
         """The step ends: what it has brought goes to the groups, and what they want is carried out."""
-        self.metastore.flush()
+        if not self._on:
+            return
+        if self.metastore.unsent:
+            self.metastore.flush()
         self.groups.flush()
         for _ in range(ROUNDS):
             if not self.zones.dirty and not self.metastore.unsent:
