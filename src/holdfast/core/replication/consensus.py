@@ -50,6 +50,8 @@ from holdfast.core.store.request_ids import Remembered, mark_of
 
 COMMAND_BYTES = 1 << 20
 """Of the requests in one entry of the log, at about."""
+PROPOSED_MOST = 2
+"""Entries of a partition that are on their way: what comes meanwhile goes into the next one."""
 PIECE_ENTRIES = 500
 """Of a map in one piece of a state."""
 READ_AGAIN_NS = 500 * MILLISECOND
@@ -273,6 +275,8 @@ class ZoneReplicas:
         self.timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
         self.contexts = 0
         """How many questions were asked of groups."""
+        self.again: set[ZonePartition] = set()
+        """Partitions of which something may go to their groups now."""
 
     def lifetimes(self, name: str) -> tuple[int, int]:
         """The map's own time to live, and no maximum idle time: of uses only the leader knows."""
@@ -339,16 +343,23 @@ class ZonePartition:
             self._reads.append((request, told))
 
     def flush(self) -> None:
-        """The step ends: what has come in it goes to the group."""
-        writes, self._writes = self._writes, []
-        while writes:
-            count = _fitting(writes)
-            self._propose(writes[:count])
-            del writes[:count]
-        if self._reads:
+        """The step ends: what has come goes to the group, unless so much is on its way there that it can wait for what
+        comes next.
+        """
+        while self._writes and len(self._proposed) < PROPOSED_MOST:
+            count = _fitting(self._writes)
+            writes = self._writes[:count]
+            del self._writes[:count]
+            self._propose(writes)
+        if self._reads and not self._asked:
             reads, self._reads = self._reads, []
             now_ns = self._out.now_ns
             self._ask(_Asked(now_ns, now_ns + self._zone.timeout_ns, reads))
+
+    def _go_on(self) -> None:
+        """Something has come back from the group: what waits for that goes at the end of this step."""
+        if self._writes or self._reads:
+            self._zone.again.add(self)
 
     def _propose(self, writes: Sequence[tuple[Request, Answered]]) -> None:
         command = ZoneCommand(self._out.wall_ms(), tuple(request for request, _ in writes))
@@ -409,6 +420,7 @@ class ZonePartition:
                     told(Outcome(Status.OK, answer))
             else:
                 self._tell(proposed.told, LOST)  # replication/Z-1
+        self._go_on()
 
     def _carry_out(self, command: ZoneCommand) -> list[Value]:
         state = self.state
@@ -429,6 +441,7 @@ class ZonePartition:
         if asked is not None:
             for request, told in asked.reads:
                 told(self._read(request))
+        self._go_on()
 
     def on_group(self, notice: ReplicaNotice) -> None:
         """Something has happened to the group."""
@@ -471,6 +484,8 @@ class ZonePartition:
         now_ns = self._out.now_ns
         for index in [index for index, one in self._proposed.items() if one.deadline_ns <= now_ns]:
             self._tell(self._proposed.pop(index).told, LATE)
+            writes, self._writes = self._writes, []
+            self._tell([told for _, told in writes], NOT_LEADING)
         for context, one in list(self._asked.items()):
             if one.deadline_ns <= now_ns:
                 self._tell([told for _, told in self._asked.pop(context).reads], NOT_CONFIRMED)

@@ -286,12 +286,17 @@ class ZoneRouting:
     @property
     def dirty(self) -> bool:
         """Whether something of this step has not gone to the groups, or to other members."""
-        return bool(self._news) or any(zone.replication.dirty for zone in self._zones.values())
+        if self._news or self._replicas.again:
+            return True
+        return any(zone.replication.dirty for zone in self._zones.values())
 
     def flush(self, members: Sequence[MemberId]) -> None:
         """The step ends: what came goes to the groups, and who was elected is told to these members."""
         for zone in self._zones.values():
             zone.replication.flush()
+        again, self._replicas.again = self._replicas.again, set()
+        for client in sorted(again, key=lambda one: one.number):
+            client.flush()
         if self._news:
             news, self._news = self._news, []
             for member in members:
