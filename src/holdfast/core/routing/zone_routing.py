@@ -101,6 +101,11 @@ class ZoneRouting:
         """The numbers of all zones that there are."""
         return sorted(self._zones)
 
+    @property
+    def names(self) -> dict[str, int]:
+        """Their numbers, by what they are called."""
+        return dict(sorted(self._by_name.items()))
+
     def know(self, zone: int, name: str, partitions: int) -> None:
         """There is a zone with this number, this name, and so many partitions."""
         found = self._zones.get(zone)
@@ -161,6 +166,10 @@ class ZoneRouting:
     def holds(self, request: Request) -> bool:
         """Whether this is about a map that lives in a zone."""
         return self._some and request.op not in SERVED and bool(self._settings.map(request.map).zone)
+
+    def leader(self, number: GroupNumber) -> tuple[int, MemberId] | None:
+        """The highest term of this group that was heard of, and who leads in it, for looking."""
+        return self._known.get(number)
 
     # -- requests
 
