@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Any
 
 import click
@@ -57,6 +58,12 @@ def zone() -> None:
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
 yes_option = click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+
+
+def _words(kind: type[StrEnum]) -> click.Choice[str]:
+    return click.Choice([one.value for one in kind])
+
+
 _ALTERABLE = (
     click.option("--replicas", type=int, help="Of each partition.  [1]"),
     click.option("--quorum", type=int, help="Voters that must be there.  [1 of 1, 2 of up to 4, else 3]"),
@@ -68,16 +75,20 @@ _ALTERABLE = (
         "--scale-down-s", metavar="SECONDS", help="Wait so long for members that have gone.  [never]"
     ),
     click.option(
-        "--consistency", type=click.Choice([*Consistency]), help="strong: waits for a lost majority."
+        "--consistency",
+        type=_words(Consistency),
+        help="strong: waits for a lost majority.",
     ),
     click.option("--reset-after-s", metavar="SECONDS", help="With ha: wait so long for a majority.  [0]"),
     click.option(
         "--adjustment",
-        type=click.Choice([*Adjustment]),
+        type=_words(Adjustment),
         help="What becomes of a running move with another target.  [replace]",
     ),
     click.option(
-        "--placement", type=click.Choice([*PlacementKind]), help="How replicas are spread.  [rendezvous]"
+        "--placement",
+        type=_words(PlacementKind),
+        help="How replicas are spread.  [rendezvous]",
     ),
 )
 
@@ -360,7 +371,8 @@ def _tell(number: int, step: ExplainStep, result: Result, after: PartitionKeys) 
 
 
 def _shown(assignments: Assignments | AssignmentsTold, called: Callable[[str], str] = str) -> str:
-    words = [*map(called, assignments.peers), *(f"{called(node)} (learner)" for node in assignments.learners)]
+    words = sorted(map(called, assignments.peers))
+    words += sorted(f"{called(node)} (learner)" for node in assignments.learners)
     words += ["by force"] if assignments.force else []
     words += ["after a reset"] if assignments.from_reset else []
     return " ".join(words) or "nobody"

@@ -128,7 +128,7 @@ class Agreed:
         names, configuration, status = self.view.names(), self.voters.configuration, self.metastore.status
 
         def called(nodes: frozenset[NodeId]) -> list[str]:
-            return [names.get(node, node) for node in sorted(nodes)]
+            return sorted(names.get(node, node) for node in nodes)
 
         return {
             "leader": "" if status.leader is None else names.get(status.leader, status.leader),
