@@ -13,6 +13,7 @@ from tests.core.walks import WALKS, shown
 from holdfast.core import messages as m
 from holdfast.core.cluster.agreement import PROPOSAL, Phase, ProposalStep
 from holdfast.core.cluster.standing import MEMBERSHIP, MembershipState, MembershipStep
+from holdfast.core.consensus.reconfiguring import CHANGING, ChangeStage, ChangeStep
 from holdfast.core.migration.running import RUNNING, MigrationPhase, MigrationStep
 from holdfast.core.model.lifecycle import Cases, Lifecycle
 from holdfast.core.replication.activation import LEADERSHIP, LeadershipPhase, LeadershipStep
@@ -30,6 +31,7 @@ LIFECYCLES: list[tuple[Lifecycle[Any, Any], Any, Any]] = [
     (SUPPLY, SupplyPhase, SupplyStep),
     (STAGING, StagingPhase, StagingStep),
     (LEADERSHIP, LeadershipPhase, LeadershipStep),
+    (CHANGING, ChangeStage, ChangeStep),
 ]
 
 

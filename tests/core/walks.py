@@ -17,6 +17,12 @@ from tests.core.sync.supplying import MASTER, ME, NEW, OTHER, VIEW, Side, moving
 from tests.core.telling import assigned, gone, removed
 
 from holdfast.config import PartitionSettings
+from holdfast.core.consensus.configuration import Configuration
+from holdfast.core.consensus.group import Group
+from holdfast.core.consensus.raft_log import RaftLog
+from holdfast.core.consensus.raft_messages import RaftKind, RaftMessage, RaftSnapshot
+from holdfast.core.consensus.reconfiguring import CHANGING, ChangeStage
+from holdfast.core.consensus.seat import RaftSettings
 from holdfast.core.machine import Checkpoint, HistoryRead
 from holdfast.core.messages import (
     Enlisted,
@@ -347,6 +353,83 @@ OFFICIATING = Walk(
     },
 )
 
+# -- a change of the peers of a group
+
+
+class ChangingPeers:
+    """The leader of the group a, b, c, which is to become a, b, d."""
+
+    def __init__(self, stage: ChangeStage) -> None:
+        begin = RaftSnapshot(1, 1, Configuration(frozenset("abc")))
+        settings = RaftSettings(catch_up_ticks=5, pre_vote=False, check_quorum=False)
+        self.group = Group("a", b"g", RaftLog(begin), None, settings)
+        self.group.campaign()
+        self._go_on()
+        self._say(RaftKind.VOTED, "b")
+        self.acknowledge("b")
+        if stage is not ChangeStage.NONE:
+            self.want("d", 5)
+        if stage in (ChangeStage.JOINT, ChangeStage.FINAL):
+            self.acknowledge("d")
+        if stage is ChangeStage.FINAL:
+            self.acknowledge("b")
+
+    @property
+    def stage(self) -> ChangeStage:
+        assert self.group._changing is not None, "it leads"
+        return self.group._changing.stage
+
+    def _go_on(self) -> None:
+        """What it wants written is, and what it says to itself arrives."""
+        while self.group.has_ready:
+            ready = self.group.ready()
+            if ready.written is not None:
+                self.group.written(ready.written)
+            for message in ready.after:
+                if message.to == "a":
+                    self.group.step(message)
+            if ready.committed:
+                self.group.applied(ready.committed)
+
+    def _say(self, kind: RaftKind, node: str, **more: Any) -> None:
+        self.group.step(RaftMessage(kind=kind, to="a", sender=node, term=self.group.term, **more))
+        self._go_on()
+
+    def acknowledge(self, node: str) -> None:
+        """This one has the whole log."""
+        self._say(RaftKind.APPENDED, node, index=self.group.log.last)
+
+    def want(self, node: str, token: int) -> None:
+        """The group is to be a, b and this one."""
+        self.group.change_peers(self.group.term, ["a", "b", node], [], token)
+        self._go_on()
+
+    def cancel(self) -> None:
+        self.group.cancel_change(self.group.term, 5)
+
+    def pass_time(self) -> None:
+        for _ in range(6):
+            self.group.tick()
+        self._go_on()
+
+
+CHANGING_PEERS = Walk(
+    "a change of the peers of a group, for its leader",
+    CHANGING,
+    list(ChangeStage),
+    ChangingPeers,
+    lambda machine: machine.stage,
+    {
+        "other peers are wanted": lambda machine: machine.want("e", 6),
+        "they are wanted by an older token": lambda machine: machine.want("e", 4),
+        "it is cancelled": lambda machine: machine.cancel(),
+        "a new voter has the log": lambda machine: machine.acknowledge("d"),
+        "a voter of before has the log": lambda machine: machine.acknowledge("b"),
+        "nothing is heard for long": lambda machine: machine.pass_time(),
+    },
+)
+
+
 WALKS = [
     LEADING,
     SUPPLYING,
@@ -361,4 +444,5 @@ WALKS = [
         joining=False,
     ),
     OFFICIATING,
+    CHANGING_PEERS,
 ]

@@ -509,7 +509,7 @@ def test_what_clients_are_told_under_faults_is_true(seed: int, acks: str) -> Non
     assert bool(counts["backup acks"]) is (acks == "client")
 
 
-@pytest.mark.parametrize("hash_seed", ["1", "2"])
+@pytest.mark.parametrize("hash_seed", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_a_run_does_not_depend_on_the_hash_seed_of_the_process(hash_seed: str) -> None:
     code = (
         "from tests.sim.callers import Scene; s = Scene(7, acks='client'); s.play(6); "

@@ -82,6 +82,7 @@ LONG = (
     "shift-up-owner",
     "shift-down-owner",
     "shift-up-empty",
+    "copy-first",
 )
 """Forms that take long: every eighth case is played here, all of them by `make slow` and `make matrix`."""
 SAMPLE = 8

@@ -7,6 +7,7 @@ from tests.sim.stage import Stage, settings
 
 from holdfast.core.consensus.configuration import Configuration
 from holdfast.core.groups.local_groups import node_of
+from holdfast.core.machine import LaneUsed
 from holdfast.core.model.ids import METASTORE_GROUP
 from holdfast.sim.world import Process
 
@@ -70,3 +71,26 @@ def test_it_is_moved_away_before_a_member_leaves(stage: Stage) -> None:
     assert len(alive) == 3
     assert now.voters == {node(process) for process in alive}
     assert left not in now.members
+
+
+@pytest.mark.rule("metastore/V-5")
+def test_an_operator_may_go_on_without_the_voters_that_are_gone() -> None:
+    stage = Stage(5, settings=settings(metastore={"voters": 3}))
+    stage.wait(10)
+    now = configuration(stage.processes[0])
+    for process in [process for process in stage.processes if node(process) in now.voters][:2]:
+        assert process.driver.member.agreed.voters.reset().startswith("most of the 3 voters")
+        process.crash()
+    stage.wait(40)
+    alive = [process for process in stage.processes if not process.dead]
+    assert not [p for p in alive if p.driver.member.agreed.groups.term(METASTORE_GROUP) is not None]
+    # Two operators at once, who know nothing of each other.
+    said: list[str] = []
+    for process in alive:
+        process.step(lambda process=process: said.append(process.driver.member.agreed.voters.reset()))
+        process.driver.handle(LaneUsed())
+    assert said == ["", "", ""]
+    stage.wait(30)
+    assert leader(stage) in alive
+    assert len({str(configuration(process)) for process in alive}) == 1
+    assert configuration(alive[0]).members == {node(process) for process in alive}

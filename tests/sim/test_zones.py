@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
-from tests.sim.zone_stage import ZoneStage
+from tests.sim.zone_stage import ZONED, ZoneStage
 
 from holdfast.core.groups.local_groups import node_of
-from holdfast.core.model.operations import Op, Status
+from holdfast.core.model.operations import Op, Outcome, Request, Status
+from holdfast.sim.calls import wire_key
 
 
 @pytest.fixture
@@ -71,7 +74,37 @@ def test_a_member_that_joins_gets_its_share(stage: ZoneStage) -> None:
     stage.same()
 
 
-def test_a_map_of_a_zone_that_there_is_not_says_so(stage: ZoneStage) -> None:
-    answers = stage.request(stage.processes[0], Op.GET, "k")
-    stage.wait(2)
-    assert answers[0].status is Status.OK
+@pytest.mark.rule("agreed/Z-4")
+def test_groups_are_led_by_the_owners_of_the_partitions_and_rest_there(stage: ZoneStage) -> None:
+    stage.wait(10)
+    for part in range(7):
+        owner = stage.processes[0].driver.member.table.rows[part].owner
+        here = {process.driver.member.me for process in stage.replicas(part)}
+        assert stage.leader(part).driver.member.me == owner or owner not in here
+    groups = [process.driver.member.agreed.groups for process in stage.processes]
+    assert all(hosted.asleep for each in groups for hosted in each.hosted.values())
+    stage.wait(20)
+    assert all(hosted.asleep for each in groups for hosted in each.hosted.values())
+
+
+def test_what_a_zone_does_not_do_is_refused_by_name(stage: ZoneStage) -> None:
+    process = stage.processes[0]
+    answers: list[Outcome] = []
+    asked = Request(Op.SET, ZONED, [0], wire_key("k"), b"v", max_idle_ms=1000)
+    process.step(partial(process.driver.execute, asked, answers.append))
+    stage.wait(1)
+    assert [answer.status for answer in answers] == [Status.FAILED]
+    assert "idle" in answers[0].detail
+
+
+def test_operations_on_all_of_a_map_see_all_partitions(stage: ZoneStage) -> None:
+    for number in range(30):
+        stage.zput(stage.processes[0], f"k{number}", f"v{number}")
+    answers: list[Outcome] = []
+    whole = list(range(7))
+    process = stage.processes[3]
+    for op in (Op.SIZE, Op.CLEAR, Op.SIZE):
+        process.step(partial(process.driver.execute, Request(op, ZONED, whole), answers.append))
+        stage.wait(3)
+    assert [answer.value for answer in answers] == [30, 30, 0]
+    stage.same()

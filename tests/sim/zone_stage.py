@@ -7,7 +7,7 @@ from functools import partial
 import msgspec
 from tests.sim.stage import Stage, settings
 
-from holdfast.config import MapSettings, Settings
+from holdfast.config import MapSettings, MetastoreSettings, Settings
 from holdfast.core.metastore.invoke import Invoked, MetastoreEntry
 from holdfast.core.model.ids import GroupNumber, group_of
 from holdfast.core.model.keys import partition_of
@@ -18,6 +18,7 @@ from holdfast.core.zones.zone_commands import created, creation_keys
 from holdfast.core.zones.zone_keys import KeysRead
 from holdfast.errors import RequestError
 from holdfast.sim.calls import wire_key
+from holdfast.sim.cluster import simulated_settings
 from holdfast.sim.world import Process
 
 ZONED = "zoned"
@@ -113,6 +114,11 @@ class ZoneStage(Stage):
                 found[process] = hosted.client
         return found
 
+    def voters(self, partition: int, zone: int = 1) -> frozenset[str]:
+        """Who votes in a partition's group, as its leader knows."""
+        groups = self.leader(partition, zone).driver.member.agreed.groups
+        return groups.hosted[group_of(zone, partition)].group.configuration.voters
+
     def leader(self, partition: int, zone: int = 1) -> Process:
         leading = [process for process, client in self.replicas(partition, zone).items() if client.leads]
         assert len(leading) == 1, leading
@@ -123,3 +129,11 @@ class ZoneStage(Stage):
         for part in range(self.settings.partitions.count):
             states = [list(client.state.pieces()) for client in self.replicas(part, zone).values()]
             assert states and all(state == states[0] for state in states), part
+
+
+def kept_settings() -> Settings:
+    """The same, with files on every host."""
+    base = simulated_settings(1, 7, journal="sync")
+    return msgspec.structs.replace(
+        base, metastore=MetastoreSettings(voters=3), maps={**base.maps, ZONED: MapSettings(zone="z")}
+    )

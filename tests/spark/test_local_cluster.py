@@ -16,6 +16,7 @@ JOB = Path(__file__).with_name("local_cluster_job.py")
 ROWS = 5000
 
 
+@pytest.mark.slow
 def test_load_compare_and_audit_in_executors(java: None, cluster: MemoryCluster) -> None:
     # A process of its own: Spark has one context a process, and the other tests keep theirs.
     ended = subprocess.run(

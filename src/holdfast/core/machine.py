@@ -82,6 +82,13 @@ class CloseLink:
 
 
 @dataclass(frozen=True, slots=True)
+class EndTurn:
+    """Say `TurnEnded` when everything has been handed over that the world has at hand just now: what comes with it may
+    leave together.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """Something worth telling: a log line, a step of the simulator's story, a row of the status."""
 
@@ -176,6 +183,7 @@ Effect = (
     | SetTimer
     | OpenLink
     | CloseLink
+    | EndTurn
     | Note
     | Stop
     | Append
@@ -316,6 +324,11 @@ class LaneUsed:
     """Sessions have used the data lane in this turn: what that caused is to leave."""
 
 
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """The turn is over whose end the member wanted to hear of (`EndTurn`)."""
+
+
 @dataclass(slots=True)  # one for each request: a frozen one takes three times as long to make
 class ClientRequest:
     """A session of this member wants this done. Answered by an `Outcome`, once."""
@@ -424,6 +437,7 @@ Event = (
     Started
     | ClockSet
     | LaneUsed
+    | TurnEnded
     | ClientRequest
     | RefillRequested
     | CutRequested

@@ -53,6 +53,7 @@ from holdfast.core.machine import (
     Started,
     SubscriptionEnded,
     TimerFired,
+    TurnEnded,
     ZoneOrdered,
 )
 from holdfast.core.member_picture import Picture
@@ -198,6 +199,7 @@ class Member:
             self.membership,
             self.listeners,
             self.router.waiting,
+            rows,
             recovered.groups if recovered is not None else {},
         )
         self.changes = ChangeStreams(settings, self.out, self.lane, self.copies, journal=self.log.on)
@@ -230,7 +232,7 @@ class Member:
         handle = EVENTS.get(type(event))
         assert handle is not None, f"{type(event).__name__} is no event of a member"
         handle(self, event)
-        return self._end_of_step()
+        return self._end_of_step(event)
 
     def on_notice(self, notice: n.Notice) -> None:
         """Hand what one machine tells to those whom it concerns, at once and in the order of the table."""
@@ -323,12 +325,16 @@ class Member:
         self.listeners.remove(event.token)
         self.collectors.remove(event.token)
 
-    def _end_of_step(self) -> list[Effect]:
+    def _end_of_step(self, event: Event) -> list[Effect]:
         self.repair.look()
         if self.lane.awaited:
             self.replication.wake()
         self.lane.flush()
-        self.agreed.flush()
+        kind = type(event.message) if isinstance(event, Received) else type(event)
+        if kind is ClientRequest or kind is m.Forward:
+            self.agreed.gather()
+        else:
+            self.agreed.flush()
         self.log.flush()
         self.activation.flush()
         self.listeners.flush()
@@ -496,6 +502,7 @@ EVENTS: dict[type[Event], Callable[[Member, Any], object]] = {
     TimerFired: lambda member, event: member.on_timer(event.name),
     ClientRequest: Member.on_request,
     LaneUsed: lambda member, event: None,
+    TurnEnded: lambda member, event: member.agreed.on_turn_ended(),
     Durable: lambda member, event: member.on_durable(event),
     CheckpointDone: lambda member, event: member.log.on_checkpoint(event.ticket, well=event.well),
     CheckpointWanted: lambda member, event: member.on_checkpoint_wanted(event),

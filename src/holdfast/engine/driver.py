@@ -22,6 +22,7 @@ from holdfast.core.machine import (
     Datagram,
     DeadDeclared,
     Effect,
+    EndTurn,
     Event,
     Heard,
     LaneUsed,
@@ -40,6 +41,7 @@ from holdfast.core.machine import (
     Started,
     Stop,
     TimerFired,
+    TurnEnded,
 )
 from holdfast.core.member import Member
 from holdfast.core.messages import Message
@@ -283,6 +285,11 @@ class Driver:
         self._run()
         self._wake()
 
+    def _end_turn(self) -> None:
+        """The turn is over whose end the member wanted to hear of."""
+        if not self.stopped:
+            self._put(TurnEnded())
+
     def _set_clock(self) -> None:
         """Tell the member the time of day, again with each timer: somebody may have set the clock."""
         epoch_ms = self.world.wall_ms() - self.world.now_ns() // MILLISECOND
@@ -365,6 +372,8 @@ class Driver:
                 if to in self._unread:
                     self._see_unread(to)
                 self.world.close(to)
+            case EndTurn():
+                self.world.soon(self._end_turn)
             case Note():
                 self.world.note(effect)
             case Complete() | Notify() | Announce() | ClusterChanged() | BackpressureChanged():

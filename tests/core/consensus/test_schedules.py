@@ -83,19 +83,22 @@ def _reads_without_asking(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "without",
+    ("without", "first"),
     [
-        pytest.param(_votes_leave_at_once, marks=pytest.mark.rule("consensus/E-1")),
-        pytest.param(_acknowledged_at_once, marks=pytest.mark.rule("consensus/R-2")),
-        pytest.param(_votes_for_anybody, marks=pytest.mark.rule("consensus/E-2")),
-        pytest.param(_cuts_what_matches, marks=pytest.mark.rule("consensus/L-1", "consensus/L-2")),
-        pytest.param(_new_voters_decide_alone, marks=pytest.mark.rule("consensus/C-1")),
-        pytest.param(_reads_without_asking, marks=pytest.mark.rule("consensus/R-3")),
+        pytest.param(_votes_leave_at_once, 60, marks=pytest.mark.rule("consensus/E-1")),
+        pytest.param(_acknowledged_at_once, 60, marks=pytest.mark.rule("consensus/R-2")),
+        pytest.param(_votes_for_anybody, 0, marks=pytest.mark.rule("consensus/E-2")),
+        pytest.param(_cuts_what_matches, 225, marks=pytest.mark.rule("consensus/L-1", "consensus/L-2")),
+        pytest.param(_new_voters_decide_alone, 30, marks=pytest.mark.rule("consensus/C-1")),
+        pytest.param(_reads_without_asking, 0, marks=pytest.mark.rule("consensus/R-3")),
     ],
 )
-def test_without_a_rule_the_schedules_break(without: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_rule_the_schedules_break(
+    without: Patch, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`first`: a seed from which on it takes only some more."""
     without(monkeypatch)
-    for seed in range(400):
+    for seed in range(first, first + 400):
         try:
             play(seed)
         except (Broken, AssertionError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from holdfast.config import Settings
@@ -13,7 +15,7 @@ from holdfast.core.consensus.configuration import Configuration, NodeId
 from holdfast.core.groups.local_groups import GroupClient, Groups, ReplicaNotice
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.recovery import RecoveredGroup
-from holdfast.core.machine import Outbox, Reply
+from holdfast.core.machine import EndTurn, Outbox, Reply
 from holdfast.core.messages import ZoneStates
 from holdfast.core.metastore.metastore import Metastore
 from holdfast.core.metastore.operator_questions import OperatorQuestions
@@ -26,6 +28,7 @@ from holdfast.core.model.metastore_questions import (
     RemoveAsked,
 )
 from holdfast.core.model.notices import ViewInstalled
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.replication.lane import EventSink
 from holdfast.core.routing.pending import Waiting
@@ -52,10 +55,14 @@ class Agreed:
         standing: Standing,
         ears: EventSink,
         waiting: Waiting,
+        rows: Sequence[Assignment],
         recovered: dict[GroupNumber, RecoveredGroup],
     ) -> None:
-        """`waiting`: of the router of all other maps."""
+        """`waiting`: of the router of all other maps; `rows`: the cluster's table."""
         self._on = settings.metastore.voters > 0
+        self._out = out
+        self._turn_ends = False
+        """Whether the end of this turn has been asked for."""
         self._standing = standing
         self.groups = Groups(standing.info, out, log, self, recovered)
         self.voters = MetastoreVoters(out, settings.metastore, standing, self.groups)
@@ -63,7 +70,7 @@ class Agreed:
         self.metastore.watch(self.voters)
         self.zones = ZoneRouting(standing.me, settings, out, self.groups, standing, ears, waiting, self)
         """Requests on maps that live in zones."""
-        self.zoned = Zoned(out, standing, self.metastore, self.groups, self.zones)
+        self.zoned = Zoned(out, standing, self.metastore, self.groups, self.zones, rows)
         self.view = ZoneView(standing, self.metastore, self.groups, self.zones)
         """How the zones stand, for looking."""
         self._questions = OperatorQuestions(self.metastore)
@@ -170,9 +177,27 @@ class Agreed:
         """Something has happened to a group of a zone that has a replica here."""
         self.zoned.on_replica(number, notice)
 
+    def gather(self) -> None:
+        """A step ends that has brought a request, and others may come with it: those for groups wait for the end of the
+        turn, so that they leave together.
+        """
+        if self._on and self.zones.dirty:
+            if not self._turn_ends:
+                self._turn_ends = True
+                self._out.effects.append(EndTurn())
+        else:
+            self.flush()
+
+    def on_turn_ended(self) -> None:
+        """All that comes together has come."""
+        self._turn_ends = False
+
     def flush(self) -> None:
         """The step ends: what it has brought goes to the groups, and what they want is carried out."""
-        self.metastore.flush()
+        if not self._on:
+            return
+        if self.metastore.unsent:
+            self.metastore.flush()
         self.groups.flush()
         for _ in range(ROUNDS):
             if not self.zones.dirty and not self.metastore.unsent:

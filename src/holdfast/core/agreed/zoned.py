@@ -1,8 +1,12 @@
 """A member's part in zones: its controller, and what that one needs of the metastore, of groups and of other members.
 
-- agreed/Z-1: Who is in the cluster is written into the metastore by the member that leads its group, never an older view
-  over a newer one.
+- agreed/Z-1: Who is in the cluster is written into the metastore by the member that leads its group, never an older
+  view over a newer one.
 - agreed/Z-2: A member does not leave while the assignments of a zone name it, unless everybody leaves.
+- agreed/Z-3: Nothing is begun or destroyed by what is here of the metastore before it is known to be as new as what its
+  leader has: a restart begins with a part of it.
+- agreed/Z-4: Who leads a group hands it over to the member that the cluster's table names as the owner of the
+  partition, if that one votes and has the whole log: clients go there first, for they know nothing of groups.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from holdfast.core.messages import ZoneStates, ZoneStatesAsked
 from holdfast.core.metastore.invoke import Branch, Invoked, MetastoreEntry, PutKey
 from holdfast.core.metastore.metastore import KeyChange, Metastore
 from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, GroupNumber, MemberId, group_of, place_of
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timers import TimerName
 from holdfast.core.routing.zone_routing import ZoneRouting
 from holdfast.core.zones.adjusting import LocalCopy
@@ -42,6 +47,8 @@ from holdfast.core.zones.zone_keys import (
 from holdfast.errors import RequestError
 
 TICK_NS = 100 * MILLISECOND
+HAND_OVER_NS = 1000 * MILLISECOND
+"""How often it is looked who should lead."""
 CATCHING_UP = 100
 """A replica that has so many entries to apply is behind."""
 
@@ -50,9 +57,19 @@ class Zoned:
     """Zones, on one member. What the controller calls a part is a partition of a zone."""
 
     def __init__(
-        self, out: Outbox, standing: Standing, metastore: Metastore, groups: Groups, routing: ZoneRouting
+        self,
+        out: Outbox,
+        standing: Standing,
+        metastore: Metastore,
+        groups: Groups,
+        routing: ZoneRouting,
+        rows: Sequence[Assignment],
     ) -> None:
+        """`rows`: the cluster's table."""
         self._out = out
+        self._rows = rows
+        self._looked_ns = 0
+        """When it was looked last who should lead."""
         self._standing = standing
         self._metastore = metastore
         self._groups = groups
@@ -60,6 +77,9 @@ class Zoned:
         self._controller = ZoneController(groups.me, self, self, self)
         self._leading = False
         self._begun = False
+        """Whether what is here of the metastore may be gone by (agreed/Z-3)."""
+        self._beginning: int | None = None
+        """The ticket of the read that tells."""
         self._ticking = False
         self._topology: int | None = None
         """The ticket of the read, or of the invoke, that brings the topology up to date."""
@@ -112,8 +132,10 @@ class Zoned:
                 self._routing.forget(zone)
         for zone, found in sorted(zones.items()):
             self._routing.know(zone, found.settings.name, found.settings.partitions)
-        self._begun = True
-        self._controller.begin(self._now_ms())
+        if not self._begun:
+            self._beginning = self._metastore.read([TOPOLOGY_KEY], self)
+        else:
+            self._controller.begin(self._now_ms())
         self._tick_soon()
 
     def on_changes(self, revision: int, time_ms: int, changes: Sequence[KeyChange]) -> bool:
@@ -125,7 +147,8 @@ class Zoned:
                 self._routing.know(found.id, found.settings.name, found.settings.partitions)
             elif before.exists:
                 self._routing.forget(named[0])
-        self._controller.on_changes(self._now_ms(), changes)
+        if self._begun:
+            self._controller.on_changes(self._now_ms(), changes)
         self._tick_soon()
         return True
 
@@ -139,6 +162,9 @@ class Zoned:
         if ticket == self._topology:
             self._topology = None
             self._write_topology(entries, revision)
+        elif ticket == self._beginning:
+            self._beginning, self._begun = None, True
+            self._controller.begin(self._now_ms())
         else:
             self._controller.on_read(ticket, entries, revision)
 
@@ -156,6 +182,8 @@ class Zoned:
         if ticket == self._topology:
             self._topology = None
             self.on_members()
+        elif ticket == self._beginning:
+            self._beginning = self._metastore.read([TOPOLOGY_KEY], self)
 
     # -- who is in the cluster: rule agreed/Z-1
 
@@ -302,7 +330,7 @@ class Zoned:
 
     def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
         """Something has happened to a group that has a replica here."""
-        if not isinstance(notice, LeadChanged):
+        if self._begun and not isinstance(notice, LeadChanged):
             self._controller.on_notice(self._now_ms(), place_of(number), notice)
         self._tick_soon()
 
@@ -372,7 +400,27 @@ class Zoned:
         self._ticking = False
         if self._begun:
             self._controller.on_tick(self._now_ms())
+            if self._out.now_ns - self._looked_ns >= HAND_OVER_NS:
+                self._looked_ns = self._out.now_ns
+                self._hand_over()
         self._tick_soon()
+
+    def _hand_over(self) -> None:
+        """agreed/Z-4."""
+        for number in self._routing.led:
+            partition = place_of(number)[1]
+            owner = (
+                self._standing.member(self._rows[partition].owner) if partition < len(self._rows) else None
+            )
+            hosted = self._groups.hosted.get(number)
+            if owner is None or hosted is None or hosted.group.leading is None:
+                continue
+            node, group = node_of(owner), hosted.group
+            votes = not group.configuration.joint and node in group.configuration.voters
+            progress = hosted.group.leading.progress.get(node)
+            whole = progress is not None and progress.match == group.log.last
+            if node != self._groups.me and votes and whole and group.rests:
+                self._groups.transfer(number, node)
 
 
 def _descriptor(entry: MetastoreEntry) -> ZoneDescriptor | None:

@@ -518,6 +518,8 @@ class Groups:
 
     def flush(self) -> None:
         """The step ends: carry out what the groups want, as far as it can be done now."""
+        if not (self._dirty or self._outgoing or self._asleep or self._batch):
+            return
         while self._dirty:
             dirty, self._dirty = sorted(self._dirty), set()
             for number in dirty:

@@ -10,6 +10,8 @@ the whole metastore.
 - metastore/V-3: A voter that has gone is given up after `metastore.replace_after_ms`. Nothing is changed while the
   table is frozen: who is gone then is to come back.
 - metastore/V-4: A member does not leave while it is a voter, unless everybody leaves.
+- metastore/V-5: When most voters are gone for good an operator may order a reset: the group goes on with what the
+  member that is asked has of it. Of two members that are asked at once one wins, and the other follows it.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from holdfast.config.schema import MetastoreSettings
 from holdfast.core.cluster.standing import Standing
 from holdfast.core.consensus.configuration import Configuration, NodeId
 from holdfast.core.consensus.leading import ProposalRefused
+from holdfast.core.consensus.reconfiguring import ChangeAnswer
 from holdfast.core.groups.local_groups import Groups, node_of
 from holdfast.core.machine import Outbox
 from holdfast.core.metastore.metastore import KeyChange
@@ -29,6 +32,10 @@ from holdfast.core.model.timers import TimerName
 
 LOOK_NS = 500 * MILLISECOND
 """What could not be changed is tried again after this time."""
+
+
+PLACE_BITS = 16
+"""Of a token of a reset: the place of who has reset it in its view."""
 
 
 def odd(count: int) -> int:
@@ -90,6 +97,30 @@ class MetastoreVoters:
             and METASTORE_GROUP not in self._groups.hosted
             and METASTORE_GROUP not in self._groups.found
         )
+
+    def reset(self) -> str:
+        """An operator gives up the voters that are gone: this member's replica is the metastore from here on. Answers
+        why not; empty: it is done (metastore/V-5).
+        """
+        hosted, view = self._groups.hosted.get(METASTORE_GROUP), self._standing.view
+        if hosted is None or view is None or not hosted.group.log.last:
+            return "this member has nothing of the metastore: ask one that has"
+        configuration = hosted.group.configuration
+        here = {node_of(info) for info in view.members}
+        lost = [voters for voters in configuration.sets if voters and 2 * len(voters & here) <= len(voters)]
+        if not lost:
+            return (
+                f"most of the {len(configuration.voters)} voters of the metastore are here: it needs no reset; "
+                "see holdfast metastore status"
+            )
+        place = next((at for at, info in enumerate(view.members) if info.uuid == self._standing.me), 0)
+        known = max(configuration.token, hosted.group.generation)
+        # Nobody else draws the same: of two at once one is higher, and the other abandons what it has.
+        token = (max(known >> PLACE_BITS, self._out.wall_ms()) + 1 << PLACE_BITS) + place
+        answer = self._groups.reset(METASTORE_GROUP, [self._groups.me], token)
+        self._asked = None
+        self._out.note("the metastore is reset", "warning", answer=answer.value, index=hosted.group.log.last)
+        return "" if answer is ChangeAnswer.STARTED else f"it cannot be reset now: {answer.value}"
 
     def _staying(self) -> list[NodeId]:
         """Nodes of the members that may vote, oldest first: lite ones do so where nobody else is there."""

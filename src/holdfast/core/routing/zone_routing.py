@@ -106,6 +106,11 @@ class ZoneRouting:
         """Their numbers, by what they are called."""
         return dict(sorted(self._by_name.items()))
 
+    @property
+    def led(self) -> list[GroupNumber]:
+        """Groups of zones that this member leads."""
+        return sorted(self._led)
+
     def know(self, zone: int, name: str, partitions: int) -> None:
         """There is a zone with this number, this name, and so many partitions."""
         found = self._zones.get(zone)

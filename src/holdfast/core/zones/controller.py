@@ -213,6 +213,8 @@ class ZoneController:
         self._work: dict[ZoneWork, _Step] = {}
         self._of_ticket: dict[int, ZoneWork] = {}
         self._told: dict[Part, _Told] = {}
+        self._unsettled: set[Part] = set()
+        """Partitions whose replica here may have another duty soon, without any change of a key."""
         self._led = False
         self._states: dict[int, dict[Node, Mapping[int, LocalReplica]]] = {}
         """Zone -> what members have said of their replicas."""
@@ -285,9 +287,8 @@ class ZoneController:
         if leads:
             for zone in self._zones():
                 self._watch_quorums(zone)
-        for part in self._groups.copies():
-            if self._local_duty(part) is not ReplicaDuty.RUN:
-                self._look_local(part)
+        for part in sorted(self._unsettled):
+            self._look_local(part)
         self._go()
 
     def on_read(self, ticket: int, entries: Sequence[MetastoreEntry], revision: int) -> None:
@@ -711,6 +712,12 @@ class ZoneController:
         elif duty is ReplicaDuty.DESTROY:
             self._groups.destroy(part)
             self._told.pop(part, None)
+        stays = duty is ReplicaDuty.RUN and copy is not None and copy.running
+        stays &= not keys.pending and keys.stable is not None and self.me in keys.stable.nodes
+        if stays or duty is ReplicaDuty.NONE:
+            self._unsettled.discard(part)
+        else:
+            self._unsettled.add(part)
 
 
 def part_of_entry(entry: MetastoreEntry) -> Part | None:
