@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from tests.sim.stage import Stage
+from tests.sim.stage import Stage, settings
 from tests.sim.zone_stage import ZoneStage
 
 from holdfast.core.model.ids import group_of
@@ -15,6 +15,7 @@ from holdfast.core.model.metastore_questions import (
     MetastoreQuestion,
     PutAsked,
     RemoveAsked,
+    ResetAsked,
 )
 from holdfast.core.model.zone_questions import (
     AlterZone,
@@ -184,6 +185,26 @@ def test_keys_of_operators_and_those_of_zones(stage: ZoneStage) -> None:
         refused = ask(stage, second, question)
         assert (refused.failed, refused.keys) == ("Denied", [])
     assert ask(stage, second, KeyAsked(b"zones/ids")).keys[0].value == b'{"of":1,"v":1}'
+
+
+def test_a_metastore_without_its_voters_goes_on_when_an_operator_says_so() -> None:
+    stage = Stage(5, settings=settings(metastore={"voters": 3}))
+    stage.wait(10)
+    refused = ask(stage, stage.processes[0], ResetAsked())
+    assert (refused.failed, "are here: it needs no reset" in refused.why) == ("Refused", True)
+    voters = stage.processes[0].driver.member.agreed.metastore_told()["voters"]  # type: ignore[index]
+    gone = [process for process in stage.processes if process.driver.member.picture.info.name in voters][:2]
+    for process in gone:
+        process.crash()
+    stage.wait(40)
+    alive = [process for process in stage.processes if process not in gone]
+    for process in alive:
+        assert "the metastore has no leader" in process.driver.member.agreed.why_unsafe()
+        assert process.driver.member.agreed.metastore_told()["leader"] == ""  # type: ignore[index]
+    assert not ask(stage, alive[0], ResetAsked()).failed
+    stage.wait(30)
+    assert ask(stage, alive[1], PutAsked(b"k", b"v")).applied
+    assert [process.driver.member.agreed.why_unsafe() for process in alive] == [""] * 3
 
 
 def test_without_a_metastore_it_is_said_what_to_set() -> None:

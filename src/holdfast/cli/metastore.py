@@ -24,6 +24,7 @@ from holdfast.core.model.metastore_questions import (
     PrefixAsked,
     PutAsked,
     RemoveAsked,
+    ResetAsked,
 )
 from holdfast.errors import NotReady, Refused, Unsupported
 
@@ -230,6 +231,29 @@ def status_command(*, as_json: bool, address: str, credentials: Credentials) -> 
             click.echo(f"{names[uuid]}: silent: {why}")
     if not seen["leader"]:
         sys.exit(EXIT_FAILED)
+
+
+@metastore.command(short_help="Go on without most of the voters. What only they had is lost.")
+@click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@json_option
+@address_option
+@credentials
+def reset(*, yes: bool, as_json: bool, address: str, credentials: Credentials) -> None:
+    """Let what the member at --address has be the metastore from here on, when most of its voters are gone for good.
+
+    Ask the member with the highest revision (`holdfast metastore status`). Changes that only the lost voters had are
+    lost: zones that were just created, assignments that were just made. Refused while most voters are here.
+    """
+    if not yes:
+        question = (
+            "Give up what only lost voters of the metastore have? Changes that were answered may be lost"
+        )
+        click.confirm(question, abort=True, err=True)
+    answer = _ask(address.partition(",")[0], credentials, ResetAsked())
+    if as_json:
+        _print_json({"revision": answer.revision})
+    else:
+        click.echo(f"the metastore goes on from revision {answer.revision} of this member")
 
 
 # -- showing

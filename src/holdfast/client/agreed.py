@@ -12,6 +12,7 @@ from holdfast.core.model.metastore_questions import (
     MetastoreQuestion,
     PutAsked,
     RemoveAsked,
+    ResetAsked,
 )
 from holdfast.core.model.zone_questions import ListZones, ShowZone, ZoneAnswer, ZoneOrder
 from holdfast.errors import Denied, NotReady, Refused, RequestError, TooLarge, Unknown, Unsupported
@@ -33,7 +34,7 @@ def ask_metastore(
     """Ask the metastore, or change a key of it. Raises what has gone wrong: Refused and its kinds, certainly without
     effect, or Unknown.
     """
-    changes = isinstance(question, PutAsked | RemoveAsked)
+    changes = isinstance(question, PutAsked | RemoveAsked | ResetAsked)
     says = _asked(
         addresses,
         credentials,

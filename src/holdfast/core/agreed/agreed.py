@@ -26,6 +26,7 @@ from holdfast.core.model.metastore_questions import (
     MetastoreQuestion,
     PutAsked,
     RemoveAsked,
+    ResetAsked,
 )
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.partition_table import Assignment
@@ -108,6 +109,13 @@ class Agreed:
         """Answer this with a `MetastoreAnswer`, later. What zones go by is changed by orders about zones alone."""
         if not self._on:
             reply(MetastoreAnswer(failed="Unsupported", why=OFF))
+        elif isinstance(question, ResetAsked):
+            why = self.voters.reset()
+            reply(
+                MetastoreAnswer(
+                    revision=self.metastore.status.revision, failed="Refused" if why else "", why=why
+                )
+            )
         elif isinstance(question, PutAsked | RemoveAsked) and question.key.startswith(ZONES):
             why = f"keys that begin with {ZONES.decode()} are changed by holdfast zone alone"
             reply(MetastoreAnswer(failed="Denied", why=why))
@@ -128,17 +136,26 @@ class Agreed:
 
     # -- for looking
 
+    def _metastore_leader(self) -> NodeId | None:
+        """Who leads the metastore; None: nobody who is here, as far as is known. Who does not vote does not notice that
+        a leader has gone.
+        """
+        lead = self.groups.lead(METASTORE_GROUP)
+        return lead if lead is not None and self.groups.member(lead) is not None else None
+
     def metastore_told(self) -> dict[str, object] | None:
         """How the metastore stands, as far as this member knows; None: the cluster has none."""
         if not self._on:
             return None
         names, configuration, status = self.view.names(), self.voters.configuration, self.metastore.status
 
+        leader = self._metastore_leader()
+
         def called(nodes: frozenset[NodeId]) -> list[str]:
             return sorted(names.get(node, node) for node in nodes)
 
         return {
-            "leader": "" if status.leader is None else names.get(status.leader, status.leader),
+            "leader": "" if leader is None else names.get(leader, leader),
             "voters": [] if configuration is None else called(configuration.voters),
             "learners": [] if configuration is None else called(configuration.learners),
             "revision": status.revision,
@@ -157,7 +174,7 @@ class Agreed:
         """What of all this a crash could cost something of now; empty: nothing."""
         if not self._on:
             return ""
-        if self.groups.lead(METASTORE_GROUP) is None:
+        if self._metastore_leader() is None:
             return "the metastore has no leader, as far as this member knows"
         return self.view.why_unsafe()
 
