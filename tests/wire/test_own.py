@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.model.metastore_questions import PutAsked
 from holdfast.core.model.operations import Op, Request
+from holdfast.core.model.zone_questions import CreateZone
 from holdfast.errors import ProtocolError, TooLarge
 from holdfast.wire import own
 
@@ -59,6 +61,8 @@ QUESTIONS: list[own.Question] = [
     own.AskDigests(8, [1, 2, 3], "m"),
     own.Order(9, own.Want.STATE, 60_000, "frozen"),
     own.Watch(10, (3, 17)),
+    own.AskMetastore(16, PutAsked(b"k", b"v", 3)),
+    own.OrderZone(17, CreateZone("z", [("replicas", 3), ("filter", "a=b")])),
 ]
 
 

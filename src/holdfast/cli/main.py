@@ -17,6 +17,7 @@ from holdfast.cli.journal import journal
 from holdfast.cli.load import load
 from holdfast.cli.matrix import matrix
 from holdfast.cli.member import member
+from holdfast.cli.metastore import metastore
 from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED, EXIT_STANDING
 from holdfast.cli.plan import plan
 from holdfast.cli.read import read
@@ -76,6 +77,7 @@ COMMANDS = (
     plan,
     whatif,
     zone,
+    metastore,
     simulate,
     replay,
     campaign,

@@ -65,6 +65,8 @@ class Report:
             "cluster_state": self.seen["cluster_state"],
             "ending": self.seen["ending"],
             "missing": self.seen["missing"],
+            "metastore": self.seen.get("metastore"),
+            "zones": self.seen.get("zones", []),
             "rebalance": self.seen["migrations"]["process"],
             "delayed_ms": self.delayed_ms,
             "safe": not self.why_unsafe,
@@ -205,12 +207,31 @@ def _under_way(report: Report) -> Iterator[str]:
     for name, room in seen.get("short_of_memory", {}).items():
         more = "; no partition is moved to it" if room == "none" else ""
         yield f"memory nearly full: {name}; writes that store entries in its partitions are refused{more}"
+    yield from _agreed(report)
     yield from _files(report)
     yield from _shipped(report)
     for member in seen["members"]:
         why = report.own.get(member["uuid"], {}).get("why_kept")
         if why:
             yield f"{member['name']} cannot leave yet: {why}"
+
+
+def _agreed(report: Report) -> Iterator[str]:
+    """The metastore and the zones, where there are any."""
+    metastore, zones = report.seen.get("metastore"), report.seen.get("zones", [])
+    if metastore:
+        voters = ", ".join(metastore["voters"]) or "not known"
+        yield (
+            f"metastore: leader {metastore['leader'] or 'not known'}, voters {voters}, "
+            f"revision {metastore['revision']}"
+        )
+    if zones:
+        counts = [sum(zone[what] for zone in zones) for what in ("leaderless", "moving", "lacking")]
+        partitions = sum(zone["settings"]["partitions"] for zone in zones)
+        yield (
+            f"zones: {', '.join(zone['name'] for zone in zones)} with {partitions} partitions, {counts[0]} without a "
+            f"leader, {counts[1]} moving, {counts[2]} with a replica on a member that is not here"
+        )
 
 
 def _files(report: Report) -> Iterator[str]:

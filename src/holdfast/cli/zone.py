@@ -1,24 +1,313 @@
-"""`holdfast zone`: what becomes of the partitions of a zone."""
+"""`holdfast zone`: create, alter, drop and look at zones, and what becomes of their partitions."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
 
 import click
 import msgspec
+from rich.console import Console
+from rich.table import Table
 
+from holdfast.cli.credentials import Credentials, credentials
+from holdfast.cli.orders import address_option
+from holdfast.client.agreed import order_zone
+from holdfast.client.routing import parse_addresses
+from holdfast.core.model.zone_questions import (
+    NEVER,
+    AlterZone,
+    AssignmentsTold,
+    CreateZone,
+    DropZone,
+    ListZones,
+    RenameZone,
+    ResetZone,
+    SettingValue,
+    ShowZone,
+    ZoneAnswer,
+    ZoneOrder,
+    ZonePartitionTold,
+)
 from holdfast.core.zones.assignments import Assignments, PartitionKeys
+from holdfast.core.zones.descriptors import Adjustment, PlacementKind
 from holdfast.core.zones.explain import ExplainStep, NotAStep, explain
-from holdfast.core.zones.transitions import Result
+from holdfast.core.zones.transitions import Consistency, Result
 from holdfast.errors import ConfigError
 
 EXAMPLE = '{"op": "update_pending", "before": {"stable": {"peers": ["A"]}}, "event": {...}}'
 
 
-@click.group(short_help="What events do to the partitions of a zone.")
+@click.group(short_help="Zones: partitions whose replicas agree by majority.")
 def zone() -> None:
-    """Look at how the partitions of a zone move."""
+    r"""Create, alter, drop and look at zones, through any member. It needs a metastore (metastore.voters).
+
+    \b
+      holdfast zone create orders --replicas 3      maps.NAME.zone = "orders" puts a map into it
+      holdfast zone list
+      holdfast zone show orders
+      holdfast zone alter orders --replicas 5
+      holdfast zone drop orders
+
+    Exit status: 0 when it is done; 1 when it was refused or nobody answers; 2 when the call is wrong.
+    """
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+
+
+def _words(kind: type[StrEnum]) -> click.Choice[str]:
+    return click.Choice([one.value for one in kind])
+
+
+_ALTERABLE = (
+    click.option("--replicas", type=int, help="Of each partition.  [1]"),
+    click.option("--quorum", type=int, help="Voters that must be there.  [1 of 1, 2 of up to 4, else 3]"),
+    click.option("--filter", help="Which members may hold replicas, as group=a|b, host=c. Empty: all."),
+    click.option(
+        "--scale-up-s", metavar="SECONDS", help="Wait so long for more members that come, or never.  [0]"
+    ),
+    click.option(
+        "--scale-down-s", metavar="SECONDS", help="Wait so long for members that have gone.  [never]"
+    ),
+    click.option(
+        "--consistency",
+        type=_words(Consistency),
+        help="strong: waits for a lost majority.",
+    ),
+    click.option("--reset-after-s", metavar="SECONDS", help="With ha: wait so long for a majority.  [0]"),
+    click.option(
+        "--adjustment",
+        type=_words(Adjustment),
+        help="What becomes of a running move with another target.  [replace]",
+    ),
+    click.option(
+        "--placement",
+        type=_words(PlacementKind),
+        help="How replicas are spread.  [rendezvous]",
+    ),
+)
+
+
+def _settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(_ALTERABLE):
+        command = option(command)
+    return command
+
+
+def _settings(given: dict[str, Any]) -> list[tuple[str, SettingValue]]:
+    """Those that were given. Raises UsageError for seconds that are none."""
+    found: list[tuple[str, SettingValue]] = []
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name.endswith("_s") and value != NEVER:
+            if not str(value).isdecimal():
+                raise click.UsageError(f"--{name.replace('_', '-')} is {value}, not seconds or {NEVER}")
+            found.append((name, int(value)))
+        else:
+            found.append((name, value))
+    return found
+
+
+def _order(address: str, known: Credentials, wanted: ZoneOrder) -> ZoneAnswer:
+    return order_zone(parse_addresses(address), known.for_client(), wanted)
+
+
+def _carry_out(address: str, known: Credentials, wanted: ZoneOrder, *, as_json: bool) -> None:
+    answer = _order(address, known, wanted)
+    if as_json:
+        click.echo(json.dumps({"done": answer.done, "warnings": answer.warnings}))
+        return
+    click.echo(answer.done)
+    for warning in answer.warnings:
+        click.echo(f"Warning: {warning}", err=True)
+
+
+@zone.command(short_help="Make a zone.")
+@click.argument("name")
+@click.option(
+    "--partitions", type=int, help="Fixed for ever.  [as many as the cluster has; maps need just these]"
+)
+@_settings_options
+@json_option
+@address_option
+@credentials
+def create(name: str, *, as_json: bool, address: str, credentials: Credentials, **given: Any) -> None:
+    r"""Make the zone NAME. Its partitions are placed at once on the members that are here.
+
+    \b
+      holdfast zone create orders --replicas 3
+      holdfast zone create cache --replicas 3 --consistency ha --scale-down-s 60
+    """
+    _carry_out(address, credentials, CreateZone(name, _settings(given)), as_json=as_json)
+
+
+@zone.command(short_help="Change settings of a zone.")
+@click.argument("name")
+@_settings_options
+@json_option
+@address_option
+@credentials
+def alter(name: str, *, as_json: bool, address: str, credentials: Credentials, **given: Any) -> None:
+    """Change settings of the zone NAME; replicas that have to move do so while it is used. The number of partitions and
+    the consistency stay.
+    """
+    settings = _settings(given)
+    if not settings:
+        raise click.UsageError("say what to alter: see --help")
+    _carry_out(address, credentials, AlterZone(name, settings), as_json=as_json)
+
+
+@zone.command(short_help="Give a zone another name.")
+@click.argument("name")
+@click.argument("wanted", metavar="NEW_NAME")
+@json_option
+@address_option
+@credentials
+def rename(name: str, wanted: str, *, as_json: bool, address: str, credentials: Credentials) -> None:
+    """Call the zone NAME by NEW_NAME. Maps find their zone by its name (maps.NAME.zone): those that name the old one
+    have none then.
+    """
+    _carry_out(address, credentials, RenameZone(name, wanted), as_json=as_json)
+
+
+@zone.command(short_help="Drop a zone, with everything in it.")
+@click.argument("name")
+@yes_option
+@json_option
+@address_option
+@credentials
+def drop(name: str, *, yes: bool, as_json: bool, address: str, credentials: Credentials) -> None:
+    """Drop the zone NAME. All entries of maps that live in it are gone."""
+    if not yes:
+        click.confirm(f"Drop zone {name}, with all entries of the maps in it?", abort=True, err=True)
+    _carry_out(address, credentials, DropZone(name), as_json=as_json)
+
+
+@zone.command(short_help="Go on without a lost majority. What only it had is lost.")
+@click.argument("name")
+@click.option("--partition", "partitions", type=int, multiple=True, help="Only this one; may be repeated.")
+@yes_option
+@json_option
+@address_option
+@credentials
+def reset(
+    name: str,
+    *,
+    partitions: tuple[int, ...],
+    yes: bool,
+    as_json: bool,
+    address: str,
+    credentials: Credentials,
+) -> None:
+    """Let the partitions of the zone NAME that have lost their majority for good go on with what is left.
+
+    Partitions that have their majority stay as they are. Acknowledged writes that only the lost members had are lost.
+    """
+    if not yes:
+        question = f"Give up what only lost members have of zone {name}? Acknowledged writes may be lost"
+        click.confirm(question, abort=True, err=True)
+    _carry_out(address, credentials, ResetZone(name, list(partitions)), as_json=as_json)
+
+
+@zone.command("list", short_help="All zones.")
+@json_option
+@address_option
+@credentials
+def list_command(*, as_json: bool, address: str, credentials: Credentials) -> None:
+    """Show all zones with their settings, and how many of their partitions are without a leader, move, or lack a
+    replica.
+    """
+    answer = _order(address, credentials, ListZones())
+    if as_json:
+        click.echo(json.dumps([msgspec.to_builtins(one) for one in answer.zones]))
+        return
+    table = Table(box=None, pad_edge=False)
+    for title in (
+        "zone",
+        "partitions",
+        "replicas",
+        "quorum",
+        "consistency",
+        "no leader",
+        "moving",
+        "lacking",
+        "filter",
+    ):
+        table.add_column(title, no_wrap=True)
+    for one in answer.zones:
+        settings = (one.settings[key] for key in ("partitions", "replicas", "quorum", "consistency"))
+        counts = (one.leaderless, one.moving, one.lacking)
+        table.add_row(one.name, *map(str, (*settings, *counts)), str(one.settings["filter"]))
+    _print(table)
+
+
+@zone.command(short_help="Each partition of a zone: who leads, who holds it, what moves.")
+@click.argument("name")
+@json_option
+@address_option
+@credentials
+def show(name: str, *, as_json: bool, address: str, credentials: Credentials) -> None:
+    """Show the settings of the zone NAME and each of its partitions: the leader, the replicas that are in force
+    (stable), being put in force (pending) and wanted after that (planned), and the last index of the leader's log.
+    """
+    answer = _order(address, credentials, ShowZone(name))
+    [told] = answer.zones
+    if as_json:
+        partitions = [msgspec.to_builtins(one) for one in answer.partitions]
+        plain = {**msgspec.to_builtins(told), "members": answer.members, "partitions": partitions}
+        click.echo(json.dumps(plain))
+        return
+    click.echo(
+        f"zone {told.name}: "
+        + ", ".join(f"{key} {value}" for key, value in told.settings.items() if value != "")
+    )
+    table = Table(box=None, pad_edge=False)
+    for title in (
+        "partition",
+        "leader",
+        "stable",
+        "pending",
+        "planned",
+        "index",
+        "replicas that are not well",
+    ):
+        table.add_column(title)
+    for one in answer.partitions:
+        table.add_row(*_row(one, answer.members))
+    _print(table)
+
+
+def _row(one: ZonePartitionTold, members: dict[str, str]) -> list[str]:
+    def called(node: str) -> str:
+        return members.get(node, node[:8])
+
+    def held(who: AssignmentsTold | None) -> str:
+        return "" if who is None else _shown(who, called)
+
+    index = next((str(replica.index) for replica in one.replicas if replica.node == one.leader), "")
+    unwell = [f"{called(each.node)} {each.state.lower()}" for each in one.replicas if each.state != "HEALTHY"]
+    answered = {replica.node for replica in one.replicas}
+    expected = [] if one.stable is None else [*one.stable.peers, *one.stable.learners]
+    unwell += [f"{called(node)} silent" for node in expected if node not in answered]
+    return [
+        str(one.partition),
+        "nobody" if one.leader is None else called(one.leader),
+        held(one.stable),
+        ", then ".join(map(held, one.pending)),
+        held(one.planned),
+        index,
+        ", ".join(unwell),
+    ]
+
+
+def _print(table: Table) -> None:
+    Console(width=None if sys.stdout.isatty() else 160).print(table, highlight=False)
 
 
 @zone.command("explain", short_help="What an event would do to a partition's assignments, without a cluster.")
@@ -81,8 +370,9 @@ def _tell(number: int, step: ExplainStep, result: Result, after: PartitionKeys) 
         )
 
 
-def _shown(assignments: Assignments) -> str:
-    words = [*assignments.peers, *(f"{node} (learner)" for node in assignments.learners)]
+def _shown(assignments: Assignments | AssignmentsTold, called: Callable[[str], str] = str) -> str:
+    words = sorted(map(called, assignments.peers))
+    words += sorted(f"{called(node)} (learner)" for node in assignments.learners)
     words += ["by force"] if assignments.force else []
     words += ["after a reset"] if assignments.from_reset else []
     return " ".join(words) or "nobody"

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from holdfast.core.messages import Message
     from holdfast.core.model.changes_since import Asked
     from holdfast.core.model.journal_entries import Entry, Snapshot
+    from holdfast.core.model.metastore_questions import MetastoreQuestion
     from holdfast.core.model.notices import Notice
     from holdfast.core.model.operations import EntryEvent, Request
     from holdfast.core.model.partition_events import News
     from holdfast.core.model.records import Record
     from holdfast.core.model.views import ClusterState, Intent
+    from holdfast.core.model.zone_questions import ZoneOrder
 
 
 Token = int
@@ -375,6 +377,22 @@ class ChangesAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class MetastoreAsked:
+    """An operator asks the metastore something, or wants a key changed. Answered by a `MetastoreAnswer`."""
+
+    token: Token
+    question: MetastoreQuestion
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneOrdered:
+    """An operator wants something of a zone, or to know how it stands. Answered by a `ZoneAnswer`."""
+
+    token: Token
+    order: ZoneOrder
+
+
+@dataclass(frozen=True, slots=True)
 class ListenerAdded:
     """A session wants to hear of a map's entries: it is notified of each `EntryEvent`."""
 
@@ -425,6 +443,8 @@ Event = (
     | CutRequested
     | CutLeased
     | ChangesAsked
+    | MetastoreAsked
+    | ZoneOrdered
     | ListenerAdded
     | CollectorAdded
     | SubscriptionEnded

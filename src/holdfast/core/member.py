@@ -43,6 +43,7 @@ from holdfast.core.machine import (
     ListenerAdded,
     LossAccepted,
     MemoryRoom,
+    MetastoreAsked,
     Outbox,
     PeerSilent,
     Received,
@@ -53,6 +54,7 @@ from holdfast.core.machine import (
     SubscriptionEnded,
     TimerFired,
     TurnEnded,
+    ZoneOrdered,
 )
 from holdfast.core.member_picture import Picture
 from holdfast.core.migration.master import Migrations
@@ -218,6 +220,7 @@ class Member:
             changes=self.changes,
             listeners=self.listeners,
             activation=self.activation,
+            agreed=self.agreed,
         )
         """What all this is now, for those who only look."""
 
@@ -455,7 +458,7 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.GroupStateTaken: lambda member, sender, message: member.agreed.groups.on_state_taken(sender, message),
     m.ZoneLeaders: lambda member, sender, message: member.agreed.zones.on_leaders(sender, message),
     m.ZoneStatesAsked: lambda member, sender, message: member.agreed.zoned.on_states_asked(sender, message),
-    m.ZoneStates: lambda member, sender, message: member.agreed.zoned.on_states(sender, message),
+    m.ZoneStates: lambda member, sender, message: member.agreed.on_states(sender, message),
     m.Prepare: lambda member, sender, message: member.membership.agreement.on_prepare(sender, message),
     m.Promise: lambda member, sender, message: member.membership.agreement.on_promise(sender, message),
     m.Accept: lambda member, sender, message: member.membership.agreement.on_accept(sender, message),
@@ -519,6 +522,10 @@ EVENTS: dict[type[Event], Callable[[Member, Any], object]] = {
         event.token, member.copies.cuts.hold(event.cut, event.lease_ms)
     ),
     ChangesAsked: lambda member, event: member.changes.ask(event.asked, Reply(member.out, event.token)),
+    MetastoreAsked: lambda member, event: member.agreed.ask_metastore(
+        event.question, Reply(member.out, event.token)
+    ),
+    ZoneOrdered: lambda member, event: member.agreed.order_zone(event.order, Reply(member.out, event.token)),
     ListenerAdded: lambda member, event: member.listeners.add(
         event.token, event.map, event.key, local_only=event.local_only
     ),

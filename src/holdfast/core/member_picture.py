@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from holdfast.config import Settings
+from holdfast.core.agreed.agreed import Agreed
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.cluster.membership import Membership
 from holdfast.core.listeners import Listeners
@@ -75,6 +76,7 @@ class Picture:
         repair: Repair,
         changes: ChangeStreams,
         listeners: Listeners,
+        agreed: Agreed,
     ) -> None:
         self.me = membership.me
         self._out = out
@@ -91,6 +93,7 @@ class Picture:
         self._repair = repair
         self._changes = changes
         self._listeners = listeners
+        self._agreed = agreed
         self._safety = Safety(settings, out, membership, table_replication, migrations, activation, lane)
 
     @property
@@ -378,6 +381,7 @@ class Picture:
             self._migrations,
             self._router,
             self._activation,
+            self._agreed,
         )
         kinds = {what: count for machine in machines for what, count in machine.leftovers.items()}
         return {what: count for what, count in kinds.items() if count}
@@ -447,6 +451,14 @@ class Picture:
         cuts = self._copies.cuts
         return {"kept": len(cuts), "marks": cuts.pins, "changed_keys": cuts.changed}
 
+    def metastore(self) -> dict[str, object] | None:
+        """How the metastore stands, as far as this member knows; None: the cluster has none."""
+        return self._agreed.metastore_told()
+
+    def zones(self) -> list[dict[str, object]]:
+        """How each zone stands, as far as this member knows."""
+        return self._agreed.zones_told()
+
     # -- safety
 
     def look_again(self) -> None:
@@ -460,15 +472,15 @@ class Picture:
 
     def why_unsafe(self) -> str:
         """Why a crash could cost something now; empty when, as far as this member knows, it could not."""
-        return self._safety.why_unsafe()
+        return self._safety.why_unsafe() or self._agreed.why_unsafe()
 
     def why_unsafe_anew(self) -> str:
         """The same, trusting nothing that it remembers to have seen."""
-        return self._safety.why_unsafe(anew=True)
+        return self._safety.why_unsafe(anew=True) or self._agreed.why_unsafe()
 
     def why_cluster_unsafe(self) -> str:
         """The same for the whole cluster, as the members have said."""
-        return self._safety.why_cluster_unsafe()
+        return self.why_unsafe() or self._safety.why_cluster_unsafe()
 
     def why_silent(self) -> str:
         """Whom this member does not hear; empty when it hears all."""
@@ -485,4 +497,5 @@ class Picture:
         """What has to happen before this member, which wants to leave, may go; empty when nothing has."""
         if not self.admitted:
             return ""
-        return self.why_silent() or self._migrations.why_kept(self._membership.me)
+        me = self._membership.me
+        return self.why_silent() or self._migrations.why_kept(me) or self._agreed.why_kept(me)

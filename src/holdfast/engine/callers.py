@@ -20,13 +20,17 @@ from holdfast.core.machine import (
     Delivery,
     Event,
     ListenerAdded,
+    MetastoreAsked,
     Notify,
     SubscriptionEnded,
     Token,
+    ZoneOrdered,
 )
 from holdfast.core.model.changes_since import Asked, ChangesSince
+from holdfast.core.model.metastore_questions import MetastoreAnswer, MetastoreQuestion
 from holdfast.core.model.operations import EntryEvent
 from holdfast.core.model.partition_events import News
+from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.replication.cuts import Taken
 
 
@@ -83,6 +87,14 @@ class Callers:
     def ask_changes(self, asked: Asked, done: Callable[[ChangesSince], None]) -> None:
         """What has changed? See `ChangeStreams.ask`."""
         self._put(ChangesAsked(self.expect(done), asked))
+
+    def ask_metastore(self, question: MetastoreQuestion, done: Callable[[MetastoreAnswer], None]) -> None:
+        """Ask the metastore, or change a key of it: see `OperatorQuestions`."""
+        self._put(MetastoreAsked(self.expect(done), question))
+
+    def order_zone(self, order: ZoneOrder, done: Callable[[ZoneAnswer], None]) -> None:
+        """What an operator wants of zones: see `ZoneOrders`."""
+        self._put(ZoneOrdered(self.expect(done), order))
 
     # -- what is listened to
 

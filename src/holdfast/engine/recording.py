@@ -23,7 +23,15 @@ from holdfast.core import machine, messages
 from holdfast.core.cluster.identity import Identity
 from holdfast.core.journal.recovery import Recovered, Recovery
 from holdfast.core.machine import Effect, Event, Heard, Received
-from holdfast.core.model import changes_since, ids, operations, records, views
+from holdfast.core.model import (
+    changes_since,
+    ids,
+    metastore_questions,
+    operations,
+    records,
+    views,
+    zone_questions,
+)
 from holdfast.core.model.journal_entries import Entry, Snapshot
 from holdfast.core.replication.lane import Lane
 from holdfast.core.store.partition import PartitionCopy
@@ -39,7 +47,16 @@ EVENTS: dict[str, type[Any]] = {kind.__name__: kind for kind in typing.get_args(
 """Every event, by name."""
 _NAMES = {
     name: value
-    for module in (changes_since, ids, messages, operations, records, views)
+    for module in (
+        changes_since,
+        ids,
+        messages,
+        metastore_questions,
+        operations,
+        records,
+        views,
+        zone_questions,
+    )
     for name, value in vars(module).items()
 }
 

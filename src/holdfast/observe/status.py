@@ -98,6 +98,8 @@ def status_of(
             "primary": sum(copy.entry_count() for copy in member.picture.leading if copy is not None),
             "all": sum(copy.entry_count() for copy in member.picture.held.values()),
         },
+        "metastore": member.picture.metastore(),
+        "zones": member.picture.zones(),
         "cuts": member.picture.cuts(),
         "files": files,
         "waits_for": member.picture.awaited() if _waits(member) else [],

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.core.model.changes_since import Asked, ChangesSince
+from holdfast.core.model.metastore_questions import MetastoreAnswer, MetastoreQuestion
 from holdfast.core.model.operations import Done, EntryEvent, Outcome, Request
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.replication.change_streams import Reach
 from holdfast.core.replication.cuts import Cuts, Taken
 from holdfast.core.store.partition import PartitionCopy
@@ -181,6 +183,12 @@ class Grid(Protocol):
 
     def order(self, order: own.Order, done: Callable[[own.Fate, str], None]) -> None:
         """Let it become so; `done` is called once: when it is, or with the reason why not within the order's time."""
+
+    def ask_metastore(self, question: MetastoreQuestion, done: Callable[[MetastoreAnswer], None]) -> None:
+        """Ask the metastore, or change a key of it; `done` is called once."""
+
+    def order_zone(self, order: ZoneOrder, done: Callable[[ZoneAnswer], None]) -> None:
+        """What an operator wants of zones; `done` is called once."""
 
     @property
     def last_news(self) -> Number:

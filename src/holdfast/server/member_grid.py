@@ -8,9 +8,11 @@ from collections.abc import Callable, Container, Sequence
 from holdfast.config import Settings
 from holdfast.core.member import Member
 from holdfast.core.model.changes_since import Asked, ChangesSince
+from holdfast.core.model.metastore_questions import MetastoreAnswer, MetastoreQuestion
 from holdfast.core.model.operations import Done, EntryEvent, Request
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.replication.cuts import Cuts, Taken
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.engine.driver import Driver
@@ -221,6 +223,12 @@ class MemberGrid:
         return found if self.member.picture.is_member(found) else None
 
     # -- what an operator wants, and hears
+
+    def ask_metastore(self, question: MetastoreQuestion, done: Callable[[MetastoreAnswer], None]) -> None:
+        self.driver.callers.ask_metastore(question, done)
+
+    def order_zone(self, order: ZoneOrder, done: Callable[[ZoneAnswer], None]) -> None:
+        self.driver.callers.order_zone(order, done)
 
     @property
     def last_news(self) -> Number:

@@ -32,6 +32,7 @@ from holdfast.core.store.map_state import MapState
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import AnyReplica, map_replica
 from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
+from holdfast.server import agreed_questions as agreed
 from holdfast.server import change_questions as changes
 from holdfast.server import cut_questions as cuts
 from holdfast.server.flow import EXPECTED_SHARE, Flow, Work, slices
@@ -57,7 +58,7 @@ _FAULTS = {
 }
 """Why rows are not stored, as a fault of the own protocol."""
 
-OPERATING = own.AskStatus | own.AskTable | own.Order | own.Watch
+OPERATING = own.AskStatus | own.AskTable | own.Order | own.Watch | own.AskMetastore | own.OrderZone
 """What an operator asks."""
 NOT_IN_ZONES = (own.AskDigests, own.AskRanges, own.Scan, own.PutColumns, own.AskHeads, own.AskChanges)
 """Questions about one map that are not answered of one that lives in a zone."""
@@ -266,6 +267,8 @@ class OwnSession:
                 self._digests(question)
             case own.Order():
                 self._order(question)
+            case own.AskMetastore() | own.OrderZone():
+                self._agreed(question)
             case own.Watch():
                 self._watch(question)
             case own.AskRanges():
@@ -462,6 +465,22 @@ class OwnSession:
 
         self._acts = True
         self._grid.order(order, self._telling("Order", done, order.id))
+
+    def _agreed(self, question: own.AskMetastore | own.OrderZone) -> None:
+        """What goes to the metastore."""
+        wrong = agreed.why_malformed(question)
+        if wrong:
+            self._fault(question.id, own.FaultKind.MALFORMED, wrong)
+            return
+        if not self._may_wait(question.id):
+            return
+        self._acts = True
+
+        def say(answer: own.MetastoreSays | own.ZoneSays) -> None:
+            self._answered()
+            self._say(answer)
+
+        agreed.ask(self._grid, question, self._telling(type(question).__name__, say, question.id))
 
     def _watch(self, watch: own.Watch) -> None:
         last = self._grid.last_news

@@ -6,8 +6,10 @@ from enum import IntEnum, unique
 
 import msgspec
 
+from holdfast.core.model.metastore_questions import MetastoreAnswer
 from holdfast.core.model.operations import Outcome
 from holdfast.core.model.partition_events import News, Number
+from holdfast.core.model.zone_questions import ZoneAnswer
 from holdfast.wire.columns import ColumnBatch
 
 
@@ -334,3 +336,17 @@ class Changes(msgspec.Struct, frozen=True, array_like=True, tag=78):
     why: str = ""
     term: int = 0
     """Of the update `upto`: from where to go on."""
+
+
+class MetastoreSays(msgspec.Struct, frozen=True, array_like=True, tag=79):
+    """What the metastore answers."""
+
+    id: int
+    answer: MetastoreAnswer
+
+
+class ZoneSays(msgspec.Struct, frozen=True, array_like=True, tag=80):
+    """What became of an order about zones, or what was asked of them."""
+
+    id: int
+    answer: ZoneAnswer

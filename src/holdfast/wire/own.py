@@ -34,6 +34,7 @@ from holdfast.wire.answers import (
     MapDigest,
     Mark,
     MemberRow,
+    MetastoreSays,
     Ordered,
     Page,
     PartitionDigest,
@@ -41,6 +42,7 @@ from holdfast.wire.answers import (
     Ranges,
     StatusIs,
     TableIs,
+    ZoneSays,
 )
 from holdfast.wire.columns import ColumnBatch
 from holdfast.wire.questions import (
@@ -48,6 +50,7 @@ from holdfast.wire.questions import (
     AskChanges,
     AskDigests,
     AskHeads,
+    AskMetastore,
     AskRanges,
     AskStatus,
     AskTable,
@@ -57,6 +60,7 @@ from holdfast.wire.questions import (
     HoldCut,
     NextPage,
     Order,
+    OrderZone,
     PutColumns,
     PutKind,
     Scan,
@@ -82,6 +86,7 @@ __all__ = [
     "AskChanges",
     "AskDigests",
     "AskHeads",
+    "AskMetastore",
     "AskRanges",
     "AskStatus",
     "AskTable",
@@ -107,8 +112,10 @@ __all__ = [
     "MapDigest",
     "Mark",
     "MemberRow",
+    "MetastoreSays",
     "NextPage",
     "Order",
+    "OrderZone",
     "Ordered",
     "Page",
     "PartitionDigest",
@@ -122,6 +129,7 @@ __all__ = [
     "TableIs",
     "Want",
     "Watch",
+    "ZoneSays",
     "frame",
     "frame_length",
     "read_answer",
@@ -171,6 +179,8 @@ Question = (
     | HoldCut
     | AskHeads
     | AskChanges
+    | AskMetastore
+    | OrderZone
 )
 Answer = (
     Fault
@@ -188,6 +198,8 @@ Answer = (
     | CutHeld
     | Heads
     | Changes
+    | MetastoreSays
+    | ZoneSays
 )
 # -- frames --------------------------------------------------------------------------------------------------
 

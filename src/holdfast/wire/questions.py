@@ -8,8 +8,10 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 from msgspec import Meta
 
+from holdfast.core.model.metastore_questions import MetastoreQuestion
 from holdfast.core.model.operations import DEFAULT_TTL, Request
 from holdfast.core.model.partition_events import Number
+from holdfast.core.model.zone_questions import ZoneOrder
 from holdfast.wire.columns import ColumnBatch
 
 PARTITIONS_MAX: Final = 65_536
@@ -243,3 +245,17 @@ class AskChanges(msgspec.Struct, frozen=True, array_like=True, tag=15):
     upto_term: int = 0
     """Of the update `upto`, so that another member than the primary knows whether its copy has just this history;
     0: the primary is asked."""
+
+
+class AskMetastore(msgspec.Struct, frozen=True, array_like=True, tag=16):
+    """Ask the metastore, or change a key of it: for operators."""
+
+    id: int
+    question: MetastoreQuestion
+
+
+class OrderZone(msgspec.Struct, frozen=True, array_like=True, tag=17):
+    """Create, alter, rename, drop, reset, list or show zones: for operators."""
+
+    id: int
+    order: ZoneOrder

@@ -8,6 +8,7 @@ request.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from holdfast.config import Settings
 from holdfast.core.model.ids import MILLISECOND, MemberId
@@ -165,6 +166,8 @@ class OneMemberGrid:
         self.complete = True
         self.news_listeners: list[Callable[[News], None]] = []
         self.orders: list[tuple[own.Order, Callable[[own.Fate, str], None]]] = []
+        self.agreed: list[tuple[object, Callable[[Any], None]]] = []
+        """Questions to the metastore and orders about zones, with who is to be told."""
         self.faults: list[tuple[str, Exception]] = []
         """Errors inside the member that requests have caused."""
         self.knocks: list[str] = []
@@ -267,6 +270,12 @@ class OneMemberGrid:
 
     def order(self, order: own.Order, done: Callable[[own.Fate, str], None]) -> None:
         self.orders.append((order, done))
+
+    def ask_metastore(self, question: object, done: Callable[[Any], None]) -> None:
+        self.agreed.append((question, done))
+
+    def order_zone(self, order: object, done: Callable[[Any], None]) -> None:
+        self.agreed.append((order, done))
 
     @property
     def last_news(self) -> Number:

@@ -4,22 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from holdfast.config import Settings
+from holdfast.core.agreed.zone_orders import ZoneOrders
+from holdfast.core.agreed.zone_view import ZoneView
 from holdfast.core.agreed.zoned import Zoned
 from holdfast.core.cluster.standing import Standing
-from holdfast.core.consensus.configuration import Configuration
+from holdfast.core.consensus.configuration import Configuration, NodeId
 from holdfast.core.groups.local_groups import GroupClient, Groups, ReplicaNotice
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.recovery import RecoveredGroup
-from holdfast.core.machine import EndTurn, Outbox
+from holdfast.core.machine import EndTurn, Outbox, Reply
+from holdfast.core.messages import ZoneStates
 from holdfast.core.metastore.metastore import Metastore
+from holdfast.core.metastore.operator_questions import OperatorQuestions
 from holdfast.core.metastore.voters import MetastoreVoters
 from holdfast.core.model.ids import METASTORE_GROUP, GroupNumber, MemberId
+from holdfast.core.model.metastore_questions import (
+    MetastoreAnswer,
+    MetastoreQuestion,
+    PutAsked,
+    RemoveAsked,
+    ResetAsked,
+)
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.replication.lane import EventSink
 from holdfast.core.routing.pending import Waiting
 from holdfast.core.routing.zone_routing import ZoneRouting
+from holdfast.core.zones.zone_keys import ZONES
+
+OFF = (
+    "this cluster has no metastore, and so no zones: set metastore.voters (3, say) in the settings of every "
+    "member, and start the cluster anew"
+)
 
 ROUNDS = 8
 """How often in one step what groups have told leads to something new for them; the rest is left to the next step."""
@@ -52,6 +72,10 @@ class Agreed:
         self.zones = ZoneRouting(standing.me, settings, out, self.groups, standing, ears, waiting, self)
         """Requests on maps that live in zones."""
         self.zoned = Zoned(out, standing, self.metastore, self.groups, self.zones, rows)
+        self.view = ZoneView(standing, self.metastore, self.groups, self.zones)
+        """How the zones stand, for looking."""
+        self._questions = OperatorQuestions(self.metastore)
+        self._orders = ZoneOrders(settings, out, standing, self.metastore, self.view)
         self._departing: frozenset[str] = frozenset()
 
     def open_group(self, number: GroupNumber) -> GroupClient | None:
@@ -78,6 +102,93 @@ class Agreed:
             self.groups.start(METASTORE_GROUP, begin, self.metastore)
         self.voters.look()
         self.zoned.on_members()
+
+    # -- what operators want
+
+    def ask_metastore(self, question: MetastoreQuestion, reply: Reply) -> None:
+        """Answer this with a `MetastoreAnswer`, later. What zones go by is changed by orders about zones alone."""
+        if not self._on:
+            reply(MetastoreAnswer(failed="Unsupported", why=OFF))
+        elif isinstance(question, ResetAsked):
+            why = self.voters.reset()
+            reply(
+                MetastoreAnswer(
+                    revision=self.metastore.status.revision, failed="Refused" if why else "", why=why
+                )
+            )
+        elif isinstance(question, PutAsked | RemoveAsked) and question.key.startswith(ZONES):
+            why = f"keys that begin with {ZONES.decode()} are changed by holdfast zone alone"
+            reply(MetastoreAnswer(failed="Denied", why=why))
+        else:
+            self._questions.ask(question, reply)
+
+    def order_zone(self, order: ZoneOrder, reply: Reply) -> None:
+        """Carry this out and answer with a `ZoneAnswer`, later."""
+        if self._on:
+            self._orders.take(order, reply)
+        else:
+            reply(ZoneAnswer(failed="Unsupported", why=OFF))
+
+    def on_states(self, sender: MemberId, message: ZoneStates) -> None:
+        """Another member says how its replicas of a zone are."""
+        self.zoned.on_states(sender, message)
+        self._orders.on_states(sender, message)
+
+    # -- for looking
+
+    def _metastore_leader(self) -> NodeId | None:
+        """Who leads the metastore; None: nobody who is here, as far as is known. Who does not vote does not notice that
+        a leader has gone.
+        """
+        lead = self.groups.lead(METASTORE_GROUP)
+        return lead if lead is not None and self.groups.member(lead) is not None else None
+
+    def metastore_told(self) -> dict[str, object] | None:
+        """How the metastore stands, as far as this member knows; None: the cluster has none."""
+        if not self._on:
+            return None
+        names, configuration, status = self.view.names(), self.voters.configuration, self.metastore.status
+
+        leader = self._metastore_leader()
+
+        def called(nodes: frozenset[NodeId]) -> list[str]:
+            return sorted(names.get(node, node) for node in nodes)
+
+        return {
+            "leader": "" if leader is None else names.get(leader, leader),
+            "voters": [] if configuration is None else called(configuration.voters),
+            "learners": [] if configuration is None else called(configuration.learners),
+            "revision": status.revision,
+            "compacted": status.compacted,
+            "time_ms": status.time_ms,
+            "keys": status.keys,
+            "history_bytes": status.history_bytes,
+            "under_way": status.under_way,
+        }
+
+    def zones_told(self) -> list[dict[str, object]]:
+        """How each zone stands, as far as this member knows."""
+        return [msgspec.structs.asdict(self.view.told(zone)) for zone in self.view.zones()]
+
+    def why_unsafe(self) -> str:
+        """What of all this a crash could cost something of now; empty: nothing."""
+        if not self._on:
+            return ""
+        if self._metastore_leader() is None:
+            return "the metastore has no leader, as far as this member knows"
+        return self.view.why_unsafe()
+
+    def why_kept(self, member: MemberId) -> str:
+        """What of all this needs the member, in words; empty: nothing."""
+        if not self.voters.may_part(member):
+            return "it votes in the metastore; that moves to another member first"
+        return self.zoned.why_kept(member)
+
+    @property
+    def leftovers(self) -> dict[str, int]:
+        """What should be empty when nothing is under way, by name."""
+        machines = (self.groups, self.metastore, self.zones, self._questions, self._orders)
+        return {what: count for machine in machines for what, count in machine.leftovers.items()}
 
     def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
         """Something has happened to a group of a zone that has a replica here."""
@@ -116,6 +227,7 @@ class Agreed:
         """About half a second has passed."""
         if self._on:
             self.metastore.on_timer()
+            self._orders.sweep()
         self.zones.sweep()
 
     def look_at_departing(self) -> None:

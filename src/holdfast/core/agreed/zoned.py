@@ -40,6 +40,7 @@ from holdfast.core.zones.zone_keys import (
     KeysRead,
     encoded,
     part_of,
+    part_prefix,
     partition_keys,
     zone_of,
 )
@@ -222,19 +223,35 @@ class Zoned:
             return True
         return not self.held_by(node_of(info))
 
+    def why_kept(self, member: MemberId) -> str:
+        """Which zones need this member, and what helps; empty: none."""
+        info = self._standing.member(member)
+        if info is None or self.may_part(member):
+            return ""
+        held = self._held(node_of(info))
+        which = ", ".join(
+            f"{count} of zone {name}" for name, zone in self._routing.names.items() if (count := held[zone])
+        )
+        return f"partitions still have a replica here ({which}); they move to other members first"
+
     def held_by(self, node: Node) -> int:
         """How many partitions' assignments name this node, as far as is known here."""
-        count = 0
+        return sum(self._held(node).values())
+
+    def _held(self, node: Node) -> dict[int, int]:
+        """The same, of each zone."""
+        held: dict[int, int] = {}
         for zone in self._routing.known:
             entries: dict[int, list[MetastoreEntry]] = {}
-            for entry in self._metastore.scan(b"zones/part/%08d/" % zone):
+            for entry in self._metastore.scan(part_prefix(zone)):
                 if (found := part_of(entry.key)) is not None:
                     entries.setdefault(found[1], []).append(entry)
+            held[zone] = 0
             for partition, of in entries.items():
                 keys = partition_keys(KeysRead(of, 0), zone, partition)
                 named = [*keys.pending, *(each for each in (keys.stable, keys.planned) if each is not None)]
-                count += any(node in each.nodes for each in named)
-        return count
+                held[zone] += any(node in each.nodes for each in named)
+        return held
 
     # -- groups, as the controller uses them
 

@@ -58,7 +58,13 @@ class KeyChangesAsked(msgspec.Struct, frozen=True, array_like=True, tag=5):
     after: int
 
 
-MetastoreQuestion = KeyAsked | PrefixAsked | PutAsked | RemoveAsked | KeyHistoryAsked | KeyChangesAsked
+class ResetAsked(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """Let the replica of the member that is asked be the metastore from here on: most voters are gone for good."""
+
+
+MetastoreQuestion = (
+    KeyAsked | PrefixAsked | PutAsked | RemoveAsked | KeyHistoryAsked | KeyChangesAsked | ResetAsked
+)
 
 
 class KeyAnswer(msgspec.Struct, frozen=True, array_like=True):

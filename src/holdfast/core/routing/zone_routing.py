@@ -102,6 +102,11 @@ class ZoneRouting:
         return sorted(self._zones)
 
     @property
+    def names(self) -> dict[str, int]:
+        """Their numbers, by what they are called."""
+        return dict(sorted(self._by_name.items()))
+
+    @property
     def led(self) -> list[GroupNumber]:
         """Groups of zones that this member leads."""
         return sorted(self._led)
@@ -166,6 +171,10 @@ class ZoneRouting:
     def holds(self, request: Request) -> bool:
         """Whether this is about a map that lives in a zone."""
         return self._some and request.op not in SERVED and bool(self._settings.map(request.map).zone)
+
+    def leader(self, number: GroupNumber) -> tuple[int, MemberId] | None:
+        """The highest term of this group that was heard of, and who leads in it, for looking."""
+        return self._known.get(number)
 
     # -- requests
 

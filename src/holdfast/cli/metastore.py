@@ -1,0 +1,303 @@
+"""`holdfast metastore`: the keys on which all members agree."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+import click
+
+from holdfast.cli.credentials import Credentials, credentials
+from holdfast.cli.orders import EXIT_FAILED, address_option
+from holdfast.cli.status import gather
+from holdfast.client.agreed import ask_metastore
+from holdfast.client.routing import parse_addresses
+from holdfast.core.model.metastore_questions import (
+    KeyAnswer,
+    KeyAsked,
+    KeyChangesAsked,
+    KeyHistoryAsked,
+    MetastoreAnswer,
+    MetastoreQuestion,
+    PrefixAsked,
+    PutAsked,
+    RemoveAsked,
+    ResetAsked,
+)
+from holdfast.errors import NotReady, Refused, Unsupported
+
+LOOK_S = 0.25
+"""Between two looks of a watch."""
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
+if_revision_option = click.option(
+    "--if-revision",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Only if the key is at this revision; 0: only if it is absent.",
+)
+
+
+@click.group(short_help="The keys on which all members agree: read, put, watch.")
+def metastore() -> None:
+    r"""Read and change keys of the metastore, through any member. There is one where metastore.voters is set.
+
+    \b
+      holdfast metastore status
+      holdfast metastore scan zones/zone/          what every zone is to be like
+      holdfast metastore put app/flag on --if-revision 0
+      holdfast metastore watch app/
+
+    Reads see everything that was answered to anybody before. Keys that begin with zones/ are changed by `holdfast zone`
+    alone. Exit status: 0 when it is so, 1 when it is not or nobody answers, 2 when the call is wrong.
+    """
+
+
+def _ask(address: str, known: Credentials, question: MetastoreQuestion) -> MetastoreAnswer:
+    return ask_metastore(parse_addresses(address), known.for_client(), question)
+
+
+@metastore.command(short_help="What a key is, or was.")
+@click.argument("key")
+@click.option("--revision", type=click.IntRange(1), metavar="N", help="As of this revision.")
+@json_option
+@address_option
+@credentials
+def get(key: str, *, revision: int | None, as_json: bool, address: str, credentials: Credentials) -> None:
+    """Print the value of KEY. Exit status 1 where it has none."""
+    answer = _ask(address, credentials, KeyAsked(key.encode(), revision or 0))
+    [found] = answer.keys
+    if as_json:
+        _print_json({**_plain(found), "as_of": answer.revision})
+    elif found.value is not None:
+        click.echo(_readable(found.value, indent=2))
+    if found.value is None:
+        if not as_json:
+            raise Refused(f"key {key} has no value as of revision {answer.revision}")
+        sys.exit(EXIT_FAILED)
+
+
+@metastore.command(short_help="All keys that begin like this.")
+@click.argument("prefix", default="")
+@click.option("--revision", type=click.IntRange(1), metavar="N", help="As of this revision.")
+@json_option
+@address_option
+@credentials
+def scan(prefix: str, *, revision: int | None, as_json: bool, address: str, credentials: Credentials) -> None:
+    """Print the keys that begin with PREFIX and have a value, one line each."""
+    asked = PrefixAsked(prefix.encode(), revision=revision or 0)
+    while True:
+        answer = _ask(address, credentials, asked)
+        for found in answer.keys:
+            _print_line(found, as_json=as_json)
+        if not answer.more:
+            return
+        asked = PrefixAsked(prefix.encode(), answer.keys[-1].key, answer.revision)
+
+
+@metastore.command(short_help="Give a key a value.")
+@click.argument("key")
+@click.argument("value")
+@if_revision_option
+@json_option
+@address_option
+@credentials
+def put(
+    key: str, value: str, *, if_revision: int | None, as_json: bool, address: str, credentials: Credentials
+) -> None:
+    """Give KEY this VALUE, and print the revision of that."""
+    answer = _ask(address, credentials, PutAsked(key.encode(), value.encode(), if_revision))
+    _changed(key, answer, "has this value", as_json=as_json)
+
+
+@metastore.command(short_help="Take a key out.")
+@click.argument("key")
+@if_revision_option
+@json_option
+@address_option
+@credentials
+def remove(
+    key: str, *, if_revision: int | None, as_json: bool, address: str, credentials: Credentials
+) -> None:
+    """Take KEY out, and print the revision of that. To remove what is not there changes nothing."""
+    answer = _ask(address, credentials, RemoveAsked(key.encode(), if_revision))
+    _changed(key, answer, "is not there", as_json=as_json)
+
+
+def _changed(key: str, answer: MetastoreAnswer, what: str, *, as_json: bool) -> None:
+    if as_json:
+        now = [_plain(one) for one in answer.keys]
+        _print_json({"applied": answer.applied, "revision": answer.revision, "now": now[0] if now else None})
+    if answer.applied:
+        if not as_json:
+            click.echo(f"key {key} {what} as of revision {answer.revision}")
+        return
+    if not as_json:
+        [found] = answer.keys
+        state = "absent" if found.value is None else f"at revision {found.revision}"
+        raise Refused(f"key {key} is {state}; nothing was changed")
+    sys.exit(EXIT_FAILED)
+
+
+@metastore.command(short_help="What a key has been.")
+@click.argument("key")
+@json_option
+@address_option
+@credentials
+def history(key: str, *, as_json: bool, address: str, credentials: Credentials) -> None:
+    """Print what KEY has been, oldest first, as far as that is known: the last 10,000 revisions are."""
+    after = 0
+    while True:
+        answer = _ask(address, credentials, KeyHistoryAsked(key.encode(), after))
+        for found in answer.keys:
+            _print_line(found, as_json=as_json)
+        if not answer.more:
+            return
+        after = answer.keys[-1].revision
+
+
+@metastore.command(short_help="Print changes as they come.")
+@click.argument("prefix", default="")
+@click.option("--after", type=click.IntRange(0), metavar="N", help="Changes after this revision.  [now]")
+@json_option
+@address_option
+@credentials
+def watch(prefix: str, *, after: int | None, as_json: bool, address: str, credentials: Credentials) -> None:
+    """Print each change of keys that begin with PREFIX, in the order of the revisions, until Ctrl-C.
+
+    With several members in --address another one is asked when the first goes away.
+    """
+    last = after if after is not None else _ask(address, credentials, KeyAsked(b"")).revision
+    silent = False
+    try:
+        while True:
+            try:
+                answer = _ask(address, credentials, KeyChangesAsked(prefix.encode(), last))
+            except Unsupported:
+                raise
+            except NotReady as failed:
+                if not silent:
+                    click.echo(f"{failed}; trying again", err=True)
+                silent = True
+                time.sleep(1)
+                continue
+            silent = False
+            for found in answer.keys:
+                _print_line(found, as_json=as_json)
+            sys.stdout.flush()
+            last = answer.revision
+            if not answer.more:
+                time.sleep(LOOK_S)
+    except KeyboardInterrupt:
+        return
+
+
+@metastore.command("status", short_help="Who leads and votes, and up to where each member has it.")
+@json_option
+@address_option
+@credentials
+def status_command(*, as_json: bool, address: str, credentials: Credentials) -> None:
+    """Show who leads and who votes, and the revision that each member has. Exit status 1 where nobody leads."""
+    report = None
+    for each in address.split(","):
+        try:
+            report = gather(each, credentials)
+            break
+        except NotReady as failed:
+            click.echo(str(failed), err=True)
+    if report is None:
+        raise NotReady("no member answers")
+    names = {member["uuid"]: member["name"] for member in report.seen["members"]}
+    told = {names[uuid]: own["metastore"] for uuid, own in sorted(report.own.items()) if own.get("metastore")}
+    if not told:
+        raise Unsupported("this cluster has no metastore: metastore.voters is 0")
+    seen = report.seen["metastore"]
+    if as_json:
+        silent = {names[uuid]: why for uuid, why in report.silent.items()}
+        _print_json({"metastore": seen, "members": told, "silent": silent})
+    else:
+        click.echo(
+            f"leader {seen['leader'] or 'not known'}, voters {', '.join(seen['voters']) or 'not known'}"
+        )
+        for name, own in told.items():
+            role = "leads" if own["leader"] == name else "votes" if name in own["voters"] else "learns"
+            click.echo(
+                f"{name}: {role}, revision {own['revision']} ({own['keys']:,} keys, known from {own['compacted']} on), "
+                f"{own['under_way']} under way"
+            )
+        for uuid, why in report.silent.items():
+            click.echo(f"{names[uuid]}: silent: {why}")
+    if not seen["leader"]:
+        sys.exit(EXIT_FAILED)
+
+
+@metastore.command(short_help="Go on without most of the voters. What only they had is lost.")
+@click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@json_option
+@address_option
+@credentials
+def reset(*, yes: bool, as_json: bool, address: str, credentials: Credentials) -> None:
+    """Let what the member at --address has be the metastore from here on, when most of its voters are gone for good.
+
+    Ask the member with the highest revision (`holdfast metastore status`). Changes that only the lost voters had are
+    lost: zones that were just created, assignments that were just made. Refused while most voters are here.
+    """
+    if not yes:
+        question = (
+            "Give up what only lost voters of the metastore have? Changes that were answered may be lost"
+        )
+        click.confirm(question, abort=True, err=True)
+    answer = _ask(address.partition(",")[0], credentials, ResetAsked())
+    if as_json:
+        _print_json({"revision": answer.revision})
+    else:
+        click.echo(f"the metastore goes on from revision {answer.revision} of this member")
+
+
+# -- showing
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="backslashreplace")
+
+
+def _readable(value: bytes, indent: int | None = None) -> str:
+    """A value for people: JSON as such, other text as it is, and all else in hexadecimal digits."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return value.hex()
+    if text[:1] not in ("{", "["):
+        return text
+    try:
+        return json.dumps(json.loads(text), indent=indent)
+    except ValueError:
+        return text
+
+
+def _plain(found: KeyAnswer) -> dict[str, Any]:
+    """For scripts."""
+    plain: dict[str, Any] = {"key": _text(found.key), "revision": found.revision, "value": None}
+    if found.time_ms:
+        plain["time_ms"] = found.time_ms
+    if found.value is not None:
+        try:
+            plain["value"] = found.value.decode()
+        except UnicodeDecodeError:
+            plain["hex"] = found.value.hex()
+    return plain
+
+
+def _print_line(found: KeyAnswer, *, as_json: bool) -> None:
+    if as_json:
+        _print_json(_plain(found))
+        return
+    at = f"{time.strftime('%H:%M:%S', time.localtime(found.time_ms / 1000))} " if found.time_ms else ""
+    value = "removed" if found.value is None else f"= {_readable(found.value)}"
+    click.echo(f"{at}{found.revision:>6} {_text(found.key)} {value}")
+
+
+def _print_json(plain: object) -> None:
+    click.echo(json.dumps(plain))

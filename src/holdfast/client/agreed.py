@@ -1,0 +1,92 @@
+"""An operator's questions to the metastore, and orders about zones, through any member."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from holdfast.client.connection import Broken, Connection, Credentials
+from holdfast.core.model.ids import Address
+from holdfast.core.model.metastore_questions import (
+    MetastoreAnswer,
+    MetastoreQuestion,
+    PutAsked,
+    RemoveAsked,
+    ResetAsked,
+)
+from holdfast.core.model.zone_questions import ListZones, ShowZone, ZoneAnswer, ZoneOrder
+from holdfast.errors import Denied, NotReady, Refused, RequestError, TooLarge, Unknown, Unsupported
+from holdfast.wire import own
+
+CONNECT_S = 5.0
+ANSWER_S = 15.0
+"""A member gives up what the metastore does not answer in ten seconds, and says so."""
+
+_ERRORS: dict[str, type[RequestError]] = {
+    kind.__name__: kind for kind in (Denied, NotReady, Refused, TooLarge, Unknown, Unsupported)
+}
+Says = TypeVar("Says", own.MetastoreSays, own.ZoneSays)
+
+
+def ask_metastore(
+    addresses: list[Address], credentials: Credentials, question: MetastoreQuestion
+) -> MetastoreAnswer:
+    """Ask the metastore, or change a key of it. Raises what has gone wrong: Refused and its kinds, certainly without
+    effect, or Unknown.
+    """
+    changes = isinstance(question, PutAsked | RemoveAsked | ResetAsked)
+    says = _asked(
+        addresses,
+        credentials,
+        lambda number: own.AskMetastore(number, question),
+        own.MetastoreSays,
+        changes=changes,
+    )
+    _raise_what_failed(says.answer)
+    return says.answer
+
+
+def order_zone(addresses: list[Address], credentials: Credentials, order: ZoneOrder) -> ZoneAnswer:
+    """Carry out an order about zones. Raises as `ask_metastore`."""
+    changes = not isinstance(order, ListZones | ShowZone)
+    says = _asked(
+        addresses, credentials, lambda number: own.OrderZone(number, order), own.ZoneSays, changes=changes
+    )
+    _raise_what_failed(says.answer)
+    return says.answer
+
+
+def _raise_what_failed(answer: MetastoreAnswer | ZoneAnswer) -> None:
+    if answer.failed:
+        raise _ERRORS.get(answer.failed, Refused)(answer.why)
+
+
+def _asked(
+    addresses: list[Address],
+    credentials: Credentials,
+    question: Callable[[int], own.Question],
+    kind: type[Says],
+    *,
+    changes: bool,
+) -> Says:
+    """What the first member says that can be asked. What changes something is asked once."""
+    failures: list[str] = []
+    for address in addresses:
+        try:
+            connection = Connection(address, credentials, CONNECT_S)
+        except Broken as broken:
+            failures.append(str(broken))
+            continue
+        try:
+            number = connection.next_number()
+            connection.post(question(number))
+            if connection.wait(number, ANSWER_S):
+                return connection.collect(number, kind)
+            failures.append(f"{address} has not answered for {ANSWER_S:g} s")
+        except Broken as broken:
+            failures.append(str(broken))
+        finally:
+            connection.close()
+        if changes:
+            raise Unknown(f"{failures[-1]}: it may have been done, or not; look before you do it again")
+    raise NotReady("no member answers: " + "; ".join(failures))

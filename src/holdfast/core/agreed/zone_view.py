@@ -1,0 +1,159 @@
+"""How do the zones stand, as far as this member knows? For looking only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.cluster.standing import Standing
+from holdfast.core.consensus.configuration import NodeId
+from holdfast.core.groups.local_groups import Groups, node_of
+from holdfast.core.metastore.keyspace import Keyspace
+from holdfast.core.metastore.metastore import Metastore
+from holdfast.core.model.ids import group_of
+from holdfast.core.model.zone_questions import (
+    NEVER,
+    AssignmentsTold,
+    SettingValue,
+    ZonePartitionTold,
+    ZoneTold,
+)
+from holdfast.core.routing.zone_routing import ZoneRouting
+from holdfast.core.zones import descriptors
+from holdfast.core.zones.assignments import Assignments, PartitionKeys
+from holdfast.core.zones.descriptors import ZoneDescriptor, ZoneSettings
+from holdfast.core.zones.zone_keys import (
+    ZONE_PREFIX,
+    KeysRead,
+    part_of,
+    part_prefix,
+    partition_keys,
+    zone_of,
+)
+
+
+class ZoneView:
+    """Zones, their partitions and leaders."""
+
+    def __init__(
+        self, standing: Standing, metastore: Metastore, groups: Groups, routing: ZoneRouting
+    ) -> None:
+        self._standing = standing
+        self._metastore = metastore
+        self._groups = groups
+        self._routing = routing
+        self._seen: tuple[Keyspace, int] | None = None
+        """The state, and its revision, of which these are."""
+        self._zones: list[ZoneDescriptor] = []
+        self._partitions: dict[int, list[PartitionKeys]] = {}
+
+    def zones(self) -> Sequence[ZoneDescriptor]:
+        """All zones, by number."""
+        state = self._metastore.keyspace
+        if self._seen is None or self._seen[0] is not state or self._seen[1] != state.revision:
+            self._seen = (state, state.revision)
+            self._partitions = {}
+            self._zones = []
+            for entry in state.scan(ZONE_PREFIX):
+                named = zone_of(entry.key)
+                if named is not None and named[1] == "descriptor":
+                    found = KeysRead([entry], 0).value(entry.key, ZoneDescriptor)
+                    self._zones += [found] if found is not None else []
+        return self._zones
+
+    def partitions(self, zone: ZoneDescriptor) -> Sequence[PartitionKeys]:
+        """The assignments of its partitions."""
+        self.zones()
+        known = self._partitions.get(zone.id)
+        if known is None:
+            entries = self._metastore.scan(part_prefix(zone.id))
+            named = {found[1] for entry in entries if (found := part_of(entry.key)) is not None}
+            read = KeysRead(entries, 0)
+            count = zone.settings.partitions
+            known = [
+                partition_keys(read, zone.id, partition) if partition in named else PartitionKeys()
+                for partition in range(count)
+            ]
+            self._partitions[zone.id] = known
+        return known
+
+    def leader(self, zone: int, partition: int) -> tuple[int, NodeId] | None:
+        """Who leads this partition, and in which term; None: nobody who is here, as far as is known."""
+        number = group_of(zone, partition)
+        known = self._routing.leader(number)
+        info = self._standing.member(known[1]) if known is not None else None
+        if known is None or info is None:
+            return None
+        hosted = self._groups.hosted.get(number)
+        if hosted is not None and not hosted.halted and self._groups.lead(number) is None:
+            return None  # Its replica here looks for another one.
+        return known[0], node_of(info)
+
+    def told(self, zone: ZoneDescriptor) -> ZoneTold:
+        """The zone, and how many of its partitions are not as they should be."""
+        here = {node_of(info) for info in self._standing.members()}
+        parts = self.partitions(zone)
+        return ZoneTold(
+            zone.id,
+            zone.settings.name,
+            settings_told(zone.settings),
+            leaderless=sum(self.leader(zone.id, partition) is None for partition in range(len(parts))),
+            moving=sum(bool(keys.pending) for keys in parts),
+            lacking=sum(keys.stable is not None and not keys.stable.nodes <= here for keys in parts),
+        )
+
+    def partitions_told(self, zone: ZoneDescriptor) -> list[ZonePartitionTold]:
+        """Each of its partitions."""
+        found: list[ZonePartitionTold] = []
+        for partition, keys in enumerate(self.partitions(zone)):
+            leader = self.leader(zone.id, partition)
+            found.append(
+                ZonePartitionTold(
+                    partition,
+                    leader[1] if leader is not None else None,
+                    leader[0] if leader is not None else 0,
+                    None if keys.stable is None else _assignments_told(keys.stable),
+                    [_assignments_told(one) for one in keys.pending],
+                    None if keys.planned is None else _assignments_told(keys.planned),
+                )
+            )
+        return found
+
+    def names(self) -> dict[str, str]:
+        """What the members that are here are called, by node."""
+        return {node_of(info): info.name for info in self._standing.members()}
+
+    def why_unsafe(self) -> str:
+        """Of which zone a crash could cost something now; empty: of none."""
+        for zone in self.zones():
+            told = self.told(zone)
+            for count, what in (
+                (told.leaderless, "no leader"),
+                (told.moving, "moving replicas"),
+                (told.lacking, "a replica on a member that is not here"),
+            ):
+                if count:
+                    return f"zone {told.name}: {count} of {zone.settings.partitions} partitions have {what}"
+        return ""
+
+
+def settings_told(settings: ZoneSettings) -> dict[str, SettingValue]:
+    """The settings of a zone as people write them; without its name."""
+    found: dict[str, SettingValue] = {
+        "partitions": settings.partitions,
+        "replicas": settings.replicas,
+        "quorum": settings.voters_needed,
+        "filter": ", ".join(
+            f"{name}={'|'.join(allowed)}" for name, allowed in sorted(settings.filter.items())
+        ),
+        "consistency": settings.consistency.value,
+        "adjustment": settings.adjustment.value,
+        "placement": settings.placement.value,
+    }
+    for field in ("scale_up_s", "scale_down_s", "reset_after_s"):
+        seconds: int = getattr(settings, field)
+        found[field] = NEVER if seconds == descriptors.NEVER else seconds
+    return found
+
+
+def _assignments_told(one: Assignments) -> AssignmentsTold:
+    return AssignmentsTold(list(one.peers), list(one.learners), one.force, one.from_reset)

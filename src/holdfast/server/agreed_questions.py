@@ -1,0 +1,68 @@
+"""What clients ask the metastore and of zones: what of it makes no sense, and how it is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from holdfast.core.model.metastore_questions import MetastoreAnswer, MetastoreQuestion
+from holdfast.core.model.zone_questions import AlterZone, CreateZone, ZoneAnswer, ZoneOrder
+from holdfast.wire import own
+from holdfast.wire.questions import PARTITIONS_MAX
+
+NUMBER_MAX: Final = 1 << 53
+"""Of a revision, and of a setting."""
+NAME_MAX: Final = 256
+TEXT_MAX: Final = 4096
+SETTINGS_MAX: Final = 64
+
+
+class AgreedAsker(Protocol):
+    """Who passes questions on."""
+
+    def ask_metastore(self, question: MetastoreQuestion, done: Callable[[MetastoreAnswer], None]) -> None:
+        """See `Grid`."""
+
+    def order_zone(self, order: ZoneOrder, done: Callable[[ZoneAnswer], None]) -> None:
+        """See `Grid`."""
+
+
+def why_malformed(question: own.AskMetastore | own.OrderZone) -> str:
+    """What makes no sense in it; empty when it makes sense."""
+    if isinstance(question, own.AskMetastore):
+        asked = msgspec.structs.asdict(question.question)
+        numbers = [value for value in asked.values() if isinstance(value, int)]
+        return "" if all(0 <= number <= NUMBER_MAX for number in numbers) else "there is no such revision"
+    order = question.order
+    names = [getattr(order, field) for field in ("name", "wanted") if hasattr(order, field)]
+    if not all(len(name) <= NAME_MAX for name in names):
+        return f"a name of a zone has at most {NAME_MAX} characters here"
+    if len(getattr(order, "partitions", ())) > PARTITIONS_MAX:
+        return f"at most {PARTITIONS_MAX} partitions are named in an order"
+    return _why_no_settings(order) if isinstance(order, CreateZone | AlterZone) else ""
+
+
+def _why_no_settings(order: CreateZone | AlterZone) -> str:
+    if len(order.settings) > SETTINGS_MAX:
+        return f"at most {SETTINGS_MAX} settings are named in an order"
+    for name, value in order.settings:
+        if len(name) > NAME_MAX or (isinstance(value, str) and len(value) > TEXT_MAX):
+            return f"a setting of a zone has at most {TEXT_MAX} characters"
+        if isinstance(value, int) and abs(value) > NUMBER_MAX:
+            return f"{name} is too large a number"
+    return ""
+
+
+def ask(
+    asker: AgreedAsker,
+    question: own.AskMetastore | own.OrderZone,
+    say: Callable[[own.MetastoreSays | own.ZoneSays], None],
+) -> None:
+    """Pass the question on; `say` is given the answer, now or later."""
+    number = question.id
+    if isinstance(question, own.AskMetastore):
+        asker.ask_metastore(question.question, lambda found: say(own.MetastoreSays(number, found)))
+    else:
+        asker.order_zone(question.order, lambda found: say(own.ZoneSays(number, found)))

@@ -1,0 +1,120 @@
+"""A zone from its creation to its end on real member processes, with the commands of an operator and both clients."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import hazelcast
+import pytest
+from click.testing import CliRunner, Result
+from tests.cluster.test_cluster import text
+
+from holdfast.cli.main import holdfast
+from holdfast.client.blocking import Client
+from holdfast.demo.local_cluster import LocalCluster
+from holdfast.errors import NotReady
+
+pytestmark = [
+    # The client leaves its sockets to the garbage collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+CONFIG = """
+[cluster]
+heartbeat_ms = 200
+suspect_after_ms = 2000
+[partitions]
+count = 11
+[metastore]
+voters = 3
+[maps.orders]
+zone = "z"
+"""
+ENTRIES = 40
+
+
+def run(cluster: LocalCluster, *arguments: str) -> Result:
+    address = ",".join(member.client_address for member in cluster.alive)
+    return CliRunner().invoke(holdfast, [*arguments, "-a", address], catch_exceptions=False)
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    with LocalCluster(3, CONFIG, log_dir=tmp_path) as running:
+        running.wait_settled()
+        yield running
+
+
+def test_a_zone_lives_through_the_death_of_a_leader(cluster: LocalCluster) -> None:
+    first = cluster.members[0]
+    with Client(first.client_address, timeout_s=5) as client, pytest.raises(NotReady, match="zone create z"):
+        client.set("orders", text("k"), text("v"))
+
+    made = run(cluster, "zone", "create", "z", "--replicas", "3")
+    assert made.exit_code == 0, made.output
+    assert "zone z is created: 11 partitions, 3 replicas" in made.output
+    assert run(cluster, "zone", "create", "z").exit_code == 1
+    until(lambda: run(cluster, "cluster", "safe").exit_code == 0, "the zone is never safe")
+
+    with Client(first.client_address) as client:
+        for number in range(ENTRIES):
+            client.set("orders", text(f"k{number}"), text(f"v{number}"))
+    other = hazelcast.HazelcastClient(
+        cluster_members=[member.client_address for member in cluster.members],
+        cluster_name=cluster.status()["cluster"],
+    )
+    try:
+        theirs = other.get_map("orders").blocking()
+        theirs.put("by", "hazelcast")
+
+        shown = json.loads(run(cluster, "zone", "show", "z", "--json").output)
+        leaders = [shown["members"][one["leader"]] for one in shown["partitions"]]
+        assert len(leaders) == 11
+        assert all(len(one["stable"]["peers"]) == 3 for one in shown["partitions"])
+        assert "index" in run(cluster, "zone", "show", "z").output
+        status = run(cluster, "status").output
+        assert "metastore: leader" in status
+        assert "zones: z with 11 partitions, 0 without a leader" in status
+
+        dead = next(member for member in cluster.members if member.name in leaders)
+        cluster.kill(dead)
+        alive = next(member for member in cluster.alive)
+        with Client(alive.client_address, timeout_s=30) as client:
+            for number in range(ENTRIES):
+                assert client.get("orders", text(f"k{number}")) == text(f"v{number}")
+                client.set("orders", text(f"k{number}"), text("again"))
+        assert theirs.get("by") == "hazelcast"
+        theirs.put("after", "the death")
+        assert theirs.get("after") == "the death"
+    finally:
+        other.shutdown()
+
+    def lacking() -> bool:
+        return (
+            "z: 11 of 11 partitions have a replica on a member that is not here"
+            in run(cluster, "cluster", "safe").output
+        )
+
+    until(lacking, "nobody says that replicas are lacking")
+    assert run(cluster, "metastore", "put", "app/k", '{"a": 1}', "--if-revision", "0").exit_code == 0
+    assert run(cluster, "metastore", "put", "app/k", "2", "--if-revision", "0").exit_code == 1
+    assert json.loads(run(cluster, "metastore", "get", "app/k").output) == {"a": 1}
+    assert '"name": "z"' in run(cluster, "metastore", "scan", "zones/zone/").output
+    assert run(cluster, "metastore", "put", "zones/ids", "7").exit_code == 1
+    assert "leads" in run(cluster, "metastore", "status").output
+
+    assert run(cluster, "zone", "drop", "z", "--yes").output.startswith("zone z is dropped")
+    assert json.loads(run(cluster, "zone", "list", "--json").output) == []
+    with Client(alive.client_address, timeout_s=2) as client, pytest.raises(NotReady):
+        client.get("orders", text("k1"))
