@@ -129,7 +129,7 @@ def shared() -> ZoneStage:
     return ZoneStage(4)
 
 
-@pytest.mark.rule("agreed/Z-3")
+@pytest.mark.rule("agreed/Z-5")
 def test_of_orders_at_the_same_time_each_is_carried_out_once_or_refused(stage: ZoneStage) -> None:
     answers: list[ZoneAnswer] = []
     for number, process in enumerate(stage.processes):

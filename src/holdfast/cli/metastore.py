@@ -12,7 +12,7 @@ import click
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.orders import EXIT_FAILED, address_option
 from holdfast.cli.status import gather
-from holdfast.client.agreed import ask_metastore
+from holdfast.client.agreed_client import ask_metastore
 from holdfast.client.routing import parse_addresses
 from holdfast.core.model.metastore_questions import (
     KeyAnswer,

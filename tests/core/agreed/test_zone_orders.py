@@ -121,7 +121,7 @@ def stage() -> Stage:
     return Stage()
 
 
-@pytest.mark.rule("agreed/Z-3")
+@pytest.mark.rule("agreed/Z-5")
 def test_a_race_that_is_lost_is_read_again(stage: Stage) -> None:
     stage.give(CreateZone("z", [("partitions", 3)]))
     assert not stage.store.answer()
@@ -135,7 +135,7 @@ def test_a_race_that_is_lost_is_read_again(stage: Stage) -> None:
     assert [zone.id for zone in stage.view.zones()] == [5]
 
 
-@pytest.mark.rule("agreed/Z-3")
+@pytest.mark.rule("agreed/Z-5")
 def test_who_always_loses_is_told_that_nothing_was_done(stage: Stage) -> None:
     stage.give(CreateZone("z"))
     for number in range(TRIES):

@@ -1,6 +1,6 @@
 """Operators' orders about zones: what the order says → one guarded invoke → again, if others were faster.
 
-- agreed/Z-3: An order is decided by what the metastore's leader knew after it was given, and carried out only if all of
+- agreed/Z-5: An order is decided by what the metastore's leader knew after it was given, and carried out only if all of
   that is still so. It is carried out once, or refused in words.
 """
 
@@ -113,7 +113,7 @@ class ZoneOrders:
     # -- told by the metastore
 
     def on_read(self, ticket: Ticket, entries: list[MetastoreEntry], revision: int) -> None:
-        """What is here now is new enough (agreed/Z-3)."""
+        """What is here now is new enough (agreed/Z-5)."""
         given = self._given.pop(ticket)
         try:
             match given.order:
