@@ -689,3 +689,29 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     process.wait(30)
     assert b"Traceback" not in told
     assert b"Exception ignored" not in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "why"),
+    [
+        (
+            ("zone", "create", "z", "--consistency", "ha", "--placement", "even", "--adjustment", "cancel"),
+            1,
+            "no member",
+        ),
+        (("zone", "create", "z", "--consistency", "HIGH_AVAILABILITY"), 2, "is not one of 'strong', 'ha'"),
+        (("zone", "create", "z", "--scale-up-s", "soon"), 2, "not seconds or never"),
+        (("zone", "alter", "z", "--scale-down-s", "never"), 1, "no member"),
+        (("zone", "alter", "z"), 2, "say what to alter"),
+        (("zone", "list"), 1, "no member"),
+        (("metastore", "put", "k", "v", "--if-revision", "-1"), 2, "--if-revision"),
+        (("metastore", "get", "k"), 1, "no member"),
+        (("metastore", "status"), 1, "no member"),
+    ],
+)
+def test_orders_about_zones_fail_with_a_reason_and_a_status(
+    arguments: tuple[str, ...], status: int, why: str
+) -> None:
+    told = run(*arguments, "-a", "127.0.0.1:1")
+    assert told.exit_code == status
+    assert why in told.output
