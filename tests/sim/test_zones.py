@@ -71,6 +71,15 @@ def test_a_member_that_joins_gets_its_share(stage: ZoneStage) -> None:
     stage.same()
 
 
+def test_an_entry_view_is_answered_like_any_read(stage: ZoneStage) -> None:
+    stage.zput(stage.processes[0], "k", "value")
+    for process in stage.processes:
+        answers = stage.request(process, Op.ENTRY_VIEW, "k")
+        stage.wait(2)
+        assert isinstance(answers[0].value, list)
+        assert answers[0].value[0] == b"value"
+
+
 def test_a_map_of_a_zone_that_there_is_not_says_so(stage: ZoneStage) -> None:
     answers = stage.request(stage.processes[0], Op.GET, "k")
     stage.wait(2)

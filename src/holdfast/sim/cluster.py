@@ -7,22 +7,26 @@ from functools import partial
 from typing import Literal
 
 from holdfast.check import convergence, leftovers
+from holdfast.check.zones import Revisions
 from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, ReplicationSettings, Settings
 from holdfast.config.schema import PersistenceSettings
 from holdfast.core.cluster.agreement import is_quorum
 from holdfast.core.cluster.identity import Identity
+from holdfast.core.consensus.configuration import NodeId
 from holdfast.core.member import Member
 from holdfast.core.member_picture import Picture
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address, MemberId
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.views import Intent, MemberInfo, View
 from holdfast.core.services.hosting import Service, with_services
+from holdfast.core.zones.zone_keys import ZONES
 from holdfast.engine.driver import Driver
 from holdfast.engine.member_files import driver_with_files
 from holdfast.errors import JournalBroken
 from holdfast.sim.damage import Damage
 from holdfast.sim.disk import SimDisk
 from holdfast.sim.world import Process, World
+from holdfast.sim.zones import groups_survive
 
 PORT = 5751
 LOOK_NS = 250 * MILLISECOND
@@ -64,10 +68,14 @@ class Cluster:
         """Called once each, when a primary has acknowledged the last write of a partition: faults wait for this."""
         self.disks = self._disks()
         """Those of the hosts, in their order; none, when nobody keeps files."""
-        self.keeps = bool(self.disks) and all(entry.journal == "sync" for entry in settings.maps.values())
+        self.keeps = bool(self.disks) and all(
+            entry.journal == "sync" for entry in settings.maps.values() if not entry.zone
+        )
         """Whether every write that was acknowledged is durable."""
         self._kept: dict[MemberId, int] = {}
         """Whose copies, all that were acknowledged there, are on the disk of which host."""
+        self._nodes: dict[NodeId, tuple[int, Process]] = {}
+        """Whose replicas of groups are on the disk of which host, and the process that had them last."""
         self._wiped_ns = 0
         """When the cluster began, or a disk was lost last."""
         self._dark_ns = 0
@@ -133,6 +141,11 @@ class Cluster:
         process.driver.callers.watch(partial(self._changed, member))
         process.driver.callers.on_news(partial(self._heard, member.settings))
         self.everyone.append(process)
+        if self.has_groups:
+            metastore = member.agreed.metastore
+            metastore.watch(Revisions(metastore, self.world.failures), prefix=ZONES)
+        if self.disks:
+            self._nodes[member.agreed.groups.me] = (index, process)
         self.world.processes[address] = process
         self.world.tell(f"{name}: starts as {uuid}")
         process.step(lambda: when_ready(lambda: self._up(process)))
@@ -173,6 +186,7 @@ class Cluster:
         """From now on the disk of this host keeps nothing for sure of what was written there until now."""
         index = self.addresses.index(process.address)
         self._kept = {uuid: host for uuid, host in self._kept.items() if host != index}
+        self._nodes = {node: of for node, of in self._nodes.items() if of[0] != index}
         if wiped:
             self._wiped_ns = self.world.now_ns
 
@@ -310,6 +324,10 @@ class Cluster:
             return False
         if disk_too and self._dark_ns and self._calm_ns < self._dark_ns + SETTLED_NS:
             return False
+        if self.has_groups and not self.groups_survive(
+            [process for process in living if process is not victim], lost=victim if disk_too else None
+        ):
+            return False
         promised = self.counts_copies and self._spare() >= 1
         if not promised and not self.copies_elsewhere(everyone, alive, self._on_disk(victim, disk_too)):
             return False
@@ -345,7 +363,29 @@ class Cluster:
             and not self.damages
             and self._calm_ns >= self._wiped_ns + SETTLED_NS
             and self.copies_elsewhere(everyone, set(), set(self._kept))
+            and (not self.has_groups or self.groups_survive([]))
         )
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether there is a metastore, and perhaps a zone."""
+        return self.settings.metastore.voters > 0
+
+    def groups_survive(
+        self, rest: Sequence[Process], *, lost: Process | None = None, disks: bool = True
+    ) -> bool:
+        """Whether a majority of every group lives in these processes, or, with `disks`, is on a disk and will be back.
+        The disk of `lost` does not count.
+        """
+        lasting = {
+            node: process
+            for node, (index, process) in self._nodes.items()
+            if disks and (lost is None or self.addresses[index] != lost.address)
+        }
+        known = {process.driver.member.agreed.groups.me: process for process in self.living()}
+        groups = [process.driver.member.agreed.groups for _, process in sorted({**lasting, **known}.items())]
+        there = {process.driver.member.agreed.groups.me for process in rest} | lasting.keys()
+        return groups_survive(groups, there)
 
     def _spare(self) -> int:
         """How many more deaths a map with the fewest backups survives by promise."""

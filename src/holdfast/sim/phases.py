@@ -150,6 +150,8 @@ class Phases:
         if not all(is_quorum(view, alive) for view in needed):
             return False
         staying = [m for m in members if not m.picture.info.lite and not m.picture.leaving]
+        if self.cluster.has_groups and not self.cluster.groups_survive(core, disks=False):
+            return False
         return bool(staying) and self.cluster.copies_elsewhere(everyone, alive, set())
 
     def _break_others(self, core: set[str]) -> Callable[[], None]:
@@ -336,12 +338,14 @@ class Probes:
         self.random = draw
         self.running = True
         count = cluster.settings.partitions.count
-        self.open: dict[int, bytes] = {}
-        """Partitions that have not answered, each with a key."""
+        self.open: dict[tuple[int, str], bytes] = {}
+        """Partitions of maps that have not answered, each with a key."""
+        maps = [PROBES, *(name for name, entry in cluster.settings.maps.items() if entry.zone)]
         number = 0
-        while len(self.open) < count:
+        while len(self.open) < count * len(maps):
             key = wire_key(f"probe{number}")
-            self.open.setdefault(partition_of(key, 0, count), key)
+            for name in maps:
+                self.open.setdefault((partition_of(key, 0, count), name), key)
             number += 1
 
     @property
@@ -351,20 +355,20 @@ class Probes:
 
     def start(self) -> None:
         """Ask."""
-        for partition in list(self.open):
-            self._ask(partition)
+        for place in list(self.open):
+            self._ask(place)
 
-    def _ask(self, partition: int) -> None:
+    def _ask(self, place: tuple[int, str]) -> None:
         living = [process for process in self.cluster.living() if process.host in self.hosts]
         if not self.running or not living:
             return
         process = self.random.choice(living)
-        request = Request(Op.SET, PROBES, [partition], self.open[partition], b"here")
+        request = Request(Op.SET, place[1], [place[0]], self.open[place], b"here")
 
         def told(outcome: Outcome) -> None:
             if outcome.status is Status.OK:
-                self.open.pop(partition, None)
-            elif partition in self.open:
-                self.world.after(STEP_NS, partial(self._ask, partition))
+                self.open.pop(place, None)
+            elif place in self.open:
+                self.world.after(STEP_NS, partial(self._ask, place))
 
         process.whenever_awake(lambda: process.step(lambda: process.driver.execute(request, told)))
