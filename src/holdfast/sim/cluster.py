@@ -6,16 +6,19 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Literal
 
+import msgspec
+
 from holdfast.check import convergence, leftovers
-from holdfast.check.zones import Revisions
+from holdfast.check.zone_invariants import Revisions
 from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, ReplicationSettings, Settings
 from holdfast.config.schema import PersistenceSettings
 from holdfast.core.cluster.agreement import is_quorum
 from holdfast.core.cluster.identity import Identity
-from holdfast.core.consensus.configuration import NodeId
+from holdfast.core.consensus.configuration import Configuration, NodeId
+from holdfast.core.groups.local_groups import Groups
 from holdfast.core.member import Member
 from holdfast.core.member_picture import Picture
-from holdfast.core.model.ids import MILLISECOND, SECOND, Address, MemberId
+from holdfast.core.model.ids import MILLISECOND, SECOND, Address, GroupNumber, MemberId
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.views import Intent, MemberInfo, View
 from holdfast.core.services.hosting import Service, with_services
@@ -26,7 +29,6 @@ from holdfast.errors import JournalBroken
 from holdfast.sim.damage import Damage
 from holdfast.sim.disk import SimDisk
 from holdfast.sim.world import Process, World
-from holdfast.sim.zones import groups_survive
 
 PORT = 5751
 LOOK_NS = 250 * MILLISECOND
@@ -385,7 +387,7 @@ class Cluster:
         known = {process.driver.member.agreed.groups.me: process for process in self.living()}
         groups = [process.driver.member.agreed.groups for _, process in sorted({**lasting, **known}.items())]
         there = {process.driver.member.agreed.groups.me for process in rest} | lasting.keys()
-        return groups_survive(groups, there)
+        return _survive(groups, there)
 
     def _spare(self) -> int:
         """How many more deaths a map with the fewest backups survives by promise."""
@@ -446,6 +448,39 @@ def settled_among(members: list[Member]) -> bool:
         and not member.picture.batches_waiting
         for member in members
     )
+
+
+def _survive(agreed: Sequence[Groups], there: Collection[NodeId]) -> bool:
+    """Whether every group keeps a majority of its voters, by every configuration that a voter of these members has:
+    `agreed` are the groups of all whose replicas live, or are on disks that last, and `there` the nodes that will be.
+    A node counts for a group only if its replica is there.
+    """
+    holding: dict[GroupNumber, set[NodeId]] = {}
+    configurations: list[tuple[GroupNumber, Configuration]] = []
+    for groups in agreed:
+        for number, configuration in _replicas_of(groups):
+            if groups.me in there:
+                holding.setdefault(number, set()).add(groups.me)
+            if configuration.votes(groups.me):
+                configurations.append((number, configuration))
+    return all(
+        2 * len(voters & holding.get(number, set())) > len(voters)
+        for number, configuration in configurations
+        for voters in configuration.sets
+        if voters
+    )
+
+
+def _replicas_of(groups: Groups) -> list[tuple[GroupNumber, Configuration]]:
+    """Each usable replica of a member, with its configuration."""
+    found = [(number, hosted.group.configuration) for number, hosted in sorted(groups.hosted.items())]
+    for number in groups.found:
+        if not groups.doubt(number):
+            try:
+                found.append((number, groups.peek(number).log().configuration))
+            except msgspec.DecodeError:
+                continue
+    return found
 
 
 def _numbers(members: list[Member]) -> list[int]:

@@ -8,6 +8,7 @@ well are a core if the protocols promise that they can go on alone:
   themselves: no other part can decide anything, and they can;
 - of every partition's newest row, wherever it is known, one of them is in sync;
 - the operator lets partitions move: nobody is promoted, and no copy made, where the table stands still;
+- a majority of the metastore's group, and of that of each partition of a zone, is among them, where there are any;
 - nobody proposes a view just now, for what that will need is not known yet;
 - the cluster is not coming back from its files: it waits for those of everybody then, and with `quorum = "any"` a core
   would not be one cluster.
@@ -123,16 +124,20 @@ class Phases:
         """As few as suffice, or some more; nobody, if nobody can be left out."""
         processes = [p for p in self.cluster.living() if p.picture.admitted]
         core = list(processes)
-        if not self._suffices(core):
+        if not self._suffices(core) or not self._keeps_groups(core):
             return []
         order = list(processes)
         self.random.shuffle(order)
         most = self.random.choice([1, len(order)])
         for process in order:
             rest = [other for other in core if other is not process]
-            if len(processes) - len(core) < most and self._suffices(rest):
+            if len(processes) - len(core) < most and self._suffices(rest) and self._keeps_groups(rest):
                 core = rest
         return core if len(core) < len(processes) else []
+
+    def _keeps_groups(self, core: list[Process]) -> bool:
+        """Whether a majority of the metastore's group, and of each partition's in a zone, is in it."""
+        return not self.cluster.has_groups or self.cluster.groups_survive(core, disks=False)
 
     def _suffices(self, core: list[Process]) -> bool:
         everyone = self.cluster.members()
@@ -150,8 +155,6 @@ class Phases:
         if not all(is_quorum(view, alive) for view in needed):
             return False
         staying = [m for m in members if not m.picture.info.lite and not m.picture.leaving]
-        if self.cluster.has_groups and not self.cluster.groups_survive(core, disks=False):
-            return False
         return bool(staying) and self.cluster.copies_elsewhere(everyone, alive, set())
 
     def _break_others(self, core: set[str]) -> Callable[[], None]:

@@ -35,7 +35,7 @@ from holdfast.sim.shape import Journalling, Shape, drawn
 from holdfast.sim.tally import Tally, Teller
 from holdfast.sim.workload import Auditor, Client, Habits, Keys
 from holdfast.sim.world import World
-from holdfast.sim.zones import ZoneOperator, ZoneWatch
+from holdfast.sim.zone_runs import ZoneOperator, ZoneWatch
 from holdfast.version import __version__
 
 CONVERGE_NS = 180 * SECOND

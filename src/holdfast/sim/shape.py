@@ -18,7 +18,7 @@ from holdfast.config.schema import LimitSettings, MapSettings, PartitionSettings
 from holdfast.core.model.ids import SECOND
 from holdfast.core.zones.descriptors import Adjustment, PlacementKind, ZoneSettings
 from holdfast.sim.cluster import Journal, simulated_settings
-from holdfast.sim.zones import zone_drawn
+from holdfast.sim.zone_runs import zone_drawn
 
 Journalling = Literal["off", "sync", "lazy", "mixed"]
 """How maps are journalled: as it says, or in one of these ways for each seed."""

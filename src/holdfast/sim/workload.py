@@ -22,7 +22,7 @@ from holdfast.sim.clients import client as clients
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.marks import ANSWER
 from holdfast.sim.world import Process, World
-from holdfast.sim.zones import ZONED
+from holdfast.sim.zone_runs import ZONED
 
 MAP = "ledger"
 DEEP = "deep"

@@ -1,31 +1,25 @@
-"""Maps in a zone, in the runs that have them: what the zone is like, the operator who creates and alters it, and which
-deaths its groups survive.
+"""Maps in a zone, in the runs that have them: what the zone is like, the operator who creates and alters it, and who
+looks whether its groups are at rest.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.check.zones import GroupsSeen, judge
+from holdfast.check.zone_invariants import GroupsSeen, judge
 from holdfast.config import Settings
 from holdfast.config.schema import MapSettings, MetastoreSettings
-from holdfast.core.consensus.configuration import Configuration, NodeId
-from holdfast.core.groups.local_groups import Groups
 from holdfast.core.metastore.invoke import Branch, Invoked, MetastoreEntry
-from holdfast.core.model.ids import MILLISECOND, SECOND, GroupNumber
+from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.zones.descriptors import Adjustment, PlacementKind, ZoneRefused, ZoneSettings
 from holdfast.core.zones.zone_commands import altered, created, creation_keys
 from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, KeysRead, name_key, zone_key
 from holdfast.errors import RequestError
+from holdfast.sim.cluster import Cluster
 from holdfast.sim.world import Process, World
-
-if TYPE_CHECKING:
-    from holdfast.sim.cluster import Cluster
 
 ZONE = "z"
 ZONED = "zoned"
@@ -214,39 +208,3 @@ class ZoneWatch:
             return ["the operator waits for the metastore"]
         members = self._cluster.members()
         return judge(members, ZONE_NUMBER) if members else []
-
-
-# -- which deaths are survived
-
-
-def groups_survive(agreed: Sequence[Groups], there: Collection[NodeId]) -> bool:
-    """Whether every group keeps a majority of its voters, by every configuration that a voter of these members has:
-    `agreed` are the groups of all whose replicas live, or are on disks that last, and `there` the nodes that will be.
-    A node counts for a group only if its replica is there.
-    """
-    holding: dict[GroupNumber, set[NodeId]] = {}
-    configurations: list[tuple[GroupNumber, Configuration]] = []
-    for groups in agreed:
-        for number, configuration in _replicas(groups):
-            if groups.me in there:
-                holding.setdefault(number, set()).add(groups.me)
-            if configuration.votes(groups.me):
-                configurations.append((number, configuration))
-    return all(
-        2 * len(voters & holding.get(number, set())) > len(voters)
-        for number, configuration in configurations
-        for voters in configuration.sets
-        if voters
-    )
-
-
-def _replicas(groups: Groups) -> list[tuple[GroupNumber, Configuration]]:
-    """Each usable replica of a member, with its configuration."""
-    found = [(number, hosted.group.configuration) for number, hosted in sorted(groups.hosted.items())]
-    for number in groups.found:
-        if not groups.doubt(number):
-            try:
-                found.append((number, groups.peek(number).log().configuration))
-            except msgspec.DecodeError:
-                continue
-    return found
