@@ -121,6 +121,8 @@ class ZoneOperator:
 
     def branch(self, read: KeysRead, now_ms: int) -> Branch | None:
         """The next thing, as it is to be carried out; None: it is done already."""
+        if not self.waiting:
+            return None  # An answer that was given up has come late.
         if not self.created:
             if read.entry(name_key(ZONE)).exists:
                 return None
