@@ -17,7 +17,7 @@ MODULES ?=
 # One meaning of text everywhere.
 export PYTHONUTF8 := 1
 
-.PHONY: help demo test check sim cuts matrix memory mutants bench pipeline chaos resize fuzz example slow lock clean java node java-client java-clients install
+.PHONY: help demo test check sim cuts zones matrix memory mutants bench pipeline chaos resize fuzz example slow lock clean java node java-client java-clients install
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ sim: install ## A campaign of simulated clusters, faults of network and disks (S
 
 cuts: install ## The same, and everybody loses power at once, twice at least in each run (SEEDS=100)
 	@$(BIN)/holdfast simulate --power-cuts --seeds $(or $(SEEDS),100) --workers $(WORKERS) $(ARGS)
+
+zones: install ## The same with a metastore, and one of the maps in a zone: Raft groups beside primaries (SEEDS=60)
+	@$(BIN)/holdfast simulate --zones --seeds $(or $(SEEDS),60) --workers $(WORKERS) $(ARGS)
 
 matrix: install ## Every single fault of a migration at every packet (ARGS="--pairs --sample 100" for pairs)
 	@$(BIN)/holdfast matrix --kinds all --workers $(WORKERS) $(ARGS)

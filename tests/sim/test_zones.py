@@ -108,3 +108,12 @@ def test_operations_on_all_of_a_map_see_all_partitions(stage: ZoneStage) -> None
         stage.wait(3)
     assert [answer.value for answer in answers] == [30, 30, 0]
     stage.same()
+
+
+def test_an_entry_view_is_answered_like_any_read(stage: ZoneStage) -> None:
+    stage.zput(stage.processes[0], "k", "value")
+    for process in stage.processes:
+        answers = stage.request(process, Op.ENTRY_VIEW, "k")
+        stage.wait(2)
+        assert isinstance(answers[0].value, list)
+        assert answers[0].value[0] == b"value"

@@ -56,12 +56,14 @@ class Terms(NamedTuple):
     memory: bool = False
     lies: frozenset[str] = frozenset()
     """What members do to be caught at (`sim.lies`)."""
+    zones: bool = False
+    """Whether a map lives in a zone."""
 
     def flags(self) -> str:
         """The same as options of the command; how maps are journalled is always said, for it decides the run."""
         rules = "".join(f" --without {rule}" for rule in sorted(self.without))
         rules += "".join(f" --lie {lie}" for lie in sorted(self.lies))
-        memory = " --memory" if self.memory else ""
+        memory = (" --memory" if self.memory else "") + (" --zones" if self.zones else "")
         return rules + (" --power-cuts" if self.power_cuts else f" --journal {self.journal}") + memory
 
 
@@ -100,6 +102,7 @@ def simulate_seed(
         journal=terms.journal,
         power_cuts=terms.power_cuts,
         memory=terms.memory,
+        zones=terms.zones,
         record=record,
     )
 
@@ -141,6 +144,7 @@ def judged(seed: int, terms: Terms) -> Verdict:
 @click.option(
     "--memory", is_flag=True, help="Members have little or no room in their memories now and again."
 )
+@click.option("--zones", is_flag=True, help="There is a metastore, and one of the maps lives in a zone.")
 @click.option(
     "--coverage",
     is_flag=True,
@@ -165,6 +169,7 @@ def simulate(
     journal: Journalling | None,
     power_cuts: bool,
     memory: bool,
+    zones: bool,
     coverage: bool,
     rules: bool,
     record: Path | None,
@@ -204,6 +209,7 @@ def simulate(
         power_cuts,
         memory,
         frozenset(lies),
+        zones,
     )
     if alarm:
         sys.exit(_alarm(parse_seeds(seeds), terms, workers, console))
@@ -283,7 +289,7 @@ def _show_coverage(
     total: Counter[str] = Counter()
     for each in figures:
         total.update(each)
-    idle = missing(total, disks=terms.journal != "off", cuts_only=terms.power_cuts)
+    idle = missing(total, disks=terms.journal != "off", cuts_only=terms.power_cuts, zones=terms.zones)
     if quiet:
         return idle
     if not whole:

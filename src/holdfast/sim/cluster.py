@@ -6,17 +6,23 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Literal
 
+import msgspec
+
 from holdfast.check import convergence, leftovers
+from holdfast.check.zone_invariants import Revisions
 from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, ReplicationSettings, Settings
 from holdfast.config.schema import PersistenceSettings
 from holdfast.core.cluster.agreement import is_quorum
 from holdfast.core.cluster.identity import Identity
+from holdfast.core.consensus.configuration import Configuration, NodeId
+from holdfast.core.groups.local_groups import Groups
 from holdfast.core.member import Member
 from holdfast.core.member_picture import Picture
-from holdfast.core.model.ids import MILLISECOND, SECOND, Address, MemberId
+from holdfast.core.model.ids import MILLISECOND, SECOND, Address, GroupNumber, MemberId
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.views import Intent, MemberInfo, View
 from holdfast.core.services.hosting import Service, with_services
+from holdfast.core.zones.zone_keys import ZONES
 from holdfast.engine.driver import Driver
 from holdfast.engine.member_files import driver_with_files
 from holdfast.errors import JournalBroken
@@ -64,10 +70,14 @@ class Cluster:
         """Called once each, when a primary has acknowledged the last write of a partition: faults wait for this."""
         self.disks = self._disks()
         """Those of the hosts, in their order; none, when nobody keeps files."""
-        self.keeps = bool(self.disks) and all(entry.journal == "sync" for entry in settings.maps.values())
+        self.keeps = bool(self.disks) and all(
+            entry.journal == "sync" for entry in settings.maps.values() if not entry.zone
+        )
         """Whether every write that was acknowledged is durable."""
         self._kept: dict[MemberId, int] = {}
         """Whose copies, all that were acknowledged there, are on the disk of which host."""
+        self._nodes: dict[NodeId, tuple[int, Process]] = {}
+        """Whose replicas of groups are on the disk of which host, and the process that had them last."""
         self._wiped_ns = 0
         """When the cluster began, or a disk was lost last."""
         self._dark_ns = 0
@@ -133,6 +143,11 @@ class Cluster:
         process.driver.callers.watch(partial(self._changed, member))
         process.driver.callers.on_news(partial(self._heard, member.settings))
         self.everyone.append(process)
+        if self.has_groups:
+            metastore = member.agreed.metastore
+            metastore.watch(Revisions(metastore, self.world.failures), prefix=ZONES)
+        if self.disks:
+            self._nodes[member.agreed.groups.me] = (index, process)
         self.world.processes[address] = process
         self.world.tell(f"{name}: starts as {uuid}")
         process.step(lambda: when_ready(lambda: self._up(process)))
@@ -173,6 +188,7 @@ class Cluster:
         """From now on the disk of this host keeps nothing for sure of what was written there until now."""
         index = self.addresses.index(process.address)
         self._kept = {uuid: host for uuid, host in self._kept.items() if host != index}
+        self._nodes = {node: of for node, of in self._nodes.items() if of[0] != index}
         if wiped:
             self._wiped_ns = self.world.now_ns
 
@@ -310,6 +326,10 @@ class Cluster:
             return False
         if disk_too and self._dark_ns and self._calm_ns < self._dark_ns + SETTLED_NS:
             return False
+        if self.has_groups and not self.groups_survive(
+            [process for process in living if process is not victim], lost=victim if disk_too else None
+        ):
+            return False
         promised = self.counts_copies and self._spare() >= 1
         if not promised and not self.copies_elsewhere(everyone, alive, self._on_disk(victim, disk_too)):
             return False
@@ -345,7 +365,29 @@ class Cluster:
             and not self.damages
             and self._calm_ns >= self._wiped_ns + SETTLED_NS
             and self.copies_elsewhere(everyone, set(), set(self._kept))
+            and (not self.has_groups or self.groups_survive([]))
         )
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether there is a metastore, and perhaps a zone."""
+        return self.settings.metastore.voters > 0
+
+    def groups_survive(
+        self, rest: Sequence[Process], *, lost: Process | None = None, disks: bool = True
+    ) -> bool:
+        """Whether a majority of every group lives in these processes, or, with `disks`, is on a disk and will be back.
+        The disk of `lost` does not count.
+        """
+        lasting = {
+            node: process
+            for node, (index, process) in self._nodes.items()
+            if disks and (lost is None or self.addresses[index] != lost.address)
+        }
+        known = {process.driver.member.agreed.groups.me: process for process in self.living()}
+        groups = [process.driver.member.agreed.groups for _, process in sorted({**lasting, **known}.items())]
+        there = {process.driver.member.agreed.groups.me for process in rest} | lasting.keys()
+        return _survive(groups, there)
 
     def _spare(self) -> int:
         """How many more deaths a map with the fewest backups survives by promise."""
@@ -406,6 +448,39 @@ def settled_among(members: list[Member]) -> bool:
         and not member.picture.batches_waiting
         for member in members
     )
+
+
+def _survive(agreed: Sequence[Groups], there: Collection[NodeId]) -> bool:
+    """Whether every group keeps a majority of its voters, by every configuration that a voter of these members has:
+    `agreed` are the groups of all whose replicas live, or are on disks that last, and `there` the nodes that will be.
+    A node counts for a group only if its replica is there.
+    """
+    holding: dict[GroupNumber, set[NodeId]] = {}
+    configurations: list[tuple[GroupNumber, Configuration]] = []
+    for groups in agreed:
+        for number, configuration in _replicas_of(groups):
+            if groups.me in there:
+                holding.setdefault(number, set()).add(groups.me)
+            if configuration.votes(groups.me):
+                configurations.append((number, configuration))
+    return all(
+        2 * len(voters & holding.get(number, set())) > len(voters)
+        for number, configuration in configurations
+        for voters in configuration.sets
+        if voters
+    )
+
+
+def _replicas_of(groups: Groups) -> list[tuple[GroupNumber, Configuration]]:
+    """Each usable replica of a member, with its configuration."""
+    found = [(number, hosted.group.configuration) for number, hosted in sorted(groups.hosted.items())]
+    for number in groups.found:
+        if not groups.doubt(number):
+            try:
+                found.append((number, groups.peek(number).log().configuration))
+            except msgspec.DecodeError:
+                continue
+    return found
 
 
 def _numbers(members: list[Member]) -> list[int]:

@@ -53,6 +53,10 @@ class DiskFaults(Harm):
         count = self._disk_random.randint(2, len(self.DISK_KINDS))
         # What strikes everybody is rare enough, for it is allowed only at times.
         kinds = self._disk_random.sample(self.DISK_KINDS, count)
+        if self.cluster.has_groups:
+            # A replica whose files are damaged takes no part (groups/H-2), and nothing replaces it while its member
+            # keeps its name.
+            kinds = [kind for kind in kinds if kind != "rot"]
         return [*kinds, *(kind for kind in kinds if kind.endswith("-all"))]
 
     def start_power_cuts(self) -> None:

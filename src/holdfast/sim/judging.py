@@ -119,7 +119,7 @@ def judge_calls(
     confirmed = {
         name
         for name in {map_of(call.key, settings) for call in calls}
-        if settings.map(name).reads == "confirmed"
+        if settings.map(name).reads == "confirmed" or settings.map(name).zone
     }
     binding = [
         call
@@ -140,13 +140,16 @@ def judge_calls(
 
 def _parted(calls: list[Call], partitions: int, lost: Sequence[tuple[int, int]]) -> list[Call]:
     """The same calls, but that those on a key whose partition was lost are two histories: one until shortly before, and
-    one after it, in which whatever was written before may be there or not.
+    one after it, in which whatever was written before may be there or not. Of a zone nothing is ever lost: a majority
+    of its voters is left.
     """
     if not lost:
         return calls
+    zoned = [call for call in calls if call.key[0] == "z"]
+    calls = [call for call in calls if call.key[0] != "z"]
     last = dict(sorted(lost, key=lambda one: one[1]))
     first = dict(sorted(lost, key=lambda one: -one[1]))
-    found: list[Call] = []
+    found: list[Call] = zoned
     for call in calls:
         partition = partition_of(wire_key(call.key), 0, partitions)
         if partition not in last:

@@ -52,6 +52,18 @@ FEATURES: dict[str, str] = {
     "journal sync": "every write is durable before it is acknowledged",
     "journal lazy": "writes are durable later",
 }
+ZONES: dict[str, str] = {
+    "zone of one replica": "nobody else has what a partition's group holds",
+    "zone of several replicas": "a group goes on while most of its voters do",
+    "metastore of one": "one voter",
+    "metastore of several": "three voters or five",
+    "zone: replace": "a running change gets another target",
+    "zone: cancel": "a running change is given up for another one",
+    "zone: rendezvous": "each partition goes where it ranks the members first",
+    "zone: even": "loads differ by one at the most",
+    "zone altered": "while it is used",
+}
+"""Marks of runs in which a map lives in a zone."""
 NETWORK_FAULTS = (
     "crash",
     "crash-midstep",
@@ -108,7 +120,7 @@ PHASES: dict[str, str] = {
     DAMAGE + "ahead": "it counts updates that there never were",
 }
 RULES_ASKED: dict[str, str] = {RULE + name: meaning for name, meaning in RULES.items()}
-MARKS: dict[str, str] = FEATURES | FAULTS | DISK_FAULTS | ANSWERS | PHASES | RULES_ASKED
+MARKS: dict[str, str] = FEATURES | ZONES | FAULTS | DISK_FAULTS | ANSWERS | PHASES | RULES_ASKED
 """Every mark, and what it means."""
 
 NEVER: dict[str, str] = {
@@ -136,11 +148,14 @@ class Marks(Counter[str]):
         return {MARK + name: self[name] for name in MARKS if self[name]}
 
 
-def missing(figures: Mapping[str, int | float], *, disks: bool, cuts_only: bool = False) -> list[str]:
+def missing(
+    figures: Mapping[str, int | float], *, disks: bool, cuts_only: bool = False, zones: bool = False
+) -> list[str]:
     """The marks that are in none of these figures, though they could be. `disks`: whether some of the runs had any;
-    `cuts_only`: whether all runs were about power cuts, and so had synchronous journals alone.
+    `cuts_only`: whether all runs were about power cuts, and so had synchronous journals alone; `zones`: whether a map
+    lived in a zone.
     """
-    excused: Iterable[str] = NEVER
+    excused: Iterable[str] = {*NEVER, *(ZONES_HAVE_NOT if zones else ZONES)}
     if not disks:
         excused = {*excused, *NEED_DISKS}
     if cuts_only:
@@ -158,3 +173,12 @@ CUTS_HAVE_NOT = frozenset(
     }
 )
 """Marks that runs with power cuts do not hit."""
+ZONES_HAVE_NOT = frozenset(
+    {
+        "a hundred partitions or more",
+        "more losses than backups",
+        FAULT + "rot",
+        *(name for name in PHASES if name.startswith(PHASE + "loss")),
+    }
+)
+"""Marks that runs with zones do not hit."""

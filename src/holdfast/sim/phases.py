@@ -8,6 +8,7 @@ well are a core if the protocols promise that they can go on alone:
   themselves: no other part can decide anything, and they can;
 - of every partition's newest row, wherever it is known, one of them is in sync;
 - the operator lets partitions move: nobody is promoted, and no copy made, where the table stands still;
+- a majority of the metastore's group, and of that of each partition of a zone, is among them, where there are any;
 - nobody proposes a view just now, for what that will need is not known yet;
 - the cluster is not coming back from its files: it waits for those of everybody then, and with `quorum = "any"` a core
   would not be one cluster.
@@ -123,16 +124,20 @@ class Phases:
         """As few as suffice, or some more; nobody, if nobody can be left out."""
         processes = [p for p in self.cluster.living() if p.picture.admitted]
         core = list(processes)
-        if not self._suffices(core):
+        if not self._suffices(core) or not self._keeps_groups(core):
             return []
         order = list(processes)
         self.random.shuffle(order)
         most = self.random.choice([1, len(order)])
         for process in order:
             rest = [other for other in core if other is not process]
-            if len(processes) - len(core) < most and self._suffices(rest):
+            if len(processes) - len(core) < most and self._suffices(rest) and self._keeps_groups(rest):
                 core = rest
         return core if len(core) < len(processes) else []
+
+    def _keeps_groups(self, core: list[Process]) -> bool:
+        """Whether a majority of the metastore's group, and of each partition's in a zone, is in it."""
+        return not self.cluster.has_groups or self.cluster.groups_survive(core, disks=False)
 
     def _suffices(self, core: list[Process]) -> bool:
         everyone = self.cluster.members()
@@ -336,12 +341,14 @@ class Probes:
         self.random = draw
         self.running = True
         count = cluster.settings.partitions.count
-        self.open: dict[int, bytes] = {}
-        """Partitions that have not answered, each with a key."""
+        self.open: dict[tuple[int, str], bytes] = {}
+        """Partitions of maps that have not answered, each with a key."""
+        maps = [PROBES, *(name for name, entry in cluster.settings.maps.items() if entry.zone)]
         number = 0
-        while len(self.open) < count:
+        while len(self.open) < count * len(maps):
             key = wire_key(f"probe{number}")
-            self.open.setdefault(partition_of(key, 0, count), key)
+            for name in maps:
+                self.open.setdefault((partition_of(key, 0, count), name), key)
             number += 1
 
     @property
@@ -351,20 +358,20 @@ class Probes:
 
     def start(self) -> None:
         """Ask."""
-        for partition in list(self.open):
-            self._ask(partition)
+        for place in list(self.open):
+            self._ask(place)
 
-    def _ask(self, partition: int) -> None:
+    def _ask(self, place: tuple[int, str]) -> None:
         living = [process for process in self.cluster.living() if process.host in self.hosts]
         if not self.running or not living:
             return
         process = self.random.choice(living)
-        request = Request(Op.SET, PROBES, [partition], self.open[partition], b"here")
+        request = Request(Op.SET, place[1], [place[0]], self.open[place], b"here")
 
         def told(outcome: Outcome) -> None:
             if outcome.status is Status.OK:
-                self.open.pop(partition, None)
-            elif partition in self.open:
-                self.world.after(STEP_NS, partial(self._ask, partition))
+                self.open.pop(place, None)
+            elif place in self.open:
+                self.world.after(STEP_NS, partial(self._ask, place))
 
         process.whenever_awake(lambda: process.step(lambda: process.driver.execute(request, told)))

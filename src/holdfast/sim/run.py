@@ -35,6 +35,7 @@ from holdfast.sim.shape import Journalling, Shape, drawn
 from holdfast.sim.tally import Tally, Teller
 from holdfast.sim.workload import Auditor, Client, Habits, Keys
 from holdfast.sim.world import World
+from holdfast.sim.zone_runs import ZoneOperator, ZoneWatch
 from holdfast.version import __version__
 
 CONVERGE_NS = 180 * SECOND
@@ -98,17 +99,19 @@ def simulate(
     journal: Journalling = "off",
     power_cuts: bool = False,
     memory: bool = False,
+    zones: bool = False,
     asked: Counter[str] | None = None,
     record: Callable[[bytes], object] | None = None,
 ) -> Verdict:
     """Run one seed. `without` switches rules off by name, and members tell these `lies`; `story` is told every step
     worth telling. With `power_cuts` everybody loses power at once, at least twice; maps are journalled synchronously
-    then. With `memory` members have little or no room in their memories, again and again. `asked` is told how often
+    then. With `memory` members have little or no room in their memories, again and again. With `zones` one of the maps
+    lives in a zone. `asked` is told how often
     each rule stood before a decision, also of a run that ends with an error. `record` takes the bytes of a record of
     the run (`engine.recording`).
     """
     asked = Counter() if asked is None else asked
-    shape = drawn(seed, journal, power_cuts=power_cuts, memory=memory)
+    shape = drawn(seed, journal, power_cuts=power_cuts, memory=memory, zones=zones)
     told = {"seed": str(seed), "shape": shape.line(), "holdfast": __version__}
     told |= {
         what: ", ".join(sorted(names)) for what, names in ((WITHOUT, without), (TOLD_LIES, lies)) if names
@@ -155,6 +158,7 @@ def _run(
     end_ns = shape.run_ns
     clients, crowd = _clients(world, cluster, shape, draw)
     tellers = _tellers(world, cluster, shape)
+    watch = _zone(world, cluster, shape)
     faults = Faults(
         seed,
         world,
@@ -188,7 +192,7 @@ def _run(
         faults.power_cut_again()
         world.run_until(world.now_ns + CONVERGE_NS, stop=lambda: not faults.power_cuts_due)
     observers.pause()
-    verdict = _judged(seed, world, cluster, [*clients, crowd], faults, observers, tellers)
+    verdict = _judged(seed, world, cluster, [*clients, crowd], faults, observers, tellers, watch)
     return verdict, world.marks
 
 
@@ -231,6 +235,17 @@ def _tellers(world: World, cluster: Cluster, shape: Shape) -> list[Teller]:
     return tellers
 
 
+def _zone(world: World, cluster: Cluster, shape: Shape) -> ZoneWatch | None:
+    """Who creates and alters the zone, and looks at its groups, if there is one."""
+    if shape.zone is None:
+        return None
+    operator = ZoneOperator(world, cluster, shape.zone, shape.run_ns)
+    operator.start()
+    watch = ZoneWatch(world, cluster, operator)
+    watch.start()
+    return watch
+
+
 def _start(cluster: Cluster, index: int) -> None:
     if cluster.is_free(index):
         cluster.start(index)
@@ -244,16 +259,18 @@ def _judged(
     faults: Faults,
     observers: Observers,
     tellers: Sequence[Teller] = (),
+    watch: ZoneWatch | None = None,
 ) -> Verdict:
     """The second half: no more faults, clients come to an end, all must be well and everything there."""
     for client in clients:
         client.stop()
     calm_from = world.now_ns
-    _come_to_rest(world, lambda: _over(cluster, clients, faults, tellers), clients)
+    _come_to_rest(world, lambda: _over(cluster, clients, faults, tellers, watch), clients)
     problems = list(world.failures)
-    if not problems and not _over(cluster, clients, faults, tellers):
+    if not problems and not _over(cluster, clients, faults, tellers, watch):
         problems.append(f"not at rest {CONVERGE_NS // SECOND} s after the faults ended")
         problems += [f"{client.name} still waits" for client in clients if client.waiting]
+        problems += watch.problems() if watch is not None else []
     final: dict[str, str | None] = {}
     if not world.failures:
         problems += _look_at_all(world, cluster, clients, known=problems, observers=observers)
@@ -263,7 +280,9 @@ def _judged(
         problems += tally.judge(cluster.pictures(), tellers, {partition for partition, _ in cluster.lost})
     calm_ns = world.now_ns - calm_from
     if not problems and cluster.disks:
-        problems += [f"again from disk: {problem}" for problem in _again_from_disk(world, cluster, clients)]
+        problems += [
+            f"again from disk: {problem}" for problem in _again_from_disk(world, cluster, clients, watch)
+        ]
     if not problems and any(client.habits.ttl or client.habits.idle for client in clients):
         world.run_until(world.now_ns + OUTLIVES + LATE_NS)
         problems += look(world, cluster, clients[0].keys, clients[0].knowledge)
@@ -316,7 +335,9 @@ def _look_at_all(
     return problems + left + world.failures
 
 
-def _again_from_disk(world: World, cluster: Cluster, clients: list[Client]) -> list[str]:
+def _again_from_disk(
+    world: World, cluster: Cluster, clients: list[Client], watch: ZoneWatch | None
+) -> list[str]:
     """Whether what the members keep in their files is all that was judged good just now: the power of all hosts fails,
     everybody starts again, and everything is looked at once more.
     """
@@ -326,12 +347,13 @@ def _again_from_disk(world: World, cluster: Cluster, clients: list[Client]) -> l
     for index in hosts:
         world.after(world.random.randint(0, 3 * SECOND), partial(_start, cluster, index))
     world.run_until(world.now_ns + 3 * SECOND)
-    _come_to_rest(world, lambda: _at_rest(cluster, clients))
+    _come_to_rest(world, lambda: _at_rest(cluster, clients, watch))
     if world.failures:
         return list(world.failures)
     problems: list[str] = []
-    if not _at_rest(cluster, clients):
+    if not _at_rest(cluster, clients, watch):
         problems.append(f"not at rest after {CONVERGE_NS // SECOND} s")
+        problems += watch.problems() if watch is not None else []
     return problems + _look_at_all(world, cluster, clients, known=problems)
 
 
@@ -359,15 +381,23 @@ def _figures(world: World, cluster: Cluster, clients: list[Client], faults: Faul
     }
 
 
-def _over(cluster: Cluster, clients: list[Client], faults: Faults, tellers: Sequence[Teller]) -> bool:
+def _over(
+    cluster: Cluster,
+    clients: list[Client],
+    faults: Faults,
+    tellers: Sequence[Teller],
+    watch: ZoneWatch | None,
+) -> bool:
     """Whether all is well, and all that was to happen has happened."""
     if any(teller.waiting for teller in tellers):
         return False
-    return not faults.power_cuts_due and _at_rest(cluster, clients)
+    return not faults.power_cuts_due and _at_rest(cluster, clients, watch)
 
 
-def _at_rest(cluster: Cluster, clients: list[Client]) -> bool:
+def _at_rest(cluster: Cluster, clients: list[Client], watch: ZoneWatch | None) -> bool:
     if any(client.waiting for client in clients) or not cluster.settled():
         return False
     # What a client has given up goes on until it is answered: a map that is cleared, for one.
-    return not any("parked requests" in picture.under_way() for picture in cluster.pictures())
+    if any("parked requests" in picture.under_way() for picture in cluster.pictures()):
+        return False
+    return watch is None or watch.at_rest()

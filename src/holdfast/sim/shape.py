@@ -8,7 +8,7 @@ something: what only a full buffer, or a slow answer, brings about is to happen 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -16,7 +16,9 @@ import msgspec
 from holdfast.config import Settings
 from holdfast.config.schema import LimitSettings, MapSettings, PartitionSettings, PersistenceSettings
 from holdfast.core.model.ids import SECOND
+from holdfast.core.zones.descriptors import Adjustment, PlacementKind, ZoneSettings
 from holdfast.sim.cluster import Journal, simulated_settings
+from holdfast.sim.zone_runs import zone_drawn
 
 Journalling = Literal["off", "sync", "lazy", "mixed"]
 """How maps are journalled: as it says, or in one of these ways for each seed."""
@@ -63,6 +65,8 @@ class Shape:
     damage: bool = False
     """Whether backups are damaged when the faults are over."""
     loss: Loss = ""
+    zone: ZoneSettings | None = None
+    """The zone in which one of the maps lives, if the run has one."""
 
     @property
     def split(self) -> bool:
@@ -79,10 +83,20 @@ class Shape:
             f"{settings.partitions.count} partitions",
             f"{self.keys} keys",
             f"journal {self.journal}" if self.journal != "off" else "",
+            self._zone_line(),
             *self.features(),
             *unusual(settings),
         ]
         return ", ".join(part for part in parts if part)
+
+    def _zone_line(self) -> str:
+        if self.zone is None:
+            return ""
+        zone, metastore = self.zone, self.settings.metastore
+        return (
+            f"zone of {zone.replicas} replicas ({zone.adjustment}, {zone.placement}, down {zone.scale_down_s} s, "
+            f"up {zone.scale_up_s} s), metastore of {metastore.voters} (replaced after {metastore.replace_after_ms} ms)"
+        )
 
     def features(self) -> list[str]:
         """What this run has that not every run has, by the names of their marks (`sim.marks`)."""
@@ -118,8 +132,23 @@ class Shape:
             "more losses than backups": bool(self.loss),
             "journal sync": self.journal == "sync",
             "journal lazy": self.journal == "lazy",
+            **self._zone_features(),
         }
         return [name for name, has in found.items() if has]
+
+    def _zone_features(self) -> dict[str, bool]:
+        if (zone := self.zone) is None:
+            return {}
+        return {
+            "zone of one replica": zone.replicas == 1,
+            "zone of several replicas": zone.replicas > 1,
+            "metastore of one": self.settings.metastore.voters == 1,
+            "metastore of several": self.settings.metastore.voters > 1,
+            "zone: replace": zone.adjustment is Adjustment.REPLACE,
+            "zone: cancel": zone.adjustment is Adjustment.CANCEL,
+            "zone: rendezvous": zone.placement is PlacementKind.RENDEZVOUS,
+            "zone: even": zone.placement is PlacementKind.EVEN,
+        }
 
     def large_value(self, draw: random.Random) -> int:
         """How long the value of one write is to be at least, in bytes: mostly 0, now and again `large_bytes`."""
@@ -127,9 +156,24 @@ class Shape:
 
 
 def drawn(
-    seed: int, journal: Journalling = "off", *, power_cuts: bool = False, memory: bool = False
+    seed: int,
+    journal: Journalling = "off",
+    *,
+    power_cuts: bool = False,
+    memory: bool = False,
+    zones: bool = False,
 ) -> Shape:
-    """The shape of this seed. With `power_cuts` everybody loses power at once: then every write is to be durable."""
+    """The shape of this seed. With `power_cuts` everybody loses power at once: then every write is to be durable. With
+    `zones` one of the maps lives in a zone; nobody destroys more than its groups survive then.
+    """
+    shape = _plain(seed, journal, power_cuts=power_cuts, memory=memory)
+    if not zones:
+        return shape
+    settings, zone = zone_drawn(seed, shape.settings)
+    return replace(shape, settings=settings, zone=zone, loss="")
+
+
+def _plain(seed: int, journal: Journalling, *, power_cuts: bool, memory: bool) -> Shape:
     size = random.Random(f"{seed}/size")
     hosts, spare, partitions = _sizes(size)
     mode, files = _files(seed, "sync" if power_cuts else journal, partitions)

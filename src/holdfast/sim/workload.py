@@ -22,6 +22,7 @@ from holdfast.sim.clients import client as clients
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.marks import ANSWER
 from holdfast.sim.world import Process, World
+from holdfast.sim.zone_runs import ZONED
 
 MAP = "ledger"
 DEEP = "deep"
@@ -37,6 +38,9 @@ SIDE_BY_SIDE = 4
 HOT_KEYS = 20
 """The first keys, which all clients come back to."""
 SWEPT_KEYS = 24
+ZONED_KEYS = 40
+ZONED_SHARE = 0.4
+"""The share on the map in a zone, in the runs that have one."""
 TIMED_KEYS = 60
 TTLS_MS = (200, 1000, 4000)
 LONG_TTL_MS = 3_600_000
@@ -136,12 +140,14 @@ def map_of(key: str, settings: Settings) -> str:
     """The map in which a key of the judged workload lives: its first letter tells what becomes of the key."""
     if key[0] == "s":
         return SWEPT
+    if key[0] == "z":
+        return ZONED
     return DEEP if DEEP in settings.maps and int(key[1:]) % 2 else MAP
 
 
 class Keys:
     """The keys of a run: `k…` of all partitions; `t…`, whose values have a time to live; `i…`, whose values end when
-    nobody uses them; `s…`, of the map that is swept.
+    nobody uses them; `s…`, of the map that is swept; `z…`, of the map in a zone.
     """
 
     def __init__(self, settings: Settings, most: int) -> None:
@@ -161,6 +167,12 @@ class Keys:
         self.timed = [f"t{number}" for number in range(TIMED_KEYS)]
         self.idle = [f"i{number}" for number in range(HOT_KEYS)]
         self.swept = [f"s{number}" for number in range(SWEPT_KEYS)]
+        self.zoned: list[str] = []
+        if ZONED in settings.maps:
+            self.zoned = [f"z{number}" for number in range(ZONED_KEYS)]
+        self.zoned_by_partition: dict[int, list[str]] = {}
+        for key in self.zoned:
+            self.zoned_by_partition.setdefault(self.partition(key), []).append(key)
 
     def partition(self, key: str) -> int:
         """Where a key belongs."""
@@ -220,9 +232,14 @@ class Client:
             self.world.after(SECOND, self._next)
             return
         process = self.random.choice(living)
+        zoned = bool(self.keys.zoned) and self.random.random() < ZONED_SHARE
         if self.random.random() < self.habits.bursts:
-            home = self.random.choice(self.keys.by_partition)
+            home = self.random.choice(
+                list(self.keys.zoned_by_partition.values()) if zoned else self.keys.by_partition
+            )
             self._send(process, self._burst(self.random.sample(home, min(len(home), TOGETHER))))
+        elif zoned:
+            self._send(process, [self._one(self.random.choice(self.keys.zoned))])
         elif LOOSE in self.cluster.settings.maps and self.random.random() < 0.1:
             self._loose(process)
         elif self.random.random() < self.habits.sweeps / 4:
@@ -256,10 +273,16 @@ class Client:
         weights = SHOWING if unseen else ANY
         op = self.random.choices([*weights], [*weights.values()])[0]
         keys = [key]
-        if op in SEVERAL and key[0] == "k":
+        if op in SEVERAL and key[0] in "kz":
+            partition = self.keys.partition(key)
+            here = (
+                self.keys.by_partition[partition]
+                if key[0] == "k"
+                else self.keys.zoned_by_partition[partition]
+            )
             alike = [
                 other
-                for other in self.keys.by_partition[self.keys.partition(key)]
+                for other in here
                 if map_of(other, self.cluster.settings) == map_of(key, self.cluster.settings)
                 and (op is Op.GET_ALL or other not in self.knowledge.unseen)
             ]
@@ -410,7 +433,7 @@ class Client:
             lane.close_batch(settle)
 
         for request, done in requests:
-            copy = lane.serving[request.partitions[0]]
+            copy = lane.serving[request.partitions[0]] if request.map != ZONED else None
             if copy is None or self.random.random() >= self.habits.lane:
                 direct = False
             else:
@@ -475,7 +498,8 @@ class Auditor(Client):
 
     def _look(self, key: str) -> Asked:
         """A question whose answer is binding, and that changes nothing if the key holds what all believe."""
-        if self.cluster.settings.map(map_of(key, self.cluster.settings)).reads == "confirmed":
+        chosen = self.cluster.settings.map(map_of(key, self.cluster.settings))
+        if chosen.reads == "confirmed" or chosen.zone:
             return self._ask(Op.GET, [key])
         absent = self.knowledge.believed.get(key, "") is None
         return self._ask(Op.REMOVE if absent else Op.PUT_IF_ABSENT, [key])

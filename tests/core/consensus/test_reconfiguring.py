@@ -288,3 +288,26 @@ def test_whoever_wants_it_is_asked_before_anything_is_logged() -> None:
     assert lead.agree_change(lead.term, 5)
     group.go(10)
     assert group.applied() == [("abe", 5)]
+
+
+@pytest.mark.rule("consensus/F-6")
+def test_a_group_does_not_move_to_voters_most_of_whom_are_silent() -> None:
+    """One of three has gone, and another one is to leave: the group stays what it is, and goes on."""
+    group = Group3()
+    leader = group.lead.me
+    gone, leaving = [node for node in "abc" if node != leader]
+    group.cut = {gone}
+    group.go(2 * SETTINGS.election_ticks)
+    assert group.wants(leader + gone) is ChangeAnswer.STARTED
+    group.go(SETTINGS.catch_up_ticks + 5)
+    assert [one for one in group.notices if isinstance(one, ChangeFailed)]
+    assert group.configurations() == []
+    group.propose(3)
+    assert group.lead.log.committed == group.lead.log.last
+    assert leaving in group.lead.configuration.voters
+    # It moves when that one is back.
+    group.cut = set()
+    group.go(10)
+    assert group.wants(leader + gone, token=2) is ChangeAnswer.STARTED
+    group.go(10)
+    assert ("".join(sorted(leader + gone)), 2) in group.applied()

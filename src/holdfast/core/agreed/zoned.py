@@ -34,6 +34,7 @@ from holdfast.core.zones.controller import Part, ZoneController
 from holdfast.core.zones.descriptors import ClusterTopology, DataMember, ZoneDescriptor
 from holdfast.core.zones.transitions import LocalReplica, LocalState
 from holdfast.core.zones.zone_keys import (
+    IDS_KEY,
     TOPOLOGY_KEY,
     ZONE_PREFIX,
     ZONES,
@@ -127,8 +128,10 @@ class Zoned:
         for entry in self._metastore.scan(ZONE_PREFIX):
             if (found := _descriptor(entry)) is not None:
                 zones[found.id] = found
+        given = KeysRead([self._metastore.get(IDS_KEY)], revision).value(IDS_KEY, int) or 0
         for zone in self._routing.known:
-            if zone not in zones:
+            # A state that is older than the zone does not say that it was dropped.
+            if zone not in zones and zone <= given:
                 self._routing.forget(zone)
         for zone, found in sorted(zones.items()):
             self._routing.know(zone, found.settings.name, found.settings.partitions)

@@ -10,11 +10,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.core.consensus.configuration import Configuration, NodeId, leave_joint
-from holdfast.core.consensus.progress import FollowerProgress, Inflight, LogFlow
+from holdfast.core.consensus.progress import GONE, FollowerProgress, Inflight, LogFlow
 from holdfast.core.consensus.quorum import Election, committed, vote
 from holdfast.core.consensus.raft_log import Compacted
 from holdfast.core.consensus.raft_messages import RaftEntry, RaftKind, RaftMessage, RaftSnapshot
@@ -204,7 +204,7 @@ class Leading:
         progress = self.progress.get(message.sender)
         if progress is None:
             return
-        progress.active = True
+        progress.heard()
         if message.refused:
             self._on_refused(message, progress)
             return
@@ -264,17 +264,30 @@ class Leading:
         progress = self.progress.get(message.sender)
         if progress is None:
             return
-        progress.active = True
+        progress.heard()
         progress.paused = False
         if progress.match < self._log.last or progress.flow is LogFlow.PROBE:
             self.send_append(message.sender)
         if message.context:
             self._confirm(message.sender, message.context)
 
+    def most_are_heard(self, nodes: Collection[NodeId]) -> bool:
+        """Whether most of these were heard of not long ago."""
+        patience = 2 * self._seat.settings.election_ticks
+        heard = [
+            node
+            for node in nodes
+            if node == self._seat.me or (node in self.progress and self.progress[node].silent < patience)
+        ]
+        return 2 * len(heard) > len(nodes)
+
     def unreachable(self, node: NodeId) -> None:
         """What was on its way to this one may be lost."""
         progress = self.progress.get(node)
-        if progress is not None and progress.flow is LogFlow.REPLICATE:
+        if progress is None:
+            return
+        progress.silent = GONE
+        if progress.flow is LogFlow.REPLICATE:
             progress.probe()
 
     def moved(self, node: NodeId) -> None:
@@ -287,6 +300,7 @@ class Leading:
         """Some time has passed: of a snapshot nothing may be heard any more."""
         for node, progress in self.progress.items():
             progress.quiet += 1
+            progress.silent += 1
             if progress.flow is LogFlow.SNAPSHOT and progress.quiet >= self._seat.settings.catch_up_ticks:
                 self.snapshot_ended(node, well=False)
 

@@ -58,6 +58,10 @@ class Inflight:
         self._bytes = 0
 
 
+GONE = 1 << 30
+"""Ticks of silence of one that is known to have gone."""
+
+
 class FollowerProgress:
     """One follower, or the leader itself."""
 
@@ -70,6 +74,7 @@ class FollowerProgress:
         "next",
         "paused",
         "quiet",
+        "silent",
         "snapshot",
         "told_commit",
     )
@@ -87,11 +92,18 @@ class FollowerProgress:
         """Whether it was heard of since the leader last asked itself whether it has a majority."""
         self.quiet = 0
         """Ticks since it was last seen to get anything."""
+        self.silent = 0
+        """Ticks since it was heard of; many when it is known to have gone."""
         self.snapshot = 0
         """The index of the snapshot that is on its way to it."""
         self.told_commit = 0
         """The commit index that was last sent to it."""
         self.learner = learner
+
+    def heard(self) -> None:
+        """It has said something."""
+        self.active = True
+        self.silent = 0
 
     def probe(self) -> None:
         """Its log is not known any more: one message at a time."""

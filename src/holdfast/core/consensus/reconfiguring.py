@@ -9,6 +9,8 @@
   however long it takes as long as it gets on.
 - consensus/F-5: Where whoever wants the change is to be asked first, nothing is logged before it has agreed to just
   this target.
+- consensus/F-6: A joint configuration is not entered while most of the voters that are wanted are not heard of: the
+  group would do nothing any more, and nobody could be elected who takes it back.
 """
 
 from __future__ import annotations
@@ -115,6 +117,8 @@ class Reconfiguring:
         self._catching_up: list[NodeId] = []
         self._asked = 0
         """Ticks until it is asked again whether the target may be joined; 0: to be asked."""
+        self._alone = 0
+        """Ticks since most of the voters that are wanted are not heard of (consensus/F-6); 0: they are."""
 
     def _step(self, step: ChangeStep) -> None:
         self.stage = CHANGING.after(self.stage, step)
@@ -175,7 +179,7 @@ class Reconfiguring:
     def _catch_up(self, target: TargetPeers) -> None:
         """consensus/F-1 and consensus/F-2."""
         now = self._seat.configuration
-        self._asked = 0
+        self._asked = self._alone = 0
         self.target = target
         self._catching_up = sorted(target.voters - now.voters)
         self._leading.accompany((target.voters | target.learners) - now.members)
@@ -200,16 +204,28 @@ class Reconfiguring:
             return
         if self._asked:
             self._asked -= 1
-            self.look()
+        if self._alone:
+            self._alone += 1
+            if self._alone > self._seat.settings.catch_up_ticks:
+                self._fail("most of the voters that are wanted are not heard of")
+                return
+        self.look()
+        self._look_at_laggards()
+
+    def _look_at_laggards(self) -> None:
+        """consensus/F-4."""
         for node in self._catching_up:
             quiet = self._leading.progress[node].quiet
             if quiet >= self._seat.settings.catch_up_ticks and not self._close(node):
-                token = self.target.token
-                self._step(_S.FAILED)
-                self._give_up()
-                why = f"{node} has got nothing for {quiet} ticks"
-                self._seat.notices.append(ChangeFailed(token, why))
+                self._fail(f"{node} has got nothing for {quiet} ticks")
                 return
+
+    def _fail(self, why: str) -> None:
+        assert self.target is not None, "who catches up has a target"
+        token = self.target.token
+        self._step(_S.FAILED)
+        self._give_up()
+        self._seat.notices.append(ChangeFailed(token, why))
 
     def _close(self, node: NodeId) -> bool:
         progress = self._leading.progress[node]
@@ -220,7 +236,12 @@ class Reconfiguring:
         """Go on, where that is possible."""
         log = self._seat.log
         if self.stage is _C.CATCHING_UP and all(map(self._close, self._catching_up)):
-            self._join_if_agreed()
+            assert self.target is not None, "who catches up has a target"
+            if self._leading.most_are_heard(self.target.voters):
+                self._alone = 0
+                self._join_if_agreed()
+            elif not self._alone:
+                self._alone = 1
         if self.stage is _C.JOINT and not self._seat.configuration.joint:
             self._step(_S.BOTH_AGREED)
         if self.stage is _C.FINAL and log.configuration_index <= log.committed:

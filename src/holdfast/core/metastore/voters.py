@@ -7,7 +7,8 @@ the whole metastore.
   anew from files has it in these files, or gets it from who has.
 - metastore/V-2: There is an odd number of voters, at most `metastore.voters` and no more than members that stay. A
   voter stays one as long as it can.
-- metastore/V-3: A voter that has gone is given up after `metastore.replace_after_ms`. Nothing is changed while the
+- metastore/V-3: A voter that has gone is given up after `metastore.replace_after_ms`, or when those who stay would be
+  no majority beside it. Nothing is changed while the
   table is frozen: who is gone then is to come back.
 - metastore/V-4: A member does not leave while it is a voter, unless everybody leaves.
 - metastore/V-5: When most voters are gone for good an operator may order a reset: the group goes on with what the
@@ -46,10 +47,12 @@ def odd(count: int) -> int:
 def wanted_voters(
     now: Configuration, staying: Sequence[NodeId], kept: Iterable[NodeId], most: int
 ) -> frozenset[NodeId]:
-    """Who is to vote (metastore/V-2): of those who stay, oldest first; `kept`: voters that have gone, so far."""
-    absent = set(kept) - set(staying)
+    """Who is to vote (metastore/V-2): of those who stay, oldest first; `kept`: voters that have gone, so far. Most of
+    them stay: a seat that is kept for somebody must not cost the group its majority.
+    """
+    absent = sorted(set(kept) - set(staying))[: max(0, len(staying) - 1)]
     count = odd(min(most, len(staying) + len(absent)))
-    chosen = sorted(absent)[:count]
+    chosen = absent[: count // 2]
     chosen += [node for node in staying if node in now.voters][: count - len(chosen)]
     chosen += [node for node in staying if node not in now.voters][: count - len(chosen)]
     return frozenset(chosen)

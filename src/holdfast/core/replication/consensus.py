@@ -35,6 +35,7 @@ from holdfast.core.model.operations import (
     WHOLE,
     EntryEvent,
     EventKind,
+    Op,
     Outcome,
     Request,
     Status,
@@ -400,7 +401,7 @@ class ZonePartition:
     def _read(self, request: Request) -> Outcome:
         value = self.state.read(request, self._out.wall_ms())
         most = self._zone.settings.limits.answer_bytes
-        if bytes_of(value) > most:
+        if request.op is not Op.ENTRY_VIEW and bytes_of(value) > most:
             return Outcome(Status.TOO_LARGE, None, too_long(most))
         return Outcome(Status.OK, value)
 

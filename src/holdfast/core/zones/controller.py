@@ -59,6 +59,7 @@ from holdfast.core.zones.transitions import (
     update_pending,
 )
 from holdfast.core.zones.zone_keys import (
+    IDS_KEY,
     TOPOLOGY_KEY,
     ZONE_PREFIX,
     KeysRead,
@@ -680,7 +681,10 @@ class ZoneController:
 
     def _local_duty(self, part: Part) -> ReplicaDuty:
         keys = [self._store.get(key) for key in part_keys(*part)]
-        read = KeysRead(keys, 0)
+        read = KeysRead([*keys, self._store.get(IDS_KEY)], 0)
+        if part[0] > (read.value(IDS_KEY, int) or 0):
+            # What is known here is older than the zone: that it has no keys yet does not say that it was dropped.
+            return ReplicaDuty.NONE if self._groups.copy(part) is None else ReplicaDuty.RUN
         return replica_duty(
             self.me,
             partition_keys(read, *part),

@@ -1,0 +1,212 @@
+"""Maps in a zone, in the runs that have them: what the zone is like, the operator who creates and alters it, and who
+looks whether its groups are at rest.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+
+import msgspec
+
+from holdfast.check.zone_invariants import GroupsSeen, judge
+from holdfast.config import Settings
+from holdfast.config.schema import MapSettings, MetastoreSettings
+from holdfast.core.metastore.invoke import Branch, Invoked, MetastoreEntry
+from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.zones.descriptors import Adjustment, PlacementKind, ZoneRefused, ZoneSettings
+from holdfast.core.zones.zone_commands import altered, created, creation_keys
+from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, KeysRead, name_key, zone_key
+from holdfast.errors import RequestError
+from holdfast.sim.cluster import Cluster
+from holdfast.sim.world import Process, World
+
+ZONE = "z"
+ZONED = "zoned"
+"""The map that lives in the zone."""
+ZONE_NUMBER = 1
+"""The first zone that a cluster has."""
+PARTITIONS_MOST = 31
+"""More groups would make a run long, and find nothing more."""
+LOOK_NS = 100 * MILLISECOND
+"""Between two looks at all groups."""
+AGAIN_NS = 500 * MILLISECOND
+PATIENCE_NS = 5 * SECOND
+"""How long the operator waits for an answer, before it asks another member."""
+
+
+def zone_drawn(seed: int, settings: Settings) -> tuple[Settings, ZoneSettings]:
+    """The settings of a run of this seed that has a zone, and the zone."""
+    draw = random.Random(f"{seed}/zones")
+    partitions = settings.partitions
+    if partitions.count > PARTITIONS_MOST:
+        partitions = msgspec.structs.replace(partitions, count=draw.choice([7, PARTITIONS_MOST]))
+    metastore = MetastoreSettings(
+        voters=draw.choice([1, 3, 3, 5]), replace_after_ms=draw.choice([0, 1000, 5000])
+    )
+    maps = {**settings.maps, ZONED: MapSettings(backups=settings.map("default").backups, zone=ZONE)}
+    zone = ZoneSettings(
+        ZONE,
+        partitions=partitions.count,
+        replicas=draw.choice([1, 3, 3, 5]),
+        scale_up_s=draw.choice([0, 0, 2]),
+        scale_down_s=draw.choice([0, 1, 3]),
+        adjustment=draw.choice(list(Adjustment)),
+        placement=draw.choice(list(PlacementKind)),
+    )
+    return msgspec.structs.replace(settings, partitions=partitions, metastore=metastore, maps=maps), zone
+
+
+class ZoneOperator:
+    """Creates the zone, and alters it now and again; asks again until that is done."""
+
+    def __init__(self, world: World, cluster: Cluster, zone: ZoneSettings, until_ns: int) -> None:
+        """`until_ns`: when it alters the zone no more."""
+        self._world = world
+        self._cluster = cluster
+        self._zone = zone
+        self._until_ns = until_ns
+        self._random = random.Random(f"{world.seed}/zone operator")
+        self._turn = 0
+        self._due: list[dict[str, object]] = []
+        """What it still has to alter, in this order."""
+        self.created = False
+
+    def start(self) -> None:
+        """Begin."""
+        draw = self._random
+        self._world.after(draw.randint(SECOND, 4 * SECOND), self._next)
+        for _ in range(draw.randint(0, 3)):
+            self._world.at(draw.randint(4 * SECOND, max(5 * SECOND, self._until_ns)), self._alter)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something is still to be done."""
+        return not self.created or bool(self._due)
+
+    def _alter(self) -> None:
+        what = self._random.choice(["replicas", "replicas", "placement", "adjustment", "scale_down_s"])
+        values: dict[str, list[object]] = {
+            "replicas": [1, 3, 5],
+            "placement": list(PlacementKind),
+            "adjustment": list(Adjustment),
+            "scale_down_s": [0, 1, 3],
+        }
+        self._due.append({what: self._random.choice(values[what])})
+        if len(self._due) == 1 and self.created:
+            self._next()
+
+    def _next(self) -> None:
+        """Do the next thing, by some member."""
+        if not self.waiting:
+            return
+        self._turn += 1
+        living = [process for process in self._cluster.living() if process.picture.admitted]
+        if living:
+            process = self._random.choice(living)
+            asking = _Asking(self, process, self._turn)
+            process.whenever_awake(partial(process.step, asking.read))
+        self._world.after(PATIENCE_NS if living else AGAIN_NS, partial(self._given_up, self._turn))
+
+    def _given_up(self, turn: int) -> None:
+        if turn == self._turn:
+            self._next()
+
+    def keys(self) -> list[bytes]:
+        """What has to be read for the next thing."""
+        if not self.created:
+            return creation_keys(self._zone)
+        fields = ("descriptor", "history", "up", "down")
+        return [name_key(ZONE), TOPOLOGY_KEY, *(zone_key(ZONE_NUMBER, field) for field in fields)]
+
+    def branch(self, read: KeysRead, now_ms: int) -> Branch | None:
+        """The next thing, as it is to be carried out; None: it is done already."""
+        if not self.waiting:
+            return None  # An answer that was given up has come late.
+        if not self.created:
+            if read.entry(name_key(ZONE)).exists:
+                return None
+            return created(read, self._zone, now_ms)[1]
+        return altered(read, ZONE, self._due[0], now_ms)[1]
+
+    def told(self, turn: int, *, done: bool) -> None:
+        """What has become of it."""
+        if turn != self._turn:
+            return
+        self._turn += 1
+        if not done:
+            self._world.after(AGAIN_NS, self._next)
+            return
+        if not self.created:
+            self.created = True
+            self._world.tell(f"ZONE created: {self._zone}")
+        else:
+            self._world.tell(f"ZONE altered: {self._due.pop(0)}")
+            self._world.marks.hit("zone altered")
+        self._next()
+
+
+class _Asking:
+    """One attempt, by one member. A `MetastoreAsker`."""
+
+    def __init__(self, operator: ZoneOperator, process: Process, turn: int) -> None:
+        self._operator = operator
+        self._process = process
+        self._turn = turn
+        self._metastore = process.driver.member.agreed.metastore
+
+    def read(self) -> None:
+        """Begin."""
+        self._metastore.read(self._operator.keys(), self)
+
+    def on_read(self, ticket: int, entries: list[MetastoreEntry], revision: int) -> None:
+        """What it goes by is known."""
+        try:
+            branch = self._operator.branch(KeysRead(entries, revision), self._process.wall_ms())
+        except ZoneRefused:
+            # Nobody could hold a replica yet.
+            self._operator.told(self._turn, done=False)
+            return
+        if branch is None:
+            self._operator.told(self._turn, done=True)
+        else:
+            self._metastore.invoke(branch, self)
+
+    def on_invoked(self, ticket: int, invoked: Invoked) -> None:
+        """It was carried out, unless something had changed meanwhile."""
+        self._operator.told(self._turn, done=invoked.answer == 1)
+
+    def on_failed(self, ticket: int, error: RequestError) -> None:
+        """It was not, or nobody knows."""
+        self._operator.told(self._turn, done=False)
+
+
+class ZoneWatch:
+    """Looks at the groups of all members, again and again, and says whether they are at rest."""
+
+    def __init__(self, world: World, cluster: Cluster, operator: ZoneOperator) -> None:
+        self._world = world
+        self._cluster = cluster
+        self._operator = operator
+        self._looked_ns = 0
+        self._rests = False
+        self.seen = GroupsSeen()
+
+    def start(self) -> None:
+        """Begin."""
+        self._world.failures += self.seen.look(self._cluster.members())
+        self._world.after(LOOK_NS, self.start)
+
+    def at_rest(self) -> bool:
+        """Whether nothing is under way; looked at now and then, for it costs much."""
+        if self._world.now_ns >= self._looked_ns + LOOK_NS:
+            self._looked_ns = self._world.now_ns
+            self._rests = not self._operator.waiting and not self.problems()
+        return self._rests
+
+    def problems(self) -> list[str]:
+        """What is not as it should be at rest."""
+        if self._operator.waiting:
+            return ["the operator waits for the metastore"]
+        members = self._cluster.members()
+        return judge(members, ZONE_NUMBER) if members else []
