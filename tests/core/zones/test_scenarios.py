@@ -6,9 +6,10 @@ import pytest
 from tests.core.zones.zone_cluster import Cluster
 
 from holdfast.core.zones.controller import RecoveryRequest
+from holdfast.core.zones.data_nodes import data_nodes_of
 from holdfast.core.zones.descriptors import Adjustment, PlacementKind, ZoneSettings
 from holdfast.core.zones.transitions import Consistency
-from holdfast.core.zones.zone_keys import encoded
+from holdfast.core.zones.zone_keys import encoded, zone_key
 
 ONE = ZoneSettings("z", partitions=1, replicas=1, scale_down_s=0)
 THREE = ZoneSettings("z", partitions=1, replicas=3, scale_down_s=0)
@@ -321,3 +322,16 @@ def test_an_answer_that_comes_twice_counts_once() -> None:
     assert len(invokes) == 1
     driver.controller.on_read(99_999, [], 1)
     cluster.settled()
+
+
+def test_a_timer_runs_out_though_something_else_was_written_meanwhile() -> None:
+    """A member has gone, and before it is given up another one comes (even layout: that is written, too)."""
+    settings = ZoneSettings("z", partitions=3, replicas=2, scale_down_s=3, placement=PlacementKind.EVEN)
+    cluster = begun(settings, "ABC")
+    cluster.crash("C")
+    cluster.go(10)
+    cluster.come("D")
+    cluster.go(200)
+    nodes = data_nodes_of(cluster.store.read([zone_key(1, "history"), zone_key(1, "down")]), 1)
+    assert nodes.latest == {"A", "B", "D"}
+    assert nodes.down is None

@@ -317,8 +317,8 @@ class ZoneController:
             return
         step.ticket = None
         step.due_ms = NEVER * 1000
-        if not invoked.answer:
-            step.again = True
+        if not invoked.answer or work[0] is WorkKind.DATA_NODES:
+            step.again = True  # A timer may still run, which nothing else tells of.
         elif work[0] is WorkKind.GROUP:
             self._group_written((work[1], work[2]), step)
         self._go()
