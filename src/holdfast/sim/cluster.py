@@ -22,7 +22,7 @@ from holdfast.core.model.ids import MILLISECOND, SECOND, Address, GroupNumber, M
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.views import Intent, MemberInfo, View
 from holdfast.core.services.hosting import Service, with_services
-from holdfast.core.zones.zone_keys import ZONES
+from holdfast.core.zones.zone_keys import PART_PREFIX, ZONES
 from holdfast.engine.driver import Driver
 from holdfast.engine.member_files import driver_with_files
 from holdfast.errors import JournalBroken
@@ -372,6 +372,14 @@ class Cluster:
     def has_groups(self) -> bool:
         """Whether there is a metastore, and perhaps a zone."""
         return self.settings.metastore.voters > 0
+
+    def groups_move(self) -> bool:
+        """Whether somebody knows of a partition of a zone that moves."""
+        for member in self.members():
+            entries = member.agreed.metastore.scan(PART_PREFIX)
+            if any(entry.key.endswith((b"/pending", b"/planned")) for entry in entries):
+                return True
+        return False
 
     def groups_survive(
         self, rest: Sequence[Process], *, lost: Process | None = None, disks: bool = True
