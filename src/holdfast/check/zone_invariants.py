@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.core.groups.local_groups import HostedGroup
-from holdfast.core.member import Member
+from holdfast.core.member_picture import Picture
 from holdfast.core.metastore.keyspace import Keyspace
 from holdfast.core.metastore.metastore import KeyChange, Metastore
 from holdfast.core.model.ids import METASTORE_GROUP, GroupNumber, group_of, place_of
@@ -30,22 +30,22 @@ from holdfast.core.zones.zone_keys import (
 )
 
 
-def judge(members: Sequence[Member], zone: int | None) -> list[str]:
+def judge(members: Sequence[Picture], zone: int | None) -> list[str]:
     """What is not as it should be of a cluster at rest, in words. `zone`: the number of the one that there is."""
-    leaders = [member for member in members if member.agreed.groups.term(METASTORE_GROUP) is not None]
+    leaders = [member for member in members if member.consensus.groups.term(METASTORE_GROUP) is not None]
     if len(leaders) != 1:
         return [f"the metastore has {len(leaders)} leaders"]
     lead = leaders[0]
     problems = [*_metastores(members), *_group(members, METASTORE_GROUP, None)]
     if problems or zone is None:
         return problems
-    keyspace = lead.agreed.metastore.keyspace
+    keyspace = lead.consensus.metastore.keyspace
     read = KeysRead([*keyspace.scan(ZONES), keyspace.get(TOPOLOGY_KEY)], keyspace.revision)
     descriptor = read.value(zone_key(zone, "descriptor"), ZoneDescriptor)
     topology = read.value(TOPOLOGY_KEY, ClusterTopology)
     if descriptor is None or topology is None:
         return ["there is no zone, or no topology"]
-    here = {member.agreed.groups.me for member in members if not member.picture.info.lite}
+    here = {member.consensus.groups.me for member in members if not member.info.lite}
     if topology.nodes != here:
         problems.append(f"the topology has {sorted(topology.nodes)}, and {sorted(here)} are there")
     nodes = data_nodes_of(read, zone).latest
@@ -62,14 +62,12 @@ def judge(members: Sequence[Member], zone: int | None) -> list[str]:
     return problems + _strays(members, zone, descriptor.settings.partitions)
 
 
-def _metastores(members: Sequence[Member]) -> list[str]:
+def _metastores(members: Sequence[Picture]) -> list[str]:
     """All members have the same at the same revision."""
     states: dict[tuple[int, bytes], list[str]] = {}
     for member in members:
-        keyspace: Keyspace = member.agreed.metastore.keyspace
-        states.setdefault((keyspace.revision, b"".join(keyspace.pieces())), []).append(
-            member.picture.info.name
-        )
+        keyspace: Keyspace = member.consensus.metastore.keyspace
+        states.setdefault((keyspace.revision, b"".join(keyspace.pieces())), []).append(member.info.name)
     if len(states) > 1:
         told = "; ".join(f"revision {revision} on {names}" for (revision, _), names in states.items())
         return [f"metastores differ: {told}"]
@@ -82,14 +80,14 @@ def _keys(keys: PartitionKeys) -> list[str]:
     return [f"{name} is {value}" for name, value in found.items() if value]
 
 
-def _group(members: Sequence[Member], number: GroupNumber, keys: PartitionKeys | None) -> list[str]:
+def _group(members: Sequence[Picture], number: GroupNumber, keys: PartitionKeys | None) -> list[str]:
     """One leader whom all follow, all that is in the log applied, and the same state everywhere."""
     zone, partition = place_of(number)
     name = "the metastore" if keys is None else f"partition {partition} of zone {zone}"
     hosted: dict[str, HostedGroup] = {
-        member.agreed.groups.me: each
+        member.consensus.groups.me: each
         for member in members
-        if (each := member.agreed.groups.hosted.get(number)) is not None and not each.halted
+        if (each := member.consensus.groups.hosted.get(number)) is not None and not each.halted
     }
     leading = [node for node, each in hosted.items() if each.group.leading is not None]
     if len(leading) != 1:
@@ -119,11 +117,11 @@ def _group(members: Sequence[Member], number: GroupNumber, keys: PartitionKeys |
     return problems
 
 
-def _strays(members: Sequence[Member], zone: int, partitions: int) -> list[str]:
+def _strays(members: Sequence[Picture], zone: int, partitions: int) -> list[str]:
     """Replicas that nobody needs (I5), in memory or in files, and what is left over."""
     problems = []
     for member in members:
-        name, agreed = member.picture.info.name, member.agreed
+        name, agreed = member.info.name, member.consensus
         for number in [*agreed.groups.hosted, *agreed.groups.found]:
             if number == METASTORE_GROUP:
                 continue
@@ -181,11 +179,11 @@ class GroupsSeen:
         self.changes = 0
         """How often somebody else was seen to lead."""
 
-    def look(self, members: Sequence[Member]) -> list[str]:
+    def look(self, members: Sequence[Picture]) -> list[str]:
         """Look at all replicas that live; what is wrong, in words."""
         problems = []
         for member in members:
-            groups = member.agreed.groups
+            groups = member.consensus.groups
             for number, hosted in groups.hosted.items():
                 group = hosted.group
                 place = (number, group.generation, group.term)

@@ -149,6 +149,11 @@ class Picture:
         return self._membership.view
 
     @property
+    def consensus(self) -> Agreed:
+        """What this member takes part in by consensus: for those who only look."""
+        return self._agreed
+
+    @property
     def agreed_view(self) -> View | None:
         """The next view, if this member has agreed to one."""
         return self._membership.agreement.accepted

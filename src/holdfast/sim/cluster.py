@@ -144,10 +144,10 @@ class Cluster:
         process.driver.callers.on_news(partial(self._heard, member.settings))
         self.everyone.append(process)
         if self.has_groups:
-            metastore = member.agreed.metastore
+            metastore = member.picture.consensus.metastore
             metastore.watch(Revisions(metastore, self.world.failures), prefix=ZONES)
         if self.disks:
-            self._nodes[member.agreed.groups.me] = (index, process)
+            self._nodes[member.picture.consensus.groups.me] = (index, process)
         self.world.processes[address] = process
         self.world.tell(f"{name}: starts as {uuid}")
         process.step(lambda: when_ready(lambda: self._up(process)))
@@ -376,7 +376,7 @@ class Cluster:
     def groups_move(self) -> bool:
         """Whether somebody knows of a partition of a zone that moves."""
         for member in self.members():
-            entries = member.agreed.metastore.scan(PART_PREFIX)
+            entries = member.picture.consensus.metastore.scan(PART_PREFIX)
             if any(entry.key.endswith((b"/pending", b"/planned")) for entry in entries):
                 return True
         return False
@@ -392,9 +392,12 @@ class Cluster:
             for node, (index, process) in self._nodes.items()
             if disks and (lost is None or self.addresses[index] != lost.address)
         }
-        known = {process.driver.member.agreed.groups.me: process for process in self.living()}
-        groups = [process.driver.member.agreed.groups for _, process in sorted({**lasting, **known}.items())]
-        there = {process.driver.member.agreed.groups.me for process in rest} | lasting.keys()
+        known = {process.driver.member.picture.consensus.groups.me: process for process in self.living()}
+        groups = [
+            process.driver.member.picture.consensus.groups
+            for _, process in sorted({**lasting, **known}.items())
+        ]
+        there = {process.driver.member.picture.consensus.groups.me for process in rest} | lasting.keys()
         return _survive(groups, there)
 
     def _spare(self) -> int:

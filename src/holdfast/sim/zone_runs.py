@@ -153,7 +153,7 @@ class _Asking:
         self._operator = operator
         self._process = process
         self._turn = turn
-        self._metastore = process.driver.member.agreed.metastore
+        self._metastore = process.driver.member.picture.consensus.metastore
 
     def read(self) -> None:
         """Begin."""
@@ -194,7 +194,7 @@ class ZoneWatch:
 
     def start(self) -> None:
         """Begin."""
-        self._world.failures += self.seen.look(self._cluster.members())
+        self._world.failures += self.seen.look([member.picture for member in self._cluster.members()])
         self._world.after(LOOK_NS, self.start)
 
     def at_rest(self) -> bool:
@@ -209,4 +209,4 @@ class ZoneWatch:
         if self._operator.waiting:
             return ["the operator waits for the metastore"]
         members = self._cluster.members()
-        return judge(members, ZONE_NUMBER) if members else []
+        return judge([member.picture for member in members], ZONE_NUMBER) if members else []
