@@ -150,7 +150,9 @@ class Picture:
 
     @property
     def consensus(self) -> Agreed:
-        """What this member takes part in by consensus: for those who only look."""
+        """What this member takes part in by consensus, as it is: the judges of zones look at every group and key, and
+        change nothing.
+        """
         return self._agreed
 
     @property
