@@ -20,7 +20,7 @@ from holdfast.core.messages import ZoneStates
 from holdfast.core.metastore.metastore import Metastore
 from holdfast.core.metastore.operator_questions import OperatorQuestions
 from holdfast.core.metastore.voters import MetastoreVoters
-from holdfast.core.model.ids import METASTORE_GROUP, GroupNumber, MemberId
+from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, GroupNumber, MemberId
 from holdfast.core.model.metastore_questions import (
     MetastoreAnswer,
     MetastoreQuestion,
@@ -65,7 +65,14 @@ class Agreed:
         self._turn_ends = False
         """Whether the end of this turn has been asked for."""
         self._standing = standing
-        self.groups = Groups(standing.info, out, log, self, recovered)
+        self.groups = Groups(
+            standing.info,
+            out,
+            log,
+            self,
+            recovered,
+            patience_ns=settings.limits.call_timeout_ms * MILLISECOND,
+        )
         self.voters = MetastoreVoters(out, settings.metastore, standing, self.groups)
         self.metastore = Metastore(standing.me.encode(), out, self.groups)
         self.metastore.watch(self.voters)

@@ -95,6 +95,8 @@ class RaftSettings:
     """A new voter has caught up when no more entries than this are missing there."""
     catch_up_ticks: int = 50
     """How long it may get nothing before a change is given up."""
+    commits_told: bool = True
+    """Whether a leader tells followers of each commit at once. Otherwise with the next entry, or heartbeat."""
     removed_leads: bool = False
     """Whether a leader that was removed goes on until another one is elected."""
 
