@@ -54,6 +54,7 @@ from holdfast.core.machine import (
     SubscriptionEnded,
     TimerFired,
     TurnEnded,
+    ZoneBatches,
     ZoneOrdered,
 )
 from holdfast.core.member_picture import Picture
@@ -282,6 +283,11 @@ class Member:
         else:
             self.router.execute(event.request, event.token)
 
+    def on_zone_batches(self, event: ZoneBatches) -> None:
+        """Sessions of this member want something of the maps of zones."""
+        for token, batch in event.batches:
+            self.agreed.zones.take(token, batch)
+
     def on_forward(self, sender: MemberId, message: m.Forward) -> None:
         """Another member passes a request on."""
         zones = self.agreed.zones
@@ -457,7 +463,9 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.GroupState: lambda member, sender, message: member.agreed.groups.on_state(sender, message),
     m.GroupStateTaken: lambda member, sender, message: member.agreed.groups.on_state_taken(sender, message),
     m.LeadAsked: lambda member, sender, message: member.agreed.groups.rounds.on_asked(sender, message),
-    m.LeadConfirmed: lambda member, sender, message: member.agreed.groups.rounds.on_confirmed(sender, message),
+    m.LeadConfirmed: lambda member, sender, message: member.agreed.groups.rounds.on_confirmed(
+        sender, message
+    ),
     m.ZoneLeaders: lambda member, sender, message: member.agreed.zones.on_leaders(sender, message),
     m.ZoneStatesAsked: lambda member, sender, message: member.agreed.zoned.on_states_asked(sender, message),
     m.ZoneStates: lambda member, sender, message: member.agreed.on_states(sender, message),
@@ -504,6 +512,7 @@ EVENTS: dict[type[Event], Callable[[Member, Any], object]] = {
     Heard: lambda member, event: member.on_datagram(event.address, event.message),
     TimerFired: lambda member, event: member.on_timer(event.name),
     ClientRequest: Member.on_request,
+    ZoneBatches: Member.on_zone_batches,
     LaneUsed: lambda member, event: None,
     TurnEnded: lambda member, event: member.agreed.on_turn_ended(),
     Durable: lambda member, event: member.on_durable(event),
