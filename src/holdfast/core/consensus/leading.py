@@ -233,6 +233,10 @@ class Leading:
 
     def _on_refused(self, message: RaftMessage, progress: FollowerProgress) -> None:
         hint = message.hint
+        if not hint and not message.log_term and progress.match and self._seat.settings.begins_voted:
+            progress.begins_anew()
+            self.send_append(message.sender)
+            return
         if message.log_term > 0:
             hint, _ = self._log.conflict_hint(message.hint, message.log_term)
         if progress.refused(message.index, hint):

@@ -211,7 +211,7 @@ class Groups:
         self._out = out
         self._log = log
         self._opener = opener
-        self._settings = settings or RaftSettings()
+        self._settings = replace(settings or RaftSettings(), begins_voted=True)
         self._zone_settings = replace(self._settings, commits_told=False)
         """Of all groups but the metastore's: of what is committed followers hear with what comes next."""
         self._found = dict(recovered or {})
