@@ -200,6 +200,7 @@ class Member:
             self.membership,
             self.listeners,
             self.router.waiting,
+            self.router.refusals,
             rows,
             recovered.groups if recovered is not None else {},
         )
@@ -558,6 +559,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
         lambda member, it: member.router.askers_gone(set(it.gone)),
         lambda member, it: member.migrations.on_view(it),
         lambda member, it: member.serving.on_view(it),
+        lambda member, it: member.agreed.zones.restrict(),
         lambda member, it: member.source.on_view(it),
         lambda member, it: member.copies.on_view(it),
         lambda member, it: member.destination.on_view(it),
@@ -583,6 +585,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     n.DiskRoomChanged: (lambda member, it: member.serving.restrict(),),
     n.MemoryRoomChanged: (
         lambda member, it: member.serving.restrict(),
+        lambda member, it: member.agreed.zones.restrict(),
         lambda member, it: member.migrations.control(),
     ),
     n.FilesHeardOf: (lambda member, it: member.log.on_files(it),),

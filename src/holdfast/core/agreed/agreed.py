@@ -33,6 +33,7 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.replication.lane import EventSink
 from holdfast.core.routing.pending import Waiting
+from holdfast.core.routing.request_refusals import Refusals
 from holdfast.core.routing.zone_routing import ZoneRouting
 from holdfast.core.zones.zone_keys import ZONES
 
@@ -56,10 +57,11 @@ class Agreed:
         standing: Standing,
         ears: EventSink,
         waiting: Waiting,
+        refusals: Refusals,
         rows: Sequence[Assignment],
         recovered: dict[GroupNumber, RecoveredGroup],
     ) -> None:
-        """`waiting`: of the router of all other maps; `rows`: the cluster's table."""
+        """`waiting`, `refusals`: of the router of all other maps; `rows`: the cluster's table."""
         self._on = settings.metastore.voters > 0
         self._out = out
         self._turn_ends = False
@@ -76,7 +78,9 @@ class Agreed:
         self.voters = MetastoreVoters(out, settings.metastore, standing, self.groups)
         self.metastore = Metastore(standing.me.encode(), out, self.groups)
         self.metastore.watch(self.voters)
-        self.zones = ZoneRouting(standing.me, settings, out, self.groups, standing, ears, waiting, self)
+        self.zones = ZoneRouting(
+            standing.me, settings, out, self.groups, standing, ears, waiting, refusals, self
+        )
         """Requests on maps that live in zones."""
         self.zoned = Zoned(out, standing, self.metastore, self.groups, self.zones, rows)
         self.view = ZoneView(standing, self.metastore, self.groups, self.zones)

@@ -30,6 +30,7 @@ from holdfast.core.replication.consensus import NOT_LEADING, ConsensusReplicatio
 from holdfast.core.replication.lane import EventSink
 from holdfast.core.routing.backup_reads import Neighbours
 from holdfast.core.routing.pending import Asker, Peer, Waiting, answer
+from holdfast.core.routing.request_refusals import Refusals
 from holdfast.core.routing.router import Router
 
 SERVED = frozenset({Op.CALL, Op.ASK})
@@ -117,15 +118,17 @@ class ZoneRouting:
         neighbours: Neighbours,
         ears: EventSink,
         waiting: Waiting,
+        refusals: Refusals,
         watcher: ReplicaWatcher,
     ) -> None:
-        """`waiting`: the other router's, so that there is one bound for both."""
+        """`waiting`: the other router's, so that there is one bound for both; `refusals`: what that one refuses."""
         self._me = me
         self._settings = settings
         self._out = out
         self._neighbours = neighbours
         self._ears = ears
         self._waiting = waiting
+        self._refusals = refusals
         self._watcher = watcher
         self.listening = ears.listening
         self._some = any(chosen.zone for chosen in settings.maps.values())
@@ -180,6 +183,7 @@ class ZoneRouting:
             )
             entries = ZoneEntries(zone, len(rows))
             self._zones[zone] = _Zone(name, partitions, rows, replication, router, entries)
+            router.refusals.follow(self._refusals)
         self._by_name[name] = zone
         for number, (term, member) in sorted(self._known.items()):
             self._lead(number, term, member)
@@ -361,15 +365,20 @@ class ZoneRouting:
         for zone in self._zones.values():
             zone.router.askers_gone(gone)
             zone.router.members_gone(gone)
-            view = notice.new
-            zone.router.refusals.passive = view is not None and not view.state.writes
-            zone.router.restrict()
-        for number in self.led:
-            self._show(number)
         if self._led:
             led = ZoneLeaders(sorted(self._led.items()))
             for member in sorted(notice.came):
                 self._out.send(member, led)
+
+    def restrict(self) -> None:
+        """Look again at what must not be taken: as the other router refuses it, where the leader has no room."""
+        for zone in self._zones.values():
+            refusals = zone.router.refusals
+            refusals.follow(self._refusals)
+            if refusals.any:
+                zone.router.restrict()
+        for number in self.led:
+            self._show(number)
 
     def unread(self, member: MemberId, *, too_many: bool) -> None:
         """Whether a member does not take in what it was answered."""
