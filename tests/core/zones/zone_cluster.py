@@ -201,6 +201,8 @@ class Cluster:
         self.cut: set[str] = set()
         """Who gets no messages of groups, and whose do not arrive."""
         self.committed: dict[tuple[Part, int], dict[int, RaftEntry]] = {}
+        self.states: dict[tuple[Part, int, int], dict[int, bytes]] = {}
+        """What was sent with snapshots, by generation and index."""
         self.configurations: dict[Part, list[Assignments]] = {}
         self.forced: set[Part] = set()
         self.before: dict[Part, PartitionKeys] = {}
@@ -371,6 +373,10 @@ class Cluster:
         if ready.entries:
             first = ready.entries[0].index
             kept.entries = [one for one in kept.entries if one.index < first] + list(ready.entries)
+        for one in ready.messages:
+            if one.snapshot is not None:
+                applied = {at: data for at, data in kept.data.items() if at <= one.snapshot.index}
+                self.states[part, group.generation, one.snapshot.index] = applied
         self.sent += [(part, one) for one in (*ready.messages, *ready.after) if one.to != member.name]
         for one in ready.after:
             if one.to == member.name:
@@ -500,14 +506,5 @@ class Cluster:
                 raise Broken(f"{node} has {other.log.last} entries of {part}, not {progress.match}")
 
     def _state(self, part: Part, generation: int, index: int) -> dict[int, bytes]:
-        """What is applied up to an index, by whoever of this generation has it."""
-        for member in self.members.values():
-            kept = member.kept.get(part)
-            group = kept.group if kept is not None else None
-            if kept is None or group is None or group.generation != generation:
-                continue
-            if group.log.applied >= index >= group.log.base:
-                return {at: data for at, data in kept.data.items() if at <= index}
-        return {
-            at: one.data for at, one in self.committed[part, generation].items() if at <= index and one.data
-        }
+        """What was sent with a snapshot."""
+        return dict(self.states[part, generation, index])

@@ -507,7 +507,7 @@ class Group:
         """
         if token <= max(self.configuration.token, self._seat.generation):
             return ChangeAnswer.STALE
-        if self._changing is not None and self._changing.stage is not ChangeStage.NONE:
+        if self._changing is not None and self._changing.stage in (ChangeStage.JOINT, ChangeStage.FINAL):
             return ChangeAnswer.BUSY
         self._seat.generation = token
         self._follow(self._seat.term + 1, None)

@@ -8,6 +8,8 @@ Pure: of the keys of one partition, and what a member knows of its replica, they
 - zones/A-14: A replica is destroyed only when no assignments name it, its group is not moving, and the configuration
   that it knows is older than the stable ones. While the group moves a leader may count on what it has sent there.
 - zones/A-15: Where a head is forced, only who is in it has a replica that runs.
+- zones/A-23: When a reset has been carried out, replicas of an older generation are given up, whatever they hold and
+  however many they are: whoever of them is named begins anew, and their leader neither moves the group nor tells of it.
 - zones/A-16: A leader that was elected brings the group to the head of `pending`, or, if it is there, says so: what the
   leader before it had begun is brought to an end.
 """
@@ -146,10 +148,12 @@ def replica_duty(
     stable, head = keys.stable or Assignments(), keys.pending[0] if keys.pending else None
     if head is not None and head.force:
         return _under_force(me, head, copy, pending_revision)
+    if copy is not None and copy.generation < keys.generation and copy.configuration.members:
+        return ReplicaDuty.DESTROY  # zones/A-23
     if me in stable.nodes or (head is not None and me in head.nodes):
         if copy is not None:
             return ReplicaDuty.RUN
-        first = not stable.ts and me in stable.nodes
+        first = not stable.ts and not keys.generation and me in stable.nodes
         return ReplicaDuty.FOUND if first else ReplicaDuty.JOIN
     if copy is None:
         return ReplicaDuty.NONE

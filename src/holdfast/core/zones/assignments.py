@@ -104,3 +104,5 @@ class PartitionKeys(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     """Of a zone of high availability: what was in force since the last time that nobody had to be given up."""
     lock: TargetLock | None = None
     """That the head of `pending` stays what it is, because the group is joining it."""
+    generation: int = 0
+    """The token of the last reset that has been carried out: what replicas of older ones have is given up. 0: none."""

@@ -621,6 +621,9 @@ class ZoneController:
             del self._work[work]
             return
         before = partition_keys(read, *part)
+        if copy.generation < before.generation:
+            del self._work[work]  # It leads a group that was given up (zones/A-23).
+            return
         revision = read.entry(part_key(*part, "pending")).revision
         told = self._told.setdefault(part, _Told())
         if self._completed(work, step, zone, before, revision, read):
@@ -673,6 +676,8 @@ class ZoneController:
         if result is Result.IGNORED_NOT_PENDING:
             told.applied = None
             return False
+        if before.pending[0].force:
+            after = msgspec.structs.replace(after, generation=revision)
         self._invoke(work, step, read.guarded(changes_to(*part, before, after)), "completed")
         return True
 

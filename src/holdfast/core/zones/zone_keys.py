@@ -141,6 +141,7 @@ PART_FIELDS: Final[dict[str, tuple[str, Any]]] = {
     "append": ("switch_append", Assignments),
     "chain": ("chain", tuple[ChainLink, ...]),
     "lock": ("lock", TargetLock),
+    "generation": ("generation", int),
 }
 """How the fields of `PartitionKeys` are called in keys, and what stands there."""
 
