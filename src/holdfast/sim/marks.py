@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from holdfast.core.model.operations import Status
-from holdfast.sim.ablations.rules import DURABLE, RULES
+from holdfast.sim.ablations.rules import DURABLE, RULES, ZONED
 
 MARK = "mark_"
 """What the figures of marks begin with."""
@@ -155,7 +155,7 @@ def missing(
     `cuts_only`: whether all runs were about power cuts, and so had synchronous journals alone; `zones`: whether a map
     lived in a zone.
     """
-    excused: Iterable[str] = {*NEVER, *(ZONES_HAVE_NOT if zones else ZONES)}
+    excused: Iterable[str] = {*NEVER, *(ZONES_HAVE_NOT if zones else ONLY_ZONES_HAVE)}
     if not disks:
         excused = {*excused, *NEED_DISKS}
     if cuts_only:
@@ -173,12 +173,15 @@ CUTS_HAVE_NOT = frozenset(
     }
 )
 """Marks that runs with power cuts do not hit."""
+ONLY_ZONES_HAVE = frozenset({*ZONES, *(RULE + name for name in ZONED)})
+"""Marks that only runs with zones hit."""
 ZONES_HAVE_NOT = frozenset(
     {
         "a hundred partitions or more",
         "more losses than backups",
         FAULT + "rot",
+        RULE + "reset-fences",
         *(name for name in PHASES if name.startswith(PHASE + "loss")),
     }
 )
-"""Marks that runs with zones do not hit."""
+"""Marks that runs with zones do not hit: nobody destroys a majority there, so nothing is reset."""
