@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
 from tests.cluster.keepers import Keepers
 
 from holdfast.client.blocking import Client
@@ -63,6 +64,7 @@ def put(client: Client, word: str) -> dict[bytes, bytes]:
     return wanted
 
 
+@pytest.mark.slow
 def test_a_reader_goes_on_through_crashes_and_a_restart_of_everybody(tmp_path: Path) -> None:
     settings = {"maps__numbers__journal": "sync", "maps__numbers__changes_bytes": 65_536}
     with Keepers(tmp_path, 3, **settings) as cluster:

@@ -80,6 +80,7 @@ def run(name: str, rounds: int, *, java: Path | None = None, pinned: int = 3) ->
     return verdict
 
 
+@pytest.mark.slow
 def test_what_all_members_had_acknowledged_when_they_were_killed_is_there() -> None:
     verdict = run("blackout", 1, pinned=1)
     assert verdict.good

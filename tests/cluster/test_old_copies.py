@@ -68,6 +68,7 @@ def unserved(cluster: Keepers) -> Callable[[], bool]:
     return waits
 
 
+@pytest.mark.slow
 def test_an_old_copy_stays_refused_and_the_operator_can_go_on_without_it(tmp_path: Path) -> None:
     with Keepers(tmp_path, **ALONE) as cluster:
         mine, of_before, of_now, aside = (

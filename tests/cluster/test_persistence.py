@@ -227,6 +227,7 @@ def refused(cluster: Keepers, member: ManagedMember, *words: str) -> None:
         assert word in cluster.said(member)
 
 
+@pytest.mark.slow
 def test_what_is_refused(tmp_path: Path) -> None:
     with Keepers(tmp_path / "ours", 2) as cluster:
         fill(cluster, "orders")

@@ -8,8 +8,13 @@ import pytest
 from tests.sim.zone_stage import ZONED, ZoneStage
 
 from holdfast.core.groups.local_groups import node_of
+from holdfast.core.machine import MemoryRoom
+from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
+from holdfast.core.model.views import Room
+from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.sim.calls import wire_key
+from holdfast.sim.world import Process
 
 
 @pytest.fixture
@@ -117,3 +122,72 @@ def test_an_entry_view_is_answered_like_any_read(stage: ZoneStage) -> None:
         stage.wait(2)
         assert isinstance(answers[0].value, list)
         assert answers[0].value[0] == b"value"
+
+
+def _led(stage: ZoneStage) -> tuple[Process, str]:
+    """A member, and a key that it leads."""
+    key = next(f"k{number}" for number in range(99) if partition_of(wire_key(f"k{number}"), 0, 7) == 0)
+    return stage.leader(0), key
+
+
+def test_a_leader_without_room_in_its_memory_refuses_to_store_more(stage: ZoneStage) -> None:
+    leader, key = _led(stage)
+    stage.zput(leader, key, "x")
+    entries = leader.driver.zone_entries(ZONED)
+    assert entries is not None and entries.serving[0] is not None
+    leader.step(partial(leader.driver.handle, MemoryRoom(Room.NONE)))
+    stage.wait(2)
+    assert entries.serving[0] is None, "the data lane leaves it to who can refuse"
+    assert [each.status for each in stage.request(leader, Op.SET, key, "y")] == [Status.NO_MEMORY]
+    assert stage.zget(leader, key) == "x"
+    assert [each.status for each in stage.request(stage.living()[0], Op.REMOVE, "other")] != [
+        Status.NO_MEMORY
+    ]
+    leader.step(partial(leader.driver.handle, MemoryRoom(Room.PLENTY)))
+    stage.wait(2)
+    stage.zput(leader, key, "z")
+    assert entries.serving[0] is not None
+
+
+def _batch(stage: ZoneStage, process: Process, batch: ZoneBatch) -> list[ZoneBatchDone]:
+    done: list[ZoneBatchDone] = []
+    process.step(partial(process.driver.zone_batch, batch, done.append))
+    stage.wait(2)
+    return done
+
+
+@pytest.mark.rule("replication/Z-2")
+def test_a_batch_of_a_read_buffer_is_carried_out_at_once_and_confirmed(stage: ZoneStage) -> None:
+    leader, key = _led(stage)
+    raw = wire_key(key)
+    [done] = _batch(
+        stage,
+        leader,
+        ZoneBatch(
+            1, [(0, [(ZONED, raw, b"1", 0, 0), (ZONED, raw, b"2", 0, 0), (ZONED, raw, None, 0, 0)])], [0]
+        ),
+    )
+    assert done == ZoneBatchDone([(0, [None, b"1", b"2"])], [], None)
+    other = next(process for process in stage.living() if process is not leader)
+    [refused] = _batch(stage, other, ZoneBatch(1, [(0, [(ZONED, raw, b"3", 0, 0)])], [0]))
+    assert [(at, outcome.status) for at, outcome in refused.failed] == [(0, Status.MOVED)]
+    assert refused.unconfirmed is not None and refused.unconfirmed.status is Status.MOVED
+    [gone] = _batch(stage, leader, ZoneBatch(9, [(0, [(ZONED, raw, b"3", 0, 0)])], []))
+    assert [outcome.status for _, outcome in gone.failed] == [Status.MOVED]
+    stage.same()
+
+
+@pytest.mark.rule("replication/Z-2", "groups/H-5")
+def test_what_a_leader_without_a_majority_has_read_does_not_count(stage: ZoneStage) -> None:
+    leader, key = _led(stage)
+    stage.zput(leader, key, "old")
+    stage.isolate(leader)
+    done: list[ZoneBatchDone] = []
+    leader.step(partial(leader.driver.zone_batch, ZoneBatch(1, [], [0]), done.append))
+    stage.wait(1)
+    assert done == [], "nobody has confirmed it"
+    stage.wait(30)
+    assert all(one.unconfirmed is not None for one in done)
+    stage.heal()
+    stage.wait(20)
+    assert stage.zget(leader, key) == "old"

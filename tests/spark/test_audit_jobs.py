@@ -93,6 +93,7 @@ def test_members_that_are_listed_are_compared_with_each_other(spark: SparkSessio
             audit_members(spark, others[:1])
 
 
+@pytest.mark.slow
 def test_the_files_of_members_that_were_killed_one_after_the_other_agree(
     spark: SparkSession, java: None, tmp_path: Path
 ) -> None:

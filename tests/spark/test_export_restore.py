@@ -167,6 +167,7 @@ def one_moment_of_each_partition(folder: Path) -> bool:
     return len(rows) == KEYS
 
 
+@pytest.mark.slow
 def test_a_member_is_killed_while_a_grid_in_use_is_exported(
     spark: SparkSession, java: None, tmp_path: Path
 ) -> None:

@@ -222,6 +222,7 @@ def test_a_stream_of_rows_is_stored_in_a_map(
     assert back.selectExpr("count(*)", "sum(twice)").first() == (100, 99 * 100)
 
 
+@pytest.mark.slow
 def test_every_change_once_through_moves_a_crash_and_restarts(
     spark: SparkSession, members: LocalCluster, tmp_path: Path
 ) -> None:

@@ -117,6 +117,7 @@ def foretold(spark: SparkSession, cluster: LocalCluster, scenario: str) -> tuple
     ], result.migrations
 
 
+@pytest.mark.slow
 def test_what_spark_foretells_of_real_members_is_what_they_do(spark: SparkSession) -> None:
     """A join and a drain: the migrations in the members' news are those foretold, one by one."""
     with LocalCluster(

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.core.model.partition_events import News
     from holdfast.core.model.records import Record
     from holdfast.core.model.views import ClusterState, Intent
+    from holdfast.core.model.zone_batches import ZoneBatch
     from holdfast.core.model.zone_questions import ZoneOrder
 
 
@@ -338,6 +339,15 @@ class ClientRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ZoneBatches:
+    """What sessions want of the maps of zones, of all read buffers of this turn: each with the token under which it is
+    answered by a `ZoneBatchDone`, once.
+    """
+
+    batches: tuple[tuple[Token, ZoneBatch], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RefillRequested:
     """An operator wants a backup of a partition that is served here filled anew. Answered by "", or why it is not."""
 
@@ -439,6 +449,7 @@ Event = (
     | LaneUsed
     | TurnEnded
     | ClientRequest
+    | ZoneBatches
     | RefillRequested
     | CutRequested
     | CutLeased

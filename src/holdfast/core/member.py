@@ -54,6 +54,7 @@ from holdfast.core.machine import (
     SubscriptionEnded,
     TimerFired,
     TurnEnded,
+    ZoneBatches,
     ZoneOrdered,
 )
 from holdfast.core.member_picture import Picture
@@ -199,6 +200,7 @@ class Member:
             self.membership,
             self.listeners,
             self.router.waiting,
+            self.router.refusals,
             rows,
             recovered.groups if recovered is not None else {},
         )
@@ -281,6 +283,11 @@ class Member:
             self.agreed.zones.execute(event.request, event.token)
         else:
             self.router.execute(event.request, event.token)
+
+    def on_zone_batches(self, event: ZoneBatches) -> None:
+        """Sessions of this member want something of the maps of zones."""
+        for token, batch in event.batches:
+            self.agreed.zones.take(token, batch)
 
     def on_forward(self, sender: MemberId, message: m.Forward) -> None:
         """Another member passes a request on."""
@@ -456,6 +463,10 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.GroupMessages: lambda member, sender, message: member.agreed.groups.on_messages(sender, message),
     m.GroupState: lambda member, sender, message: member.agreed.groups.on_state(sender, message),
     m.GroupStateTaken: lambda member, sender, message: member.agreed.groups.on_state_taken(sender, message),
+    m.LeadAsked: lambda member, sender, message: member.agreed.groups.rounds.on_asked(sender, message),
+    m.LeadConfirmed: lambda member, sender, message: member.agreed.groups.rounds.on_confirmed(
+        sender, message
+    ),
     m.ZoneLeaders: lambda member, sender, message: member.agreed.zones.on_leaders(sender, message),
     m.ZoneStatesAsked: lambda member, sender, message: member.agreed.zoned.on_states_asked(sender, message),
     m.ZoneStates: lambda member, sender, message: member.agreed.on_states(sender, message),
@@ -491,6 +502,7 @@ TIMERS: dict[TimerName, Callable[[Member], object]] = {
     TimerName.GATHER: lambda member: member.on_gather(),
     TimerName.CLEAR: lambda member: member.replication.on_timer(),
     TimerName.GROUPS: lambda member: member.agreed.groups.on_timer(),
+    TimerName.READ_ROUNDS: lambda member: member.agreed.groups.rounds.on_timer(),
     TimerName.METASTORE_VOTERS: lambda member: member.agreed.voters.on_timer(),
     TimerName.ZONES: lambda member: member.agreed.zoned.on_timer(),
     TimerName.SWEEP: lambda member: member.on_sweep(),
@@ -501,6 +513,7 @@ EVENTS: dict[type[Event], Callable[[Member, Any], object]] = {
     Heard: lambda member, event: member.on_datagram(event.address, event.message),
     TimerFired: lambda member, event: member.on_timer(event.name),
     ClientRequest: Member.on_request,
+    ZoneBatches: Member.on_zone_batches,
     LaneUsed: lambda member, event: None,
     TurnEnded: lambda member, event: member.agreed.on_turn_ended(),
     Durable: lambda member, event: member.on_durable(event),
@@ -546,6 +559,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
         lambda member, it: member.router.askers_gone(set(it.gone)),
         lambda member, it: member.migrations.on_view(it),
         lambda member, it: member.serving.on_view(it),
+        lambda member, it: member.agreed.zones.restrict(),
         lambda member, it: member.source.on_view(it),
         lambda member, it: member.copies.on_view(it),
         lambda member, it: member.destination.on_view(it),
@@ -571,6 +585,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     n.DiskRoomChanged: (lambda member, it: member.serving.restrict(),),
     n.MemoryRoomChanged: (
         lambda member, it: member.serving.restrict(),
+        lambda member, it: member.agreed.zones.restrict(),
         lambda member, it: member.migrations.control(),
     ),
     n.FilesHeardOf: (lambda member, it: member.log.on_files(it),),

@@ -31,6 +31,7 @@ from holdfast.core.replication.change_streams import ChangeStreams, Reach
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
 from holdfast.core.routing.router import Router
+from holdfast.core.routing.zone_routing import ZoneEntries
 from holdfast.core.safety import Safety
 from holdfast.core.services.hosting import MigrationEvent, Service
 from holdfast.core.store.partition import PartitionCopy
@@ -465,6 +466,10 @@ class Picture:
     def zones(self) -> list[dict[str, object]]:
         """How each zone stands, as far as this member knows."""
         return self._agreed.zones_told()
+
+    def zone_entries(self, name: str) -> ZoneEntries | None:
+        """What sessions may use of the zone in which this map lives; None: it lives in none that is known here."""
+        return self._agreed.zones.entries(name)
 
     # -- safety
 

@@ -502,6 +502,23 @@ class ZoneLeaders(msgspec.Struct, frozen=True, array_like=True, tag=53):
     groups: list[tuple[GroupNumber, int]]
 
 
+class LeadAsked(msgspec.Struct, frozen=True, array_like=True, tag=56):
+    """The sender leads groups that it reads, and wants to be sure that it still does."""
+
+    round: int
+    groups: list[tuple[GroupNumber, int]]
+    """Those, with the leader's term, of which the receiver has not said so at its present standing."""
+
+
+class LeadConfirmed(msgspec.Struct, frozen=True, array_like=True, tag=57):
+    """The answer: of these groups the sender knows no higher term."""
+
+    round: int
+    standing: int
+    """Grows whenever anything changes in whom the sender's replicas follow."""
+    groups: list[GroupNumber]
+
+
 class ZoneStatesAsked(msgspec.Struct, frozen=True, array_like=True, tag=54):
     """How are your replicas of this zone?"""
 
@@ -558,6 +575,8 @@ Message = (
     | GroupState
     | GroupStateTaken
     | ZoneLeaders
+    | LeadAsked
+    | LeadConfirmed
     | ZoneStatesAsked
     | ZoneStates
 )

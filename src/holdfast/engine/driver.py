@@ -41,7 +41,9 @@ from holdfast.core.machine import (
     Started,
     Stop,
     TimerFired,
+    Token,
     TurnEnded,
+    ZoneBatches,
 )
 from holdfast.core.member import Member
 from holdfast.core.messages import Message
@@ -49,7 +51,9 @@ from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.operations import Done, Outcome, Request, Status
 from holdfast.core.model.timers import TimerName
 from holdfast.core.model.views import ClusterState, Intent
+from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.routing.router import HAS_LEFT
+from holdfast.core.routing.zone_routing import ZoneEntries
 from holdfast.engine.callers import Callers
 from holdfast.engine.entry_lane import EntryLane
 from holdfast.engine.link import ACKNOWLEDGE_NS, RESEND_NS, Link, road_between
@@ -95,6 +99,8 @@ class Driver:
         """Who is told what the member answers."""
         self._turn_ends = False
         """Whether the end of this turn has been asked for."""
+        self._batches: list[tuple[Token, ZoneBatch]] = []
+        """What sessions have wanted of the maps of zones in this turn."""
         self.stopped = False
 
     def record(self, record: LifeRecorder) -> None:
@@ -243,6 +249,18 @@ class Driver:
             if not self._busy:
                 self._run()
 
+    def zone_entries(self, name: str) -> ZoneEntries | None:
+        """What sessions may use of the zone in which this map lives; None: it lives in none that is known here."""
+        return self.member.picture.zone_entries(name)
+
+    def zone_batch(self, batch: ZoneBatch, done: Callable[[ZoneBatchDone], None]) -> None:
+        """What a session wants of the maps of a zone, of one read buffer: it is given to the member at the end of this
+        turn of the world, or before the next step. `done` is called once, unless this member stops before.
+        """
+        if not self._batches:
+            self.world.soon(self._run)
+        self._batches.append((self.callers.expect(done), batch))
+
     def refill(self, partition: int, member: MemberId, told: Callable[[str], None]) -> None:
         """The operator wants a backup of a partition filled anew; `told` hears "", or why not."""
         if self.stopped:
@@ -308,6 +326,9 @@ class Driver:
                 # What sessions have caused leaves before anything else happens.
                 self._turn_ends = False
                 self._step(LaneUsed())
+            if self._batches and not self.stopped:
+                batches, self._batches = tuple(self._batches), []
+                self._step(ZoneBatches(batches))
             while self._inbox and not self.stopped:
                 self._step(self._inbox.popleft())
         except ProtocolError as broken:

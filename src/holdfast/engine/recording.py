@@ -30,6 +30,7 @@ from holdfast.core.model import (
     operations,
     records,
     views,
+    zone_batches,
     zone_questions,
 )
 from holdfast.core.model.journal_entries import Entry, Snapshot
@@ -55,6 +56,7 @@ _NAMES = {
         operations,
         records,
         views,
+        zone_batches,
         zone_questions,
     )
     for name, value in vars(module).items()

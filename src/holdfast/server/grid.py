@@ -14,9 +14,11 @@ from holdfast.core.model.metastore_questions import MetastoreAnswer, MetastoreQu
 from holdfast.core.model.operations import Done, EntryEvent, Outcome, Request
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.replication.change_streams import Reach
 from holdfast.core.replication.cuts import Cuts, Taken
+from holdfast.core.routing.zone_routing import ZoneEntries
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 from holdfast.engine.entry_lane import EntryLane
@@ -153,6 +155,15 @@ class Grid(Protocol):
 
     def zone_of(self, name: str) -> str:
         """The zone in which this map lives; empty: it has a primary and backups."""
+
+    def zone_entries(self, name: str) -> ZoneEntries | None:
+        """The entries of the zone in which this map lives that sessions may use here; None: none are known."""
+
+    def zone_map(self, name: str) -> tuple[bool, int]:
+        """Whether this map, which lives in a zone, is read locally; and its own time to live in ms (0: for ever)."""
+
+    def zone_batch(self, batch: ZoneBatch, done: Callable[[ZoneBatchDone], None]) -> None:
+        """What a read buffer wants of a zone: carried out at the end of the turn; `done` is called once."""
 
     def map_names(self) -> list[str]:
         """Every map with at least one entry on this member, or configured."""

@@ -12,8 +12,10 @@ from holdfast.core.model.metastore_questions import MetastoreAnswer, MetastoreQu
 from holdfast.core.model.operations import Done, EntryEvent, Request
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment
+from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.replication.cuts import Cuts, Taken
+from holdfast.core.routing.zone_routing import ZoneEntries
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.engine.driver import Driver
 from holdfast.engine.entry_lane import EntryLane
@@ -188,6 +190,16 @@ class MemberGrid:
 
     def zone_of(self, name: str) -> str:
         return self.settings.map(name).zone
+
+    def zone_entries(self, name: str) -> ZoneEntries | None:
+        return self.driver.zone_entries(name)
+
+    def zone_map(self, name: str) -> tuple[bool, int]:
+        chosen = self.settings.map(name)
+        return chosen.reads == "local", chosen.ttl_ms
+
+    def zone_batch(self, batch: ZoneBatch, done: Callable[[ZoneBatchDone], None]) -> None:
+        self.driver.zone_batch(batch, done)
 
     def map_names(self) -> list[str]:
         names = {

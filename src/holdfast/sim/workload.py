@@ -17,6 +17,8 @@ from holdfast.config import Settings
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import DEFAULT_TTL, Op, Outcome, Request, Status, Value
+from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone, ZoneWrite
+from holdfast.engine.driver import Driver
 from holdfast.sim.calls import Asked, Knowledge, asked, wire_key, wire_value
 from holdfast.sim.clients import client as clients
 from holdfast.sim.cluster import Cluster
@@ -421,6 +423,7 @@ class Client:
         lane = driver.lane
         driver.enter()
         unsealed: list[tuple[Callable[[Outcome], None], Value]] = []
+        zoned = _ZoneSession(driver)
 
         def seal() -> None:
             answers = list(unsealed)
@@ -433,7 +436,12 @@ class Client:
             lane.close_batch(settle)
 
         for request, done in requests:
-            copy = lane.serving[request.partitions[0]] if request.map != ZONED else None
+            if request.map == ZONED:
+                if self.random.random() >= self.habits.lane or not zoned.take(request, done):
+                    zoned.close()
+                    driver.execute(request, done)
+                continue
+            copy = lane.serving[request.partitions[0]]
             if copy is None or self.random.random() >= self.habits.lane:
                 direct = False
             else:
@@ -464,7 +472,73 @@ class Client:
                 seal()
                 driver.execute(request, done)
         seal()
+        zoned.close()
         driver.leave_lane()
+
+
+def _write(request: Request) -> ZoneWrite:
+    value = request.value if request.op in (Op.SET, Op.PUT) else None
+    return (request.map, request.key, value, max(0, request.ttl_ms), 0)
+
+
+class _ZoneSession:
+    """The part of a read buffer that wants something of a map in a zone, as a session works on it."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._batch: ZoneBatch | None = None
+        self._wrote: dict[int, list[tuple[Request, Callable[[Outcome], None]]]] = {}
+        self._read: list[tuple[Request, Callable[[Outcome], None], Value]] = []
+
+    def take(self, request: Request, done: Callable[[Outcome], None]) -> bool:
+        """Take part in the batch of this buffer; whether that is possible."""
+        entries, partition = self._driver.zone_entries(request.map), request.partitions[0]
+        replica = entries.serving[partition] if entries is not None else None
+        if entries is None or replica is None:
+            return False
+        if request.op is Op.GET:
+            self._read.append((request, done, replica.look(request.map, request.key)))
+        elif request.op in (Op.SET, Op.PUT, Op.REMOVE, Op.DELETE):
+            self._wrote.setdefault(partition, []).append((request, done))
+        else:
+            return False
+        if self._batch is None:
+            self._batch = ZoneBatch(entries.zone)
+        assert self._batch.zone == entries.zone, "the runs have one zone"
+        if request.op is Op.GET and partition not in self._batch.reads:
+            self._batch.reads.append(partition)
+        return True
+
+    def close(self) -> None:
+        """The buffer is over, or something comes that takes the general way."""
+        batch, wrote, read = self._batch, self._wrote, self._read
+        if batch is None:
+            return
+        self._batch, self._wrote, self._read = None, {}, []
+        batch.writes = [
+            (partition, [_write(one) for one, _ in writes]) for partition, writes in wrote.items()
+        ]
+
+        def told(result: ZoneBatchDone) -> None:
+            for request, done, value in read:
+                if result.unconfirmed is None:
+                    done(Outcome(Status.OK, value))
+                else:
+                    self._driver.execute(request, done)
+            lost, former = dict(result.failed), dict(result.former)
+            for partition, writes in wrote.items():
+                failed = lost.get(partition)
+                for at, (request, done) in enumerate(writes):
+                    if failed is None:
+                        old = former[partition][at]
+                        answers = {Op.PUT: old, Op.REMOVE: old, Op.DELETE: old is not None}
+                        done(Outcome(Status.OK, answers.get(request.op)))
+                    elif failed.status is Status.MOVED:
+                        self._driver.execute(request, done)
+                    else:
+                        done(Outcome(Status.UNKNOWN, None, failed.detail))
+
+        self._driver.zone_batch(batch, told)
 
 
 class Auditor(Client):

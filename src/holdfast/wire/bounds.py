@@ -372,6 +372,19 @@ def _zone_leaders(message: m.ZoneLeaders, _: int) -> None:
         _numbers(term)
 
 
+def _lead_asked(message: m.LeadAsked, _: int) -> None:
+    _numbers(message.round)
+    for number, term in message.groups:
+        _group(number)
+        _numbers(term)
+
+
+def _lead_confirmed(message: m.LeadConfirmed, _: int) -> None:
+    _numbers(message.round, message.standing)
+    for number in message.groups:
+        _group(number)
+
+
 def _zone_states(message: m.ZoneStates, _: int) -> None:
     for partition, state, index, _learner in message.replicas:
         _numbers(partition, most=VIEW_MAX)
@@ -439,6 +452,8 @@ _CHECKS: dict[type, Callable[[Any, int], None]] = {
     m.GroupState: _group_state,
     m.GroupStateTaken: _group_state_taken,
     m.ZoneLeaders: _zone_leaders,
+    m.LeadAsked: _lead_asked,
+    m.LeadConfirmed: _lead_confirmed,
     m.ZoneStates: _zone_states,
 }
 """What is not named here holds numbers that are only compared, and names that are only looked up."""

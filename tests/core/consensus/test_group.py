@@ -246,3 +246,49 @@ def test_a_group_of_one_needs_nobody() -> None:
     assert alone.log.committed == alone.log.last
     alone.read(b"r")
     assert [read.upto for read in done(alone).reads] == [alone.log.last]
+
+
+AGAIN = RaftSettings(pre_vote=False, check_quorum=False, begins_voted=True)
+
+
+def newcomer() -> Group:
+    """A replica that has nothing."""
+    return Group("a", b"g", RaftLog(), HardState(), AGAIN)
+
+
+@pytest.mark.rule("consensus/E-7")
+def test_who_has_nothing_votes_for_nobody() -> None:
+    replica = newcomer()
+    (answer,) = says(replica, RaftKind.VOTE, "b", term=3, index=9, log_term=2)
+    assert (answer.kind, answer.refused) == (RaftKind.VOTED, True)
+    assert replica.hard.vote is None
+
+
+@pytest.mark.rule("consensus/E-7")
+def test_who_had_nothing_has_voted_for_the_first_leader_of_whom_it_hears() -> None:
+    """A replica that was here before may have: its member would vote twice in one term."""
+    replica = newcomer()
+    snapshot = RaftSnapshot(5, 2, Configuration(frozenset("abc")))
+    says(replica, RaftKind.SNAPSHOT, "b", term=3, snapshot=snapshot)
+    assert replica.hard.vote == "b"
+    replica.forget_leader()
+    (answer,) = says(replica, RaftKind.VOTE, "c", term=3, index=9, log_term=3)
+    assert answer.refused
+    (later,) = says(replica, RaftKind.VOTE, "c", term=4, index=9, log_term=3)
+    assert not later.refused
+
+
+@pytest.mark.rule("consensus/P-2")
+def test_who_has_nothing_any_more_is_sent_everything_again() -> None:
+    replica = newcomer()
+    answers = says(replica, RaftKind.HEARTBEAT, "b", term=3, commit=7)
+    refusal = next(each for each in answers if each.kind is RaftKind.APPENDED)
+    assert (refusal.refused, refusal.hint, refusal.log_term) == (True, 0, 0)
+    leader = elected(group(settings=AGAIN))
+    says(leader, RaftKind.APPENDED, "b", index=2)
+    assert leader.leading is not None
+    assert leader.leading.progress["b"].match == 2
+    leader.leading.progress["b"].active = True
+    sent = says(leader, RaftKind.APPENDED, "b", index=2, refused=True, hint=0)
+    assert leader.leading.progress["b"].match == 0
+    assert [each.kind for each in sent if each.to == "b"] == [RaftKind.SNAPSHOT]

@@ -13,7 +13,7 @@ from holdfast.core.groups.local_groups import GroupClient, Groups, ReplicaNotice
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.recovery import Recovered, Recovery
 from holdfast.core.machine import Append, Checkpoint, Outbox, Send, SetTimer
-from holdfast.core.messages import GroupMessages, GroupState, GroupStateTaken
+from holdfast.core.messages import GroupMessages, GroupState, GroupStateTaken, LeadAsked, LeadConfirmed
 from holdfast.core.model.ids import GROUPS_FROM, GroupNumber, MemberId
 from holdfast.core.model.notices import CheckpointEnded, GroupsWritten, Notice, ViewInstalled
 from holdfast.core.model.views import MemberInfo, View
@@ -205,6 +205,10 @@ class Cluster:
             groups.on_messages(sender, message)
         elif isinstance(message, GroupState):
             groups.on_state(sender, message)
+        elif isinstance(message, LeadAsked):
+            groups.rounds.on_asked(sender, message)
+        elif isinstance(message, LeadConfirmed):
+            groups.rounds.on_confirmed(sender, message)
         else:
             assert isinstance(message, GroupStateTaken)
             groups.on_state_taken(sender, message)
@@ -217,6 +221,7 @@ class Cluster:
                 if process.up and process.timer:
                     process.timer = False
                     process.groups.on_timer()
+                    process.groups.rounds.on_timer()
                     process.end_step()
             self.quiesce()
 

@@ -259,18 +259,11 @@ REQUESTS = st.builds(
 STEPS = st.lists(st.tuples(st.integers(0, 30), REQUESTS, st.booleans()), max_size=40)
 
 
-class Twenty:
-    """Entries of one of the maps live for 20 ms."""
-
-    def lifetimes(self, name: str) -> tuple[int, int]:
-        return (20 if name == "n" else 0, 0)
-
-
 @given(STEPS, st.integers(0, 40))
 def test_a_state_in_pieces_goes_on_as_the_one_that_it_was_made_of(
     steps: list[tuple[int, Request, bool]], moved: int
 ) -> None:
-    one, other = ZoneState(3, Twenty(), 100), ZoneState(3, Twenty(), 100)
+    one, other = ZoneState(3, 100), ZoneState(3, 100)
     for at, (later_ms, each, sweep) in enumerate(steps):
         if at == moved:
             other.restore(list(one.pieces()))

@@ -335,3 +335,36 @@ def test_a_timer_runs_out_though_something_else_was_written_meanwhile() -> None:
     nodes = data_nodes_of(cluster.store.read([zone_key(1, "history"), zone_key(1, "down")]), 1)
     assert nodes.latest == {"A", "B", "D"}
     assert nodes.down is None
+
+
+@pytest.mark.rule("zones/A-22")
+@pytest.mark.parametrize("leads", [False, True])
+def test_a_replica_whose_files_are_damaged_is_replaced_by_a_copy_of_the_others(*, leads: bool) -> None:
+    cluster = begun(THREE)
+    leader = next(name for name in "ABC" if cluster.members[name].term((1, 0)) is not None)
+    struck = leader if leads else next(name for name in "ABC" if name != leader)
+    cluster.crash(struck, damaged=True)
+    cluster.go(20)
+    cluster.put()
+    cluster.come(struck)
+    cluster.settled()
+    assert cluster.shown() == "S=ABC P=- N=-"
+    assert cluster.keys().switch_reduce is None
+    assert not cluster.members[struck].doubted
+    assert "".join(sorted(set("ABC") - {struck})) in moved(cluster), "it was out of the group in between"
+    same_data(cluster, "ABC")
+
+
+@pytest.mark.rule("zones/A-22")
+def test_the_only_replica_is_not_given_up_though_its_files_are_damaged() -> None:
+    cluster = begun(ONE)
+    (holder,) = cluster.holders()
+    cluster.crash(holder, damaged=True)
+    cluster.come(holder)
+    cluster.go(200)
+    assert cluster.members[holder].doubted == {(1, 0)}
+    assert cluster.keys().stable.peers == (holder,)  # type: ignore[union-attr]
+    cluster.ask_reset()
+    cluster.settled()
+    assert not cluster.members[holder].doubted
+    assert cluster.put(), "an operator has given up what was there"

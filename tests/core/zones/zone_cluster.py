@@ -29,7 +29,9 @@ from holdfast.core.zones.transitions import LocalReplica, LocalState
 from holdfast.core.zones.zone_commands import ZONE_FIELDS, altered, created, creation_keys, dropped
 from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, encoded, name_key, part_keys, partition_keys, zone_key
 
-SETTINGS = RaftSettings(election_ticks=6, heartbeat_ticks=2, catch_up_margin=3, catch_up_ticks=15)
+SETTINGS = RaftSettings(
+    election_ticks=6, heartbeat_ticks=2, catch_up_margin=3, catch_up_ticks=15, begins_voted=True
+)
 TICK_MS = 100
 
 
@@ -55,6 +57,10 @@ class Member:
         self.name = name
         self.cluster = cluster
         self.kept: dict[Part, Kept] = {}
+        self.doubted: set[Part] = set()
+        """Of which the files may lack something."""
+        self.damaged = False
+        """Whether there ever were such."""
         self.seen = 0
         self.entries: dict[bytes, MetastoreEntry] = {}
         self.alive = False
@@ -100,6 +106,8 @@ class Member:
         kept = self.kept.get(part)
         if kept is None:
             return None
+        if part in self.doubted:
+            return LocalCopy(True, Configuration())
         if kept.group is not None:
             return LocalCopy(True, kept.group.configuration, kept.group.generation)
         log = RaftLog(kept.snapshot, kept.entries)
@@ -118,7 +126,7 @@ class Member:
             self.kept[part] = Kept(RaftSnapshot(0, 0, Configuration()))
             self.started.append(part)
         kept = self.kept[part]
-        if kept.group is None:
+        if kept.group is None and part not in self.doubted:
             log = RaftLog(kept.snapshot, kept.entries, committed=kept.hard.commit)
             kept.group = Group(self.name, b"%d/%d" % part, log, kept.hard, SETTINGS)
 
@@ -127,6 +135,10 @@ class Member:
 
     def destroy(self, part: Part) -> None:
         del self.kept[part]
+        self.doubted.discard(part)
+
+    def in_doubt(self, part: Part) -> bool:
+        return part in self.doubted
 
     def _group(self, part: Part) -> Group:
         kept = self.kept.get(part)
@@ -233,8 +245,11 @@ class Cluster:
             self.members[name].start()
         self.here()
 
-    def crash(self, name: str, *, seen: bool = True) -> None:
+    def crash(self, name: str, *, seen: bool = True, damaged: bool = False) -> None:
+        """`damaged`: the end of its files is lost."""
         member = self.members[name]
+        if damaged:
+            member.doubted, member.damaged = set(member.kept), True
         member.alive = False
         for kept in member.kept.values():
             kept.group = None
@@ -475,6 +490,8 @@ class Cluster:
         """A leader never counts on what a replica does not have."""
         assert group.leading is not None
         for node, progress in group.leading.progress.items():
+            if self.members[node].damaged and node not in group.configuration.members:
+                continue  # It has begun anew, catches up, and counts for nothing yet.
             kept = self.members[node].kept.get(part)
             other = kept.group if kept is not None else None
             if other is None or (other.generation, other.term) != (group.generation, group.term):

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from holdfast.config import Settings
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import (
@@ -27,7 +29,10 @@ from holdfast.core.model.operations import (
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change
+from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
+from holdfast.core.replication.consensus import ZoneState
 from holdfast.core.replication.cuts import Cuts, Taken
+from holdfast.core.routing.zone_routing import ZoneEntries
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 from holdfast.server.grid import ClusterCard, MemberCard
@@ -107,6 +112,18 @@ class OneLane:
             done(self.grid.verdict)
 
 
+class OneReplica:
+    """A replica of a zone's partition, over the same maps as the copy of that partition."""
+
+    def __init__(self, grid: OneMemberGrid, copy: PartitionCopy) -> None:
+        self._grid = grid
+        self.state = ZoneState(copy.partition, 0)
+        self.state.maps = copy.maps
+
+    def look(self, name: str, key: bytes) -> bytes | None:
+        return self.state.look(name, key, self._grid.now // MILLISECOND)
+
+
 class Clock:
     """The outbox of a grid, as far as cuts need one: it carries the time."""
 
@@ -157,6 +174,16 @@ class OneMemberGrid:
         self.lane = OneLane(self)
         rows = Rows(lambda partition: Assignment(1, (MemberId(ME),)))
         self.cuts = Cuts(MemberId(ME), Settings(), Clock(self), rows, self.lane)  # type: ignore[arg-type]
+        self.zoned: set[str] = set()
+        """Maps that live in a zone, which the member leads."""
+        self.local = False
+        self.own_ttl_ms = 0
+        self.entries = ZoneEntries(1, partition_count)
+        self.entries.serving[:] = [OneReplica(self, copy) for copy in self.copies]  # type: ignore[list-item]
+        self.batches: list[tuple[ZoneBatch, Callable[[ZoneBatchDone], None]]] = []
+        """Those that were asked for and, while `verdict` is None, are not carried out."""
+        self.fails: Outcome | None = None
+        """What becomes of batches instead."""
         self.passive = False
         self.configured_maps: set[str] = set()
         self.master = ME
@@ -252,7 +279,42 @@ class OneMemberGrid:
         return self.user is None or self.user == (username, password, token)
 
     def zone_of(self, name: str) -> str:
-        return ""
+        return "z" if name in self.zoned else ""
+
+    def zone_entries(self, name: str) -> ZoneEntries | None:
+        return self.entries if name in self.zoned else None
+
+    def zone_map(self, name: str) -> tuple[bool, int]:
+        return self.local, self.own_ttl_ms
+
+    def zone_batch(self, batch: ZoneBatch, done: Callable[[ZoneBatchDone], None]) -> None:
+        self.batches.append((batch, done))
+        if self.verdict is not None:
+            self.carry_out()
+
+    def carry_out(self) -> None:
+        """Do what the batches want, or fail."""
+        batches, self.batches = self.batches, []
+        for batch, done in batches:
+            result = ZoneBatchDone()
+            for partition, writes in batch.writes:
+                replica = self.entries.serving[partition]
+                assert replica is not None
+                replica.state.time_ms = self.now // MILLISECOND
+                if self.fails is not None:
+                    result.failed.append((partition, self.fails))
+                else:
+                    result.former.append(
+                        (partition, [replica.state.write(one, self._hear) for one in writes])
+                    )
+            if batch.reads:
+                result.unconfirmed = self.fails
+            done(result)
+
+    def _hear(self, event: EntryEvent, name: str) -> None:
+        for listened, wanted, heard in list(self.listeners):
+            if listened == name and (wanted is None or wanted == event.key):
+                heard(msgspec.structs.replace(event, member=ME))
 
     def map_names(self) -> list[str]:
         return sorted(

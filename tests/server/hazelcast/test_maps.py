@@ -52,9 +52,11 @@ def codec(name: str) -> Any:
     return importlib.import_module(f"hazelcast.protocol.codec.map_{name}_codec")
 
 
-@pytest.fixture(params=["data lane", "general way"])
+@pytest.fixture(params=["data lane", "general way", "data lane of a zone"])
 def one_key(request: pytest.FixtureRequest, wire: Wire, grid: OneMemberGrid) -> Callable[..., Any]:
-    """Asks for an operation on one key of map "m", either as its member would or as any other member would."""
+    """Asks for an operation on one key of map "m": as its member would, as any other member would, or in a zone."""
+    if request.param == "data lane of a zone":
+        grid.zoned.add("m")
     wire.ask(map_get_codec, "m", data(KEY), THREAD, partition=PARTITION)  # from now on the lane knows the map
     if request.param == "general way":
         grid.away(PARTITION)

@@ -20,7 +20,7 @@ from holdfast.core.messages import ZoneStates
 from holdfast.core.metastore.metastore import Metastore
 from holdfast.core.metastore.operator_questions import OperatorQuestions
 from holdfast.core.metastore.voters import MetastoreVoters
-from holdfast.core.model.ids import METASTORE_GROUP, GroupNumber, MemberId
+from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, GroupNumber, MemberId
 from holdfast.core.model.metastore_questions import (
     MetastoreAnswer,
     MetastoreQuestion,
@@ -33,6 +33,7 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.replication.lane import EventSink
 from holdfast.core.routing.pending import Waiting
+from holdfast.core.routing.request_refusals import Refusals
 from holdfast.core.routing.zone_routing import ZoneRouting
 from holdfast.core.zones.zone_keys import ZONES
 
@@ -56,20 +57,30 @@ class Agreed:
         standing: Standing,
         ears: EventSink,
         waiting: Waiting,
+        refusals: Refusals,
         rows: Sequence[Assignment],
         recovered: dict[GroupNumber, RecoveredGroup],
     ) -> None:
-        """`waiting`: of the router of all other maps; `rows`: the cluster's table."""
+        """`waiting`, `refusals`: of the router of all other maps; `rows`: the cluster's table."""
         self._on = settings.metastore.voters > 0
         self._out = out
         self._turn_ends = False
         """Whether the end of this turn has been asked for."""
         self._standing = standing
-        self.groups = Groups(standing.info, out, log, self, recovered)
+        self.groups = Groups(
+            standing.info,
+            out,
+            log,
+            self,
+            recovered,
+            patience_ns=settings.limits.call_timeout_ms * MILLISECOND,
+        )
         self.voters = MetastoreVoters(out, settings.metastore, standing, self.groups)
         self.metastore = Metastore(standing.me.encode(), out, self.groups)
         self.metastore.watch(self.voters)
-        self.zones = ZoneRouting(standing.me, settings, out, self.groups, standing, ears, waiting, self)
+        self.zones = ZoneRouting(
+            standing.me, settings, out, self.groups, standing, ears, waiting, refusals, self
+        )
         """Requests on maps that live in zones."""
         self.zoned = Zoned(out, standing, self.metastore, self.groups, self.zones, rows)
         self.view = ZoneView(standing, self.metastore, self.groups, self.zones)

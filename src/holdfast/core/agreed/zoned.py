@@ -308,6 +308,10 @@ class Zoned:
         self._groups.stop(number)
         self._routing.end(number)
 
+    def in_doubt(self, part: Part) -> bool:
+        """Whether there is a replica in the files that cannot run."""
+        return part in self._unusable
+
     def term(self, part: Part) -> int | None:
         """The term in which this member leads; None: it does not."""
         return self._groups.term(group_of(*part))

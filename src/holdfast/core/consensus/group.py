@@ -13,6 +13,8 @@ what to send now, what to send when that is durable, what to apply. `written` an
 - consensus/E-5: What was written down in an older term may have been replaced since: its end counts for nothing.
 - consensus/E-6: A reset begins a new generation of the group. Who is of an older one is not listened to, however long
   its log and however high its term; when it hears of a leader of the newer one it abandons what it has.
+- consensus/E-7: Who has nothing votes for nobody, and has voted for the first leader that it hears of: there may have
+  been a replica here before, which has voted, and was destroyed.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ class RaftWritten:
     """The index of the snapshot that is installed; 0: none."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # one for each step: a frozen one takes three times as long to make
 class RaftReady:
     """What a replica wants to be done. No part of it may be left out, and one follows the other."""
 
@@ -145,6 +147,11 @@ class Group:
     def hard(self) -> HardState:
         """What has to be durable."""
         return HardState(self._seat.term, self._seat.vote, self.log.committed, self._seat.generation)
+
+    @property
+    def _has_nothing(self) -> bool:
+        """Whether it has never been told anything of the group (consensus/E-7)."""
+        return not self.log.last and not self.configuration.voters
 
     # -- roles
 
@@ -246,6 +253,7 @@ class Group:
         seat, pre = self._seat, message.kind is RaftKind.PRE_VOTE
         answer = RaftKind.PRE_VOTED if pre else RaftKind.VOTED
         free = seat.vote == message.sender or (seat.vote is None and seat.lead is None)
+        free = free and not (seat.settings.begins_voted and self._has_nothing)
         if (free or (pre and message.term > seat.term)) and self.log.up_to_date(
             message.index, message.log_term
         ):
@@ -355,10 +363,14 @@ class Group:
         self._elapsed = 0
         seat, sender = self._seat, message.sender
         seat.lead = sender
+        if seat.settings.begins_voted and seat.vote is None and self._has_nothing:
+            seat.vote = sender
         if message.kind is RaftKind.HEARTBEAT:
             if message.commit <= self.log.last:
-                # Else it speaks of a replica that was here before, and was destroyed.
                 self.log.commit_to(message.commit)
+            elif seat.settings.begins_voted and self._has_nothing:
+                # It speaks of a replica that was here before, and was destroyed.
+                seat.send(RaftKind.APPENDED, sender, index=message.commit, refused=True)
             seat.send(RaftKind.HEARTBEAT_HEARD, sender, context=message.context)
         elif message.kind is RaftKind.SNAPSHOT:
             self._on_snapshot(message)

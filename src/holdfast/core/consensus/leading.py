@@ -44,7 +44,7 @@ class Leading:
         self.progress: dict[NodeId, FollowerProgress] = {}
         self.transferee: NodeId | None = None
         """To whom it is handing over: nothing is taken meanwhile."""
-        self._began = self._log.last + 1
+        self.began = self._log.last + 1
         """The first index of this leader's term."""
         self._accompanied: frozenset[NodeId] = frozenset()
         """Who gets the log, and does not belong to the group yet."""
@@ -52,14 +52,14 @@ class Leading:
         self._early_reads: list[RaftMessage] = []
         """Reads that came before an entry of this term was committed."""
         for node in self._seat.configuration.members:
-            self._follow(node, self._began)
+            self._follow(node, self.began)
         mine = self.progress.get(seat.me)
         if mine is not None:
             mine.match = self._log.last
             mine.replicate()
             mine.active = True
         seat.uncommitted = 0
-        self.append([RaftEntry(seat.term, self._began)])
+        self.append([RaftEntry(seat.term, self.began)])
 
     def _follow(self, node: NodeId, following: int) -> None:
         settings, configuration = self._seat.settings, self._seat.configuration
@@ -120,7 +120,7 @@ class Leading:
     @property
     def settled(self) -> bool:
         """Whether an entry of this leader's term is committed."""
-        return self._log.committed >= self._began
+        return self._log.committed >= self.began
 
     def accompany(self, nodes: frozenset[NodeId]) -> None:
         """Send these the log, too, so that they catch up before they belong to the group."""
@@ -220,9 +220,10 @@ class Leading:
                 progress.replicate()
         else:
             progress.inflight.arrived(message.index)
-        if self.count():
+        more, told = self.count(), self._seat.settings.commits_told
+        if more and told:
             self.broadcast()
-        elif node != self._seat.me and progress.may_tell_commit(log.committed):
+        elif told and node != self._seat.me and progress.may_tell_commit(log.committed):
             self.send_append(node)
         if node != self._seat.me:
             while self.send_append(node, even_empty=False):
@@ -232,6 +233,10 @@ class Leading:
 
     def _on_refused(self, message: RaftMessage, progress: FollowerProgress) -> None:
         hint = message.hint
+        if not hint and not message.log_term and progress.match and self._seat.settings.begins_voted:
+            progress.begins_anew()
+            self.send_append(message.sender)
+            return
         if message.log_term > 0:
             hint, _ = self._log.conflict_hint(message.hint, message.log_term)
         if progress.refused(message.index, hint):
@@ -342,7 +347,7 @@ class Leading:
         """Go on to the final configuration where that is due; whether it was."""
         configuration, log = self._seat.configuration, self._log
         due = configuration.joint and configuration.auto_leave and self.transferee is None
-        if not due or log.committed < max(log.configuration_index, self._began):
+        if not due or log.committed < max(log.configuration_index, self.began):
             return False
         self.append([RaftEntry(self._seat.term, log.last + 1, configuration=leave_joint(configuration))])
         self.switched()

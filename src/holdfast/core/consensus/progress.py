@@ -2,7 +2,8 @@
 
 - consensus/P-1: To a follower whose log is not known to match, one message goes at a time (PROBE); to one that matches,
   a window of them (REPLICATE); to one that needs the state itself, none (SNAPSHOT).
-- consensus/P-2: What is known to match never falls while one leads.
+- consensus/P-2: What is known to match never falls while one leads, unless the follower says that it has nothing: then
+  it is another replica.
 """
 
 from __future__ import annotations
@@ -180,6 +181,13 @@ class FollowerProgress:
         self.told_commit = min(self.told_commit, self.next - 1)
         self.paused = False
         return True
+
+    def begins_anew(self) -> None:
+        """It has nothing any more: the replica that has acknowledged so much was destroyed."""
+        self.match = 0
+        self._enter(LogFlow.PROBE)
+        self.next = 1
+        self.told_commit = 0
 
     def __str__(self) -> str:
         parts = [f"{self.flow.value} match={self.match} next={self.next}"]

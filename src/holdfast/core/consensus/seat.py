@@ -95,6 +95,10 @@ class RaftSettings:
     """A new voter has caught up when no more entries than this are missing there."""
     catch_up_ticks: int = 50
     """How long it may get nothing before a change is given up."""
+    begins_voted: bool = False
+    """Whether a replica that has nothing may be the second one of its node (consensus/E-7)."""
+    commits_told: bool = True
+    """Whether a leader tells followers of each commit at once. Otherwise with the next entry, or heartbeat."""
     removed_leads: bool = False
     """Whether a leader that was removed goes on until another one is elected."""
 

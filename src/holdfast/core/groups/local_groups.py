@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -27,12 +27,13 @@ from holdfast.core.consensus.leading import ProposalRefused
 from holdfast.core.consensus.raft_messages import RaftEntry, RaftKind, RaftMessage, RaftSnapshot
 from holdfast.core.consensus.reconfiguring import ChangeAnswer
 from holdfast.core.consensus.seat import GroupNotice, RaftRole, RaftSettings
+from holdfast.core.groups.read_rounds import ReadRounds
 from holdfast.core.groups.written import NOTHING, GroupHead, GroupWrite, Regained, encoded, regained
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.recovery import RecoveredGroup
 from holdfast.core.machine import Outbox
 from holdfast.core.messages import GroupMessages, GroupState, GroupStateTaken
-from holdfast.core.model.ids import MILLISECOND, GroupNumber, MemberId
+from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, SECOND, GroupNumber, MemberId
 from holdfast.core.model.journal_entries import Began, Dropped, MapSnapshot, Snapshot
 from holdfast.core.model.notices import CheckpointEnded, GroupsWritten, ViewInstalled
 from holdfast.core.model.object_names import part_name
@@ -148,6 +149,7 @@ class HostedGroup:
         "number",
         "quiet",
         "reads",
+        "term_seen",
         "writing",
     )
 
@@ -167,6 +169,8 @@ class HostedGroup:
         """Ticks since something happened."""
         self.bytes_since = 0
         """Of entries, at about, since the log was looked at."""
+        self.term_seen = group.term
+        """In which it was when it was last looked at."""
 
     @property
     def idle(self) -> bool:
@@ -199,15 +203,21 @@ class Groups:
         opener: GroupOpener,
         recovered: dict[GroupNumber, RecoveredGroup] | None = None,
         settings: RaftSettings | None = None,
+        *,
+        patience_ns: int = 60 * SECOND,
     ) -> None:
-        """`recovered`: what was found in this member's files."""
+        """`recovered`: what was found in this member's files. `patience_ns`: how long reads wait to be confirmed."""
         self.me: NodeId = node_of(info)
         self._out = out
         self._log = log
         self._opener = opener
-        self._settings = settings or RaftSettings()
+        self._settings = replace(settings or RaftSettings(), begins_voted=True)
+        self._zone_settings = replace(self._settings, commits_told=False)
+        """Of all groups but the metastore's: of what is committed followers hear with what comes next."""
         self._found = dict(recovered or {})
         self.hosted: dict[GroupNumber, HostedGroup] = {}
+        self.rounds = ReadRounds(self.me, out, self.hosted, patience_ns)
+        """Reads of groups that this member leads."""
         self._members: dict[NodeId, MemberId] = {}
         """Where each node is, by the view."""
         self._dirty: set[GroupNumber] = set()
@@ -262,8 +272,10 @@ class Groups:
                 write = GroupWrite(hard=replica.hard, begin=replica.snapshot)
                 self._log.group_wrote(number, encoded(write))
         name = number.to_bytes(8, "big")
-        group = Group(self.me, name, replica.log(), replica.hard, self._settings)
+        chosen = self._settings if number == METASTORE_GROUP else self._zone_settings
+        group = Group(self.me, name, replica.log(), replica.hard, chosen)
         hosted = self.hosted[number] = HostedGroup(number, group, client)
+        self.rounds.changed()
         self._touched(hosted)
         return hosted
 
@@ -272,6 +284,7 @@ class Groups:
         hosted = self.hosted.get(number)
         if hosted is not None:
             hosted.halted = hosted.asleep = True
+            self.rounds.changed()
 
     def resume(self, number: GroupNumber) -> None:
         """Let a replica that rests take part again."""
@@ -290,6 +303,8 @@ class Groups:
         if known and self._log.on:
             self._log.note(Dropped(number))
         self._dirty.discard(number)
+        self.rounds.changed()
+        self.rounds.ended(number)
         for key in [key for key in self._supplies if key[0] == number]:
             del self._supplies[key]
 
@@ -308,6 +323,13 @@ class Groups:
         """The term in which this member leads the group; None where it does not."""
         hosted = self.hosted.get(number)
         return hosted.group.term if hosted is not None and hosted.group.leading is not None else None
+
+    def current(self, number: GroupNumber) -> bool:
+        """Whether this member leads the group, and its state has all that earlier leaders have answered."""
+        hosted = self.hosted.get(number)
+        if hosted is None or hosted.halted or hosted.group.leading is None:
+            return False
+        return hosted.group.log.applied >= hosted.group.leading.began
 
     def _touch(self, number: GroupNumber) -> Group:
         hosted = self.hosted.get(number)
@@ -335,7 +357,11 @@ class Groups:
         """Ask for a read: the client is told when its state has all that was answered before. It may be lost. Raises
         ProposalRefused.
         """
-        self._touch(number).read(context)
+        hosted = self.hosted.get(number)
+        if hosted is not None and not hosted.halted and self.rounds.takes(hosted.group):
+            self.rounds.ask(number, context)
+        else:
+            self._touch(number).read(context)
 
     def change_peers(
         self,
@@ -372,6 +398,7 @@ class Groups:
         """Who is where; groups whose leader or followers have gone or come wake up (groups/H-3)."""
         members = notice.new.members if notice.new is not None else []
         before, self._members = self._members, {node_of(info): info.uuid for info in members}
+        self.rounds.on_view(self._members)
         changed = {
             node
             for node in before.keys() | self._members.keys()
@@ -518,14 +545,23 @@ class Groups:
 
     def flush(self) -> None:
         """The step ends: carry out what the groups want, as far as it can be done now."""
-        if not (self._dirty or self._outgoing or self._asleep or self._batch):
+        rounds = self.rounds
+        for number in rounds.take_doubted():
+            # By the answer to this it learns why.
+            self._touched(self.hosted[number])
+            if (leading := self.hosted[number].group.leading) is not None:
+                leading.heartbeat()
+        if not (self._dirty or self._outgoing or self._asleep or self._batch or rounds.dirty or rounds.ready):
             return
+        for number in rounds.take_ready():
+            self._answer_reads(self.hosted[number])
         while self._dirty:
             dirty, self._dirty = sorted(self._dirty), set()
             for number in dirty:
                 hosted = self.hosted.get(number)
                 while hosted is not None and hosted.group.has_ready:
                     self._carry_out(hosted, hosted.group.ready())
+        rounds.flush()
         for node in sorted(self._outgoing.keys() | self._asleep.keys()):
             groups = self._outgoing.get(node, {})
             member = self._members.get(node)
@@ -539,7 +575,12 @@ class Groups:
             self._log.tell_when_durable(GroupsWritten(self._batch_number))
 
     def _carry_out(self, hosted: HostedGroup, ready: RaftReady) -> None:
+        if hosted.term_seen != hosted.group.term:
+            hosted.term_seen = hosted.group.term
+            self.rounds.changed()
         if ready.leadership_changed:
+            if hosted.group.leading is None:
+                self.rounds.lead_lost(hosted.number)
             hosted.client.on_group(LeadChanged(ready.lead, ready.role, hosted.group.term))
         if ready.abandoned:
             hosted.client.restore(())
@@ -676,7 +717,8 @@ class Groups:
         """What should be empty when nothing is under way, by name."""
         return {
             "groups not written": sum(len(hosted.writing) for hosted in self.hosted.values()),
-            "reads of groups": sum(len(hosted.reads) for hosted in self.hosted.values()),
+            "reads of groups": sum(len(hosted.reads) for hosted in self.hosted.values())
+            + self.rounds.leftovers,
             "states of groups on their way": len(self._supplies),
         }
 

@@ -42,6 +42,8 @@ class TimerName(StrEnum):
     """The next slice of clearing a map."""
     GROUPS = "groups"
     """The next tick of the Raft groups that are awake."""
+    READ_ROUNDS = "read-rounds"
+    """Look who has not confirmed that this member leads groups that are read."""
     METASTORE_VOTERS = "metastore-voters"
     """Look again who votes in the metastore's group."""
     ZONES = "zones"

@@ -11,14 +11,14 @@ entry of the log. Reads of a step share one question to the group: is this still
   A map with `read = "local"` is read at once, and may show what is no longer so.
 - replication/Z-3: A request with an id is applied once: what it answered is part of the state.
 - replication/Z-4: Time in a partition is what its leaders say, and never goes back: so an entry ends for all replicas
-  at the same place of the log.
+  at the same place of the log. A map's own time to live is said by who leads, too: settings may differ.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 
@@ -31,6 +31,8 @@ from holdfast.core.machine import Outbox
 from holdfast.core.model.decisions import Decision, Update
 from holdfast.core.model.ids import MILLISECOND, GroupNumber, MemberId
 from holdfast.core.model.operations import (
+    DEFAULT_TTL,
+    GROWING,
     READS,
     WHOLE,
     EntryEvent,
@@ -44,6 +46,7 @@ from holdfast.core.model.operations import (
     too_long,
 )
 from holdfast.core.model.records import Change, Record
+from holdfast.core.model.zone_batches import ZoneWrite
 from holdfast.core.replication.protocol import Decided, ReplicationDelegate, ShareDone
 from holdfast.core.services.map_operations import decide, decide_whole, merge
 from holdfast.core.store.replica import MapReplica, map_replica
@@ -64,12 +67,24 @@ NOT_CONFIRMED = Outcome(Status.NOT_READY, None, "no majority has confirmed the p
 STOPPED = Outcome(Status.UNKNOWN, None, "the partition's replica here has ended before it was known")
 
 
+class ZoneRequests(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """Requests that came one after the other."""
+
+    requests: list[Request]
+
+
+class ZoneWrites(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Writes of single entries that came one after the other."""
+
+    writes: list[ZoneWrite]
+
+
 class ZoneCommand(msgspec.Struct, frozen=True, array_like=True):
     """What is in one entry of a partition's log."""
 
     time_ms: int
     """When the leader took it: milliseconds since 1970, as that one believes."""
-    requests: tuple[Request, ...]
+    parts: tuple[ZoneRequests | ZoneWrites, ...] = ()
     sweep: bool = False
     """Whether everything whose time is over is taken out."""
 
@@ -101,15 +116,22 @@ _commands: msgspec.msgpack.Decoder[ZoneCommand] = msgspec.msgpack.Decoder(ZoneCo
 _heads: msgspec.msgpack.Decoder[MapHead] = msgspec.msgpack.Decoder(MapHead)
 _pieces: msgspec.msgpack.Decoder[MapPiece] = msgspec.msgpack.Decoder(MapPiece)
 Answered = Callable[[Outcome], None]
+Hearer = Callable[[EntryEvent, str], None]
+"""Hears what has happened to an entry of a map."""
+
+
+_Waiting = tuple[Request | list[ZoneWrite], Answered]
+"""What waits for its place in the log, and who is told. Who has asked for writes is told what the entries were."""
 
 
 @dataclass(slots=True)
 class _Proposed:
-    """Requests whose place in the log is known, and not yet whether it stays theirs."""
+    """What has a place in the log, of which it is not known yet whether it stays its own."""
 
     term: int
     deadline_ns: int
-    told: list[Answered]
+    told: list[tuple[Answered, int]]
+    """Who is told, and of how many writes; 0: of a request."""
 
 
 @dataclass(slots=True)
@@ -121,19 +143,11 @@ class _Asked:
     reads: list[tuple[Request, Answered]] = field(default_factory=list)
 
 
-class KnowsLifetimes(Protocol):
-    """Who knows how long entries of maps live."""
-
-    def lifetimes(self, name: str) -> tuple[int, int]:
-        """The map's own time to live and maximum idle time, in ms; 0: for ever."""
-
-
 class ZoneState:
     """What the maps of a zone hold of one partition: a function of the commands that were applied."""
 
-    def __init__(self, partition: int, lifetimes: KnowsLifetimes, request_ids: int) -> None:
+    def __init__(self, partition: int, request_ids: int) -> None:
         self.partition = partition
-        self._lifetimes = lifetimes
         self._request_ids = request_ids
         self.maps: dict[str, MapReplica] = {}
         self.requests = Remembered(request_ids)
@@ -146,7 +160,7 @@ class ZoneState:
 
     # -- changes
 
-    def carry_out(self, request: Request, heard: Callable[[EntryEvent, str], None] | None) -> Value:
+    def carry_out(self, request: Request, heard: Hearer | None) -> Value:
         """Apply a request; answers what its caller hears. `heard` is told what listeners are to hear."""
         if request.id and self.requests.knows(request.id):
             return self.requests.answer(request.id)
@@ -160,6 +174,47 @@ class ZoneState:
             self.requests.note(mark_of(request.id, decision.answer))
         return decision.answer
 
+    def write(self, write: ZoneWrite, heard: Hearer | None) -> bytes | None:
+        """Apply a write of one entry; answers what the entry was."""
+        name, key, value, ttl_ms, key_hash = write
+        held = self.maps.get(name)
+        if held is None:
+            if value is None:
+                return None
+            held = self.maps[name] = map_replica(name)
+        state = held.state
+        old = state.entries.get(key)
+        if old is not None and state.expiries and state.expired(key, self.now_ns()):
+            self._apply(held, Update(Change.REMOVE, key, kind=EventKind.EXPIRED), heard)
+            old = None
+        if value is None and old is None:
+            return None
+        if heard is not None:
+            kind = (
+                EventKind.REMOVED if value is None else EventKind.ADDED if old is None else EventKind.UPDATED
+            )
+            change = Change.REMOVE if value is None else Change.SET
+            self._apply(held, Update(change, key, value or b"", ttl_ms, 0, key_hash, kind), heard)
+            return old
+        held.updates.next()
+        if value is None:
+            state.drop(key)
+        elif ttl_ms or key_hash or state.expiries or state.touched is not None:
+            state.store(key, value, ttl_ms, 0, key_hash, self.now_ns())
+        else:
+            state.entries[key] = value
+        return old
+
+    def look(self, name: str, key: bytes, wall_ms: int) -> bytes | None:
+        """The entry's value, if it has not ended."""
+        held = self.maps.get(name)
+        if held is None:
+            return None
+        state = held.state
+        if state.expiries and state.expired(key, self.now_ns(wall_ms), touch=False):
+            return None
+        return state.entries.get(key)
+
     def read(self, request: Request, wall_ms: int) -> Value:
         """What a read answers; what it finds ended stays until a command takes it out."""
         return self._decide(self.maps.get(request.map), request, self.now_ns(wall_ms)).answer
@@ -168,11 +223,9 @@ class ZoneState:
         state, version = (held.state, held.updates.lwm) if held is not None else (None, 0)
         if request.op in WHOLE:
             return decide_whole(state, request, now_ns)
-        return decide(state, request, now_ns, version, self._lifetimes.lifetimes(request.map))
+        return decide(state, request, now_ns, version)
 
-    def _apply(
-        self, held: MapReplica, update: Update, heard: Callable[[EntryEvent, str], None] | None
-    ) -> None:
+    def _apply(self, held: MapReplica, update: Update, heard: Hearer | None) -> None:
         state, key = held.state, update.key
         old = state.former(key)
         word = update.key_hash or state.hash_word(key)
@@ -191,7 +244,7 @@ class ZoneState:
             )
             heard(EntryEvent(update.kind, held.name, "", key, value, old, 1, word), held.name)
 
-    def sweep(self, heard: Callable[[EntryEvent, str], None] | None) -> None:
+    def sweep(self, heard: Hearer | None) -> None:
         """Take out everything whose time is over."""
         for held in self.maps.values():
             for key in held.state.due(self.now_ns(), len(held.state.entries)):
@@ -274,14 +327,20 @@ class ZoneReplicas:
         self.groups = groups
         self.sink = sink
         self.timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
+        self._ttls: dict[str, int] = {}
         self.contexts = 0
         """How many questions were asked of groups."""
         self.again: set[ZonePartition] = set()
         """Partitions of which something may go to their groups now."""
 
-    def lifetimes(self, name: str) -> tuple[int, int]:
-        """The map's own time to live, and no maximum idle time: of uses only the leader knows."""
-        return (self.settings.map(name).ttl_ms, 0)
+    def lifetime(self, name: str) -> int:
+        """The map's own time to live, in ms, by this member's settings: who leads says it, so that all replicas hear
+        the same. There is no maximum idle time, for of uses only the leader knows.
+        """
+        ttl_ms = self._ttls.get(name)
+        if ttl_ms is None:
+            ttl_ms = self._ttls[name] = self.settings.map(name).ttl_ms
+        return ttl_ms
 
     def context(self) -> bytes:
         """The name of a question, which no other of any member has."""
@@ -310,10 +369,10 @@ class ZonePartition:
         self.partition = partition
         self._zone = zone
         self._out = zone.out
-        self.state = ZoneState(partition, zone, zone.settings.replication.request_ids)
+        self.state = ZoneState(partition, zone.settings.replication.request_ids)
         self.term = 0
         """The term in which this member leads the group, and may be given requests; 0: it does not."""
-        self._writes: list[tuple[Request, Answered]] = []
+        self._writes: list[_Waiting] = []
         self._reads: list[tuple[Request, Answered]] = []
         self._proposed: dict[int, _Proposed] = {}
         """By index."""
@@ -337,11 +396,23 @@ class ZonePartition:
     def submit(self, request: Request, told: Answered) -> None:
         """A request; `told` is called once."""
         if request.op not in READS:
+            if request.ttl_ms == DEFAULT_TTL and request.op in GROWING and request.op is not Op.SET_TTL:
+                ttl_ms = self._zone.lifetime(request.map)
+                if ttl_ms:
+                    request = msgspec.structs.replace(request, ttl_ms=ttl_ms)
             self._writes.append((request, told))
         elif self._zone.settings.map(request.map).reads == "local":
             told(self._read(request))
         else:
             self._reads.append((request, told))
+
+    def write(self, writes: list[ZoneWrite], told: Answered) -> None:
+        """Writes of single entries; `told` is called once, with what the entries were."""
+        self._writes.append((writes, told))
+
+    def look(self, name: str, key: bytes) -> bytes | None:
+        """The value of an entry as it is here, if it has not ended; to be answered when it is confirmed."""
+        return self.state.look(name, key, self._out.wall_ms())
 
     def flush(self) -> None:
         """The step ends: what has come goes to the group, unless so much is on its way there that it can wait for what
@@ -362,12 +433,26 @@ class ZonePartition:
         if self._writes or self._reads:
             self._zone.again.add(self)
 
-    def _propose(self, writes: Sequence[tuple[Request, Answered]]) -> None:
-        command = ZoneCommand(self._out.wall_ms(), tuple(request for request, _ in writes))
-        told = [each for _, each in writes]
-        index = self._place(command)
+    def _propose(self, writes: Sequence[_Waiting]) -> None:
+        parts: list[ZoneRequests | ZoneWrites] = []
+        told: list[tuple[Answered, int]] = []
+        for wanted, each in writes:
+            last = parts[-1] if parts else None
+            if isinstance(wanted, list):
+                told.append((each, len(wanted)))
+                if isinstance(last, ZoneWrites):
+                    last.writes.extend(wanted)
+                else:
+                    parts.append(ZoneWrites(wanted.copy()))
+            else:
+                told.append((each, 0))
+                if isinstance(last, ZoneRequests):
+                    last.requests.append(wanted)
+                else:
+                    parts.append(ZoneRequests([wanted]))
+        index = self._place(ZoneCommand(self._out.wall_ms(), tuple(parts)))
         if index is None:
-            self._tell(told, NOT_LEADING)
+            self._tell((each for each, _ in told), NOT_LEADING)
         else:
             assert index not in self._proposed, "each place of the log is proposed once in a term"
             self._proposed[index] = _Proposed(self.term, self._out.now_ns + self._zone.timeout_ns, told)
@@ -411,23 +496,27 @@ class ZonePartition:
         """These are committed."""
         for entry in entries:
             while self._proposed and (first := next(iter(self._proposed))) < entry.index:
-                self._tell(self._proposed.pop(first).told, LOST)  # An entry without a command is there.
+                self._lose(first, LOST)  # An entry without a command is there.
             proposed = self._proposed.pop(entry.index, None)
             answers = self._carry_out(_commands.decode(entry.data))
             if proposed is None:
                 continue
             if proposed.term == entry.term:
-                for told, answer in zip(proposed.told, answers, strict=True):
-                    told(Outcome(Status.OK, answer))
+                _answer(proposed.told, answers)
             else:
-                self._tell(proposed.told, LOST)  # replication/Z-1
+                self._tell((told for told, _ in proposed.told), LOST)  # replication/Z-1
         self._go_on()
 
     def _carry_out(self, command: ZoneCommand) -> list[Value]:
         state = self.state
         state.time_ms = max(state.time_ms, command.time_ms)
         heard = self._hear if self.term and self._zone.sink.listening else None
-        answers = [state.carry_out(request, heard) for request in command.requests]
+        answers: list[Value] = []
+        for part in command.parts:
+            if isinstance(part, ZoneWrites):
+                answers += [state.write(write, heard) for write in part.writes]
+            else:
+                answers += [state.carry_out(request, heard) for request in part.requests]
         if command.sweep:
             state.sweep(heard)
         return answers
@@ -476,15 +565,17 @@ class ZonePartition:
         self._forget(STOPPED)
 
     def _forget(self, outcome: Outcome) -> None:
-        proposed, self._proposed = self._proposed, {}
-        for one in proposed.values():
-            self._tell(one.told, outcome)
+        for index in list(self._proposed):
+            self._lose(index, outcome)
+
+    def _lose(self, index: int, outcome: Outcome) -> None:
+        self._tell((told for told, _ in self._proposed.pop(index).told), outcome)
 
     def sweep(self) -> None:
         """Once in a while: who has waited long enough is told, lost questions are asked again, and entries end."""
         now_ns = self._out.now_ns
         for index in [index for index, one in self._proposed.items() if one.deadline_ns <= now_ns]:
-            self._tell(self._proposed.pop(index).told, LATE)
+            self._lose(index, LATE)
             writes, self._writes = self._writes, []
             self._tell([told for _, told in writes], NOT_LEADING)
         for context, one in list(self._asked.items()):
@@ -493,14 +584,31 @@ class ZonePartition:
             elif now_ns - one.asked_ns >= READ_AGAIN_NS:
                 self._ask(self._asked.pop(context))
         if self.term and self.state.has_ended(self._out.wall_ms()):
-            self._place(ZoneCommand(self._out.wall_ms(), (), sweep=True))
+            self._place(ZoneCommand(self._out.wall_ms(), sweep=True))
 
 
-def _fitting(writes: Sequence[tuple[Request, Answered]]) -> int:
+def _answer(told: Iterable[tuple[Answered, int]], answers: list[Value]) -> None:
+    """Tell who has asked what has come of it: `answers` has one for each request and write, in their order."""
+    at = 0
+    for each, writes in told:
+        if writes:
+            former = cast("list[None | int | bytes]", answers[at : at + writes])
+            each(Outcome(Status.OK, former))
+            at += writes
+        else:
+            each(Outcome(Status.OK, answers[at]))
+            at += 1
+    assert at == len(answers), "everybody is told of what was asked"
+
+
+def _fitting(writes: Sequence[_Waiting]) -> int:
     """How many of the first of these go into one entry: one at least."""
     size = 0
-    for count, (request, _) in enumerate(writes):
-        size += len(request.key) + len(request.value) + sum(map(len, request.items))
+    for count, (wanted, _) in enumerate(writes):
+        if isinstance(wanted, list):
+            size += sum([len(key) + len(value or b"") for _, key, value, _, _ in wanted])
+        else:
+            size += len(wanted.key) + len(wanted.value) + sum(map(len, wanted.items))
         if count and size > COMMAND_BYTES:
             return count
     return len(writes)
@@ -558,6 +666,11 @@ class ConsensusReplication:
         assert found.leads, "only the leader is given requests"
         self._dirty.add(partition)
         found.submit(request, done)
+
+    def write(self, partition: int, writes: list[ZoneWrite], told: Answered) -> None:
+        """Writes of single entries of a partition that is led here: see `ZonePartition.write`."""
+        self._dirty.add(partition)
+        self.partitions[partition].write(writes, told)
 
     def submit_whole(self, request: Request, done: ShareDone) -> int:
         """A share of an operation on whole partitions: as many requests as it has partitions here."""

@@ -55,6 +55,11 @@ class Refusals:
         self.short = dict(short)
         self._names = {info.uuid: info.name for info in members}
 
+    def follow(self, other: Refusals) -> None:
+        """Know of the cluster what this one knows."""
+        self.passive, self.dataless = other.passive, other.dataless
+        self.full, self.short, self._names = other.full, other.short, other._names
+
     @property
     def any(self) -> bool:
         """Whether there are requests that must be refused."""

@@ -11,23 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Protocol, cast
 
 import msgspec
 
 from holdfast.config import Settings
 from holdfast.core.consensus.seat import LeaderElected
 from holdfast.core.groups.local_groups import Groups, LeadChanged, ReplicaNotice
-from holdfast.core.machine import Outbox
+from holdfast.core.machine import Outbox, Token
 from holdfast.core.messages import Answer, Forward, ZoneLeaders
-from holdfast.core.model.ids import GroupNumber, MemberId, place_of
+from holdfast.core.model.ids import GroupNumber, MemberId, group_of, place_of
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.operations import EntryEvent, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.replication.consensus import ConsensusReplication, ZonePartition, ZoneReplicas
+from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
+from holdfast.core.replication.consensus import NOT_LEADING, ConsensusReplication, ZonePartition, ZoneReplicas
 from holdfast.core.replication.lane import EventSink
 from holdfast.core.routing.backup_reads import Neighbours
 from holdfast.core.routing.pending import Asker, Peer, Waiting, answer
+from holdfast.core.routing.request_refusals import Refusals
 from holdfast.core.routing.router import Router
 
 SERVED = frozenset({Op.CALL, Op.ASK})
@@ -48,6 +51,48 @@ class _NoOffers:
         return None
 
 
+class ZoneEntries:
+    """What sessions see of a zone: the replicas here whose entries they may read and write (`Driver.zone_batch`)."""
+
+    def __init__(self, zone: int, partitions: int) -> None:
+        self.zone = zone
+        self.serving: list[ZonePartition | None] = [None] * partitions
+        """By partition; None: not here, or not now, and then a request takes the general way."""
+
+
+class _BatchUnderWay:
+    """A batch of a session, until all that it wants is done or given up."""
+
+    __slots__ = ("_done", "_out", "_token", "_waiting")
+
+    def __init__(self, out: Outbox, token: Token, batch: ZoneBatch) -> None:
+        self._out = out
+        self._token = token
+        self._done = ZoneBatchDone()
+        self._waiting = len(batch.writes) + bool(batch.reads)
+        assert self._waiting, "a session asks for something"
+
+    def wrote(self, partition: int, outcome: Outcome) -> None:
+        """What has come of the writes in a partition."""
+        if outcome.status is Status.OK:
+            self._done.former.append((partition, cast("list[bytes | None]", outcome.value)))
+        else:
+            self._done.failed.append((partition, outcome))
+        self._one_less()
+
+    def lead_confirmed(self, *, confirmed: bool) -> None:
+        """Whether the reads count: see `LeadWaiter`."""
+        if not confirmed:
+            self._done.unconfirmed = NOT_LEADING
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._waiting -= 1
+        assert self._waiting >= 0, "of each partition it is told once"
+        if not self._waiting:
+            self._out.complete(self._token, self._done)
+
+
 @dataclass(slots=True)
 class _Zone:
     """What this member needs to know of a zone to route requests on its maps."""
@@ -58,6 +103,7 @@ class _Zone:
     """Of each partition: its leader, and since which term."""
     replication: ConsensusReplication
     router: Router
+    entries: ZoneEntries
 
 
 class ZoneRouting:
@@ -72,15 +118,17 @@ class ZoneRouting:
         neighbours: Neighbours,
         ears: EventSink,
         waiting: Waiting,
+        refusals: Refusals,
         watcher: ReplicaWatcher,
     ) -> None:
-        """`waiting`: the other router's, so that there is one bound for both."""
+        """`waiting`: the other router's, so that there is one bound for both; `refusals`: what that one refuses."""
         self._me = me
         self._settings = settings
         self._out = out
         self._neighbours = neighbours
         self._ears = ears
         self._waiting = waiting
+        self._refusals = refusals
         self._watcher = watcher
         self.listening = ears.listening
         self._some = any(chosen.zone for chosen in settings.maps.values())
@@ -93,6 +141,8 @@ class ZoneRouting:
         self._known: dict[GroupNumber, tuple[int, MemberId]] = {}
         """The highest term that was heard of, and who leads in it: also of zones that are not known here yet."""
         self._news: list[tuple[GroupNumber, int]] = []
+        self._elected: set[GroupNumber] = set()
+        """Groups that this member leads now, and whose state may not have everything yet."""
 
     # -- which zones there are
 
@@ -131,7 +181,9 @@ class ZoneRouting:
                 offers=_NoOffers(),
                 waiting=self._waiting,
             )
-            self._zones[zone] = _Zone(name, partitions, rows, replication, router)
+            entries = ZoneEntries(zone, len(rows))
+            self._zones[zone] = _Zone(name, partitions, rows, replication, router, entries)
+            router.refusals.follow(self._refusals)
         self._by_name[name] = zone
         for number, (term, member) in sorted(self._known.items()):
             self._lead(number, term, member)
@@ -142,6 +194,7 @@ class ZoneRouting:
         if found is None:
             return
         del self._by_name[found.name]
+        found.entries.serving[:] = [None] * len(found.rows)
         for partition in sorted(found.replication.partitions):
             found.replication.partitions[partition].stop()
         found.router.end(f"zone {found.name!r} was dropped")
@@ -166,6 +219,7 @@ class ZoneRouting:
         self._led.pop(number, None)
         found = self._zones.get(zone)
         if found is not None:
+            found.entries.serving[client.partition] = None
             found.replication.partitions.pop(client.partition, None)
 
     def holds(self, request: Request) -> bool:
@@ -175,6 +229,50 @@ class ZoneRouting:
     def leader(self, number: GroupNumber) -> tuple[int, MemberId] | None:
         """The highest term of this group that was heard of, and who leads in it, for looking."""
         return self._known.get(number)
+
+    # -- what sessions do with entries
+
+    def entries(self, name: str) -> ZoneEntries | None:
+        """What sessions may use of the zone in which this map lives; None: it lives in none that is known here."""
+        if not self._some:
+            return None
+        zone = self._by_name.get(self._settings.map(name).zone)
+        return self._zones[zone].entries if zone is not None else None
+
+    def take(self, token: Token, batch: ZoneBatch) -> None:
+        """A session wants this: it is answered by a `ZoneBatchDone`."""
+        under_way = _BatchUnderWay(self._out, token, batch)
+        zone = self._zones.get(batch.zone)
+        served = zone.entries.serving if zone is not None else []
+        for partition, writes in batch.writes:
+            replica = served[partition] if served else None
+            if zone is None or replica is None:
+                under_way.wrote(partition, NOT_LEADING)
+            else:
+                zone.replication.write(partition, writes, partial(under_way.wrote, partition))
+        if not batch.reads:
+            return
+        if served and all(served[partition] is not None for partition in batch.reads):
+            numbers = [group_of(batch.zone, partition) for partition in batch.reads]
+            self._replicas.groups.rounds.wait(numbers, under_way)
+        else:
+            under_way.lead_confirmed(confirmed=False)
+
+    def _show(self, number: GroupNumber) -> None:
+        """Let sessions use the replica of a group, if they may."""
+        zone, partition = place_of(number)
+        found = self._zones.get(zone)
+        if found is None or partition >= len(found.rows):
+            return
+        replica = found.replication.partitions.get(partition)
+        open_ = (
+            replica is not None
+            and replica.leads
+            and found.partitions == len(found.rows)
+            and not found.router.refusals.any
+            and self._replicas.groups.current(number)
+        )
+        found.entries.serving[partition] = replica if open_ else None
 
     # -- requests
 
@@ -230,10 +328,13 @@ class ZoneRouting:
         """Something has happened to a group that has a replica here."""
         if isinstance(notice, LeaderElected):
             self._led[number] = notice.term
+            self._elected.add(number)
             self._news.append((number, notice.term))
             self._hear_of(number, notice.term, self._me)
-        elif isinstance(notice, LeadChanged) and self._led.get(number, notice.term) != notice.term:
-            del self._led[number]
+        elif isinstance(notice, LeadChanged):
+            if self._led.get(number, notice.term) != notice.term:
+                del self._led[number]
+            self._show(number)
         self._watcher.on_replica(number, notice)
 
     def on_leaders(self, sender: MemberId, message: ZoneLeaders) -> None:
@@ -264,13 +365,20 @@ class ZoneRouting:
         for zone in self._zones.values():
             zone.router.askers_gone(gone)
             zone.router.members_gone(gone)
-            view = notice.new
-            zone.router.refusals.passive = view is not None and not view.state.writes
-            zone.router.restrict()
         if self._led:
             led = ZoneLeaders(sorted(self._led.items()))
             for member in sorted(notice.came):
                 self._out.send(member, led)
+
+    def restrict(self) -> None:
+        """Look again at what must not be taken: as the other router refuses it, where the leader has no room."""
+        for zone in self._zones.values():
+            refusals = zone.router.refusals
+            refusals.follow(self._refusals)
+            if refusals.any:
+                zone.router.restrict()
+        for number in self.led:
+            self._show(number)
 
     def unread(self, member: MemberId, *, too_many: bool) -> None:
         """Whether a member does not take in what it was answered."""
@@ -301,6 +409,10 @@ class ZoneRouting:
 
     def flush(self, members: Sequence[MemberId]) -> None:
         """The step ends: what came goes to the groups, and who was elected is told to these members."""
+        for number in sorted(self._elected):
+            if number not in self._led or self._replicas.groups.current(number):
+                self._elected.discard(number)
+                self._show(number)
         for zone in self._zones.values():
             zone.replication.flush()
         again, self._replicas.again = self._replicas.again, set()

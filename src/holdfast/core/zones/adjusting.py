@@ -51,7 +51,26 @@ def cancelled(keys: PartitionKeys, *, token: int, pending_revision: int) -> Part
     if token != pending_revision or not cancellable(keys):
         return keys
     assert keys.planned is not None, "something waits"
-    return msgspec.structs.replace(keys, pending=(keys.planned,), planned=None, lock=None)
+    return msgspec.structs.replace(keys, pending=(keys.planned,), planned=None, lock=None, switch_append=None)
+
+
+def without_doubted(keys: PartitionKeys, configuration: Configuration) -> PartitionKeys:
+    """What the leader of the group that has this configuration makes of a target that names replicas in doubt.
+
+    Who is not in the group yet may begin anew, and is in doubt no more. Who is in it would never catch up: the target
+    is without it, unless it is locked, and then can do without; afterwards it comes back (`switch_append`).
+    """
+    if keys.switch_reduce is None or len(keys.pending) != 1 or keys.pending[0].force:
+        return keys
+    head, reduce = keys.pending[0], keys.switch_reduce
+    anew = (reduce.nodes & head.nodes) - configuration.members
+    if anew:
+        left = reduce.restricted(reduce.nodes - anew)
+        return msgspec.structs.replace(keys, switch_reduce=left if left.nodes else None)
+    target = head.restricted(head.nodes - reduce.nodes)
+    if keys.lock is None and target != head and target.peers:
+        return msgspec.structs.replace(keys, pending=(target,))
+    return keys
 
 
 # -- what a leader does

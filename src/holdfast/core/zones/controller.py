@@ -9,6 +9,8 @@ what to look at again. Each piece of work is read → transition → one guarded
 - zones/A-19: What fails is repeated, ever more slowly, for ever; after ten times somebody is told.
 - zones/A-20: Peers are changed, and completions told, by a member that leads the group, by what it has read from the
   metastore's leader; never by its own copy of the metastore.
+- zones/A-22: A replica in doubt is taken out of its group first (`switch_reduce`), and begins anew when that is done,
+  or its group's leader says that it is not in the group.
 - zones/A-21: A trigger does not overtake a reset that was asked for before it.
 """
 
@@ -37,6 +39,7 @@ from holdfast.core.zones.adjusting import (
     leader_duty,
     replica_duty,
     try_catch_up_finish,
+    without_doubted,
 )
 from holdfast.core.zones.assignments import Assignments, ChainLink, Node, PartitionKeys
 from holdfast.core.zones.data_nodes import data_nodes_changes, data_nodes_of, leavers_gone, topology_changed
@@ -55,6 +58,7 @@ from holdfast.core.zones.transitions import (
     ResetRequest,
     Result,
     configuration_applied,
+    reduce_changed,
     reset,
     update_pending,
 )
@@ -134,6 +138,9 @@ class ZoneGroups(Protocol):
     def destroy(self, part: Part) -> None:
         """Run it no more, and keep nothing."""
 
+    def in_doubt(self, part: Part) -> bool:
+        """Whether there is a replica here that cannot run: its files may lack what it has promised."""
+
     def term(self, part: Part) -> int | None:
         """The term in which this member leads; None: it does not."""
 
@@ -172,6 +179,7 @@ class WorkKind(StrEnum):
     DATA_NODES = "data nodes"
     TRIGGER = "trigger"
     GROUP = "group"
+    DOUBT = "a replica in doubt"
 
 
 ZoneWork = tuple[WorkKind, int, int]
@@ -216,6 +224,10 @@ class ZoneController:
         self._told: dict[Part, _Told] = {}
         self._unsettled: set[Part] = set()
         """Partitions whose replica here may have another duty soon, without any change of a key."""
+        self._reported: set[Part] = set()
+        """Replicas in doubt here that were seen in `switch_reduce`: when they are there no more the group has been
+        without them, or has been reset.
+        """
         self._led = False
         self._states: dict[int, dict[Node, Mapping[int, LocalReplica]]] = {}
         """Zone -> what members have said of their replicas."""
@@ -240,9 +252,9 @@ class ZoneController:
         for _, entry in changes:
             if (part := part_of(entry.key)) is not None:
                 local.add(part[:2])
-                if part[2] == "stable" and self._store.leads:
+                if part[2] in ("stable", "reduce") and self._store.leads:
                     self._wake((WorkKind.TRIGGER, *part[:2]))
-                if part[2] in ("pending", "planned") and self._groups.term(part[:2]) is not None:
+                if part[2] in ("pending", "planned", "reduce") and self._groups.term(part[:2]) is not None:
                     self._wake((WorkKind.GROUP, *part[:2]))
                     self._step((WorkKind.GROUP, *part[:2])).attempts = 0
             elif (zone := zone_of(entry.key)) is not None:
@@ -305,6 +317,8 @@ class ZoneController:
             self._data_nodes(work, step, read)
         elif work[0] is WorkKind.TRIGGER:
             self._trigger(work, step, read)
+        elif work[0] is WorkKind.DOUBT:
+            self._doubt(work, step, read)
         else:
             self._group(work, step, read)
         self._go()
@@ -360,9 +374,13 @@ class ZoneController:
         for work, step in sorted(self._work.items()):
             if step.ticket is not None and step.due_ms > self._now:
                 continue
-            if step.ticket is None and not (step.again and not step.attempts) and step.due_ms > self._now:
+            waits = step.attempts and step.due_ms < NEVER * 1000
+            if step.ticket is None and not (step.again and not waits) and step.due_ms > self._now:
                 continue
-            if work[0] is not WorkKind.GROUP and not self._store.leads:
+            if work[0] in (WorkKind.DATA_NODES, WorkKind.TRIGGER) and not self._store.leads:
+                del self._work[work]
+                continue
+            if work[0] is WorkKind.DOUBT and not self._groups.in_doubt(work[1:]):
                 del self._work[work]
                 continue
             if work[0] is WorkKind.GROUP and self._groups.term(work[1:]) is None:
@@ -463,6 +481,10 @@ class ZoneController:
         if settings.placement is PlacementKind.EVEN and not (layout and layout.fits(nodes, settings)):
             return before  # It is made first, and then looked at again.
         calculated = self._placed(zone, partition, nodes, read)
+        if before.switch_reduce is not None and before.stable is not None and not before.pending:
+            return self._reduced(
+                before, calculated, read.entry(part_key(zone.id, partition, "reduce")).revision
+            )
         if before.stable is None and not before.pending:
             chain = (ChainLink(calculated),) if settings.consistency is Consistency.HIGH_AVAILABILITY else ()
             return msgspec.structs.replace(before, stable=calculated, chain=chain)
@@ -487,6 +509,21 @@ class ZoneController:
                 consistency=settings.consistency,
                 alive=topology.nodes,
                 replaces=settings.adjustment is Adjustment.REPLACE,
+            )
+        except NoVoters:
+            return before
+        return after
+
+    def _reduced(self, before: PartitionKeys, calculated: Assignments, revision: int) -> PartitionKeys:
+        """Take replicas in doubt out of the group; where nobody would be left an operator has to decide."""
+        assert before.switch_reduce is not None, "somebody is in doubt"
+        try:
+            _, after = reduce_changed(
+                before,
+                reduce=before.switch_reduce,
+                calculated=calculated,
+                event_ts=revision,
+                assignments_ts=revision,
             )
         except NoVoters:
             return before
@@ -523,7 +560,11 @@ class ZoneController:
             asked,
             asked,
         )
-        return reset(before, request)
+        result, after = reset(before, request)
+        if result is Result.PENDING_KEY_UPDATED:
+            # Who is in doubt, and is not given up by this, says so again.
+            after = msgspec.structs.replace(after, switch_reduce=None, switch_append=None)
+        return result, after
 
     def _gathered(
         self, zone: int, topology: ClusterTopology
@@ -600,6 +641,10 @@ class ZoneController:
                 self._invoke(work, step, read.guarded(lock), "agree")
                 return
             told.caught_up = 0
+        after = without_doubted(before, copy.configuration)
+        if after != before:
+            self._invoke(work, step, read.guarded(changes_to(*part, before, after)))
+            return
         self._drive(work, step, zone, before, copy, term, revision, read)
 
     def _completed(
@@ -672,12 +717,33 @@ class ZoneController:
             told.applied = None
         elif step.then == "agree":
             term, token, told.caught_up = self._groups.term(part), told.caught_up, 0
-            if term is not None:
-                self._groups.agree_change(part, term, token)
+            # What has caught up may be gone again.
+            step.again = term is None or not self._groups.agree_change(part, term, token)
             return
         step.again = True
 
     # -- replicas of this member
+
+    def _doubt(self, work: ZoneWork, step: _Step, read: KeysRead) -> None:
+        """zones/A-22."""
+        part = work[1:]
+        if not self._groups.in_doubt(part):
+            del self._work[work]
+            return
+        keys = partition_keys(read, *part)
+        reduce = keys.switch_reduce or Assignments()
+        named = keys.stable is not None and self.me in keys.stable.nodes
+        if self.me in reduce.nodes:
+            self._reported.add(part)
+        elif part in self._reported or not (named or any(self.me in one.nodes for one in keys.pending)):
+            self._reported.discard(part)
+            self._groups.destroy(part)
+            self._told.pop(part, None)
+            del self._work[work]
+            self._look_local(part)
+        elif keys.stable is not None:
+            after = msgspec.structs.replace(keys, switch_reduce=reduce.with_(Assignments((self.me,))))
+            self._invoke(work, step, read.guarded(changes_to(*part, keys, after)))
 
     def _local_duty(self, part: Part) -> ReplicaDuty:
         keys = [self._store.get(key) for key in part_keys(*part)]
@@ -707,6 +773,9 @@ class ZoneController:
         elif duty is ReplicaDuty.JOIN or (duty is ReplicaDuty.RUN and copy is not None and not copy.running):
             self._groups.join(part)
         elif duty is ReplicaDuty.RESET:
+            if self._groups.in_doubt(part):
+                self._groups.destroy(part)  # Nobody has more: it is given up.
+                copy = None
             if copy is None or not copy.running:
                 self._groups.join(part)
             token = read.entry(part_key(*part, "pending")).revision
@@ -716,6 +785,8 @@ class ZoneController:
         elif duty is ReplicaDuty.DESTROY:
             self._groups.destroy(part)
             self._told.pop(part, None)
+        if self._groups.in_doubt(part):
+            self._wake((WorkKind.DOUBT, *part))
         stays = duty is ReplicaDuty.RUN and copy is not None and copy.running
         stays &= not keys.pending and keys.stable is not None and self.me in keys.stable.nodes
         if stays or duty is ReplicaDuty.NONE:

@@ -106,7 +106,8 @@ def update_pending(
         return Result.PLANNED_KEY_REMOVED_EQUALS_PENDING, _set(keys, planned=None)
     graceful = len(keys.pending) == 1 and not (keys.pending[0].force or keys.pending[0].from_reset)
     if replaces and keys.lock is None and graceful:
-        return Result.PENDING_KEY_UPDATED, _set(keys, pending=(target,), planned=None)
+        # Whoever was to come back with the one before comes with this one, or is not wanted.
+        return Result.PENDING_KEY_UPDATED, _set(keys, pending=(target,), planned=None, switch_append=None)
     return Result.PLANNED_KEY_UPDATED, _set(keys, planned=target)
 
 
@@ -139,8 +140,8 @@ def configuration_applied(
         following = applied.with_(reduced)
         following = calculated.restricted(following.nodes & calculated.nodes)
         return Result.SWITCH_APPEND, _set(keys, pending=(following.plain(head.ts),))
-    if left.nodes:
-        following = applied.restricted(applied.nodes - left.nodes)
+    following = applied.restricted(applied.nodes - left.nodes)
+    if left.nodes and following.peers:
         return Result.SWITCH_REDUCE, _set(keys, pending=(following.plain(head.ts),))
     if keys.planned is not None:
         return Result.SCHEDULE_PENDING_REBALANCE, _set(keys, pending=(keys.planned,), planned=None)

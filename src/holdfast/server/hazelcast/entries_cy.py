@@ -23,22 +23,22 @@ SET = 0x010F00
 
 SHORTEST = 36
 """Bytes that a look at a message's head needs: the first frame of a get, and the header of the name."""
-_READ_HEAD = 30
+READ_HEAD = 30
 """Length of the first frame when it carries a thread id."""
-_WRITE_HEAD = 38
+WRITE_HEAD = 38
 """And when a time to live follows it."""
 DATA_AT = 10
 """Where stored bytes begin in a frame of `Data`: after the header and the partition-hash word."""
-_SHORTEST_DATA = 14
+SHORTEST_DATA = 14
 """A frame of `Data` with a type id and no payload."""
-_SMALL = 512
+SMALL = 512
 """Shorter answers are not counted one by one: requests take a tenth of that, and a read buffer has an end."""
-_LONGEST_TTL_MS = 1 << 41
+LONGEST_TTL_MS = 1 << 41
 """Longer ones (70 years) are for the general way, which knows that they mean "for ever"."""
 
-_head = Struct("<iHiqi8xiH").unpack_from
-_ttl_and_name = Struct("<qiH").unpack_from
-_data_head = Struct("<iHII").unpack_from
+head_of = Struct("<iHiqi8xiH").unpack_from
+ttl_and_name_of = Struct("<qiH").unpack_from
+data_head_of = Struct("<iHII").unpack_from
 """Length and flags of a frame of `Data`, whether its hash word is set, whether its type is not null (both
 only as 0 or not 0: their byte order is another one).
 """
@@ -47,25 +47,37 @@ _first = Struct("<iHi").pack
 """The beginning of an answer: length, flags and kind. The correlation id, and that no backup answers, follow."""
 _SET_DONE = _first(19, 0xE000, SET + 1)
 _DELETED = _first(20, 0xE000, DELETE + 1)
-_CONTAINED = _first(20, 0xE000, CONTAINS_KEY + 1)
-_GOT = _first(19, 0xC000, GET + 1)
+CONTAINED = _first(20, 0xE000, CONTAINS_KEY + 1)
+GOT = _first(19, 0xC000, GET + 1)
 _PUT_DONE = _first(19, 0xC000, PUT + 1)
 _REMOVED = _first(19, 0xC000, REMOVE + 1)
-_VALUE = bytes((0x00, 0x20, 0, 0, 0, 0))
+VALUE = bytes((0x00, 0x20, 0, 0, 0, 0))
 """Flags of the last frame, and no partition hash."""
-_NULL = bytes((6, 0, 0, 0, 0x00, 0x24))
-_nothing = Struct("<10sqx").pack
-_truth = Struct("<10sqx?").pack
-_null_answer = Struct("<10sqx6s")
-_null = _null_answer.pack
-_value = Struct("<10sqxi6s").pack
+NULL = bytes((6, 0, 0, 0, 0x00, 0x24))
+nothing_answer = Struct("<10sqx").pack
+truth_answer = Struct("<10sqx?").pack
+_null_layout = Struct("<10sqx6s")
+null_answer = _null_layout.pack
+value_answer = Struct("<10sqxi6s").pack
 
 
 def found_nothing(answer: bytes, kind: int) -> bool:
     """Whether this answer of the lane to a request of this kind says that there was nothing to remove."""
     if kind == DELETE:
         return not answer[-1]
-    return kind == REMOVE and len(answer) == _null_answer.size
+    return kind == REMOVE and len(answer) == _null_layout.size
+
+
+def answer_write(kind: int, correlation: int, old: bytes | None) -> bytes:
+    """The answer to a write that has found this value."""
+    if kind == SET:
+        return nothing_answer(_SET_DONE, correlation)
+    if kind == DELETE:
+        return truth_answer(_DELETED, correlation, old is not None)
+    first = _PUT_DONE if kind == PUT else _REMOVED
+    if old is None:
+        return null_answer(first, correlation, NULL)
+    return value_answer(first, correlation, len(old) + 10, VALUE) + old
 
 
 def serve_entries(
@@ -90,15 +102,15 @@ def serve_entries(
     partitions = len(serving)
     confirms_reads = lane.confirms_reads
     while end - at >= SHORTEST:
-        length, flags, kind, correlation, partition, name_length, name_flags = _head(data, at)
-        if length == _READ_HEAD:
+        length, flags, kind, correlation, partition, name_length, name_flags = head_of(data, at)
+        if length == READ_HEAD:
             writes = False
             ttl_ms = 0
             name_at = at + 36
-        elif length == _WRITE_HEAD and end - at >= 44:
+        elif length == WRITE_HEAD and end - at >= 44:
             writes = True
-            ttl_ms, name_length, name_flags = _ttl_and_name(data, at + 30)
-            if ttl_ms < -1 or ttl_ms > _LONGEST_TTL_MS:
+            ttl_ms, name_length, name_flags = ttl_and_name_of(data, at + 30)
+            if ttl_ms < -1 or ttl_ms > LONGEST_TTL_MS:
                 return at
             name_at = at + 44
         else:
@@ -106,10 +118,10 @@ def serve_entries(
         if flags & 0xE000 != 0xC000 or name_flags or name_length < 6 or not 0 <= partition < partitions:
             return at
         key_at = name_at + name_length - 6
-        if key_at + _SHORTEST_DATA > end:
+        if key_at + SHORTEST_DATA > end:
             return at
-        key_length, key_flags, key_hash, key_type = _data_head(data, key_at)
-        if key_length < _SHORTEST_DATA or not key_type:
+        key_length, key_flags, key_hash, key_type = data_head_of(data, key_at)
+        if key_length < SHORTEST_DATA or not key_type:
             return at
         key_end = key_at + key_length
         if key_end > end:
@@ -145,13 +157,13 @@ def serve_entries(
                     lane.rest_on(copy, name)
                     answers = unsealed
                 if kind == CONTAINS_KEY:
-                    answers.append(_truth(_CONTAINED, correlation, found is not None))
+                    answers.append(truth_answer(CONTAINED, correlation, found is not None))
                 elif found is None:
-                    answers.append(_null(_GOT, correlation, _NULL))
+                    answers.append(null_answer(GOT, correlation, NULL))
                 else:
                     size = len(found) + 10
-                    answers.append(_value(_GOT, correlation, size, _VALUE) + found)
-                    if size > _SMALL:
+                    answers.append(value_answer(GOT, correlation, size, VALUE) + found)
+                    if size > SMALL:
                         room -= size
                         if room < 0:
                             at = key_end
@@ -159,13 +171,13 @@ def serve_entries(
             elif kind == REMOVE or kind == DELETE:
                 old = lane.remove(copy, name, key)
                 if kind == DELETE:
-                    unsealed.append(_truth(_DELETED, correlation, old is not None))
+                    unsealed.append(truth_answer(_DELETED, correlation, old is not None))
                 elif old is None:
-                    unsealed.append(_null(_REMOVED, correlation, _NULL))
+                    unsealed.append(null_answer(_REMOVED, correlation, NULL))
                 else:
                     size = len(old) + 10
-                    unsealed.append(_value(_REMOVED, correlation, size, _VALUE) + old)
-                    if size > _SMALL:
+                    unsealed.append(value_answer(_REMOVED, correlation, size, VALUE) + old)
+                    if size > SMALL:
                         room -= size
                         if room < 0:
                             at = key_end
@@ -177,12 +189,12 @@ def serve_entries(
 
         if key_length > longest[0]:
             return at
-        if key_flags or key_end + _SHORTEST_DATA > end or (kind != SET and kind != PUT):
+        if key_flags or key_end + SHORTEST_DATA > end or (kind != SET and kind != PUT):
             return at
-        value_length, value_flags, _, value_type = _data_head(data, key_end)
+        value_length, value_flags, _, value_type = data_head_of(data, key_end)
         value_end = key_end + value_length
         if (
-            value_length < _SHORTEST_DATA
+            value_length < SHORTEST_DATA
             or not value_type
             or value_end > end
             or value_flags != 0x2000
@@ -193,13 +205,13 @@ def serve_entries(
             key_hash = int.from_bytes(data[key_at + 6 : key_at + DATA_AT], "big", signed=True)
         old = lane.set(copy, name, key, data[key_end + DATA_AT : value_end], ttl_ms, -1, key_hash)
         if kind == SET:
-            unsealed.append(_nothing(_SET_DONE, correlation))
+            unsealed.append(nothing_answer(_SET_DONE, correlation))
         elif old is None:
-            unsealed.append(_null(_PUT_DONE, correlation, _NULL))
+            unsealed.append(null_answer(_PUT_DONE, correlation, NULL))
         else:
             size = len(old) + 10
-            unsealed.append(_value(_PUT_DONE, correlation, size, _VALUE) + old)
-            if size > _SMALL:
+            unsealed.append(value_answer(_PUT_DONE, correlation, size, VALUE) + old)
+            if size > SMALL:
                 room -= size
                 if room < 0:
                     at = value_end

@@ -11,6 +11,7 @@ from functools import partial
 
 from holdfast.config import INTERNAL, LimitSettings
 from holdfast.core.model.operations import MAP_NAME_MAX
+from holdfast.core.model.zone_batches import ZoneBatchDone
 from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
 from holdfast.server.flow import SLICE_BYTES, Flow, Work
 from holdfast.server.grid import Grid
@@ -42,6 +43,7 @@ from holdfast.server.hazelcast.refusals import (
     CallRefused,
     error,
 )
+from holdfast.server.hazelcast.zone_entries import ZoneBuffer, ZoneMap, serve_zone_entries
 
 _MOST_NAMES = 1000
 """Map names of one connection that the data lane remembers."""
@@ -138,6 +140,8 @@ class HazelcastSession:
             let_in=lambda: let_in(False),
         )
         self._names: dict[bytes, str] = {}
+        self._zone_maps: dict[bytes, ZoneMap] = {}
+        """Maps that live in zones, which the data lane remembers."""
         self._unsealed: list[bytes] = []
         self._held = bytearray()
         """The beginning of a message that has not arrived whole."""
@@ -167,6 +171,8 @@ class HazelcastSession:
             talk.busy = True
             try:
                 self._seal()
+                if at < len(data) and self._zone_maps:
+                    at = self._serve_zones(data, at)
                 if at < len(data) and not self._halts(data, at):
                     self._serve(data, at)
             finally:
@@ -274,7 +280,42 @@ class HazelcastSession:
             data, at, self._lane, self._names, self._talk.out, self._unsealed, self._longest, room
         )
         self._seal()
+        if at < len(data) and self._zone_maps:
+            at = self._serve_zones(data, at)
         return at
+
+    def _serve_zones(self, data: bytes, at: int) -> int:
+        """The same of maps that live in zones; where others come between them, these are the general way's."""
+        grid, flow = self._grid, self._flow
+        while flow.left >= 0:
+            came = at
+            at, buffer = serve_zone_entries(
+                data, at, self._zone_maps, self._talk.out, self._longest, flow.left
+            )
+            if buffer is not None:
+                batch = buffer.close(at)
+                flow.held += buffer.size
+                grid.zone_batch(batch, partial(self._settle_zone, buffer))
+            if at == came:
+                break
+        return at
+
+    def _settle_zone(self, buffer: ZoneBuffer, done: ZoneBatchDone) -> None:
+        """What a buffer wanted of a zone is done, or was not done here: then it takes the general way."""
+        talk = self._talk
+        self._flow.held -= buffer.size
+        assert self._flow.held >= 0, "each batch is settled once"
+        if talk.gone:
+            return
+        talk.out += buffer.answers(done)
+        if done.failed or done.unconfirmed is not None:
+            refused, again = buffer.rest(done)
+            talk.out += refused
+            for start, end in again:
+                if not talk.gone:
+                    self._answer(buffer.data, start, end)
+        if not talk.busy:
+            talk.flush()
 
     def _seal(self) -> None:
         """Hold back the answers to writes until these are safe."""
@@ -395,14 +436,18 @@ class HazelcastSession:
             talk.meet(name_of(kind), correlation, error)
 
     def _remember(self, call: Call) -> None:
-        """Let the data lane serve this map from now on, unless it lives in a zone."""
-        if (
-            0 < len(call.name) <= MAP_NAME_MAX
-            and not call.name.startswith(INTERNAL)
-            and len(self._names) < _MOST_NAMES
-            and not self._talk.grid.zone_of(call.name)
-        ):
-            self._names[call.name.encode()] = call.name
+        """Let the data lane serve this map from now on."""
+        name, grid = call.name, self._talk.grid
+        if not 0 < len(name) <= MAP_NAME_MAX or name.startswith(INTERNAL):
+            return
+        if not grid.zone_of(name):
+            if len(self._names) < _MOST_NAMES:
+                self._names[name.encode()] = name
+        elif len(self._zone_maps) < _MOST_NAMES:
+            entries = grid.zone_entries(name)
+            if entries is not None:
+                local, ttl_ms = grid.zone_map(name)
+                self._zone_maps[name.encode()] = ZoneMap(name, entries, local, ttl_ms)
 
     def _refuse_large(self, data: bytes, at: int, reason: str) -> None:
         """Answer a message that is too large, and step over the rest of it: others wait on this connection. A
