@@ -52,6 +52,20 @@ SHOWN_BY = {
     "damage-ends": "tests/core/journal/test_recovery.py",
     "wait-for-stores": "tests/sim/test_waiting_for_stores.py",
     "told-when-safe": "tests/sim/test_changes.py",
+    "vote-durable": "tests/core/groups/test_written.py",
+    "append-durable": "tests/core/consensus/test_schedules.py",
+    "vote-for-complete": "tests/core/consensus/test_schedules.py",
+    "matching-append": "tests/core/consensus/test_schedules.py",
+    "joint-majorities": "tests/core/consensus/test_schedules.py",
+    "catch-up": "tests/core/consensus/test_reconfiguring.py",
+    "change-token": "tests/core/consensus/test_reconfiguring.py",
+    "change-agreed": "tests/core/consensus/test_reconfiguring.py",
+    "read-index": "tests/sim/test_zones.py",
+    "reset-fences": "tests/core/consensus/test_reconfiguring.py",
+    "metastore-reads": "tests/core/metastore/test_metastore.py",
+    "keys-guarded": "tests/core/zones/test_zone_schedules.py",
+    "clean-up": "tests/core/zones/test_zone_schedules.py",
+    "zone-waits": "tests/sim/test_zones.py",
 }
 """Where a directed test shows the harm of the others: those of `DIRECTED`, for which a campaign has not enough
 luck, and those for which it takes some dozen runs.

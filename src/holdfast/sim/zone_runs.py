@@ -14,7 +14,13 @@ from holdfast.config import Settings
 from holdfast.config.schema import MapSettings, MetastoreSettings
 from holdfast.core.metastore.invoke import Branch, Invoked, MetastoreEntry
 from holdfast.core.model.ids import MILLISECOND, SECOND
-from holdfast.core.zones.descriptors import Adjustment, PlacementKind, ZoneRefused, ZoneSettings
+from holdfast.core.zones.descriptors import (
+    Adjustment,
+    ClusterTopology,
+    PlacementKind,
+    ZoneRefused,
+    ZoneSettings,
+)
 from holdfast.core.zones.zone_commands import altered, created, creation_keys
 from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, KeysRead, name_key, zone_key
 from holdfast.errors import RequestError
@@ -126,8 +132,18 @@ class ZoneOperator:
         if not self.created:
             if read.entry(name_key(ZONE)).exists:
                 return None
+            if not self._all_live(read):
+                raise ZoneRefused("somebody is dead, and nobody knows it yet")
             return created(read, self._zone, now_ms)[1]
         return altered(read, ZONE, self._due[0], now_ms)[1]
+
+    def _all_live(self, read: KeysRead) -> bool:
+        """Whether the zone would be placed on members that live: groups that never began are in nobody's budget, and
+        with one replica nothing could ever move it away from a member that is dead.
+        """
+        topology = read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
+        living = {process.picture.consensus.groups.me for process in self._cluster.living()}
+        return topology.nodes <= living
 
     def told(self, turn: int, *, done: bool) -> None:
         """What has become of it."""

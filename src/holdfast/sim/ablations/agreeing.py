@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.core.agreed.zoned import Zoned
@@ -16,12 +16,12 @@ from holdfast.core.consensus.raft_messages import RaftEntry, RaftKind, RaftMessa
 from holdfast.core.consensus.reconfiguring import Reconfiguring
 from holdfast.core.consensus.seat import Seat
 from holdfast.core.groups import local_groups
+from holdfast.core.groups.read_rounds import LeadWaiter, ReadRounds
 from holdfast.core.groups.written import Regained
 from holdfast.core.journal.recovery import RecoveredGroup
 from holdfast.core.metastore.invoke import Leaf, PutKey, RemoveKey
 from holdfast.core.metastore.metastore import Metastore, MetastoreAsker, Ticket
-from holdfast.core.model.operations import READS, Request
-from holdfast.core.replication.consensus import Answered, ZonePartition
+from holdfast.core.model.ids import GroupNumber
 from holdfast.core.zones import controller
 from holdfast.core.zones.adjusting import LocalCopy, ReplicaDuty
 from holdfast.core.zones.assignments import Node, PartitionKeys
@@ -108,23 +108,21 @@ def _joins(_: Method, changing: Reconfiguring) -> None:
     changing._join()
 
 
-def _settled(leads: Leading, message: RaftMessage) -> bool:
-    return leads.settled
-
-
 def _answers_unconfirmed(_: Method, leads: Leading, message: RaftMessage) -> None:
     leads._answer(_Read(message.sender, message.context, leads._log.committed))
 
 
-# -- maps and keys
+def _asks_nobody(_: Method, rounds: ReadRounds, number: GroupNumber, context: bytes) -> None:
+    replica = rounds._replicas[number]
+    replica.reads.append((replica.group.log.committed, context))
+    rounds.ready.add(number)
 
 
-def _reads_here(replica: ZonePartition, request: Request, told: Answered) -> bool:
-    return request.op in READS
+def _counts_at_once(_: Method, rounds: ReadRounds, numbers: Iterable[GroupNumber], told: LeadWaiter) -> None:
+    told.lead_confirmed(confirmed=True)
 
 
-def _answers_from_here(_: Method, replica: ZonePartition, request: Request, told: Answered) -> None:
-    told(replica._read(request))
+# -- keys
 
 
 def _reads_what_is_here(
@@ -164,8 +162,11 @@ AGREEING: dict[str, tuple[Place, ...]] = {
     "catch-up": (Place(Reconfiguring, "_close", always, when=_lags),),
     "change-token": (Place(Reconfiguring, "request", _takes_an_old_token, when=_outdated),),
     "change-agreed": (Place(Reconfiguring, "_join_if_agreed", _joins, when=_waits_to_be_agreed),),
-    "read-index": (Place(Leading, "on_read", _answers_unconfirmed, when=_settled),),
-    "reads-asked": (Place(ZonePartition, "submit", _answers_from_here, when=_reads_here),),
+    "read-index": (
+        Place(Leading, "on_read", _answers_unconfirmed),
+        Place(ReadRounds, "ask", _asks_nobody),
+        Place(ReadRounds, "wait", _counts_at_once),
+    ),
     "reset-fences": (Place(Group, "_in_generation", always),),
     "metastore-reads": (Place(Metastore, "_read", _reads_what_is_here),),
     "keys-guarded": (Place(KeysRead, "guarded", _writes_unguarded),),
