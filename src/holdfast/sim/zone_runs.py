@@ -5,6 +5,7 @@ looks whether its groups are at rest.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
@@ -12,6 +13,8 @@ import msgspec
 from holdfast.check.zone_invariants import GroupsSeen, judge
 from holdfast.config import Settings
 from holdfast.config.schema import MapSettings, MetastoreSettings
+from holdfast.core.consensus.progress import LogFlow
+from holdfast.core.member_picture import Picture
 from holdfast.core.metastore.invoke import Branch, Invoked, MetastoreEntry
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.zones.descriptors import (
@@ -210,8 +213,30 @@ class ZoneWatch:
 
     def start(self) -> None:
         """Begin."""
-        self._world.failures += self.seen.look([member.picture for member in self._cluster.members()])
+        pictures = [member.picture for member in self._cluster.members()]
+        before = self.seen.changes
+        self._world.failures += self.seen.look(pictures)
+        self._mark(pictures, self.seen.changes - before)
         self._world.after(LOOK_NS, self.start)
+
+    def _mark(self, pictures: Sequence[Picture], changes: int) -> None:
+        """Count what the groups are seen to be at: once for each look."""
+        marks = self._world.marks
+        led = [
+            hosted.group
+            for picture in pictures
+            for hosted in picture.consensus.groups.hosted.values()
+            if hosted.group.leading is not None
+        ]
+        flows = [
+            progress.flow for group in led if group.leading for progress in group.leading.progress.values()
+        ]
+        if changes:
+            marks.hit("zone: another leader", changes)
+        if any(group.configuration.joint for group in led):
+            marks.hit("zone: joint")
+        if LogFlow.SNAPSHOT in flows:
+            marks.hit("zone: state sent")
 
     def at_rest(self) -> bool:
         """Whether nothing is under way; looked at now and then, for it costs much."""
