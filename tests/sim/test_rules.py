@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.simulate import Terms, judged
-from holdfast.sim.ablations.rules import DIRECTED, DURABLE, RULES
+from holdfast.sim.ablations.rules import DIRECTED, DURABLE, RULES, ZONED
 from holdfast.sim.run import Verdict
+from holdfast.sim.shape import Journalling
 
 ROOT = Path(__file__).parent.parent.parent
 SEED = {
@@ -25,6 +26,7 @@ SEED = {
     "fence": 6,
     "forget-last": 1,
     "in-order": 7,
+    "joint-majorities": 4,
     "lives": 1,
     "once": 11,
     "owner-by-proof": 2,
@@ -52,26 +54,41 @@ SHOWN_BY = {
     "damage-ends": "tests/core/journal/test_recovery.py",
     "wait-for-stores": "tests/sim/test_waiting_for_stores.py",
     "told-when-safe": "tests/sim/test_changes.py",
+    "vote-durable": "tests/core/groups/test_written.py",
+    "append-durable": "tests/core/consensus/test_schedules.py",
+    "vote-for-complete": "tests/core/consensus/test_schedules.py",
+    "matching-append": "tests/core/consensus/test_schedules.py",
+    "catch-up": "tests/core/consensus/test_reconfiguring.py",
+    "change-token": "tests/core/consensus/test_reconfiguring.py",
+    "change-agreed": "tests/core/consensus/test_reconfiguring.py",
+    "read-index": "tests/sim/test_zones.py",
+    "reset-fences": "tests/core/consensus/test_reconfiguring.py",
+    "metastore-reads": "tests/core/metastore/test_metastore.py",
+    "keys-guarded": "tests/core/zones/test_zone_schedules.py",
+    "clean-up": "tests/core/zones/test_zone_schedules.py",
+    "zone-waits": "tests/sim/test_zones.py",
 }
 """Where a directed test shows the harm of the others: those of `DIRECTED`, for which a campaign has not enough
 luck, and those for which it takes some dozen runs.
 """
 
 
-def run(seed: int, power_cuts: bool, *without: str) -> Verdict:
-    return judged(seed, Terms(frozenset(without), "sync" if power_cuts else "mixed", power_cuts))
+def run(seed: int, power_cuts: bool, zones: bool, *without: str) -> Verdict:
+    journal: Journalling = "sync" if power_cuts else "mixed"
+    return judged(seed, Terms(frozenset(without), journal, power_cuts, zones=zones))
 
 
 @pytest.mark.parametrize("rule", sorted(SEED))
 def test_the_campaign_finds_the_rule_that_is_missing(rule: str) -> None:
-    assert not run(SEED[rule], rule in DURABLE, rule).ok
+    assert not run(SEED[rule], rule in DURABLE, rule in ZONED, rule).ok
 
 
 @pytest.mark.parametrize(
-    ("seed", "power_cuts"), sorted({(seed, rule in DURABLE) for rule, seed in SEED.items()})
+    ("seed", "power_cuts", "zones"),
+    sorted({(seed, rule in DURABLE, rule in ZONED) for rule, seed in SEED.items()}),
 )
-def test_with_all_rules_in_force_the_same_runs_are_good(seed: int, power_cuts: bool) -> None:
-    verdict = run(seed, power_cuts)
+def test_with_all_rules_in_force_the_same_runs_are_good(seed: int, power_cuts: bool, zones: bool) -> None:
+    verdict = run(seed, power_cuts, zones)
     assert verdict.ok, verdict.problems
 
 

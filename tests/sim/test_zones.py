@@ -9,10 +9,13 @@ from tests.sim.zone_stage import ZONED, ZoneStage
 
 from holdfast.core.groups.local_groups import node_of
 from holdfast.core.machine import MemoryRoom
+from holdfast.core.model.ids import SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.views import Room
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
+from holdfast.core.zones.descriptors import ZoneSettings
+from holdfast.sim.ablations.switching import ablated
 from holdfast.sim.calls import wire_key
 from holdfast.sim.world import Process
 
@@ -59,6 +62,49 @@ def test_a_member_that_leaves_is_replaced_first(stage: ZoneStage) -> None:
     for number in range(20):
         assert stage.zget(alive[number % 3], f"k{number}") == f"v{number}"
     stage.same()
+
+
+def test_a_member_that_does_not_wait_takes_replicas_away() -> None:
+    assert value_after_leaving() == "value"
+    with ablated("zone-waits"):
+        assert value_after_leaving() is None
+
+
+def value_after_leaving() -> str | None:
+    """What is read of a partition with one replica when the member that had it has left."""
+    stage = ZoneStage(4, zone=ZoneSettings("z", partitions=7, replicas=1))
+    key = next(f"k{n}" for n in range(100) if partition_of(wire_key(f"k{n}"), 0, 7) == 0)
+    stage.zput(stage.processes[0], key, "value")
+    first = stage.leader(0)
+    first.step(first.driver.leave)
+    stage.wait(30)
+    answers = stage.request(stage.living()[0], Op.GET, key)
+    stage.wait(2)
+    return answers[0].value.decode() if answers and isinstance(answers[0].value, bytes) else None
+
+
+def read_after_a_pause() -> str | None:
+    """What a leader that was stopped for long answers, as the first thing that it does when it wakes up."""
+    stage = ZoneStage(4)
+    old = stage.leader(0)
+    key = next(f"k{n}" for n in range(100) if partition_of(wire_key(f"k{n}"), 0, 7) == 0)
+    stage.zput(old, key, "before")
+    old.awake_at_ns = stage.world.now_ns + 20 * SECOND
+    answers: list[Outcome] = []
+    asked = Request(Op.GET, ZONED, [0], wire_key(key))
+    old.whenever_awake(lambda: old.step(partial(old.driver.execute, asked, answers.append)))
+    stage.wait(12)
+    other = next(process for process in stage.processes if process is not old)
+    stage.zput(other, key, "after")
+    stage.wait(20)
+    return answers[0].value.decode() if answers and isinstance(answers[0].value, bytes) else None
+
+
+@pytest.mark.rule("replication/Z-2")
+def test_a_leader_that_was_stopped_does_not_answer_with_what_it_has() -> None:
+    assert read_after_a_pause() in (None, "after")
+    with ablated("read-index"):
+        assert read_after_a_pause() == "before"
 
 
 @pytest.mark.rule("agreed/Z-1")

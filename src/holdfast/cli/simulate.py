@@ -23,7 +23,7 @@ from rich.table import Table
 
 from holdfast.cli.processes import spread
 from holdfast.errors import ConfigError
-from holdfast.sim.ablations.rules import DIRECTED, DURABLE, RULES
+from holdfast.sim.ablations.rules import DIRECTED, DURABLE, RULES, ZONED
 
 if TYPE_CHECKING:
     from holdfast.sim.run import Verdict
@@ -309,7 +309,11 @@ def _alarm(seeds: range, terms: Terms, workers: int, console: Console) -> int:
     chosen = RULES.keys() - DIRECTED if everything else terms.without
     missed = 0
     hunts = [
-        (rule, terms._replace(without=frozenset({rule}), lies=frozenset()), rule in DURABLE)
+        (
+            rule,
+            terms._replace(without=frozenset({rule}), lies=frozenset(), zones=terms.zones or rule in ZONED),
+            rule in DURABLE,
+        )
         for rule in RULES
         if rule in chosen
     ]

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from holdfast.core.model.operations import Status
-from holdfast.sim.ablations.rules import DURABLE, RULES
+from holdfast.sim.ablations.rules import DURABLE, RULES, ZONED
 
 MARK = "mark_"
 """What the figures of marks begin with."""
@@ -62,6 +62,9 @@ ZONES: dict[str, str] = {
     "zone: rendezvous": "each partition goes where it ranks the members first",
     "zone: even": "loads differ by one at the most",
     "zone altered": "while it is used",
+    "zone: another leader": "somebody else leads a group than before",
+    "zone: joint": "the voters before and those that are wanted decide together",
+    "zone: state sent": "a replica is so far behind that it gets the state itself",
 }
 """Marks of runs in which a map lives in a zone."""
 NETWORK_FAULTS = (
@@ -155,7 +158,7 @@ def missing(
     `cuts_only`: whether all runs were about power cuts, and so had synchronous journals alone; `zones`: whether a map
     lived in a zone.
     """
-    excused: Iterable[str] = {*NEVER, *(ZONES_HAVE_NOT if zones else ZONES)}
+    excused: Iterable[str] = {*NEVER, *(ZONES_HAVE_NOT if zones else ONLY_ZONES_HAVE)}
     if not disks:
         excused = {*excused, *NEED_DISKS}
     if cuts_only:
@@ -173,12 +176,15 @@ CUTS_HAVE_NOT = frozenset(
     }
 )
 """Marks that runs with power cuts do not hit."""
+ONLY_ZONES_HAVE = frozenset({*ZONES, *(RULE + name for name in ZONED)})
+"""Marks that only runs with zones hit."""
 ZONES_HAVE_NOT = frozenset(
     {
         "a hundred partitions or more",
         "more losses than backups",
         FAULT + "rot",
+        RULE + "reset-fences",
         *(name for name in PHASES if name.startswith(PHASE + "loss")),
     }
 )
-"""Marks that runs with zones do not hit."""
+"""Marks that runs with zones do not hit: nobody destroys a majority there, so nothing is reset."""

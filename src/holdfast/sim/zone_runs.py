@@ -5,6 +5,7 @@ looks whether its groups are at rest.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
@@ -12,9 +13,17 @@ import msgspec
 from holdfast.check.zone_invariants import GroupsSeen, judge
 from holdfast.config import Settings
 from holdfast.config.schema import MapSettings, MetastoreSettings
+from holdfast.core.consensus.progress import LogFlow
+from holdfast.core.member_picture import Picture
 from holdfast.core.metastore.invoke import Branch, Invoked, MetastoreEntry
 from holdfast.core.model.ids import MILLISECOND, SECOND
-from holdfast.core.zones.descriptors import Adjustment, PlacementKind, ZoneRefused, ZoneSettings
+from holdfast.core.zones.descriptors import (
+    Adjustment,
+    ClusterTopology,
+    PlacementKind,
+    ZoneRefused,
+    ZoneSettings,
+)
 from holdfast.core.zones.zone_commands import altered, created, creation_keys
 from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, KeysRead, name_key, zone_key
 from holdfast.errors import RequestError
@@ -126,8 +135,18 @@ class ZoneOperator:
         if not self.created:
             if read.entry(name_key(ZONE)).exists:
                 return None
+            if not self._all_live(read):
+                raise ZoneRefused("somebody is dead, and nobody knows it yet")
             return created(read, self._zone, now_ms)[1]
         return altered(read, ZONE, self._due[0], now_ms)[1]
+
+    def _all_live(self, read: KeysRead) -> bool:
+        """Whether the zone would be placed on members that live: groups that never began are in nobody's budget, and
+        with one replica nothing could ever move it away from a member that is dead.
+        """
+        topology = read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
+        living = {process.picture.consensus.groups.me for process in self._cluster.living()}
+        return topology.nodes <= living
 
     def told(self, turn: int, *, done: bool) -> None:
         """What has become of it."""
@@ -194,8 +213,30 @@ class ZoneWatch:
 
     def start(self) -> None:
         """Begin."""
-        self._world.failures += self.seen.look([member.picture for member in self._cluster.members()])
+        pictures = [member.picture for member in self._cluster.members()]
+        before = self.seen.changes
+        self._world.failures += self.seen.look(pictures)
+        self._mark(pictures, self.seen.changes - before)
         self._world.after(LOOK_NS, self.start)
+
+    def _mark(self, pictures: Sequence[Picture], changes: int) -> None:
+        """Count what the groups are seen to be at: once for each look."""
+        marks = self._world.marks
+        led = [
+            hosted.group
+            for picture in pictures
+            for hosted in picture.consensus.groups.hosted.values()
+            if hosted.group.leading is not None
+        ]
+        flows = [
+            progress.flow for group in led if group.leading for progress in group.leading.progress.values()
+        ]
+        if changes:
+            marks.hit("zone: another leader", changes)
+        if any(group.configuration.joint for group in led):
+            marks.hit("zone: joint")
+        if LogFlow.SNAPSHOT in flows:
+            marks.hit("zone: state sent")
 
     def at_rest(self) -> bool:
         """Whether nothing is under way; looked at now and then, for it costs much."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
 import pytest
 from tests.core.consensus.schedules import Schedule
 
@@ -10,6 +13,7 @@ from holdfast.core.consensus.leading import ProposalRefused
 from holdfast.core.consensus.reconfiguring import CHANGING, ChangeAnswer, ChangeStage, ChangeStep
 from holdfast.core.consensus.seat import CaughtUp, ChangeApplied, ChangeFailed, LeaderElected, RaftSettings
 from holdfast.errors import InvariantBroken
+from holdfast.sim.ablations.switching import ablated
 
 SETTINGS = RaftSettings(election_ticks=6, heartbeat_ticks=2, catch_up_margin=3, catch_up_ticks=20)
 
@@ -311,3 +315,22 @@ def test_a_group_does_not_move_to_voters_most_of_whom_are_silent() -> None:
     assert group.wants(leader + gone, token=2) is ChangeAnswer.STARTED
     group.go(10)
     assert ("".join(sorted(leader + gone)), 2) in group.applied()
+
+
+@pytest.mark.parametrize(
+    ("without", "shown_by"),
+    [
+        (lambda: ablated("catch-up"), test_nothing_is_logged_before_the_new_voters_have_caught_up),
+        (lambda: ablated("change-token"), test_an_older_token_or_term_has_no_effect),
+        (lambda: ablated("change-agreed"), test_whoever_wants_it_is_asked_before_anything_is_logged),
+        (
+            lambda: ablated("reset-fences"),
+            test_after_a_reset_the_old_majority_is_not_listened_to_however_long_its_log,
+        ),
+    ],
+)
+def test_without_a_rule_these_fail(
+    without: Callable[[], AbstractContextManager[None]], shown_by: Callable[[], None]
+) -> None:
+    with without(), pytest.raises(AssertionError):
+        shown_by()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 from tests.core.consensus.schedules import Broken, Schedule
 
 from holdfast.core.consensus import seat
-from holdfast.core.consensus.configuration import Configuration
-from holdfast.core.consensus.leading import Leading, _Read
 from holdfast.core.consensus.raft_log import RaftLog
-from holdfast.core.consensus.raft_messages import AFTER_DISK, RaftEntry, RaftKind, RaftMessage
+from holdfast.core.consensus.raft_messages import AFTER_DISK, RaftEntry, RaftKind
+from holdfast.sim.ablations.switching import ablated
 
 
 def play(seed: int, steps: int = 3000) -> Schedule:
@@ -41,20 +41,6 @@ def test_the_schedules_are_rich_enough() -> None:
 
 # -- without a rule
 
-Patch = Callable[[pytest.MonkeyPatch], None]
-
-
-def _votes_leave_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(seat, "AFTER_DISK", AFTER_DISK - {RaftKind.VOTED})
-
-
-def _acknowledged_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(seat, "AFTER_DISK", AFTER_DISK - {RaftKind.APPENDED})
-
-
-def _votes_for_anybody(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RaftLog, "up_to_date", lambda log, index, term: True)
-
 
 def _cuts_what_matches(patch: pytest.MonkeyPatch) -> None:
     def take(
@@ -71,36 +57,45 @@ def _cuts_what_matches(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RaftLog, "take", take)
 
 
-def _new_voters_decide_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Configuration, "sets", property(lambda now: (now.voters, frozenset())))
+@contextmanager
+def votes_leaving_at_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seat, "AFTER_DISK", AFTER_DISK - {RaftKind.VOTED})
+        yield
 
 
-def _reads_without_asking(patch: pytest.MonkeyPatch) -> None:
-    def on_read(leading: Leading, message: RaftMessage) -> None:
-        leading._answer(_Read(message.sender, message.context, leading._log.committed))
+@contextmanager
+def cutting_what_matches() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        _cuts_what_matches(patch)
+        yield
 
-    patch.setattr(Leading, "on_read", on_read)
+
+Without = Callable[[], AbstractContextManager[None]]
 
 
 @pytest.mark.parametrize(
     ("without", "first"),
     [
-        pytest.param(_votes_leave_at_once, 60, marks=pytest.mark.rule("consensus/E-1")),
-        pytest.param(_acknowledged_at_once, 60, marks=pytest.mark.rule("consensus/R-2")),
-        pytest.param(_votes_for_anybody, 0, marks=pytest.mark.rule("consensus/E-2")),
-        pytest.param(_cuts_what_matches, 225, marks=pytest.mark.rule("consensus/L-1", "consensus/L-2")),
-        pytest.param(_new_voters_decide_alone, 30, marks=pytest.mark.rule("consensus/C-1")),
-        pytest.param(_reads_without_asking, 0, marks=pytest.mark.rule("consensus/R-3")),
+        pytest.param(votes_leaving_at_once, 60, marks=pytest.mark.rule("consensus/E-1")),
+        pytest.param(lambda: ablated("append-durable"), 60, marks=pytest.mark.rule("consensus/R-2")),
+        pytest.param(lambda: ablated("vote-for-complete"), 0, marks=pytest.mark.rule("consensus/E-2")),
+        pytest.param(cutting_what_matches, 225, marks=pytest.mark.rule("consensus/L-1", "consensus/L-2")),
+        pytest.param(lambda: ablated("matching-append"), 0),
+        pytest.param(
+            lambda: ablated("joint-majorities"),
+            30,
+            marks=[pytest.mark.rule("consensus/C-1"), pytest.mark.slow],
+        ),
+        pytest.param(lambda: ablated("read-index"), 0, marks=pytest.mark.rule("consensus/R-3")),
     ],
 )
-def test_without_a_rule_the_schedules_break(
-    without: Patch, first: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_rule_the_schedules_break(without: Without, first: int) -> None:
     """`first`: a seed from which on it takes only some more."""
-    without(monkeypatch)
-    for seed in range(first, first + 400):
-        try:
-            play(seed)
-        except (Broken, AssertionError):
-            return
+    with without():
+        for seed in range(first, first + 400):
+            try:
+                play(seed)
+            except (Broken, AssertionError):
+                return
     pytest.fail("nobody has noticed")

@@ -20,6 +20,7 @@ from holdfast.core.metastore.keyspace import CommandAnswer, Keyspace
 from holdfast.core.metastore.metastore import ASK_AGAIN_NS, DEADLINE_NS, Metastore
 from holdfast.core.model.ids import METASTORE_GROUP
 from holdfast.errors import InvariantBroken, NotReady, TooLarge, Unknown
+from holdfast.sim.ablations.switching import ablated
 
 
 def cluster(members: int = 3, voters: int = 3, **more: float) -> MetastoreCluster:
@@ -455,16 +456,6 @@ def test_the_lives_are_rich_enough() -> None:
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
-def _reads_what_is_here(patch: pytest.MonkeyPatch) -> None:
-    def ask(client: Metastore) -> None:
-        asking, client._asking = client._asking, []
-        client._reads[b"here"] = (0, asking)
-        if asking:
-            client.read_ready(b"here")
-
-    patch.setattr(Metastore, "_ask", ask)
-
-
 def _remembers_no_answers(patch: pytest.MonkeyPatch) -> None:
     def apply_once(state: Keyspace, command: InvokeCommand) -> CommandAnswer:
         return CommandAnswer(
@@ -505,7 +496,6 @@ def _goes_on_after_any_state(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "without",
     [
-        pytest.param(_reads_what_is_here, marks=pytest.mark.rule("metastore/W-3")),
         pytest.param(_remembers_no_answers, marks=pytest.mark.rule("metastore/M-3")),
         pytest.param(_asks_again_as_another, marks=pytest.mark.rule("metastore/W-2")),
         pytest.param(_needs_nothing, marks=pytest.mark.rule("metastore/W-1")),
@@ -519,4 +509,16 @@ def test_without_a_rule_the_judges_object(without: Patch, monkeypatch: pytest.Mo
             play(seed)
         except (Broken, LookupError):
             return
+    pytest.fail("nobody has noticed")
+
+
+@pytest.mark.usefixtures("little_history")
+@pytest.mark.rule("metastore/W-3")
+def test_reads_of_what_is_here_are_noticed() -> None:
+    with ablated("metastore-reads"):
+        for seed in range(60):
+            try:
+                play(seed)
+            except (Broken, LookupError):
+                return
     pytest.fail("nobody has noticed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import msgspec
 import pytest
@@ -10,13 +11,13 @@ from tests.core.zones.zone_cluster import Broken, Cluster
 
 from holdfast.core.consensus.reconfiguring import Reconfiguring
 from holdfast.core.consensus.seat import LeaderElected
-from holdfast.core.metastore.invoke import Leaf
 from holdfast.core.zones import adjusting, controller, transitions
 from holdfast.core.zones.adjusting import LocalCopy, ReplicaDuty
 from holdfast.core.zones.assignments import PartitionKeys
 from holdfast.core.zones.descriptors import Adjustment, PlacementKind, ZoneSettings
 from holdfast.core.zones.transitions import Consistency
 from holdfast.core.zones.zone_keys import KeysRead
+from holdfast.sim.ablations.switching import ablated
 
 NAMES = "ABCDE"
 
@@ -118,7 +119,7 @@ def test_a_zone_keeps_its_promises(seed: int) -> None:
 @pytest.mark.rule("zones/A-23")
 def test_what_a_reset_has_given_up_does_not_come_back() -> None:
     """These seeds ended with two groups."""
-    for seed in (128, 199):
+    for seed in (128, 199, 1189):
         play(seed, consistency=Consistency.HIGH_AVAILABILITY)
 
 
@@ -175,10 +176,6 @@ def test_a_zone_of_high_availability_widens_again_after_every_reset() -> None:
 # -- without a rule
 
 Patch = Callable[[pytest.MonkeyPatch], None]
-
-
-def _what_is_late_counts(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(KeysRead, "guarded", lambda read, changes: Leaf(tuple(changes), 1))
 
 
 def _destroys_whom_the_target_does_not_name(patch: pytest.MonkeyPatch) -> None:
@@ -256,7 +253,6 @@ def _keeps_locks(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "without",
     [
-        pytest.param(_what_is_late_counts, marks=pytest.mark.rule("zones/A-6")),
         pytest.param(_destroys_whom_the_target_does_not_name, marks=pytest.mark.rule("zones/A-14")),
         pytest.param(_joins_without_a_lock, marks=pytest.mark.rule("zones/A-12")),
         pytest.param(_believes_every_report, marks=pytest.mark.rule("zones/A-3", "zones/A-4")),
@@ -271,4 +267,23 @@ def test_without_a_rule_the_schedules_break(without: Patch, monkeypatch: pytest.
             play(seed)
         except (Broken, AssertionError, KeyError):
             return
+    pytest.fail("nobody has noticed")
+
+
+@pytest.mark.parametrize(
+    "without",
+    [
+        pytest.param(lambda: ablated("keys-guarded"), marks=pytest.mark.rule("zones/A-6")),
+        pytest.param(lambda: ablated("clean-up"), marks=pytest.mark.rule("zones/A-14")),
+    ],
+)
+def test_without_a_rule_of_the_campaign_they_break(
+    without: Callable[[], AbstractContextManager[None]],
+) -> None:
+    with without():
+        for seed in range(60):
+            try:
+                play(seed)
+            except (Broken, AssertionError, KeyError):
+                return
     pytest.fail("nobody has noticed")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from holdfast.sim.ablations.agreeing import AGREEING
 from holdfast.sim.ablations.answering import ANSWERING
 from holdfast.sim.ablations.deciding import DECIDING
 from holdfast.sim.ablations.filling import FILLING
@@ -17,7 +18,9 @@ from holdfast.sim.ablations.restarting import RESTARTING
 from holdfast.sim.ablations.rules import RULES
 from holdfast.sim.replacing import Method, Replaced
 
-PLACES: dict[str, tuple[Place, ...]] = ANSWERING | FOLLOWING | FILLING | DECIDING | RESTARTING | PACKETS
+PLACES: dict[str, tuple[Place, ...]] = (
+    ANSWERING | FOLLOWING | FILLING | DECIDING | RESTARTING | PACKETS | AGREEING
+)
 """Rule -> where members decide by it."""
 
 
