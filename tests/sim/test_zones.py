@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from tests.sim.zone_stage import ZONED, ZoneStage
+from tests.sim.zone_stage import ZONED, ZoneStage, zoned_settings
 
 from holdfast.core.groups.local_groups import node_of
 from holdfast.core.machine import MemoryRoom
@@ -237,3 +237,18 @@ def test_what_a_leader_without_a_majority_has_read_does_not_count(stage: ZoneSta
     stage.heal()
     stage.wait(20)
     assert stage.zget(leader, key) == "old"
+
+
+@pytest.mark.rule("groups/H-3")
+def test_a_leader_that_stands_still_while_its_group_sleeps_is_followed_by_another() -> None:
+    """Nobody but who asks can notice: the group says nothing, and the view is long in changing."""
+    stage = ZoneStage(4, settings=zoned_settings(cluster={"suspect_after_ms": 60_000}))
+    leader, key = _led(stage)
+    stage.zput(leader, key, "x")
+    stage.wait(10)
+    follower = next(process for process in stage.replicas(0) if process is not leader)
+    leader.awake_at_ns = stage.world.now_ns + 60 * SECOND
+    stage.request(follower, Op.SET, key, "of this nothing is known while the leader stands still")
+    stage.wait(7)
+    stage.zput(follower, key, "y")
+    assert stage.zget(follower, key) == "y"

@@ -14,7 +14,9 @@ from holdfast.core.machine import Complete, Send
 from holdfast.core.messages import Answer, Forward, ZoneLeaders
 from holdfast.core.model.ids import GroupNumber, MemberId, group_of
 from holdfast.core.model.operations import EntryEvent, Op, Outcome, Request, Status
+from holdfast.core.replication.consensus import ConsensusReplication
 from holdfast.core.routing.pending import Waiting
+from holdfast.core.routing.request_refusals import Refusals
 from holdfast.core.routing.zone_routing import ZoneRouting
 from holdfast.wire.codec import decode
 
@@ -58,6 +60,7 @@ class RoutingBench:
             around,
             around,
             Waiting(SETTINGS, out),
+            Refusals(SETTINGS, [], ConsensusReplication(self.process)),  # type: ignore[arg-type]
             around,
         )
 

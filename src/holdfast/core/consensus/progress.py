@@ -177,7 +177,10 @@ class FollowerProgress:
             return True
         if self.next - 1 != index:
             return False
-        self.next = max(min(index, hint + 1), self.match + 1)
+        following = max(min(index, hint + 1), self.match + 1)
+        if following == self.next:
+            return False  # It has lost what it had acknowledged: the next heartbeat asks again, and not before.
+        self.next = following
         self.told_commit = min(self.told_commit, self.next - 1)
         self.paused = False
         return True

@@ -8,7 +8,8 @@ is the same voter, and who comes back without is another one.
   before is durable, too. A member without a journal is another node in each life, so it may speak at once.
 - groups/H-2: A replica whose files may lack what it has promised takes no part.
 - groups/H-3: A group with nothing to do sleeps: its leader tells followers that have everything, and none of them waits
-  for a heartbeat. Whatever happens to it wakes it; so does the leader's, or a follower's, going.
+  for a heartbeat. Whatever happens to it wakes it; so does the leader's, or a follower's, going, or its silence when
+  it was asked for something.
 - groups/H-4: A state is sent as of one index, and the log goes on after it only when all of it is there and durable.
 """
 
@@ -291,6 +292,14 @@ class Groups:
         hosted = self.hosted[number]
         hosted.halted = False
         self._touched(hosted)
+
+    def rouse(self, number: GroupNumber) -> None:
+        """Its leader does not do what it was asked: a replica that sleeps here wakes up, and waits for a heartbeat as
+        for long as an election takes; none comes from a leader that has stopped (groups/H-3).
+        """
+        hosted = self.hosted.get(number)
+        if hosted is not None and hosted.asleep and not hosted.halted:
+            self._touched(hosted)
 
     def peek(self, number: GroupNumber) -> Regained:
         """What was found in the files of a replica that is not started. Raises msgspec.DecodeError."""

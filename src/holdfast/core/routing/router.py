@@ -382,6 +382,15 @@ class Router:
             self._answer(parked, Outcome(Status.NOT_READY if reads else Status.UNKNOWN, None, why))
         self.gatherings.end(why)
 
+    def unanswered(self, for_ns: int) -> set[int]:
+        """Partitions of which a request was passed on for so long, and is not answered."""
+        asked_by_ns = self._out.now_ns - for_ns + self._timeout_ns
+        return {
+            parked.request.partitions[0]
+            for _, parked in self._sent.values()
+            if parked.deadline_ns <= asked_by_ns
+        }
+
     def on_timer(self) -> None:
         """Try again what could not be sent, and refuse what has waited too long."""
         self._waiting.looked()

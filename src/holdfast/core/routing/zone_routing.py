@@ -21,7 +21,7 @@ from holdfast.core.consensus.seat import LeaderElected
 from holdfast.core.groups.local_groups import Groups, LeadChanged, ReplicaNotice
 from holdfast.core.machine import Outbox, Token
 from holdfast.core.messages import Answer, Forward, ZoneLeaders
-from holdfast.core.model.ids import GroupNumber, MemberId, group_of, place_of
+from holdfast.core.model.ids import SECOND, GroupNumber, MemberId, group_of, place_of
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.operations import EntryEvent, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
@@ -33,6 +33,8 @@ from holdfast.core.routing.pending import Asker, Peer, Waiting, answer
 from holdfast.core.routing.request_refusals import Refusals
 from holdfast.core.routing.router import Router
 
+UNANSWERED_NS = SECOND
+"""After this time a leader that does not answer is looked for by the replica here, which may sleep."""
 SERVED = frozenset({Op.CALL, Op.ASK})
 """What is about a service, whatever its name."""
 
@@ -387,8 +389,10 @@ class ZoneRouting:
 
     def on_timer(self) -> None:
         """Try again what could not be sent, and refuse what has waited too long."""
-        for zone in self._zones.values():
+        for number, zone in self._zones.items():
             zone.router.on_timer()
+            for partition in sorted(zone.router.unanswered(UNANSWERED_NS)):
+                self._replicas.groups.rouse(group_of(number, partition))
 
     def take_turns(self) -> None:
         """The next slices of operations on whole partitions."""
