@@ -7,6 +7,7 @@ import pytest
 from holdfast.sim.run import simulate
 
 FOUND = {
+    158: "a clock that was set back stopped the timers of data nodes until it was as late again",
     20: "a metastore's state that was older than the zone destroyed replicas, which began anew without what they held",
 }
 """Seeds that failed once, and what they found."""

@@ -49,6 +49,17 @@ def test_a_timer_counts_from_when_it_was_due_and_not_from_when_it_was_seen() -> 
         assert shown(timers_run_out(data, late)) == [(0, "ABC"), (11_000, "ABCD")]
 
 
+def test_a_timer_that_began_in_the_future_begins_now() -> None:
+    """The member that began it had a clock that was ahead: nobody waits until it is as late."""
+    settings = ZoneSettings("z", scale_down_s=3)
+    data = topology_changed(begun(), settings, "AB", 1_000_000)
+    data = topology_changed(data, settings, "AB", 5_000)
+    assert data.next_ms == 8_000
+    assert data.latest == frozenset("ABC")
+    data = topology_changed(data, settings, "AB", 8_000)
+    assert data.latest == frozenset("AB")
+
+
 def test_who_comes_later_is_waited_for_and_all_count_together() -> None:
     data = topology_changed(begun(), SLOW, "ABCD", 1_000)
     data = topology_changed(data, SLOW, "ABCDE", 6_000)

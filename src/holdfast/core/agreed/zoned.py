@@ -90,11 +90,15 @@ class Zoned:
         """Replicas in the files that cannot be started: told once."""
         self._draws = 0
         self._time_ms = 0
+        self._told_ns = out.now_ns
+        """When that was the time, by this member's own clock."""
         metastore.watch(self, prefix=ZONES)
 
     def _now_ms(self) -> int:
-        """By this member's calendar; it never goes back."""
-        self._time_ms = max(self._time_ms, self._out.wall_ms())
+        """By this member's calendar; it never goes back, nor does it stand still when somebody sets the clock back."""
+        passed_ms = (self._out.now_ns - self._told_ns) // MILLISECOND
+        self._told_ns += passed_ms * MILLISECOND
+        self._time_ms = max(self._time_ms + passed_ms, self._out.wall_ms())
         return self._time_ms
 
     # -- the metastore, as the controller uses it

@@ -78,12 +78,14 @@ def topology_changed(
 
 
 def _merged(timer: NodesTimer | None, nodes: frozenset[Node], at_ms: int, wait_s: int) -> NodesTimer | None:
-    """A timer for all of these: it begins anew when there are others among them than before."""
+    """A timer for all of these: it begins anew when there are others among them than before. The member that began it
+    may have had a clock that was ahead.
+    """
     if not nodes:
         return None
     names = tuple(sorted(nodes))
     if timer is not None and nodes <= frozenset(timer.nodes):
-        return NodesTimer(timer.since_ms, timer.wait_s, names)
+        return NodesTimer(min(timer.since_ms, at_ms), timer.wait_s, names)
     return NodesTimer(at_ms, wait_s, names)
 
 
