@@ -30,9 +30,9 @@ from holdfast.sim.world import World
 SECOND = 1_000_000_000
 
 
-def recorded(seed: int) -> bytes:
+def recorded(seed: int, *, zones: bool = False) -> bytes:
     file = io.BytesIO()
-    verdict = simulate(seed, journal="mixed", record=file.write)
+    verdict = simulate(seed, journal="mixed", zones=zones, record=file.write)
     assert verdict.ok
     return file.getvalue()
 
@@ -70,6 +70,15 @@ def test_a_run_is_lived_again_and_ends_in_the_same(record: bytes) -> None:
 
 def test_a_run_without_files_too() -> None:
     assert replay(iter(pieces(recorded(3)))).steps > 1000
+
+
+@pytest.mark.slow
+def test_a_run_with_a_zone_too() -> None:
+    """What an operator and sessions want of the zone are events like all others."""
+    found = pieces(recorded(5, zones=True))
+    kinds = {piece.event for piece in found if isinstance(piece, Step)}
+    assert {"ZoneOrdered", "ZoneBatches"} <= kinds
+    assert replay(iter(found)).steps > 1000
 
 
 @pytest.mark.slow

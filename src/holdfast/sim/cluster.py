@@ -390,14 +390,16 @@ class Cluster:
         lasting = {
             node: process
             for node, (index, process) in self._nodes.items()
-            if disks and (lost is None or self.addresses[index] != lost.address)
+            if lost is None or self.addresses[index] != lost.address
         }
         known = {process.driver.member.picture.consensus.groups.me: process for process in self.living()}
         groups = [
             process.driver.member.picture.consensus.groups
             for _, process in sorted({**lasting, **known}.items())
         ]
-        there = {process.driver.member.picture.consensus.groups.me for process in rest} | lasting.keys()
+        there = {process.driver.member.picture.consensus.groups.me for process in rest}
+        if disks:
+            there |= lasting.keys()
         return _survive(groups, there)
 
     def _spare(self) -> int:

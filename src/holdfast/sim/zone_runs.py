@@ -15,18 +15,17 @@ from holdfast.config import Settings
 from holdfast.config.schema import MapSettings, MetastoreSettings
 from holdfast.core.consensus.progress import LogFlow
 from holdfast.core.member_picture import Picture
-from holdfast.core.metastore.invoke import Branch, Invoked, MetastoreEntry
 from holdfast.core.model.ids import MILLISECOND, SECOND
-from holdfast.core.zones.descriptors import (
-    Adjustment,
-    ClusterTopology,
-    PlacementKind,
-    ZoneRefused,
-    ZoneSettings,
+from holdfast.core.model.zone_questions import NEVER as NEVER_SAID
+from holdfast.core.model.zone_questions import (
+    AlterZone,
+    CreateZone,
+    SettingValue,
+    ZoneAnswer,
+    ZoneOrder,
 )
-from holdfast.core.zones.zone_commands import altered, created, creation_keys
-from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, KeysRead, name_key, zone_key
-from holdfast.errors import RequestError
+from holdfast.core.zones.descriptors import NEVER, Adjustment, ClusterTopology, PlacementKind, ZoneSettings
+from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, KeysRead
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.world import Process, World
 
@@ -40,6 +39,8 @@ PARTITIONS_MOST = 31
 LOOK_NS = 100 * MILLISECOND
 """Between two looks at all groups."""
 AGAIN_NS = 500 * MILLISECOND
+THERE_ALREADY = f"there is a zone {ZONE} already"
+"""An order that was given up has been carried out."""
 PATIENCE_NS = 5 * SECOND
 """How long the operator waits for an answer, before it asks another member."""
 
@@ -113,40 +114,42 @@ class ZoneOperator:
         living = [process for process in self._cluster.living() if process.picture.admitted]
         if living:
             process = self._random.choice(living)
-            asking = _Asking(self, process, self._turn)
-            process.whenever_awake(partial(process.step, asking.read))
+            asking = partial(self._ask, process, self._turn)
+            process.whenever_awake(partial(process.step, asking))
         self._world.after(PATIENCE_NS if living else AGAIN_NS, partial(self._given_up, self._turn))
 
     def _given_up(self, turn: int) -> None:
         if turn == self._turn:
             self._next()
 
-    def keys(self) -> list[bytes]:
-        """What has to be read for the next thing."""
-        if not self.created:
-            return creation_keys(self._zone)
-        fields = ("descriptor", "history", "up", "down")
-        return [name_key(ZONE), TOPOLOGY_KEY, *(zone_key(ZONE_NUMBER, field) for field in fields)]
+    def _order(self) -> ZoneOrder:
+        """The next thing."""
+        if self.created:
+            return AlterZone(ZONE, [(name, _said(value)) for name, value in sorted(self._due[0].items())])
+        zone = self._zone
+        wanted = ("partitions", "replicas", "scale_up_s", "scale_down_s", "adjustment", "placement")
+        return CreateZone(ZONE, [(name, _said(getattr(zone, name))) for name in wanted])
 
-    def branch(self, read: KeysRead, now_ms: int) -> Branch | None:
-        """The next thing, as it is to be carried out; None: it is done already."""
-        if not self.waiting:
-            return None  # An answer that was given up has come late.
-        if not self.created:
-            if read.entry(name_key(ZONE)).exists:
-                return None
-            if not self._all_live(read):
-                raise ZoneRefused("somebody is dead, and nobody knows it yet")
-            return created(read, self._zone, now_ms)[1]
-        return altered(read, ZONE, self._due[0], now_ms)[1]
-
-    def _all_live(self, read: KeysRead) -> bool:
+    def _all_live(self, process: Process) -> bool:
         """Whether the zone would be placed on members that live: groups that never began are in nobody's budget, and
         with one replica nothing could ever move it away from a member that is dead.
         """
+        read = KeysRead([process.picture.consensus.metastore.get(TOPOLOGY_KEY)], 0)
         topology = read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
-        living = {process.picture.consensus.groups.me for process in self._cluster.living()}
+        living = {one.picture.consensus.groups.me for one in self._cluster.living()}
         return topology.nodes <= living
+
+    def _ask(self, process: Process, turn: int) -> None:
+        """Give the order at a member's door."""
+        if self.created or self._all_live(process):
+            order = self._order()
+            process.driver.callers.order_zone(order, partial(self._answered, turn))
+        else:
+            self.told(turn, done=False)
+
+    def _answered(self, turn: int, answer: ZoneAnswer) -> None:
+        there = not self.created and answer.why.endswith(THERE_ALREADY)
+        self.told(turn, done=not answer.failed or there)
 
     def told(self, turn: int, *, done: bool) -> None:
         """What has become of it."""
@@ -165,39 +168,11 @@ class ZoneOperator:
         self._next()
 
 
-class _Asking:
-    """One attempt, by one member. A `MetastoreAsker`."""
-
-    def __init__(self, operator: ZoneOperator, process: Process, turn: int) -> None:
-        self._operator = operator
-        self._process = process
-        self._turn = turn
-        self._metastore = process.driver.member.picture.consensus.metastore
-
-    def read(self) -> None:
-        """Begin."""
-        self._metastore.read(self._operator.keys(), self)
-
-    def on_read(self, ticket: int, entries: list[MetastoreEntry], revision: int) -> None:
-        """What it goes by is known."""
-        try:
-            branch = self._operator.branch(KeysRead(entries, revision), self._process.wall_ms())
-        except ZoneRefused:
-            # Nobody could hold a replica yet.
-            self._operator.told(self._turn, done=False)
-            return
-        if branch is None:
-            self._operator.told(self._turn, done=True)
-        else:
-            self._metastore.invoke(branch, self)
-
-    def on_invoked(self, ticket: int, invoked: Invoked) -> None:
-        """It was carried out, unless something had changed meanwhile."""
-        self._operator.told(self._turn, done=invoked.answer == 1)
-
-    def on_failed(self, ticket: int, error: RequestError) -> None:
-        """It was not, or nobody knows."""
-        self._operator.told(self._turn, done=False)
+def _said(value: object) -> SettingValue:
+    """As people say it."""
+    if value == NEVER:
+        return NEVER_SAID
+    return value if isinstance(value, int) else str(value)
 
 
 class ZoneWatch:
