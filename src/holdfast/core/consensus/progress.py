@@ -179,7 +179,8 @@ class FollowerProgress:
             return False
         following = max(min(index, hint + 1), self.match + 1)
         if following == self.next:
-            return False  # It has lost what it had acknowledged: the next heartbeat asks again, and not before.
+            # It has lost what it had acknowledged: the next heartbeat asks again, and not before.
+            return False
         self.next = following
         self.told_commit = min(self.told_commit, self.next - 1)
         self.paused = False
