@@ -187,3 +187,21 @@ def test_an_answer_to_a_round_that_is_over_says_nothing() -> None:
     assert asked.told == []
     readers.cluster.quiesce()
     assert asked.told == [True]
+
+
+@pytest.mark.rule("groups/H-5")
+def test_a_replica_that_was_told_to_rest_confirms_nothing_not_even_alone() -> None:
+    """Others may go on without it by now: a reset has given it up."""
+    readers = Readers()
+    cluster = readers.cluster
+    alone = ONE + 9
+    cluster.start(alone, 1)
+    cluster.go(30)
+    waiting = readers.read(ONE)
+    readers.leader.groups.halt(ONE)
+    assert waiting.told == [False], "nobody waits for what will not come"
+    readers.leader.groups.halt(alone)
+    reader = Reader()
+    readers.leader.groups.rounds.wait([alone], reader)
+    readers.leader.end_step()
+    assert reader.told == [False]

@@ -286,6 +286,7 @@ class Groups:
         if hosted is not None:
             hosted.halted = hosted.asleep = True
             self.rounds.changed()
+            self.rounds.lead_lost(number)
 
     def resume(self, number: GroupNumber) -> None:
         """Let a replica that rests take part again."""

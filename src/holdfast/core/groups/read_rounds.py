@@ -149,11 +149,12 @@ class ReadRounds:
             told.lead_confirmed(confirmed=True)
 
     def _alone(self, number: GroupNumber) -> bool:
-        """Whether this member is the group's one voter, and leads it."""
-        group = self._replicas[number].group
-        configuration = group.configuration
+        """Whether this member is the group's one voter, and leads it. One that rests may have been given up."""
+        replica = self._replicas[number]
+        group, configuration = replica.group, replica.group.configuration
         return (
-            len(configuration.voters) == 1
+            not replica.halted
+            and len(configuration.voters) == 1
             and not configuration.outgoing
             and group.me in configuration.voters
             and group.leading is not None
