@@ -409,7 +409,8 @@ class Cluster:
             for member in self.members()
             if member.picture.intent in (Intent.LEAVE, Intent.LITE) or member.picture.info.lite
         }
-        gone = self._gone()
+        # Whom a view has let go is gone, also before it has heard of that.
+        gone = self._gone() | self._let_go
         # No two copies are in one group. And while nothing may move, who leaves takes a copy along.
         groups = {self._group[uuid] for uuid in self._calm - gone - parting}
         holes = len(gone & self._calm) if self._stood else 0
