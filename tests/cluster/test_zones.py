@@ -118,3 +118,43 @@ def test_a_zone_lives_through_the_death_of_a_leader(cluster: LocalCluster) -> No
     assert json.loads(run(cluster, "zone", "list", "--json").output) == []
     with Client(alive.client_address, timeout_s=2) as client, pytest.raises(NotReady):
         client.get("orders", text("k1"))
+
+
+class OfTwoKinds(LocalCluster):
+    """Its first two members have another kind of disk than the others."""
+
+    def environment(self, name: str) -> dict[str, str]:
+        kind = "ssd" if len(self.members) < 2 else "hdd"
+        return {"HOLDFAST_MEMBER_ATTRIBUTES": f"disk={kind}", "HOLDFAST_MEMBER_RACK": f"of {name}"}
+
+
+def test_a_zone_has_members_of_the_attributes_that_its_filter_names(tmp_path: Path) -> None:
+    with OfTwoKinds(3, CONFIG, log_dir=tmp_path) as cluster:
+        cluster.wait_settled()
+        names = [member.name for member in cluster.members]
+        refused = run(cluster, "zone", "create", "z", "--filter", "disk=tape")
+        assert refused.exit_code == 1, refused.output
+        made = run(cluster, "zone", "create", "z", "--replicas", "1", "--filter", "disk=ssd|nvme")
+        assert made.exit_code == 0, made.output
+
+        def holders() -> set[str]:
+            shown = json.loads(run(cluster, "zone", "show", "z", "--json").output)
+            parts = shown["partitions"]
+            stable = [one["stable"]["peers"] for one in parts if one["stable"] and not one["pending"]]
+            return (
+                {shown["members"][peer] for peers in stable for peer in peers} if len(stable) == 11 else set()
+            )
+
+        until(lambda: holders() == set(names[:2]), "the zone is not on the first two")
+        assert run(cluster, "zone", "alter", "z", "--filter", "disk=hdd").exit_code == 0
+        until(lambda: holders() == {names[2]}, "the zone does not move to the third")
+
+        client = hazelcast.HazelcastClient(
+            cluster_members=[cluster.members[0].client_address], cluster_name=cluster.status()["cluster"]
+        )
+        try:
+            told = {one.attributes["name"]: one.attributes for one in client.cluster_service.get_members()}
+        finally:
+            client.shutdown()
+        assert [told[name]["disk"] for name in names] == ["ssd", "ssd", "hdd"]
+        assert told[names[2]]["rack"] == f"of {names[2]}"

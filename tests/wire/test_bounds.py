@@ -57,6 +57,8 @@ NONSENSE: list[m.Message] = [
             {"uuid": ""},
             {"uuid": "hello\nworld"},
             {"uuid": "f" * 33},
+            {"attributes": {"disk": "x" * 1025}},
+            {"attributes": {str(number): "x" for number in range(65)}},
             {"host": ""},
             {"host": "x" * 300},
             {"host": "a\nb"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -14,6 +15,7 @@ from holdfast.config.describe import Key, keys_of, schema
 from holdfast.config.schema import (
     BACKUPS_MAX,
     DEFAULT_MAP,
+    OWN_ATTRIBUTES,
     PREFIX,
     SECTIONS,
     MapSettings,
@@ -191,6 +193,24 @@ def _check_copies(settings: Settings) -> None:
             )
 
 
+def _check_attributes(settings: Settings) -> None:
+    for name, value in settings.member.attributes.items():
+        if name in OWN_ATTRIBUTES:
+            raise ConfigError(
+                f"member.attributes.{name} is not allowed: every member has an attribute {name!r} by itself"
+            )
+        if not re.fullmatch(r"[^\s=|,]{1,256}", name):
+            raise ConfigError(
+                f"member.attributes: {name!r} is no name of an attribute: 1 to 256 characters without space, '=', '|' "
+                "and ','"
+            )
+        if not value or value != value.strip() or "|" in value or "," in value:
+            raise ConfigError(
+                f"member.attributes.{name} = {value!r} is not allowed: it is not empty, has no '|' and no ',', and no "
+                "space at its ends, so that a filter can name it"
+            )
+
+
 def _check_reads(settings: Settings) -> None:
     for name, entry in settings.maps.items():
         if entry.reads == "confirmed" and entry.read_backups:
@@ -297,6 +317,7 @@ def _check_frames(settings: Settings) -> None:
 
 CHECKS: Final[tuple[Callable[[Settings], None], ...]] = (
     _check_journal,
+    _check_attributes,
     _check_copies,
     _check_changes,
     _check_reads,

@@ -26,6 +26,11 @@ INTERNAL: Final = "__"
 SERVICE_PREFIX: Final = INTERNAL + "service:"
 """How the name of a service begins in records and counters."""
 
+ATTRIBUTES_MAX: Final = 64
+"""A member has at most so many attributes."""
+OWN_ATTRIBUTES: Final = ("name", "host", "group")
+"""Attributes that every member has by itself."""
+
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Text = Annotated[str, Meta(max_length=256)]
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
@@ -134,7 +139,11 @@ class MemberSettings(Section, frozen=True, kw_only=True):
         Text, Meta(description="Name of the rack; needed when partitions.group_by is 'rack'.")
     ] = ""
     attributes: Annotated[
-        dict[str, str], Meta(max_length=64, description="Further facts about this member, shown to clients.")
+        dict[str, Text],
+        Meta(
+            max_length=ATTRIBUTES_MAX,
+            description="Further facts about this member: filters of zones go by them, and clients are shown them.",
+        ),
     ] = {}
 
 

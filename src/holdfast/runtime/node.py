@@ -265,6 +265,10 @@ class Node(MemberGrid):
             name,
             chosen.lite,
             chosen.group or group,
+            attributes={
+                **{kind: said for kind in ("rack", "zone") if (said := getattr(chosen, kind))},
+                **chosen.attributes,
+            },
         )
         return Identity(
             info,

@@ -120,7 +120,12 @@ class MemberGrid:
         view = picture.view
         cards = [
             MemberCard(
-                info.uuid, info.client_host, info.client_port, info.port, info.lite, {"name": info.name}
+                info.uuid,
+                info.client_host,
+                info.client_port,
+                info.port,
+                info.lite,
+                {**info.attributes, "name": info.name},
             )
             for info in picture.members()
         ]

@@ -37,6 +37,10 @@ Journal = Literal["off", "sync", "lazy"]
 SETTLED_NS = 2 * SECOND
 """How long a cluster is at rest before everybody's files tell who belongs to it."""
 
+PARITY = "parity"
+PARITIES = ("even", "odd")
+"""An attribute of all members where there are zones, whose filters may ask for it; that of the host's number."""
+
 
 class Cluster:
     """Hosts of one process each; a process that ended may be followed by another, with a new UUID and nothing
@@ -126,7 +130,16 @@ class Cluster:
         group = self.groups[index] if self.groups else ""
         self._group[uuid] = group or uuid
         info = MemberInfo(
-            uuid, 1, address.host, address.port, address.host, 0, name, lite or index in self.lite, group
+            uuid,
+            1,
+            address.host,
+            address.port,
+            address.host,
+            0,
+            name,
+            lite or index in self.lite,
+            group,
+            attributes={PARITY: PARITIES[index % 2]} if self.has_groups else {},
         )
         identity = Identity(
             info,

@@ -26,7 +26,7 @@ from holdfast.core.model.zone_questions import (
 )
 from holdfast.core.zones.descriptors import NEVER, Adjustment, ClusterTopology, PlacementKind, ZoneSettings
 from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, KeysRead
-from holdfast.sim.cluster import Cluster
+from holdfast.sim.cluster import PARITIES, PARITY, Cluster
 from holdfast.sim.world import Process, World
 
 ZONE = "z"
@@ -95,12 +95,15 @@ class ZoneOperator:
         return not self.created or bool(self._due)
 
     def _alter(self) -> None:
-        what = self._random.choice(["replicas", "replicas", "placement", "adjustment", "scale_down_s"])
+        what = self._random.choice(
+            ["replicas", "replicas", "placement", "adjustment", "scale_down_s", "filter"]
+        )
         values: dict[str, list[object]] = {
             "replicas": [1, 3, 5],
             "placement": list(PlacementKind),
             "adjustment": list(Adjustment),
             "scale_down_s": [0, 1, 3],
+            "filter": ["", f"{PARITY}={PARITIES[0]}", f"{PARITY}={'|'.join(PARITIES)}"],
         }
         self._due.append({what: self._random.choice(values[what])})
         if len(self._due) == 1 and self.created:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from holdfast.config.schema import BACKUPS_MAX
+from holdfast.config.schema import ATTRIBUTES_MAX, BACKUPS_MAX
 from holdfast.core import messages as m
 from holdfast.core.consensus.raft_messages import RaftKind, RaftMessage
 from holdfast.core.model.ids import GROUPS_FROM
@@ -109,6 +109,9 @@ def _info(info: MemberInfo) -> None:
     _numbers(info.incarnation, info.proof.reached)
     for text in (info.name, info.group, info.store, info.proof.token, info.proof.before):
         _require(len(text) <= NAME_MAX, f"a name of {len(text)} characters")
+    _require(len(info.attributes) <= ATTRIBUTES_MAX, f"{len(info.attributes)} attributes")
+    for text in (*info.attributes, *info.attributes.values()):
+        _require(len(text) <= NAME_MAX, f"an attribute of {len(text)} characters")
 
 
 def _stores(stores: dict[str, FilesSeen]) -> None:

@@ -209,9 +209,7 @@ class Zoned:
         self._stale = False
         departing = self._standing.departing
         members = [
-            DataMember(node_of(info), info.group, {"name": info.name, "host": info.host, "group": info.group})
-            for info in view.members
-            if not info.lite
+            DataMember(node_of(info), info.group, info.described()) for info in view.members if not info.lite
         ]
         leaving = sorted(node_of(info) for info in view.members if info.uuid in departing)
         members.sort(key=lambda member: member.node)

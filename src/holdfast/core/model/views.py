@@ -112,6 +112,12 @@ class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
     proof: FilesProof = FilesProof()
     behind: bool = False
     """Whether its files lack what they once held, so that nothing in them is proven whole."""
+    attributes: dict[str, str] = {}
+    """What its operator says of it: filters of zones go by these, and clients are shown them."""
+
+    def described(self) -> dict[str, str]:
+        """Its attributes, with those that every member has (`config.schema.OWN_ATTRIBUTES`)."""
+        return {**self.attributes, "name": self.name, "host": self.host, "group": self.group}
 
 
 class View(msgspec.Struct, frozen=True, array_like=True):
