@@ -8,7 +8,8 @@ import pytest
 from tests.sim.zone_stage import ZONED, ZoneStage, zoned_settings
 
 from holdfast.core.groups.local_groups import node_of
-from holdfast.core.machine import MemoryRoom
+from holdfast.core.machine import MemoryRoom, Received
+from holdfast.core.messages import ZoneForward
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
@@ -248,7 +249,33 @@ def test_a_leader_that_stands_still_while_its_group_sleeps_is_followed_by_anothe
     stage.wait(10)
     follower = next(process for process in stage.replicas(0) if process is not leader)
     leader.awake_at_ns = stage.world.now_ns + 60 * SECOND
-    stage.request(follower, Op.SET, key, "of this nothing is known while the leader stands still")
+    passed_on = stage.request(follower, Op.PUT, key, "passed on")
+    added = stage.request(follower, Op.PUT_IF_ABSENT, key, "never")
+    read = stage.request(follower, Op.GET, key)
+    whole = stage.request(follower, Op.SIZE, key)
     stage.wait(7)
+    assert [outcome.status for outcome in (*passed_on, *added, *read, *whole)] == [Status.OK] * 4
+    assert passed_on[0].value == b"x"
+    assert added[0].value == b"passed on"
     stage.zput(follower, key, "y")
     assert stage.zget(follower, key) == "y"
+
+
+@pytest.mark.rule("routing/Z-2")
+def test_what_was_sent_to_a_leader_is_taken_in_no_other_term() -> None:
+    """It may arrive when who sent it has had an answer from another leader, and the first leads again."""
+    stage = ZoneStage(4)
+    leader, key = _led(stage)
+    follower = next(process for process in stage.replicas(0) if process is not leader)
+    term = stage.replicas(0)[leader].term
+
+    def arrives(of_term: int, value: bytes) -> str | None:
+        asked = Request(Op.SET, ZONED, [0], wire_key(key), value)
+        message = Received(follower.driver.member.me, ZoneForward(1 << 40, asked, of_term))
+        leader.step(partial(leader.driver.handle, message))
+        stage.wait(1)
+        return stage.zget(follower, key)
+
+    assert arrives(term - 1, b"of an earlier term") is None
+    assert arrives(term + 1, b"of a later term") is None
+    assert arrives(term, b"of this one") == "of this one"

@@ -338,7 +338,7 @@ class Member:
             self.replication.wake()
         self.lane.flush()
         kind = type(event.message) if isinstance(event, Received) else type(event)
-        if kind is ClientRequest or kind is m.Forward:
+        if kind is ClientRequest or kind is m.Forward or kind is m.ZoneForward:
             self.agreed.gather()
         else:
             self.agreed.flush()
@@ -467,6 +467,7 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.LeadConfirmed: lambda member, sender, message: member.agreed.groups.rounds.on_confirmed(
         sender, message
     ),
+    m.ZoneForward: lambda member, sender, message: member.agreed.zones.on_zone_forward(sender, message),
     m.ZoneLeaders: lambda member, sender, message: member.agreed.zones.on_leaders(sender, message),
     m.ZoneStatesAsked: lambda member, sender, message: member.agreed.zoned.on_states_asked(sender, message),
     m.ZoneStates: lambda member, sender, message: member.agreed.on_states(sender, message),

@@ -502,6 +502,14 @@ class ZoneLeaders(msgspec.Struct, frozen=True, array_like=True, tag=53):
     groups: list[tuple[GroupNumber, int]]
 
 
+class ZoneForward(msgspec.Struct, frozen=True, array_like=True, tag=58):
+    """A request for one partition of a zone, whose group the receiver should lead in this term, and in no other."""
+
+    ticket: int
+    request: Request
+    term: int
+
+
 class LeadAsked(msgspec.Struct, frozen=True, array_like=True, tag=56):
     """The sender leads groups that it reads, and wants to be sure that it still does."""
 
@@ -575,6 +583,7 @@ Message = (
     | GroupState
     | GroupStateTaken
     | ZoneLeaders
+    | ZoneForward
     | LeadAsked
     | LeadConfirmed
     | ZoneStatesAsked

@@ -113,7 +113,7 @@ def _of_data(message: m.Message, names: Mapping[str, str]) -> str:
         case m.Enlisted():
             holds = {True: "holds all", False: "lacks something"}
             return ", ".join(f"p{one} v{version} {holds[well]}" for one, version, well in message.partitions)
-        case m.Forward():
+        case m.Forward() | m.ZoneForward():
             return f"{message.request.op.name}"
         case m.Answer():
             return message.outcome.status.name

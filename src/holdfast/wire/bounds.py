@@ -369,6 +369,12 @@ def _group_state_taken(message: m.GroupStateTaken, _: int) -> None:
     _numbers(message.index, message.taken)
 
 
+def _zone_forward(message: m.ZoneForward, count: int) -> None:
+    _numbers(message.term)
+    _request(message.request, count)
+    _require(len(message.request.partitions) == 1, "a leader has one partition")
+
+
 def _zone_leaders(message: m.ZoneLeaders, _: int) -> None:
     for number, term in message.groups:
         _group(number)
@@ -449,6 +455,7 @@ _CHECKS: dict[type, Callable[[Any, int], None]] = {
     m.Summary: _summary,
     m.RepairWanted: _one,
     m.Forward: lambda message, count: _request(message.request, count),
+    m.ZoneForward: _zone_forward,
     m.Answer: _answer,
     m.Events: _events,
     m.GroupMessages: _group_messages,

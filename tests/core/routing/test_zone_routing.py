@@ -11,7 +11,7 @@ from holdfast.config import MapSettings, MetastoreSettings, PartitionSettings, S
 from holdfast.core.consensus.configuration import Configuration
 from holdfast.core.groups.local_groups import ReplicaNotice
 from holdfast.core.machine import Complete, Send
-from holdfast.core.messages import Answer, Forward, ZoneLeaders
+from holdfast.core.messages import Answer, ZoneForward, ZoneLeaders
 from holdfast.core.model.ids import GroupNumber, MemberId, group_of
 from holdfast.core.model.operations import EntryEvent, Op, Outcome, Request, Status
 from holdfast.core.replication.consensus import ConsensusReplication
@@ -99,7 +99,8 @@ def test_a_request_goes_to_who_leads_in_the_highest_term(bench: RoutingBench) ->
     bench.zones.on_leaders(two, ZoneLeaders([(NUMBER, 5)]))
     [sent] = bench.effects(Send)
     assert sent.to == two
-    assert isinstance(sent.message, Forward)
+    assert isinstance(sent.message, ZoneForward)
+    assert sent.message.term == 5
     bench.zones.on_leaders(three, ZoneLeaders([(NUMBER, 4)]))
     refused = Answer(sent.message.ticket, Outcome(Status.MOVED, None, "not here"), [])
     assert bench.zones.on_answer(two, refused)
@@ -111,6 +112,27 @@ def test_a_request_goes_to_who_leads_in_the_highest_term(bench: RoutingBench) ->
     [told] = bench.effects(Complete)
     assert (told.token, told.answer.status) == (1, Status.OK)
     assert not bench.zones.on_answer(three, Answer(999, Outcome(Status.OK), []))
+
+
+@pytest.mark.rule("routing/Z-2")
+def test_what_a_leader_has_not_answered_is_sent_to_the_next_one(bench: RoutingBench) -> None:
+    two, three = list(bench.cluster.processes)[1:]
+    bench.zones.know(7, "z", 4)
+    bench.zones.on_leaders(two, ZoneLeaders([(NUMBER, 5)]))
+    bench.ask()
+    [first] = bench.effects(Send)
+    bench.zones.on_leaders(three, ZoneLeaders([(NUMBER, 6)]))
+    [second] = bench.effects(Send)
+    assert isinstance(first.message, ZoneForward) and isinstance(second.message, ZoneForward)
+    assert (second.to, second.message.term) == (three, 6)
+    assert first.message.request == second.message.request and second.message.request.id
+    late = Answer(first.message.ticket, Outcome(Status.OK, b"from before"), [])
+    assert not bench.zones.on_answer(two, late), "what the former says does not count"
+    assert bench.zones.on_answer(three, Answer(second.message.ticket, Outcome(Status.NOT_READY), []))
+    assert bench.effects(Complete) == [], "it is asked again"
+    bench.zones.forget(7)
+    [told] = bench.effects(Complete)
+    assert told.answer.status is Status.UNKNOWN, "the former may have applied it"
 
 
 def test_leaders_that_were_heard_of_before_their_zone_count(bench: RoutingBench) -> None:

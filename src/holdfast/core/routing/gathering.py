@@ -317,6 +317,13 @@ class Gatherings:
                 del self._asked[ticket]
                 self._collect(gathering, asked, Outcome(Status.MOVED), [])
 
+    def superseded(self, partition: int) -> None:
+        """Another leads this partition: a read that its former leader has not answered is asked for elsewhere."""
+        for ticket, (owner, gathering, asked) in list(self._asked.items()):
+            if owner != self._me and partition in asked and gathering.request.op in READS:
+                del self._asked[ticket]
+                self._collect(gathering, asked, Outcome(Status.MOVED), [])
+
     def try_again(self) -> None:
         """Ask once more for what nobody could be asked for."""
         again, self._again = self._again, []

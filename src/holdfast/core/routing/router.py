@@ -34,7 +34,7 @@ import msgspec
 
 from holdfast.config import Settings
 from holdfast.core.machine import Outbox
-from holdfast.core.messages import Answer, Forward
+from holdfast.core.messages import Answer, Forward, ZoneForward
 from holdfast.core.model.decisions import Wait
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.operations import READS, WHOLE, Op, Outcome, Request, Status
@@ -75,8 +75,11 @@ class Router:
         neighbours: Neighbours,
         offers: Offers,
         waiting: Waiting | None = None,
+        of_terms: bool = False,
     ) -> None:
-        """`held`: the copies on this member. `waiting`: of another router, which shares room, tickets and timer."""
+        """`held`: the copies on this member. `waiting`: of another router, which shares room, tickets and timer.
+        `of_terms`: whether the version of a row is a term, in which alone its owner may take a request (routing/Z-2).
+        """
         self._me = me
         self._limits = settings.limits
         self._out = out
@@ -89,6 +92,7 @@ class Router:
         """How many requests were given an id here."""
         chosen = settings.replication
         self._retries = chosen.on_unknown == "retry" and chosen.request_ids > 0
+        self._of_terms = of_terms
         self._timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
         self.refusals = Refusals(settings, rows, replication)
         self.waiting = self._waiting = waiting or Waiting(settings, out)
@@ -164,7 +168,10 @@ class Router:
             assert parked.size, "what is sent is counted among what waits (routing/R-6)"
             assert ticket not in self._sent, "a ticket names one request"
             self._sent[ticket] = (owner, parked)
-            self._out.send(owner, Forward(ticket, parked.request))
+            if self._of_terms:
+                self._out.send(owner, ZoneForward(ticket, parked.request, self._rows[partition].version))
+            else:
+                self._out.send(owner, Forward(ticket, parked.request))
             self._waiting.look_in(LATE_NS)
 
     def _submit(self, parked: Parked, *, late: bool = False) -> None:
@@ -369,6 +376,20 @@ class Router:
                 else:
                     self._answer(parked, Outcome(Status.UNKNOWN))
         self.gatherings.members_gone(gone)
+
+    def superseded(self, partition: int) -> None:
+        """Another term has begun in the partition: routing/Z-2."""
+        assert self._of_terms, "of a row's other owners only a view says that they take nothing any more"
+        for ticket, (owner, parked) in list(self._sent.items()):
+            request = parked.request
+            if request.partitions[0] != partition:
+                continue
+            if request.op in READS or (self._retries and request.id):
+                del self._sent[ticket]
+                if request.op not in READS:
+                    parked.doubt = f"member {owner} did not answer before another term began"
+                self._dispatch(parked)
+        self.gatherings.superseded(partition)
 
     def end(self, why: str) -> None:
         """What it routes to is no more: whoever waits is told."""

@@ -5,6 +5,9 @@ of `router` hold there as they are.
 
 - routing/Z-1: Of two that say that they lead a group the one of the higher term is believed. Who is asked and does not
   lead says so, and has applied nothing.
+- routing/Z-2: What was sent to a leader is sent to the next one as soon as that is known: a read, and what has an id
+  by which a group applies it once. The former takes it in no other term, however late it arrives: it may have been
+  answered by then.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from holdfast.config import Settings
 from holdfast.core.consensus.seat import LeaderElected
 from holdfast.core.groups.local_groups import Groups, LeadChanged, ReplicaNotice
 from holdfast.core.machine import Outbox, Token
-from holdfast.core.messages import Answer, Forward, ZoneLeaders
+from holdfast.core.messages import Answer, Forward, ZoneForward, ZoneLeaders
 from holdfast.core.model.ids import SECOND, GroupNumber, MemberId, group_of, place_of
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.operations import EntryEvent, Op, Outcome, Request, Status
@@ -182,6 +185,7 @@ class ZoneRouting:
                 neighbours=self._neighbours,
                 offers=_NoOffers(),
                 waiting=self._waiting,
+                of_terms=True,
             )
             entries = ZoneEntries(zone, len(rows))
             self._zones[zone] = _Zone(name, partitions, rows, replication, router, entries)
@@ -312,6 +316,18 @@ class ZoneRouting:
         else:
             found.router.on_forward(sender, forward)
 
+    def on_zone_forward(self, sender: MemberId, forward: ZoneForward) -> None:
+        """Another member passes a request on to who leads in a term (routing/Z-2)."""
+        found = self._find(forward.request)
+        if not isinstance(found, Outcome):
+            row = found.rows[forward.request.partitions[0]]
+            if (row.owner, row.version) != (self._me, forward.term):
+                found = NOT_LEADING
+        if isinstance(found, Outcome):
+            answer(self._out, Peer(sender, forward.ticket), Outcome(Status.MOVED, None, found.detail))
+        else:
+            found.router.on_forward(sender, Forward(forward.ticket, forward.request))
+
     def on_answer(self, sender: MemberId, message: Answer) -> bool:
         """Another member answers; whether it was asked for here."""
         for zone in self._zones.values():
@@ -357,6 +373,7 @@ class ZoneRouting:
         if found is None or partition >= len(found.rows) or found.rows[partition].version >= term:
             return
         found.rows[partition] = Assignment(term, (member,))
+        found.router.superseded(partition)
         found.router.served(partition)
 
     # -- occasions
