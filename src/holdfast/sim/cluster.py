@@ -106,6 +106,10 @@ class Cluster:
         """Partitions of which all copies were destroyed on purpose, and when: what was written there before may be
         gone, and nothing else.
         """
+        self.orders_wait = False
+        """Whether the operator of zones has something to do: what is under way may be carried out at any moment, as it was
+        meant for those who lived then.
+        """
         self._group: dict[MemberId, str] = {}
         """The failure group of everybody who ever was."""
         self._stood = False

@@ -137,11 +137,13 @@ class Phases:
 
     def _keeps_groups(self, core: list[Process]) -> bool:
         """Whether a majority of the metastore's group, and of each partition's in a zone, is in it; and none of these
-        moves: it may need just those to whom it moves, who are here so far.
+        moves, or may be about to: it may need just those to whom it moves, who are here so far.
         """
         if not self.cluster.has_groups:
             return True
-        return not self.cluster.groups_move() and self.cluster.groups_survive(core, disks=False)
+        if self.cluster.orders_wait or self.cluster.groups_move():
+            return False
+        return self.cluster.groups_survive(core, disks=False)
 
     def _suffices(self, core: list[Process]) -> bool:
         everyone = self.cluster.members()

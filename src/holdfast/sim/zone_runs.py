@@ -84,6 +84,7 @@ class ZoneOperator:
 
     def start(self) -> None:
         """Begin."""
+        self._cluster.orders_wait = True
         draw = self._random
         self._world.after(draw.randint(SECOND, 4 * SECOND), self._next)
         for _ in range(draw.randint(0, 3)):
@@ -106,6 +107,7 @@ class ZoneOperator:
             "filter": ["", f"{PARITY}={PARITIES[0]}", f"{PARITY}={'|'.join(PARITIES)}"],
         }
         self._due.append({what: self._random.choice(values[what])})
+        self._cluster.orders_wait = True
         if len(self._due) == 1 and self.created:
             self._next()
 
@@ -168,6 +170,7 @@ class ZoneOperator:
         else:
             self._world.tell(f"ZONE altered: {self._due.pop(0)}")
             self._world.marks.hit("zone altered")
+        self._cluster.orders_wait = self.waiting
         self._next()
 
 
