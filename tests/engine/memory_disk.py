@@ -172,8 +172,10 @@ class MemoryDisk:
                 self.platter.unsynced.pop(deed.name, None)
             raise DiskFailed(f"{deed} failed")
         platter = self.platter
-        if self.full and isinstance(deed, Create | Put) and getattr(deed, "name", "") not in self.fits:
-            raise DiskFull("full")
+        if self.full and isinstance(deed, Create | Put):
+            name = deed.make()[0] if isinstance(deed, Put) else deed.name
+            if name not in self.fits:
+                raise DiskFull("full")
         match deed:
             case Create(name, size):
                 assert name not in platter.seen
@@ -188,6 +190,7 @@ class MemoryDisk:
                     platter.files[name][offset : offset + len(data)] = data
             case Put(make):
                 name, data = make()
+                platter.unsynced.pop(name, None)
                 platter.files[name] = bytearray(data)
                 platter.seen[name] = bytearray(data)
             case Remove(name):

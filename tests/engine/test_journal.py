@@ -707,6 +707,43 @@ def test_without_that_rule_what_is_said_to_be_durable_is_lost() -> None:
     assert not there
 
 
+@pytest.mark.rule("engine/W-8")
+@pytest.mark.parametrize("seed", range(5))
+def test_what_was_read_after_a_failed_sync_is_there_whatever_the_disk_has_of_it(seed: int) -> None:
+    """The system shows what it never brought to the disk, and a second sync finds nothing to do."""
+    platter = Platter()
+    life = Life(platter).settle()
+    life.begin(0)
+    life.durably(life.put(0, "a", b"1"))
+    life.settle()
+    life.disk.fails = lambda deed: isinstance(deed, Sync)
+    life.put(0, "shown", b"2" * 2000)
+    life.settle()
+    assert life.broken
+    platter.crash(random.Random(seed), power=False)
+    again = Life(platter).settle()
+    assert b"shown" in again.recovered.copies[0].maps["m"].state.entries
+    again.durably(again.put(0, "after", b"3"))
+    again.settle()
+    platter.crash(random.Random(seed))
+    found = reopened(platter)
+    assert not found.damage
+    assert {b"a", b"shown", b"after"} <= found.copies[0].maps["m"].state.entries.keys()
+
+
+def test_files_are_opened_where_the_disk_has_no_room_for_that() -> None:
+    platter = Platter()
+    life = Life(platter).settle()
+    life.begin(0)
+    life.durably(life.put(0, "a", b"1"))
+    platter.crash(random.Random(1), power=False)
+    again = Life(platter)
+    again.disk.fits = {"identity.json"}
+    again.disk.full = True
+    again.disk.run(1_000_000_000)
+    assert again.journal.ready
+
+
 # -- whose files these are
 
 

@@ -16,7 +16,7 @@ SEED = {
     "activate": 4,
     "all-ack": 1,
     "apply-once": 1,
-    "confirmed-answers": 1,
+    "confirmed-answers": 8,
     "copy-complete": 1,
     "cut-kept": 1,
     "destination-acks": 1,

@@ -11,6 +11,8 @@
   durable.
 - engine/W-6: A write or sync that fails is never tried again: the member stops (rule 10).
 - engine/W-7: The member is told everything in turns of the disk's own, never while it acts.
+- engine/W-8: The blocks that a restart has read last are written into a new file before anything follows them. After a
+  sync that failed a system may show what is not on the disk, and call a second sync a success.
 """
 
 from __future__ import annotations
@@ -135,11 +137,12 @@ class Journal:
         """What could not be read since the start, in words."""
         self._checkpointed = (0, 0)
         """How many checkpoints were written since the start, and when the last of them, in wall ms."""
-        first: list[Deed] = [self._put_identity()]
-        if found.last:
-            first.append(Sync(found.last))
-        first += [Remove(name) for name in found.void]
-        self._submit(first, self._opened)
+        first: list[Deed] = [self._put_identity(), *(Remove(name) for name in found.void)]
+        if found.tail is None:
+            synced: list[Deed] = [Sync(found.last)] if found.last else []
+            self._submit(synced + first, self._opened)
+        else:
+            self._secure(found.last, found.tail, first)
         self._reserve()
         self._histories.written(found.lsn - 1)
 
@@ -597,6 +600,21 @@ class Journal:
     def _put_identity(self) -> Put:
         data = msgspec.json.encode(self.identity)
         return Put(lambda: (IDENTITY, data))
+
+    def _secure(self, name: str, tail: bytes, first: list[Deed]) -> None:
+        """Write the segment that was read last anew (engine/W-8), and then do what is to be done first."""
+
+        def done(error: Exception | None) -> None:
+            if isinstance(error, DiskFull):
+                # Who has no room must start all the same: reads are served, and room may be made.
+                self._submit([Sync(name), *first], self._opened)
+                return
+            for segment in self._segments.all:
+                if segment.name == name:
+                    segment.size = len(tail)
+            self._over([], partial(self._submit, first, self._opened), error)
+
+        self._disk.submit([Put(lambda: (name, tail))], done)
 
     def _opened(self) -> None:
         self._busy = False

@@ -90,7 +90,10 @@ class Found:
     checksum: bytes
     """The link of the last block."""
     last: str
-    """The segment that was written last, to be synced before anything else; empty: there is none."""
+    """The segment that was written last; empty: there is none."""
+    tail: bytes | None
+    """What it holds up to its last block, to be written anew before anything else (engine/W-8); None: the disk cannot
+    read all of it."""
     start_lsn: int
     """The first block of the newest segment whose start can be read: it stays until another one has begun."""
     void: list[str]
@@ -309,6 +312,16 @@ class _Opening:
         last = reading.end.segment if reading.end.segment not in void else ""
         return next_lsn, reading.end.checksum, last
 
+    def tail(self, name: str) -> bytes | None:
+        """What this segment holds up to its last block; None: the disk cannot read all of it, or there is none."""
+        segment = next((each for each in self.segments.all if each.name == name), None)
+        if segment is None:
+            return None
+        try:
+            return self.disk.read(name, 0, segment.used)
+        except DiskFailed:
+            return None
+
     def _look_for_files(self, entries: list[Entry]) -> None:
         """A checkpoint that was there once must be there, or a newer one."""
         for entry in entries:
@@ -397,6 +410,7 @@ def restore(
         lsn,
         checksum,
         last,
+        opening.tail(last),
         said_lsn,
         list(dict.fromkeys(opening.void)),
         opening.segments,

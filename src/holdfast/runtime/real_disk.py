@@ -278,6 +278,7 @@ class RealDisk:
             raise
         finally:
             os.close(file)
+        self._close_file(name)
         os.rename(temporary, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         os.fsync(self._folder)
 
