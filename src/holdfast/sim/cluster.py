@@ -107,8 +107,8 @@ class Cluster:
         gone, and nothing else.
         """
         self.orders_wait = False
-        """Whether the operator of zones has something to do: what is under way may be carried out at any moment, as it was
-        meant for those who lived then.
+        """Whether the operator of zones has something to do: what is under way may be carried out at any moment, and as
+        it was meant for those who lived then.
         """
         self._group: dict[MemberId, str] = {}
         """The failure group of everybody who ever was."""
