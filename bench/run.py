@@ -124,12 +124,12 @@ class Bench:
         }
         results: Results = {(case.title, system.name): Measured() for case in cases for system in running}
         for system in running:
-            self._fill(system)
+            self.fill(system)
         for turn in range(-1, self.effort.rounds):  # turn -1 warms up and is not counted
             for case in cases:
                 for system in running:
                     _progress(f"{case.title}: {system.name}, round {turn + 1} of {self.effort.rounds}")
-                    shape = _shape(_kind(case, system), system)
+                    shape = shape_of(_kind(case, system), system)
                     cpu, core, begun = system.cpu_seconds(), core_seconds(cores().server), time.monotonic()
                     with system.targets(files[case.kind, system.name]) as targets:
                         seconds = self.effort.seconds if turn >= 0 else 0.3
@@ -146,16 +146,16 @@ class Bench:
     def bytes_per_entry(self, system: System) -> float:
         """What one entry costs in resident memory, averaged over many."""
         before = system.resident_bytes()
-        shape = _shape("set", system)
+        shape = shape_of("set", system)
         for start in range(0, self.effort.entries, BATCH):
             numbers = list(range(start, min(start + BATCH, self.effort.entries)))
             _progress(f"memory: {system.name}, {start + len(numbers):,} entries")
             self._store(system, numbers, shape)
         return (system.resident_bytes() - before) / self.effort.entries
 
-    def _fill(self, system: System) -> None:
+    def fill(self, system: System) -> None:
         """Every key is there before it is read."""
-        self._store(system, self.numbers, _shape("set", system))
+        self._store(system, self.numbers, shape_of("set", system))
 
     def _store(self, system: System, numbers: list[int], shape: Shape) -> None:
         files = system.write_frames("set", numbers, self.folder)
@@ -170,7 +170,8 @@ def _kind(case: Case, system: System) -> str:
     return "set+wait" if system.waits and case.kind == "set" else case.kind
 
 
-def _shape(kind: str, system: System) -> Shape:
+def shape_of(kind: str, system: System) -> Shape:
+    """What requests of this kind, and their answers, look like."""
     if system.is_redis:
         return {"get": frames.REDIS_GET, "set": frames.REDIS_SET, "set+wait": frames.REDIS_SET_WAIT}[kind]
     return {"get": frames.GET_SHAPE, "set": frames.SET_SHAPE}[kind]

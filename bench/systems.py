@@ -16,7 +16,11 @@ from pathlib import Path
 
 from bench import frames
 from bench.load import Target, cores
+from holdfast.client.agreed_client import order_zone
 from holdfast.client.blocking import Client
+from holdfast.client.connection import Credentials
+from holdfast.core.model.ids import Address
+from holdfast.core.model.zone_questions import CreateZone
 from holdfast.demo.local_cluster import HOST, LocalCluster, free_ports
 
 CLUSTER_NAME = "dev"
@@ -87,9 +91,12 @@ def server_core() -> Iterator[None]:
 
 
 @contextmanager
-def holdfast(members: int, backups: int, journal: str = "off", name: str = "Holdfast") -> Iterator[System]:
+def holdfast(
+    members: int, backups: int, journal: str = "off", name: str = "Holdfast", partitions: int = 271
+) -> Iterator[System]:
     """Holdfast members on loopback, all on the servers' core; with a journal each has a directory of its own."""
-    config = f'[maps.default]\nbackups = {backups}\njournal = "{journal}"\n'
+    config = f"[partitions]\ncount = {partitions}\n"
+    config += f'[maps.default]\nbackups = {backups}\njournal = "{journal}"\n'
     with ExitStack() as stack:
         folder = None
         if journal != "off":
@@ -101,6 +108,29 @@ def holdfast(members: int, backups: int, journal: str = "off", name: str = "Hold
         with Client(cluster.members[0].client_address) as client:
             owners = [names.index(row.owner or "") for row in client.table()]
         addresses = [(HOST, int(member.client_address.rpartition(":")[2])) for member in cluster.members]
+        yield System(name, [member.pid for member in cluster.members], addresses, owners)
+
+
+@contextmanager
+def holdfast_zone(members: int, partitions: int, journal: str, name: str) -> Iterator[System]:
+    """The same, with the map of the bench in a zone of so many partitions and a replica on each member."""
+    config = (
+        f"[partitions]\ncount = {partitions}\n[metastore]\nvoters = {members}\n"
+        f'[maps.{frames.MAP}]\nzone = "z"\njournal = "{journal}"\n'
+    )
+    with ExitStack() as stack:
+        folder = None
+        if journal != "off":
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-data-"))
+        with server_core():
+            cluster = stack.enter_context(LocalCluster(members, config, data_dir=folder))
+        cluster.wait_safe(60)
+        addresses = [(HOST, int(member.client_address.rpartition(":")[2])) for member in cluster.members]
+        order_zone([Address(*each) for each in addresses], Credentials(), CreateZone("z", [("replicas", members)]))
+        cluster.wait_safe(60)
+        names = [member.uuid for member in cluster.members]
+        with Client(cluster.members[0].client_address) as client:
+            owners = [names.index(row.owner or "") for row in client.table()]
         yield System(name, [member.pid for member in cluster.members], addresses, owners)
 
 
@@ -142,7 +172,7 @@ def redis(replicas: int = 0, append: str = "no", name: str = "Redis") -> Iterato
                 command += ["--replicaof", HOST, str(ports[0])]
             with server_core():
                 process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-            stack.callback(_end, process)
+            stack.callback(end, process)
             started.append(process)
         for port in ports:
             _ask_redis(port, b"PING\r\n", b"+PONG\r\n")
@@ -152,7 +182,8 @@ def redis(replicas: int = 0, append: str = "no", name: str = "Redis") -> Iterato
         yield System(name, pids, [(HOST, ports[0])], [], is_redis=True, waits=bool(replicas))
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Let a process end, or end it."""
     process.terminate()
     try:
         process.wait(5)
