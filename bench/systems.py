@@ -126,7 +126,9 @@ def holdfast_zone(members: int, partitions: int, journal: str, name: str) -> Ite
             cluster = stack.enter_context(LocalCluster(members, config, data_dir=folder))
         cluster.wait_safe(60)
         addresses = [(HOST, int(member.client_address.rpartition(":")[2])) for member in cluster.members]
-        order_zone([Address(*each) for each in addresses], Credentials(), CreateZone("z", [("replicas", members)]))
+        order_zone(
+            [Address(*each) for each in addresses], Credentials(), CreateZone("z", [("replicas", members)])
+        )
         cluster.wait_safe(60)
         names = [member.uuid for member in cluster.members]
         with Client(cluster.members[0].client_address) as client:
