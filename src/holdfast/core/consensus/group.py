@@ -413,6 +413,8 @@ class Group:
         leading.leave_joint()
         changing.look()
         if leading.over and not self._seat.settings.removed_leads:
+            if self._seat.settings.bequeaths:
+                leading.bequeath()
             self._follow(self._seat.term, None)
 
     # -- what this replica is asked

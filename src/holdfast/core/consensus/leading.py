@@ -5,7 +5,8 @@
 - consensus/R-3: A read is answered when a majority has confirmed, after it came, that this is the leader, and not
   before an entry of its term is committed.
 - consensus/R-4: One change of the configuration at a time, and none before an entry of its own term is committed.
-- consensus/R-5: A leader that the final configuration does not have steps down when that is committed.
+- consensus/R-5: A leader that the final configuration does not have steps down when that is committed, and asks who has
+  the longest log to campaign at once: the others would wait as long as for a leader that is dead.
 """
 
 from __future__ import annotations
@@ -342,6 +343,13 @@ class Leading:
             and self._seat.me not in configuration.voters
             and log.configuration_index <= log.committed
         )
+
+    def bequeath(self) -> None:
+        """Ask the voter that has most to campaign at once."""
+        voters = self._seat.configuration.voters & self.progress.keys()
+        heir = max(sorted(voters), key=lambda node: self.progress[node].match, default=None)
+        if heir is not None:
+            self._seat.send(RaftKind.TIMEOUT_NOW, heir)
 
     def leave_joint(self) -> bool:
         """Go on to the final configuration where that is due; whether it was."""

@@ -101,6 +101,8 @@ class RaftSettings:
     """Whether a leader tells followers of each commit at once. Otherwise with the next entry, or heartbeat."""
     removed_leads: bool = False
     """Whether a leader that was removed goes on until another one is elected."""
+    bequeaths: bool = True
+    """Whether one that steps down for that asks another to campaign at once."""
 
 
 class Seat:
