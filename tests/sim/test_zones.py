@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 
 import pytest
@@ -15,6 +16,7 @@ from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.views import Room
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
+from holdfast.core.model.zone_questions import AlterZone, ZoneAnswer
 from holdfast.core.zones.descriptors import ZoneSettings
 from holdfast.sim.ablations.switching import ablated
 from holdfast.sim.calls import wire_key
@@ -48,6 +50,37 @@ def test_a_leader_that_dies_is_followed_by_another_with_all_that_was_answered(st
         assert stage.zget(alive[number % 3], f"k{number}") == f"v{number}"
     stage.zput(alive[0], "after", "x")
     stage.same()
+
+
+def order(stage: ZoneStage, wanted: AlterZone) -> list[ZoneAnswer]:
+    """Give an order; the answer comes into the list."""
+    told: list[ZoneAnswer] = []
+    process = stage.processes[0]
+    process.step(partial(process.driver.callers.order_zone, wanted, told.append))
+    return told
+
+
+@pytest.mark.rule("consensus/R-6")
+def test_nothing_is_unknown_when_replicas_move(stage: ZoneStage) -> None:
+    key = {partition_of(wire_key(f"k{number}"), 0, 7): f"k{number}" for number in range(99)}
+    answers: list[list[Outcome]] = []
+
+    def load(seconds: int) -> None:
+        for number in range(seconds * 500):
+            asked = stage.processes[number % 4]
+            answers.append(stage.request(asked, Op.SET, key[number % 7], f"{number}"))
+            stage.wait(0.002)
+
+    load(1)
+    for without in range(4):
+        there = "|".join(process.name for at, process in enumerate(stage.processes) if at != without)
+        told = order(stage, AlterZone("z", [("filter", f"name={there}")]))
+        load(2)
+        assert [answer.failed for answer in told] == [""]
+        assert all(stage.processes[without] not in stage.replicas(part) for part in range(7))
+    stage.wait(5)
+    statuses = Counter(outcome.status for [outcome] in answers)
+    assert statuses.keys() == {Status.OK}
 
 
 @pytest.mark.rule("agreed/Z-2")

@@ -7,6 +7,8 @@
 - consensus/R-4: One change of the configuration at a time, and none before an entry of its own term is committed.
 - consensus/R-5: A leader that the final configuration does not have steps down when that is committed, and asks who has
   the longest log to campaign at once: the others would wait as long as for a leader that is dead.
+- consensus/R-6: It takes nothing from the moment on at which that configuration is in its log. What it has taken before
+  is committed by then, and so it can say what has become of it; of later entries it would hear nothing any more.
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ class Leading:
 
     def propose(self, commands: Sequence[bytes]) -> int:
         """Take these commands; answers the index of the last. Raises ProposalRefused."""
-        if self.over:
+        if self.over or (self.removed and not self._seat.settings.removed_leads):
             raise ProposalRefused("this leader was removed from the group")
         if self.transferee is not None:
             raise ProposalRefused(f"leadership is being handed over to {self.transferee}")
@@ -335,14 +337,15 @@ class Leading:
         return vote(self._seat.configuration.sets, heard) is Election.WON
 
     @property
+    def removed(self) -> bool:
+        """Whether the final configuration does not have it (consensus/R-6)."""
+        configuration = self._seat.configuration
+        return not configuration.joint and self._seat.me not in configuration.voters
+
+    @property
     def over(self) -> bool:
-        """Whether it was removed, and that is committed (consensus/R-5)."""
-        configuration, log = self._seat.configuration, self._log
-        return (
-            not configuration.joint
-            and self._seat.me not in configuration.voters
-            and log.configuration_index <= log.committed
-        )
+        """Whether that is committed, too (consensus/R-5)."""
+        return self.removed and self._log.configuration_index <= self._log.committed
 
     def bequeath(self) -> None:
         """Ask the voter that has most to campaign at once."""

@@ -180,6 +180,9 @@ class Router:
         def decided(outcome: Outcome | Wait) -> None:
             if isinstance(outcome, Wait):
                 self._wait_for_change(parked, outcome)
+            elif outcome.status is Status.MOVED and not isinstance(parked.asker, Peer):
+                # It was not applied. Another member would ask again; a client would rest first.
+                self._park(parked.request.partitions[0], parked)
             else:
                 self._answer(parked, outcome)
 
@@ -426,8 +429,11 @@ class Router:
                     self._answer(one, timed_out(one.request, self._timeout_ns, one.why))
         for partition in list(self._parked):
             owner = self._rows[partition].owner
-            if owner is not None and owner != self._me and self._neighbours.is_member(owner):
-                # It has come back without a change of the row, or has by now heard that it is the owner.
+            if self._replication.leads(partition) or (
+                owner is not None and owner != self._me and self._neighbours.is_member(owner)
+            ):
+                # It has come back without a change of the row, has by now heard that it is the owner, or would not take
+                # anything for a moment only.
                 self.served(partition)
         self._give_up_sent(now_ns)
         self._parked = {partition: parked for partition, parked in self._parked.items() if parked}
