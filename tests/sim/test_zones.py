@@ -313,3 +313,27 @@ def test_what_was_sent_to_a_leader_is_taken_in_no_other_term() -> None:
     assert arrives(term - 1, b"of an earlier term") is None
     assert arrives(term + 1, b"of a later term") is None
     assert arrives(term, b"of this one") == "of this one"
+
+
+@pytest.mark.rule("routing/Z-2")
+def test_what_was_sent_to_a_leader_does_not_wait_there_until_it_leads_again() -> None:
+    stage = ZoneStage(4)
+    leader, key = _led(stage)
+    follower = next(process for process in stage.replicas(0) if process is not leader)
+    term = stage.replicas(0)[leader].term
+    others = [process.host for process in stage.processes if process is not leader]
+    apart = [pair for host in others for pair in ((host, leader.host), (leader.host, host))]
+    for pair in apart:
+        stage.world.weather.cut[pair] = True
+    # A group that sleeps asks nobody whether it is still led.
+    stage.request(leader, Op.REMOVE, key)
+    stage.world.run_until(stage.world.now_ns + 10 * SECOND, stop=lambda: not stage.replicas(0)[leader].leads)
+    assert not stage.replicas(0)[leader].leads
+    asked = Request(Op.SET, ZONED, [0], wire_key(key), b"late")
+    message = Received(follower.driver.member.me, ZoneForward(1 << 40, asked, term))
+    leader.step(partial(leader.driver.handle, message))
+    stage.world.run_until(stage.world.now_ns + SECOND // 10)
+    for pair in apart:
+        del stage.world.weather.cut[pair]
+    stage.wait(20)
+    assert stage.zget(follower, key) is None

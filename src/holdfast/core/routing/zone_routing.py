@@ -6,8 +6,8 @@ of `router` hold there as they are.
 - routing/Z-1: Of two that say that they lead a group the one of the higher term is believed. Who is asked and does not
   lead says so, and has applied nothing.
 - routing/Z-2: What was sent to a leader is sent to the next one as soon as that is known: a read, and what has an id
-  by which a group applies it once. The former takes it in no other term, however late it arrives: it may have been
-  answered by then.
+  by which a group applies it once. The former takes it in no other term, however late it arrives, and does not keep it
+  until it leads again: it may have been answered by then.
 """
 
 from __future__ import annotations
@@ -320,8 +320,9 @@ class ZoneRouting:
         """Another member passes a request on to who leads in a term (routing/Z-2)."""
         found = self._find(forward.request)
         if not isinstance(found, Outcome):
-            row = found.rows[forward.request.partitions[0]]
-            if (row.owner, row.version) != (self._me, forward.term):
+            [partition] = forward.request.partitions
+            led = found.replication.leads(partition) and found.rows[partition].version == forward.term
+            if not led:
                 found = NOT_LEADING
         if isinstance(found, Outcome):
             answer(self._out, Peer(sender, forward.ticket), Outcome(Status.MOVED, None, found.detail))
