@@ -150,10 +150,8 @@ class Member:
         kept = self.kept.get(part)
         return kept.group.term if kept is not None and kept.group is not None and kept.group.leading else None
 
-    def change_peers(
-        self, part: Part, term: int, target: Assignments, token: int, *, asks: bool
-    ) -> ChangeAnswer:
-        return self._group(part).change_peers(term, target.peers, target.learners, token, asks=asks)
+    def change_peers(self, part: Part, term: int, target: Assignments, token: int) -> ChangeAnswer:
+        return self._group(part).change_peers(term, target.peers, target.learners, token, asks=True)
 
     def agree_change(self, part: Part, term: int, token: int) -> bool:
         return self._group(part).agree_change(term, token)

@@ -318,12 +318,10 @@ class Zoned:
         """The term in which this member leads; None: it does not."""
         return self._groups.term(group_of(*part))
 
-    def change_peers(
-        self, part: Part, term: int, target: Assignments, token: int, *, asks: bool
-    ) -> ChangeAnswer:
+    def change_peers(self, part: Part, term: int, target: Assignments, token: int) -> ChangeAnswer:
         """See `Group.change_peers`."""
         number = group_of(*part)
-        return self._groups.change_peers(number, term, target.peers, target.learners, token, asks=asks)
+        return self._groups.change_peers(number, term, target.peers, target.learners, token, asks=True)
 
     def agree_change(self, part: Part, term: int, token: int) -> bool:
         """See `Group.agree_change`."""

@@ -3,7 +3,7 @@
 Pure: of the keys of one partition, and what a member knows of its replica, they say what is to be done.
 
 - zones/A-12: A target is replaced only while no leader has locked it, and joined only by the leader that has: so nobody
-  is in a group whom no assignments name.
+  is in a group whom no assignments name. That is so with both adjustments: a zone's may be altered at any moment.
 - zones/A-13: A lock is of a term: a later leader takes it over, an earlier one can neither take it nor take it away.
 - zones/A-14: A replica is destroyed only when no assignments name it, its group is not moving, and the configuration
   that it knows is older than the stable ones. While the group moves a leader may count on what it has sent there.

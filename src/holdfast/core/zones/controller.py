@@ -144,10 +144,8 @@ class ZoneGroups(Protocol):
     def term(self, part: Part) -> int | None:
         """The term in which this member leads; None: it does not."""
 
-    def change_peers(
-        self, part: Part, term: int, target: Assignments, token: int, *, asks: bool
-    ) -> ChangeAnswer:
-        """See `Group.change_peers`."""
+    def change_peers(self, part: Part, term: int, target: Assignments, token: int) -> ChangeAnswer:
+        """See `Group.change_peers`; it asks before it joins anybody (zones/A-12)."""
 
     def agree_change(self, part: Part, term: int, token: int) -> bool:
         """See `Group.agree_change`."""
@@ -706,8 +704,7 @@ class ZoneController:
                 assert cancellable(before), "something waits"
                 self._invoke(work, step, read.guarded(changes_to(*part, before, after)))
                 return
-            asks = zone.settings.adjustment is Adjustment.REPLACE
-            answer = self._groups.change_peers(part, term, head, revision, asks=asks)
+            answer = self._groups.change_peers(part, term, head, revision)
         except ProposalRefused:
             return  # It does not lead any more.
         if answer is ChangeAnswer.BUSY:
