@@ -61,7 +61,7 @@ bench: install ## Measure, against redis-server where it is installed; writes do
 pipeline: install java ## Measure the Spark pipeline beside plain pyarrow; writes docs/performance.md (ARGS="--rows 1000000")
 	@$(BIN)/python -m bench.pipeline $(ARGS)
 
-chaos: install java-client ## Strike a real cluster under load, and judge every answer (NEMESIS=kill pause cut resize clock blackout, MINUTES=10)
+chaos: install java-client ## Strike a real cluster under load, and judge every answer (NEMESIS=kill pause cut resize clock blackout, MINUTES=10, ARGS=--zones)
 	@for nemesis in $(or $(NEMESIS),kill); do \
 		$(BIN)/holdfast chaos --nemesis $$nemesis --minutes $(or $(MINUTES),10) \
 			$(if $(wildcard $(JAVA_TESTS)/target/.java-client),--java $(JAVA_TESTS)/target) $(ARGS) || exit 1; \

@@ -15,6 +15,7 @@ from rich.console import Console
 from holdfast.demo import chaos, nemeses
 from holdfast.demo import local_cluster as cluster
 from holdfast.demo.hazelcast_writer import DemoError
+from holdfast.demo.local_cluster import ManagedMember
 
 CONSOLE = Console(width=140)
 BUILT = Path(__file__).parents[1] / "interop/java/target"
@@ -70,11 +71,14 @@ class Nothing(nemeses.Nemesis):
         return "nothing"
 
 
-def run(name: str, rounds: int, *, java: Path | None = None, pinned: int = 3) -> chaos.Verdict:
+def run(
+    name: str, rounds: int, *, java: Path | None = None, pinned: int = 3, zones: bool = False
+) -> chaos.Verdict:
     try:
         nemesis = nemeses.NEMESES[name](random.Random(271))
     except DemoError as missing:
         pytest.skip(str(missing))
+    nemesis.zones = zones
     verdict = chaos.Chaos(nemesis, CONSOLE, rounds=rounds, java=java, pinned=pinned).run()
     CONSOLE.print(chaos.table(verdict))
     return verdict
@@ -97,6 +101,46 @@ def test_every_answer_holds(name: str) -> None:
     assert sum(verdict.faults.values()) >= 3
     changed, quiet, everything = verdict.judged.counts.values()
     assert 0 < changed < quiet < everything
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", ["pause", "cut", "kill"])
+def test_every_answer_of_a_zone_holds(name: str) -> None:
+    verdict = run(name, 2, zones=True)
+    assert verdict.good
+    assert verdict.zoned["changed something"] > 20
+    assert verdict.zoned["read"] > 20
+
+
+class OldLeaders(nemeses.Pause):
+    """Leaders in the zone stand still, and answer for reads alone when they go on."""
+
+    members = 3
+    replicas = 3
+    local_reads = True
+
+    def victim(self) -> ManagedMember:
+        return self.zone_leader()
+
+    def strike(self) -> str:
+        victim = self.victim()
+        with nemeses.paused(victim):
+            time.sleep(8)
+        time.sleep(1)
+        return f"paused {victim.name}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_leaders_that_answer_alone_show_the_past() -> None:
+    nemesis = OldLeaders(random.Random(271))
+    nemesis.zones = True
+    verdict = chaos.Chaos(nemesis, CONSOLE, rounds=6).run()
+    CONSOLE.print(chaos.table(verdict))
+    broken = [one for found in verdict.judged.broken.values() for one in found]
+    assert broken
+    assert all(one.key.startswith(chaos.ZONED.prefix) for one in broken)
 
 
 @pytest.mark.slow

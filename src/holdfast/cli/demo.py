@@ -64,6 +64,7 @@ def demo(rows: int | None, members: int, csv: Path | None, key: str | None, out:
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="libfaketimeMT.so.1, if it is not where Debian puts it; for clocks.",
 )
+@click.option("--zones", is_flag=True, help="With a metastore, and a map in a zone beside the other one.")
 @click.option(
     "--keep",
     type=click.Path(path_type=Path),
@@ -77,6 +78,8 @@ def chaos(
     java: Path | None,
     faketime: Path | None,
     keep: Path | None,
+    *,
+    zones: bool,
 ) -> None:
     """Strike a real cluster again and again while official Hazelcast clients call, and judge every answer.
 
@@ -87,7 +90,16 @@ def chaos(
     from holdfast.demo.chaos import main
 
     sys.exit(
-        main(nemesis, minutes=minutes, rounds=rounds or 0, seed=seed, java=java, faketime=faketime, keep=keep)
+        main(
+            nemesis,
+            minutes=minutes,
+            rounds=rounds or 0,
+            seed=seed,
+            java=java,
+            faketime=faketime,
+            keep=keep,
+            zones=zones,
+        )
     )
 
 

@@ -7,6 +7,8 @@ seldom called; some clients route to owners, some speak to one member each. The 
 left of earlier ones stays. After each fault has healed, all of them that were ever called are read. The map has
 confirmed reads, so the judge of linearizability holds every answer against one register for each key, in three modes:
 calls that changed something; also those that changed nothing; also reads.
+
+With `--zones` there is a metastore, and hot keys are also called in a map that lives in a zone.
 """
 
 from __future__ import annotations
@@ -30,12 +32,14 @@ from rich.table import Table
 from holdfast.check.linearizability import READS, Broken, Call, Outcome, changed_nothing, judge
 from holdfast.client.verification import diverged
 from holdfast.demo.hazelcast_writer import DemoError
-from holdfast.demo.nemeses import MAP, NEMESES, SETTLE_S, Clock, Nemesis
+from holdfast.demo.nemeses import MAP, NEMESES, SETTLE_S, ZONED_MAP, Clock, Nemesis
 from holdfast.demo.recorded_calls import CHOSEN, Keys, call_of
 from holdfast.errors import HoldfastError
 
 HOT = Keys(8, "k", 60)
 COLD = Keys(1000, "c")
+ZONED = Keys(8, "z", 60)
+"""The hot keys of the map in a zone; their names tell the judge apart which map it was."""
 LOAD_S = 0.7
 """How long clients call undisturbed before each fault, at least; a random part of it is added."""
 ROUTING = {"threads": 8, "pause-us": 80_000, "ops": ",".join([*CHOSEN, *["get"] * 20])}
@@ -125,6 +129,8 @@ class Verdict:
     faults: Counter[str] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
     """By kind, or by outcome when not done."""
+    zoned: Counter[str] = field(default_factory=Counter)
+    """The same, of those calls that were of the map in a zone."""
     judged: Judged = field(default_factory=lambda: judge_modes([]))
     keys: int = 0
     diverged: int = 0
@@ -216,8 +222,9 @@ class CallingProcess:
 def python_client(
     addresses: list[str], folder: Path, name: str, load: dict[str, object], keys: Keys, *, smart: bool
 ) -> CallingProcess:
-    """The official Python client."""
-    command = [sys.executable, "-m", "holdfast.demo.recorded_calls", "--map", MAP, "--client", name]
+    """The official Python client. Keys of `ZONED` are of the map in a zone."""
+    called = ZONED_MAP if keys is ZONED else MAP
+    command = [sys.executable, "-m", "holdfast.demo.recorded_calls", "--map", called, "--client", name]
     options = {"keys": keys.count, "prefix": keys.prefix, "rotate-s": keys.rotate_s, **load}
     for option, value in options.items():
         command += [f"--{option}", str(value)]
@@ -286,8 +293,11 @@ class Chaos:
             folder.mkdir(parents=True, exist_ok=True)
             self.cluster = stack.enter_context(self.nemesis.prepare(stack, folder))
             self.cluster.wait_settled(SETTLE_S)
+            if self.nemesis.zones:
+                self.nemesis.create_zone()
+                self.cluster.wait_settled(SETTLE_S)
             self.clients = [stack.enter_context(client) for client in self._start_clients(folder)]
-            self.reader = self.clients[0]
+            self.readers = self.clients[: 2 if self.nemesis.zones else 1]
             for client in self.clients:
                 client.wait_ready()
             self.nemesis.hot = lambda: HOT.names(HOT.turn(time.monotonic_ns()))
@@ -304,14 +314,15 @@ class Chaos:
         ones = [[address] for address in addresses]
         if not self.nemesis.keeps_doors:
             ones = [addresses[number:] + addresses[:number] for number in range(len(addresses))]
-        clients = [
-            python_client(addresses, folder, "python", ROUTING, HOT, smart=True),
-            python_client(addresses, folder, "python-many", SPREAD, COLD, smart=True),
-            *(
-                python_client(one, folder, f"python-{number}", PINNED, HOT, smart=False)
-                for number, one in enumerate(ones[: self.pinned])
-            ),
-        ]
+        clients = [python_client(addresses, folder, "python", ROUTING, HOT, smart=True)]
+        if self.nemesis.zones:
+            clients.append(python_client(addresses, folder, "zoned", ROUTING, ZONED, smart=True))
+        else:
+            clients.append(python_client(addresses, folder, "python-many", SPREAD, COLD, smart=True))
+        for number, one in enumerate(ones[: self.pinned]):
+            # With zones the clients of one member each are shared between the maps: two cores have enough with these.
+            keys = ZONED if self.nemesis.zones and number % 3 != 1 else HOT
+            clients.append(python_client(one, folder, f"python-{number}", PINNED, keys, smart=False))
         if self.java is not None:
             clients.append(java_client(addresses, folder, "java", ROUTING, smart=True, target=self.java))
             clients.append(java_client(ones[0], folder, "java-1", PINNED, smart=False, target=self.java))
@@ -334,17 +345,23 @@ class Chaos:
         for client in self.clients:
             client.gather()
         called = sorted({call.key for client in self.clients for call in client.calls})
-        if unread := self.reader.read_each(called):
+        unread: list[str] = []
+        for number, reader in enumerate(self.readers):
+            unread += reader.read_each(
+                [key for key in called if key.startswith(ZONED.prefix) == bool(number)]
+            )
+        if unread:
             raise DemoError(f"{len(unread)} keys cannot be read: {', '.join(unread[:SHOWN])}")
 
     def _end(self) -> None:
         """Let the clients end, the reader last, and judge."""
         verdict = self.verdict
         try:
-            for client in self.clients[1:]:
+            for client in self.clients[len(self.readers) :]:
                 client.finish()
             self._read_all()
-            self.reader.finish()
+            for client in self.readers:
+                client.finish()
             verdict.diverged = len(differences := diverged(self.cluster.client_addresses()[0]))
             for difference in differences[:SHOWN]:
                 self._tell(difference)
@@ -354,6 +371,7 @@ class Chaos:
             client.gather()
         calls = [call for client in self.clients for call in client.calls]
         verdict.calls.update(map(kind_of, calls))
+        verdict.zoned.update(kind_of(call) for call in calls if call.key.startswith(ZONED.prefix))
         verdict.keys = len({call.key for call in calls})
         verdict.judged = judge_modes(calls)
         for mode, broken in verdict.judged.broken.items():
@@ -381,6 +399,9 @@ def table(verdict: Verdict) -> Table:
         )
     for kind in ("changed something", "changed nothing", "read", "unknown", "refused"):
         found.add_row(f"calls: {kind}", f"{verdict.calls[kind]:,}")
+    if verdict.zoned:
+        told = ", ".join(f"{kind} {count:,}" for kind, count in sorted(verdict.zoned.items()))
+        found.add_row("of these in the zone", told)
     found.add_row("keys", f"{verdict.keys:,}")
     for mode, count in verdict.judged.counts.items():
         found.add_row(f"judged: {mode}", f"{count:,}")
@@ -403,6 +424,7 @@ def main(
     java: Path | None = None,
     faketime: Path | None = None,
     keep: Path | None = None,
+    zones: bool = False,
     console: Console | None = None,
 ) -> int:
     """Run the rounds and show what was found; answers 0 when every answer holds, else 1."""
@@ -411,13 +433,14 @@ def main(
     dice = random.Random(seed)  # noqa: S311 - as above
     try:
         chosen = Clock(dice, faketime) if nemesis == Clock.name else NEMESES[nemesis](dice)
+        chosen.zones = zones
         length = f"{rounds} rounds" if rounds else f"{minutes:g} minutes"
         clients = (
             "Python and Java clients" if java else "Python clients (make java-client builds the Java one)"
         )
         console.print(
             f"{length} of {nemesis}: {chosen.members} members, {chosen.backups} sync backups, journal "
-            f"{chosen.journal}, {clients}, seed {seed}",
+            f"{chosen.journal}, {'a map in a zone, ' if zones else ''}{clients}, seed {seed}",
             highlight=False,
         )
         run = Chaos(chosen, console, seconds=60 * minutes, rounds=rounds, java=java, keep=keep)

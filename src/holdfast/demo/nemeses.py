@@ -17,14 +17,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from holdfast.client.agreed_client import order_zone
 from holdfast.client.blocking import Client
+from holdfast.client.connection import Credentials
+from holdfast.client.routing import parse_addresses
 from holdfast.core.model.keys import partition_of
+from holdfast.core.model.zone_questions import CreateZone, SettingValue, ShowZone
 from holdfast.demo.hazelcast_writer import DemoError
 from holdfast.demo.links import LinkedCluster, Links, between
 from holdfast.demo.local_cluster import LocalCluster, ManagedMember
+from holdfast.errors import HoldfastError
 from holdfast.wire.values import to_stored
 
 MAP = "chaos"
+ZONED_MAP, ZONE = "chaos-zoned", "chaos"
+"""The map in a zone, and that zone."""
+VOTERS = 3
+ZONE_PARTITIONS = 31
+"""Of the cluster and of the zone, where there is one: each is a group on three members or more."""
+SCALE_DOWN_S = 3
+"""How long a member is waited with that has gone, where others are to take its replicas."""
 HEARTBEAT_MS, SUSPECT_MS = 300, 1500
 FAULT_S = (1.0, 15.0)
 """How long a member is paused, or a link cut."""
@@ -55,6 +67,14 @@ class Nemesis:
     journal: ClassVar[str] = "off"
     keeps_doors: ClassVar[bool] = True
     """Whether whoever comes back has the doors it had: then a client may keep to one of them."""
+    replicas: ClassVar[int] = 3
+    """Of the zone, if there is one."""
+    replaces: ClassVar[bool] = False
+    """Whether the zone gives the replicas of those who have gone to others; else it waits for their return."""
+    zones = False
+    """Whether a map lives in a zone, beside the other one."""
+    local_reads = False
+    """Whether leaders answer for reads of the map in the zone alone: then they may show the past."""
 
     def __init__(self, dice: random.Random) -> None:
         self.dice = dice
@@ -67,11 +87,25 @@ class Nemesis:
     @property
     def config(self) -> str:
         """The configuration of all members."""
+        zoned = (
+            f"[metastore]\nvoters = {VOTERS}\n[partitions]\ncount = {ZONE_PARTITIONS}\n"
+            f'[maps.{ZONED_MAP}]\nzone = "{ZONE}"\n' + ('reads = "local"\n' if self.local_reads else "")
+        )
         return (
             f"[cluster]\nheartbeat_ms = {HEARTBEAT_MS}\nsuspect_after_ms = {SUSPECT_MS}\n"
             "[persistence]\nsegment_bytes = 262144\ncheckpoint_bytes = 524288\n"
             f"[maps.default]\nbackups = {self.backups}\n"
             f'[maps.{MAP}]\nbackups = {self.backups}\nreads = "confirmed"\njournal = "{self.journal}"\n'
+            f"{zoned if self.zones else ''}"
+        )
+
+    def create_zone(self) -> None:
+        """Create the zone, through any member, when the members have settled."""
+        settings: list[tuple[str, SettingValue]] = [("replicas", self.replicas)]
+        if self.replaces:
+            settings.append(("scale_down_s", SCALE_DOWN_S))
+        order_zone(
+            parse_addresses(self.cluster.client_addresses()), Credentials(), CreateZone(ZONE, settings)
         )
 
     def prepare(self, stack: ExitStack, folder: Path) -> LocalCluster:
@@ -101,8 +135,24 @@ class Nemesis:
         uuid = table.owner(partition_of(to_stored(self.dice.choice(self.hot())), 0, len(table)))
         return next(member for member in self.cluster.alive if member.uuid == uuid)
 
+    def zone_leader(self) -> ManagedMember:
+        """Who leads the group of some partition of the zone; the primary of a hot key while nobody says who does."""
+        addresses = parse_addresses(self.cluster.client_addresses())
+        try:
+            shown = order_zone(addresses, Credentials(), ShowZone(ZONE))
+        except HoldfastError:
+            return self.primary()
+        names = [shown.members[one.leader] for one in shown.partitions if one.leader in shown.members]
+        led = [member for member in self.cluster.alive if member.name in names]
+        if not led:
+            return self.primary()
+        self.faults["of a zone leader"] += 1
+        return self.dice.choice(led)
+
     def victim(self) -> ManagedMember:
-        """The master, once in three times, or else the primary of a hot key."""
+        """The master, once in three times, or else the primary of a hot key; with zones as often who leads in it."""
+        if self.zones and self.dice.randrange(2) == 0:
+            return self.zone_leader()
         return self.master() if self.dice.randrange(3) == 0 else self.primary()
 
     def told(self, member: ManagedMember) -> str:
@@ -130,6 +180,7 @@ class Kill(Nemesis):
     name = "kill"
     members = 4
     journal = "lazy"
+    replaces = True
 
     def strike(self) -> str:
         victim = self.victim()
@@ -165,6 +216,7 @@ class Pause(Nemesis):
     name = "pause"
     members = 5
     backups = 2
+    replicas = 5
 
     def strike(self) -> str:
         victims = [self.victim()]
@@ -189,6 +241,7 @@ class Cut(Nemesis):
     name = "cut"
     members = 5
     backups = 2
+    replicas = 5
     SHAPES = ("halves", "isolate", "one-way", "bridge", "links", "slow")
 
     def prepare(self, stack: ExitStack, folder: Path) -> LocalCluster:
@@ -238,6 +291,7 @@ class Resize(Nemesis):
     name = "resize"
     members = 4
     keeps_doors = False
+    replaces = True
     SMALL, LARGE = 3, 6
 
     def strike(self) -> str:
