@@ -184,7 +184,7 @@ def test_the_table_names_the_holder_of_every_replica(member: MemoryMember, wire:
 
 
 def test_the_status_comes_as_it_is(wire: Wire, member: MemoryMember) -> None:
-    told = {"uuid": member.member_uuid, "members": 2, "maps": list[str]()}
+    told = {"uuid": member.member_uuid, "members": 2, "maps": list[str](), "zone_maps": dict[str, str]()}
     assert wire.ask(own.AskStatus).status == told
     member.held[0].open("m").state.store(b"key", b"value", 0, 0, 0, 0)
     assert wire.ask(own.AskStatus).status == {**told, "maps": ["m"]}

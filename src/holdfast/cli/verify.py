@@ -6,6 +6,7 @@ import json
 import struct
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -25,6 +26,7 @@ from holdfast.client.holdings import check_maps
 from holdfast.client.repair import RepairOutcome, RepairPlan, Strategy, carry_out, make_plans
 from holdfast.client.replica_questions import EntryCopy
 from holdfast.client.verification import Finding, Report, verify
+from holdfast.client.zone_verification import ZoneFinding, ZoneReport
 from holdfast.core.model.object_names import is_service
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.wire.values import Serialized, from_stored
@@ -72,7 +74,8 @@ def verify_command(
 
     A copy has a counter conflict when it does not hold the same updates as its primary, and a content conflict when it
     does not hold the same entries. The cluster may be in use: what is being written or moved is looked at again, and
-    called busy if it never stands still.
+    called busy if it never stands still. The replicas of a zone are compared at a mark in the log of each partition,
+    which changes nothing: there a replica is busy only if it does not come to the mark.
 
     \b
       holdfast verify
@@ -126,7 +129,7 @@ def repair_command(
 
     What another copy than the primary has right is first written to the primary, on condition that it still holds
     what was seen there: a newer write is never overwritten. Then the backups that differ are filled anew from the
-    primary. The cluster may be in use.
+    primary. The cluster may be in use. Replicas of zones are not mended: what helps is said.
 
     \b
       holdfast repair --strategy primary --dry-run
@@ -144,6 +147,7 @@ def repair_command(
         if not as_json:
             _show(report, names, [])
             _show_plans(plans, names, dry_run=dry_run)
+            _show_left(report.zones)
         outcome, after = RepairOutcome(), report
         if not dry_run and any(not plan.left for plan in plans):
             told = _Told("mended")
@@ -192,7 +196,7 @@ def _verify(client: Client, maps: tuple[str, ...], partitions: tuple[int, ...]) 
         progress=told.tell,
     )
     # A name that nobody knows is no map whose copies are the same. One without entries may still have copies.
-    compared = {finding.map for finding in report.findings}
+    compared = {finding.map for finding in report.findings} | report.zones.homeless.keys()
     check_maps(client, [name for name in maps if name not in compared])
     return report
 
@@ -242,9 +246,11 @@ def _names(client: Client) -> dict[str, str]:
 
 
 def _status(report: Report) -> int:
-    if report.conflicts or report.rows:
+    zones = report.zones
+    if report.conflicts or report.rows or zones.conflicts:
         return EXIT_FAILED
-    return EXIT_UNCHECKED if report.undecided or report.silent else EXIT_CLEAN
+    unchecked = report.undecided or report.silent or zones.undecided or zones.unknown
+    return EXIT_UNCHECKED if unchecked else EXIT_CLEAN
 
 
 # -- telling
@@ -303,7 +309,68 @@ def _show(report: Report, names: dict[str, str], found: list[Differences]) -> No
         click.echo(f"{names.get(member, member)} did not tell its table")
     for differences in found:
         _show_keys(differences, names)
+    _show_zones(report.zones)
     click.echo(_summary(report))
+
+
+def _show_zones(zones: ZoneReport) -> None:
+    shown = [finding for finding in zones.findings if finding.verdict != "equal"]
+    if shown:
+        table = Table(
+            "zone", "partition", "map", "verdict", "member", "index", "lag", "holds", "others", box=None
+        )
+        for one in shown[:SHOWN]:
+            held = (
+                (
+                    f"{one.counter} updates, {one.entries} entries",
+                    f"{one.expected_counter}, {one.expected_entries}",
+                )
+                if one.map
+                else (one.why, "")
+            )
+            member = f"{one.member} (leader)" if one.leads else one.member
+            numbers = str(one.index), str(one.lag)
+            table.add_row(
+                one.zone,
+                str(one.partition),
+                Text(one.map),
+                one.verdict,
+                member or "nobody",
+                *numbers,
+                *map(Text, held),
+            )
+        Console(highlight=False).print(table)
+        if len(shown) > SHOWN:
+            click.echo(f"… and {len(shown) - SHOWN} more")
+    for name, zone in zones.homeless.items():
+        click.echo(f"map {name} lives in zone {zone}, which does not exist: there is nothing to compare")
+    if zones.unknown:
+        click.echo(f"zones could not be looked at: {zones.unknown}")
+    if zones.zones:
+        verdicts = Counter(finding.verdict for finding in zones.findings)
+        click.echo(
+            f"zones {', '.join(zones.zones)}: {zones.partitions} partitions, {zones.compared} copies in replicas "
+            f"compared: {verdicts['differs']} differ, {verdicts['busy']} busy, {verdicts['unreachable']} unreachable"
+        )
+
+
+def _show_left(zones: ZoneReport) -> None:
+    """Why replicas of zones are not mended, and what to do instead."""
+    for one in zones.conflicts[:SHOWN]:
+        click.echo(
+            f"left alone: partition {one.partition} of zone {one.zone} on {one.member}: {_why_left(one)}"
+        )
+
+
+def _why_left(one: ZoneFinding) -> str:
+    begin = "a replica of a zone is changed by its log alone, and begins anew where its member is taken out. "
+    if one.leads:
+        return (
+            begin
+            + "It leads, and would give what it holds to others: end its process, so that another one leads; let "
+            "the partition move (holdfast zone alter --scale-down-s 0), and start the member with no files"
+        )
+    return begin + f"Let {one.member} leave (holdfast member drain), and start it again"
 
 
 def _show_keys(found: Differences, names: dict[str, str]) -> None:
@@ -383,6 +450,7 @@ def _plain(report: Report, found: list[Differences] | None = None) -> dict[str, 
         "rows": [asdict(row) for row in report.rows],
         "undecided": [asdict(finding) for finding in report.undecided],
         "silent": list(report.silent),
+        "zones": _plain_zones(report.zones),
     }
     if found is not None:
         plain["differences"] = [
@@ -403,6 +471,18 @@ def _plain(report: Report, found: list[Differences] | None = None) -> dict[str, 
             for one in found
         ]
     return plain
+
+
+def _plain_zones(zones: ZoneReport) -> dict[str, Any]:
+    return {
+        "zones": list(zones.zones),
+        "partitions": zones.partitions,
+        "copies": zones.compared,
+        "conflicts": [asdict(one) for one in zones.conflicts],
+        "undecided": [asdict(one) for one in zones.undecided],
+        "homeless": dict(zones.homeless),
+        "unknown": zones.unknown,
+    }
 
 
 def _plain_repair(
@@ -435,6 +515,7 @@ def _plain_repair(
         ],
         "outcome": asdict(outcome),
         "after": _plain(after),
+        "left": [{**asdict(one), "why": _why_left(one)} for one in report.zones.conflicts],
     }
 
 

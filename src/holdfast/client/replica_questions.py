@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Broken, Connection
 from holdfast.client.routing import PASSING, RoutingTable
+from holdfast.core.model.zone_questions import PartitionMark
 from holdfast.errors import ProtocolError
 from holdfast.wire import own
 
@@ -109,6 +110,38 @@ def ask_digests(
             if not answer.answered:
                 raise ProtocolError(f"{connection.address} answered for no partition")
             held.update({(member, digest.partition): digest for digest in answer.held})
+            if answer.answered < len(rest[member]):
+                again[member] = rest[member][answer.answered :]
+        rest = again
+    return held, talk.silent
+
+
+def ask_zone_digests(
+    client: Connects, zone: int, wanted: Mapping[str, Sequence[PartitionMark]], only: str | None = None
+) -> tuple[dict[tuple[str, int], own.ZoneCopyDigest], set[str]]:
+    """What each of these members holds of partitions of a zone at these marks, by member and partition; and the members
+    that are silent.
+    """
+    talk = _Talk(client)
+    held: dict[tuple[str, int], own.ZoneCopyDigest] = {}
+    rest = {member: list(marks) for member, marks in wanted.items() if marks}
+    while rest:
+        posted: list[tuple[str, Connection, int]] = []
+        for member, marks in rest.items():
+            connection = talk.connection(member)
+            if connection is not None:
+                number = connection.next_number()
+                places = [mark.partition for mark in marks], [mark.index for mark in marks]
+                if talk.post(member, connection, own.AskZoneDigests(number, zone, *places, only)):
+                    posted.append((member, connection, number))
+        again: dict[str, list[PartitionMark]] = {}
+        for member, connection, number in posted:
+            answer = talk.collect(member, connection, number, own.ZoneDigests)
+            if answer is None:
+                continue
+            if not answer.answered:
+                raise ProtocolError(f"{connection.address} answered for no partition")
+            held.update({(member, copy.partition): copy for copy in answer.held})
             if answer.answered < len(rest[member]):
                 again[member] = rest[member][answer.answered :]
         rest = again

@@ -3,7 +3,8 @@
 Every backup is compared with its primary, map by map: the update counters with their terms, and then the content, by
 number of entries and digest. Copies that differ are looked at again: a write may have been on its way, or the
 partition moved. A difference counts when several looks in a row have shown the very same one; what never stands still
-is busy, and said to be. The tables of all members are compared, too.
+is busy, and said to be. The tables of all members are compared, too. Maps that live in zones have no primary: their
+replicas are compared as `zone_verification` says.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Literal
 from holdfast.client.blocking import Client
 from holdfast.client.replica_questions import ask_digests, ask_tables
 from holdfast.client.routing import PASSING, RoutingTable, TableRow
+from holdfast.client.zone_verification import ZoneReport, compare_zones, zone_maps
 from holdfast.wire.own import MapDigest, PartitionDigest
 
 Verdict = Literal["equal", "differs", "busy", "unreachable"]
@@ -105,6 +107,8 @@ class Report:
     rows: list[RowFinding] = field(default_factory=list)
     silent: tuple[str, ...] = ()
     """Members that did not tell their table."""
+    zones: ZoneReport = field(default_factory=ZoneReport)
+    """Maps that live in zones."""
 
     def of(self, verdict: Verdict) -> list[Finding]:
         """Findings with this verdict."""
@@ -141,15 +145,28 @@ def verify(
     began = time.monotonic()
     wanted = list(range(client.partition_count)) if partitions is None else list(partitions)
     rows, silent = compare_tables(client, pause=pause)
-    findings = compare_partitions(client, wanted, maps, progress=progress, pause=pause)
-    return Report(findings, len(wanted), time.monotonic() - began, rows, silent)
+    findings: list[Finding] = []
+    housed = zone_maps(client) if maps else {}
+    led = [name for name in maps if name not in housed]
+    if led or not maps:
+        findings = compare_partitions(client, wanted, led, progress=progress, pause=pause)
+    zones = ZoneReport()
+    zoned = [name for name in maps if name in housed]
+    if zoned or not maps:
+        zones = compare_zones(client, zoned, partitions, progress=progress, pause=pause)
+    return Report(findings, len(wanted), time.monotonic() - began, rows, silent, zones)
 
 
 def diverged(address: str) -> list[str]:
-    """Every copy that is not proved equal to its primary's, in words; for a cluster at rest."""
+    """Every copy that is not proved equal to its primary's, and every replica of a zone that is not proved to be as the
+    others of its partition, in words; for a cluster at rest.
+    """
     with Client(address) as client:
         findings = compare_partitions(client, range(client.partition_count))
-    return [str(finding) for finding in findings if finding.verdict != "equal"]
+        zones = compare_zones(client)
+    wrong = [str(finding) for finding in findings if finding.verdict != "equal"]
+    wrong += [str(finding) for finding in zones.findings if finding.verdict != "equal"]
+    return [*wrong, zones.unknown] if zones.unknown else wrong
 
 
 # -- copies

@@ -30,6 +30,7 @@ from holdfast.core.replication.activation import Activation
 from holdfast.core.replication.change_streams import ChangeStreams, Reach
 from holdfast.core.replication.copies import Copies
 from holdfast.core.replication.lane import Lane
+from holdfast.core.replication.marked_copies import ReplicaAtMark
 from holdfast.core.routing.router import Router
 from holdfast.core.routing.zone_routing import ZoneEntries
 from holdfast.core.safety import Safety
@@ -470,6 +471,19 @@ class Picture:
     def zone_entries(self, name: str) -> ZoneEntries | None:
         """What sessions may use of the zone in which this map lives; None: it lives in none that is known here."""
         return self._agreed.zones.entries(name)
+
+    def zone_maps(self) -> frozenset[str]:
+        """Maps in zones of which a replica of this member has an entry."""
+        return self._agreed.zones.maps
+
+    @property
+    def node(self) -> str:
+        """What this member is called in the assignments of zones."""
+        return self._agreed.groups.me
+
+    def zone_replica(self, zone: int, partition: int, index: int) -> ReplicaAtMark | None:
+        """How far this member's replica is, and what it has kept of this index of its log; None: it runs none."""
+        return self._agreed.zones.replica_at(zone, partition, index)
 
     # -- safety
 

@@ -18,6 +18,7 @@ from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.replication.change_streams import Reach
 from holdfast.core.replication.cuts import Cuts, Taken
+from holdfast.core.replication.marked_copies import ReplicaAtMark
 from holdfast.core.routing.zone_routing import ZoneEntries
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica
@@ -170,6 +171,13 @@ class Grid(Protocol):
 
     def local_copy(self, partition: int) -> PartitionCopy | None:
         """Whatever copy this member holds of a partition, primary or backup; for audits."""
+
+    @property
+    def node(self) -> str:
+        """What this member is called in the assignments of zones."""
+
+    def zone_replica(self, zone: int, partition: int, index: int) -> ReplicaAtMark | None:
+        """How far this member's replica is, and what it has kept of this index of its log; None: it runs none."""
 
     @property
     def changes(self) -> StreamHeads:

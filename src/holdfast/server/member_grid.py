@@ -15,6 +15,7 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.replication.cuts import Cuts, Taken
+from holdfast.core.replication.marked_copies import ReplicaAtMark
 from holdfast.core.routing.zone_routing import ZoneEntries
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.engine.driver import Driver
@@ -214,10 +215,17 @@ class MemberGrid:
             if held.state.entries
         }
         configured = {name for name in self.settings.maps if name != "default"}
-        return sorted(names | configured)
+        return sorted(names | configured | self.member.picture.zone_maps())
 
     def local_copy(self, partition: int) -> PartitionCopy | None:
         return self.member.picture.held.get(partition)
+
+    @property
+    def node(self) -> str:
+        return self.member.picture.node
+
+    def zone_replica(self, zone: int, partition: int, index: int) -> ReplicaAtMark | None:
+        return self.member.picture.zone_replica(zone, partition, index)
 
     @property
     def changes(self) -> StreamHeads:

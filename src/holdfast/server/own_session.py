@@ -35,6 +35,7 @@ from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
 from holdfast.server import agreed_questions as agreed
 from holdfast.server import change_questions as changes
 from holdfast.server import cut_questions as cuts
+from holdfast.server import replica_digests as replicas
 from holdfast.server.flow import EXPECTED_SHARE, Flow, Work, slices
 from holdfast.server.grid import Grid
 from holdfast.server.reserved import why_no_request, why_no_rows
@@ -251,7 +252,9 @@ class OwnSession:
             return
         match question:
             case own.AskStatus():
-                status = {**self._grid.status(), "maps": self._grid.map_names()}
+                names = self._grid.map_names()
+                zoned = {name: zone for name in names if (zone := self._grid.zone_of(name))}
+                status = {**self._grid.status(), "maps": names, "zone_maps": zoned}
                 self._say(own.StatusIs(question.id, status))
             case own.AskTable():
                 self._table(question)
@@ -263,7 +266,7 @@ class OwnSession:
                 self._next_page(question)
             case own.PutColumns():
                 self._put_columns(question)
-            case own.AskDigests():
+            case own.AskDigests() | own.AskZoneDigests():
                 self._digests(question)
             case own.Order():
                 self._order(question)
@@ -355,7 +358,14 @@ class OwnSession:
             )
         )
 
-    def _digests(self, question: own.AskDigests) -> None:
+    def _digests(self, question: own.AskDigests | own.AskZoneDigests) -> None:
+        if isinstance(question, own.AskZoneDigests):
+            if wrong := replicas.why_malformed(question):
+                self._fault(question.id, own.FaultKind.MALFORMED, wrong)
+                return
+            work = replicas.summing(self._grid, question, self._say)
+            self._flow.begin(self._meeting(question, work))
+            return
         if not self._in_range(question.id, question.partitions):
             return
         self._flow.begin(self._meeting(question, self._summing(question)))

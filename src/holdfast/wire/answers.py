@@ -350,3 +350,39 @@ class ZoneSays(msgspec.Struct, frozen=True, array_like=True, tag=80):
 
     id: int
     answer: ZoneAnswer
+
+
+class ZoneMapDigest(msgspec.Struct, frozen=True, array_like=True):
+    """A map in a partition of a zone, at a mark."""
+
+    map: str
+    counter: int
+    """Updates that it has had."""
+    entries: int
+    digest: int
+    """64 bits over all entries, with the ends of those that end."""
+
+
+class ZoneCopyDigest(msgspec.Struct, frozen=True, array_like=True):
+    """A replica of a partition of a zone."""
+
+    partition: int
+    applied: int
+    """Index of the last entry of its log that is applied."""
+    last: int
+    """Of the last one in its log."""
+    term: int = 0
+    """Of the mark; 0: it is not there yet, or not kept here any more, and nothing more is told."""
+    beside: int = 0
+    """64 bits over what is there beside entries."""
+    maps: list[ZoneMapDigest] = []
+
+
+class ZoneDigests(msgspec.Struct, frozen=True, array_like=True, tag=81):
+    """The replicas that this member runs of the first `answered` partitions that were asked for."""
+
+    id: int
+    node: str
+    """What the member is called in assignments."""
+    answered: int
+    held: list[ZoneCopyDigest]

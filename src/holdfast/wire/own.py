@@ -42,6 +42,9 @@ from holdfast.wire.answers import (
     Ranges,
     StatusIs,
     TableIs,
+    ZoneCopyDigest,
+    ZoneDigests,
+    ZoneMapDigest,
     ZoneSays,
 )
 from holdfast.wire.columns import ColumnBatch
@@ -54,6 +57,7 @@ from holdfast.wire.questions import (
     AskRanges,
     AskStatus,
     AskTable,
+    AskZoneDigests,
     Cut,
     Execute,
     Hello,
@@ -90,6 +94,7 @@ __all__ = [
     "AskRanges",
     "AskStatus",
     "AskTable",
+    "AskZoneDigests",
     "ChangeKind",
     "Changes",
     "ColumnBatch",
@@ -129,6 +134,9 @@ __all__ = [
     "TableIs",
     "Want",
     "Watch",
+    "ZoneCopyDigest",
+    "ZoneDigests",
+    "ZoneMapDigest",
     "ZoneSays",
     "frame",
     "frame_length",
@@ -181,6 +189,7 @@ Question = (
     | AskChanges
     | AskMetastore
     | OrderZone
+    | AskZoneDigests
 )
 Answer = (
     Fault
@@ -200,6 +209,7 @@ Answer = (
     | Changes
     | MetastoreSays
     | ZoneSays
+    | ZoneDigests
 )
 # -- frames --------------------------------------------------------------------------------------------------
 

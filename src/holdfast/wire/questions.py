@@ -259,3 +259,19 @@ class OrderZone(msgspec.Struct, frozen=True, array_like=True, tag=17):
 
     id: int
     order: ZoneOrder
+
+
+class AskZoneDigests(msgspec.Struct, frozen=True, array_like=True, tag=18):
+    """What did your replicas of these partitions hold at these places of their logs, for comparing them with others?
+
+    The answer may cover fewer partitions: ask again from `ZoneDigests.answered` on. With no partitions it tells which
+    node the member is.
+    """
+
+    id: int
+    zone: int
+    partitions: Partitions
+    indexes: Partitions
+    """Of the mark in each partition's log (`MarkPartitions`)."""
+    map: str | None = None
+    """One map only; None: all."""

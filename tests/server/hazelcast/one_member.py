@@ -32,6 +32,7 @@ from holdfast.core.model.records import Change
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.replication.consensus import ZoneState
 from holdfast.core.replication.cuts import Cuts, Taken
+from holdfast.core.replication.marked_copies import ReplicaAtMark
 from holdfast.core.routing.zone_routing import ZoneEntries
 from holdfast.core.store.partition import PartitionCopy
 from holdfast.core.store.replica import MapReplica
@@ -184,6 +185,8 @@ class OneMemberGrid:
         """Those that were asked for and, while `verdict` is None, are not carried out."""
         self.fails: Outcome | None = None
         """What becomes of batches instead."""
+        self.marked: dict[tuple[int, int], ReplicaAtMark] = {}
+        """Replicas of zones, by zone and partition."""
         self.passive = False
         self.configured_maps: set[str] = set()
         self.master = ME
@@ -323,6 +326,13 @@ class OneMemberGrid:
 
     def local_copy(self, partition: int) -> PartitionCopy | None:
         return self.copies[partition]
+
+    @property
+    def node(self) -> str:
+        return self.member_uuid
+
+    def zone_replica(self, zone: int, partition: int, index: int) -> ReplicaAtMark | None:
+        return self.marked.get((zone, partition))
 
     def status(self) -> dict[str, object]:
         return {}

@@ -30,7 +30,7 @@ from holdfast.core.model.metastore_questions import (
 )
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
+from holdfast.core.model.zone_questions import MarkPartitions, WhoLeads, ZoneAnswer, ZoneOrder
 from holdfast.core.replication.lane import EventSink
 from holdfast.core.routing.pending import Waiting
 from holdfast.core.routing.request_refusals import Refusals
@@ -135,10 +135,18 @@ class Agreed:
 
     def order_zone(self, order: ZoneOrder, reply: Reply) -> None:
         """Carry this out and answer with a `ZoneAnswer`, later."""
-        if self._on:
-            self._orders.take(order, reply)
-        else:
+        if not self._on:
             reply(ZoneAnswer(failed="Unsupported", why=OFF))
+        elif isinstance(order, MarkPartitions):
+            reply(ZoneAnswer(marks=self.zones.mark(order)))
+        elif isinstance(order, WhoLeads):
+            reply(
+                ZoneAnswer(
+                    leaders=self.view.leaders(), members=self.view.names(), troubles=self.zoned.troubles
+                )
+            )
+        else:
+            self._orders.take(order, reply)
 
     def on_states(self, sender: MemberId, message: ZoneStates) -> None:
         """Another member says how its replicas of a zone are."""

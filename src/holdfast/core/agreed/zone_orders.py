@@ -24,6 +24,7 @@ from holdfast.core.metastore.metastore import Metastore, Ticket
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.zone_questions import (
     NEVER,
+    AgreedOrder,
     AlterZone,
     CreateZone,
     DropZone,
@@ -34,7 +35,6 @@ from holdfast.core.model.zone_questions import (
     SettingValue,
     ShowZone,
     ZoneAnswer,
-    ZoneOrder,
 )
 from holdfast.core.zones import descriptors
 from holdfast.core.zones.controller import RecoveryRequest
@@ -69,7 +69,7 @@ PARTITIONS_MOST: Final = 6000
 
 @dataclass(slots=True)
 class _Given:
-    order: ZoneOrder
+    order: AgreedOrder
     reply: Reply
     tries: int = 0
     answer: ZoneAnswer = field(default_factory=ZoneAnswer)
@@ -102,7 +102,7 @@ class ZoneOrders:
         self._given: dict[Ticket, _Given] = {}
         self._showing: list[_Showing] = []
 
-    def take(self, order: ZoneOrder, reply: Reply) -> None:
+    def take(self, order: AgreedOrder, reply: Reply) -> None:
         """Carry this out and answer with a `ZoneAnswer`, later."""
         self._look(_Given(order, reply))
 

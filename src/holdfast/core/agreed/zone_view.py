@@ -13,6 +13,7 @@ from holdfast.core.model.ids import group_of
 from holdfast.core.model.zone_questions import (
     NEVER,
     AssignmentsTold,
+    LeaderTold,
     SettingValue,
     ZonePartitionTold,
     ZoneTold,
@@ -87,6 +88,16 @@ class ZoneView:
         if hosted is not None and not hosted.halted and self._groups.lead(number) is None:
             return None  # Its replica here looks for another one.
         return known[0], node_of(info)
+
+    def leaders(self) -> list[LeaderTold]:
+        """Who leads which partition, where that is known."""
+        found: list[LeaderTold] = []
+        for zone in self.zones():
+            for partition in range(zone.settings.partitions):
+                leader = self.leader(zone.id, partition)
+                if leader is not None:
+                    found.append(LeaderTold(zone.id, partition, leader[1], leader[0]))
+        return found
 
     def told(self, zone: ZoneDescriptor) -> ZoneTold:
         """The zone, and how many of its partitions are not as they should be."""

@@ -27,6 +27,7 @@ from holdfast.core.metastore.metastore import KeyChange, Metastore
 from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, GroupNumber, MemberId, group_of, place_of
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timers import TimerName
+from holdfast.core.model.zone_questions import TroubleTold
 from holdfast.core.routing.zone_routing import ZoneRouting
 from holdfast.core.zones.adjusting import LocalCopy
 from holdfast.core.zones.assignments import Assignments, Node
@@ -394,6 +395,11 @@ class Zoned:
             attempts=attempts,
             why=why,
         )
+
+    @property
+    def troubles(self) -> list[TroubleTold]:
+        """What this member fails to do again and again, for looking."""
+        return [TroubleTold(*trouble) for trouble in self._controller.troubles]
 
     # -- time
 

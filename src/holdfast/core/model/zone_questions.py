@@ -59,7 +59,24 @@ class ShowZone(msgspec.Struct, frozen=True, array_like=True, tag=6):
     name: str
 
 
-ZoneOrder = CreateZone | AlterZone | RenameZone | DropZone | ResetZone | ListZones | ShowZone
+class MarkPartitions(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """Put a mark into the logs of these partitions that the member that is asked leads: each replica keeps for a while
+    what it holds there, to be compared.
+    """
+
+    zone: int
+    partitions: list[int]
+
+
+class WhoLeads(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """Who leads each partition, as far as the member that is asked knows; and which does not get on with what it does
+    for them? Answered at once.
+    """
+
+
+AgreedOrder = CreateZone | AlterZone | RenameZone | DropZone | ResetZone | ListZones | ShowZone
+"""What the metastore decides, or is asked for first."""
+ZoneOrder = AgreedOrder | MarkPartitions | WhoLeads
 
 
 class ZoneTold(msgspec.Struct, frozen=True):
@@ -110,6 +127,32 @@ class ZonePartitionTold(msgspec.Struct, frozen=True):
     """Of the members that have answered."""
 
 
+class PartitionMark(msgspec.Struct, frozen=True):
+    """A mark in the log of a partition."""
+
+    partition: int
+    term: int
+    index: int
+
+
+class LeaderTold(msgspec.Struct, frozen=True, array_like=True):
+    """Who leads a partition."""
+
+    zone: int
+    partition: int
+    node: str
+    term: int
+
+
+class TroubleTold(msgspec.Struct, frozen=True, array_like=True):
+    """What a member fails to do for a partition, again and again; it goes on trying."""
+
+    zone: int
+    partition: int
+    attempts: int
+    why: str
+
+
 class ZoneAnswer(msgspec.Struct, frozen=True):
     """The answer to any of them."""
 
@@ -120,6 +163,11 @@ class ZoneAnswer(msgspec.Struct, frozen=True):
     partitions: list[ZonePartitionTold] = []
     members: dict[str, str] = {}
     """Node -> name of the member."""
+    marks: list[PartitionMark] = []
+    """Of the partitions that the member leads."""
+    leaders: list[LeaderTold] = []
+    troubles: list[TroubleTold] = []
+    """Of the member that is asked."""
     failed: str = ""
     """What has gone wrong, by the name of the error; empty: nothing."""
     why: str = ""

@@ -47,6 +47,7 @@ from holdfast.core.model.operations import (
 )
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.zone_batches import ZoneWrite
+from holdfast.core.replication.marked_copies import MarkedCopies, MarkedCopy, digest_of, marked_map
 from holdfast.core.replication.protocol import Decided, ReplicationDelegate, ShareDone
 from holdfast.core.services.map_operations import decide, decide_whole, merge
 from holdfast.core.store.replica import MapReplica, map_replica
@@ -79,12 +80,16 @@ class ZoneWrites(msgspec.Struct, frozen=True, array_like=True, tag=1):
     writes: list[ZoneWrite]
 
 
+class ZoneMark(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Nothing changes; what is held at this place is kept for a while, to be compared: see `marked_copies`."""
+
+
 class ZoneCommand(msgspec.Struct, frozen=True, array_like=True):
     """What is in one entry of a partition's log."""
 
     time_ms: int
     """When the leader took it: milliseconds since 1970, as that one believes."""
-    parts: tuple[ZoneRequests | ZoneWrites, ...] = ()
+    parts: tuple[ZoneRequests | ZoneWrites | ZoneMark, ...] = ()
     sweep: bool = False
     """Whether everything whose time is over is taken out."""
 
@@ -259,10 +264,20 @@ class ZoneState:
 
     # -- another copy of it
 
+    def _head(self) -> MapHead:
+        counters = sorted((name, held.updates.lwm) for name, held in self.maps.items())
+        return MapHead(self.time_ms, self.requests.encode(), counters)
+
+    def marked(self, term: int, now_ns: int) -> MarkedCopy:
+        """All of it, as it is now, to be compared. `now_ns`: by this member's clock."""
+        head = self._head()
+        maps = tuple(marked_map(self.maps[name]) for name, _ in head.counters)
+        return MarkedCopy(term, now_ns, digest_of(_encoder.encode(head)), maps)
+
     def pieces(self) -> Iterator[bytes]:
         """All of it, as it is now."""
-        counters = sorted((name, held.updates.lwm) for name, held in self.maps.items())
-        head = _encoder.encode(MapHead(self.time_ms, self.requests.encode(), counters))
+        whole = self._head()
+        counters, head = whole.counters, _encoder.encode(whole)
         taken = [
             (
                 name,
@@ -378,6 +393,7 @@ class ZonePartition:
         """By index."""
         self._asked: dict[bytes, _Asked] = {}
         """By context."""
+        self.marks = MarkedCopies()
 
     @property
     def leads(self) -> bool:
@@ -469,6 +485,13 @@ class ZonePartition:
         except ProposalRefused:
             return None
 
+    def mark(self) -> tuple[int, int] | None:
+        """Put a mark into the log; answers its term and index, at which it may stay or not. None: this member does not
+        lead.
+        """
+        index = self._place(ZoneCommand(self._out.wall_ms(), (ZoneMark(),)))
+        return None if index is None else (self.term, index)
+
     def _ask(self, asked: _Asked) -> None:
         context = self._zone.context()
         try:
@@ -498,7 +521,7 @@ class ZonePartition:
             while self._proposed and (first := next(iter(self._proposed))) < entry.index:
                 self._lose(first, LOST)  # An entry without a command is there.
             proposed = self._proposed.pop(entry.index, None)
-            answers = self._carry_out(_commands.decode(entry.data))
+            answers = self._carry_out(entry)
             if proposed is None:
                 continue
             if proposed.term == entry.term:
@@ -507,14 +530,16 @@ class ZonePartition:
                 self._tell((told for told, _ in proposed.told), LOST)  # replication/Z-1
         self._go_on()
 
-    def _carry_out(self, command: ZoneCommand) -> list[Value]:
-        state = self.state
+    def _carry_out(self, entry: RaftEntry) -> list[Value]:
+        command, state = _commands.decode(entry.data), self.state
         state.time_ms = max(state.time_ms, command.time_ms)
         heard = self._hear if self.term and self._zone.sink.listening else None
         answers: list[Value] = []
         for part in command.parts:
             if isinstance(part, ZoneWrites):
                 answers += [state.write(write, heard) for write in part.writes]
+            elif isinstance(part, ZoneMark):
+                self.marks.keep(entry.index, state.marked(entry.term, self._out.now_ns))
             else:
                 answers += [state.carry_out(request, heard) for request in part.requests]
         if command.sweep:
@@ -557,6 +582,7 @@ class ZonePartition:
     def restore(self, pieces: Sequence[bytes]) -> None:
         """Hold this instead: what became of what was proposed before is not known."""
         self.state.restore(pieces)
+        self.marks.clear()
         self._forget(STOPPED)
 
     def stop(self) -> None:
@@ -574,6 +600,7 @@ class ZonePartition:
     def sweep(self) -> None:
         """Once in a while: who has waited long enough is told, lost questions are asked again, and entries end."""
         now_ns = self._out.now_ns
+        self.marks.expire(now_ns)
         for index in [index for index, one in self._proposed.items() if one.deadline_ns <= now_ns]:
             self._lose(index, LATE)
             writes, self._writes = self._writes, []

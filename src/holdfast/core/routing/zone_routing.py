@@ -29,8 +29,10 @@ from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.operations import EntryEvent, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
+from holdfast.core.model.zone_questions import MarkPartitions, PartitionMark
 from holdfast.core.replication.consensus import NOT_LEADING, ConsensusReplication, ZonePartition, ZoneReplicas
 from holdfast.core.replication.lane import EventSink
+from holdfast.core.replication.marked_copies import ReplicaAtMark
 from holdfast.core.routing.backup_reads import Neighbours
 from holdfast.core.routing.pending import Asker, Peer, Waiting, answer
 from holdfast.core.routing.request_refusals import Refusals
@@ -137,6 +139,7 @@ class ZoneRouting:
         self._watcher = watcher
         self.listening = ears.listening
         self._some = any(chosen.zone for chosen in settings.maps.values())
+        self._groups = groups
         self._replicas = ZoneReplicas(settings, out, groups, self)
         self._zones: dict[int, _Zone] = {}
         self._by_name: dict[str, int] = {}
@@ -235,6 +238,39 @@ class ZoneRouting:
     def leader(self, number: GroupNumber) -> tuple[int, MemberId] | None:
         """The highest term of this group that was heard of, and who leads in it, for looking."""
         return self._known.get(number)
+
+    # -- comparing replicas
+
+    def mark(self, order: MarkPartitions) -> list[PartitionMark]:
+        """Marks in the logs of these partitions, where this member leads."""
+        found = self._zones.get(order.zone)
+        marks: list[PartitionMark] = []
+        for partition in sorted(set(order.partitions)):
+            replica = found.replication.partitions.get(partition) if found is not None else None
+            placed = replica.mark() if replica is not None else None
+            if placed is not None:
+                marks.append(PartitionMark(partition, *placed))
+        return marks
+
+    def replica_at(self, zone: int, partition: int, index: int) -> ReplicaAtMark | None:
+        """How far this member's replica is, and what it has kept of that index; None: it has none that runs."""
+        found = self._zones.get(zone)
+        replica = found.replication.partitions.get(partition) if found is not None else None
+        hosted = self._groups.hosted.get(replica.number) if replica is not None else None
+        if replica is None or hosted is None or hosted.halted:
+            return None
+        log = hosted.group.log
+        return ReplicaAtMark(log.applied, log.last, replica.marks.find(index))
+
+    @property
+    def maps(self) -> frozenset[str]:
+        """Maps of which a replica here has an entry."""
+        return frozenset(
+            name
+            for _, client in self._clients.values()
+            for name, held in client.state.maps.items()
+            if held.state.entries
+        )
 
     # -- what sessions do with entries
 

@@ -196,6 +196,8 @@ class _Step:
     again: bool = True
     """Whether something has changed since it was begun."""
     attempts: int = 0
+    why: str = ""
+    """Why the last one has failed."""
 
 
 @dataclass(slots=True)
@@ -402,10 +404,20 @@ class ZoneController:
         """zones/A-19."""
         step = self._step(work)
         step.attempts += 1
+        step.why = why
         wait = min(RETRY_MS << min(step.attempts - 1, 10), RETRY_MOST_MS)
         step.due_ms = self._now + wait + self._world.jitter(wait)
         if step.attempts % TOLD_AFTER == 0:
             self._world.failing((work[1], work[2]), step.attempts, why)
+
+    @property
+    def troubles(self) -> list[tuple[int, int, int, str]]:
+        """What fails so often that the failure handler was told: zone, partition (-1: all), attempts, why."""
+        return [
+            (work[1], work[2], step.attempts, step.why)
+            for work, step in sorted(self._work.items())
+            if step.attempts >= TOLD_AFTER
+        ]
 
     def _again_in(self, step: _Step, wait_ms: int) -> None:
         step.due_ms = self._now + wait_ms + self._world.jitter(wait_ms)

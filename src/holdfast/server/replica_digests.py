@@ -1,0 +1,79 @@
+"""What replicas of zones have kept of a place of their log, summed up for clients that compare them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Final, Protocol
+
+from holdfast.core.replication.marked_copies import MarkedMap, ReplicaAtMark
+from holdfast.core.store.digest import batch_digest, whole
+from holdfast.server.flow import Work, slices
+from holdfast.wire import own
+
+ENTRIES_MAX: Final = 10_000
+"""An answer ends with the partition that reaches so many entries: some 10 ms of work."""
+NUMBER_MAX: Final = 1 << 53
+"""Of an index."""
+PLACE_MAX: Final = 1 << 31
+"""Of a zone, and of a partition."""
+_LIVES: Final = b"\xff lifetime of "
+"""Before the key of what is summed up for the end of an entry, which then is no entry."""
+
+
+class ReplicaHolder(Protocol):
+    """Whose replicas are asked for."""
+
+    @property
+    def node(self) -> str:
+        """See `Grid`."""
+
+    def zone_replica(self, zone: int, partition: int, index: int) -> ReplicaAtMark | None:
+        """See `Grid`."""
+
+
+def why_malformed(question: own.AskZoneDigests) -> str:
+    """What makes no sense in it; empty when it makes sense."""
+    if len(question.partitions) != len(question.indexes):
+        return "each partition has one index"
+    places = [question.zone, *question.partitions]
+    if not all(0 <= place < PLACE_MAX for place in places):
+        return "there is no such zone, or partition"
+    if not all(0 <= index <= NUMBER_MAX for index in question.indexes):
+        return "there is no such index"
+    return ""
+
+
+def summing(
+    holder: ReplicaHolder, question: own.AskZoneDigests, say: Callable[[own.ZoneDigests], None]
+) -> Work:
+    """Sum up what was kept, slice by slice, and say it."""
+    held: list[own.ZoneCopyDigest] = []
+    answered = entries = 0
+    for partition, index in zip(question.partitions, question.indexes, strict=True):
+        if entries >= ENTRIES_MAX:
+            break
+        answered += 1
+        found = holder.zone_replica(question.zone, partition, index)
+        if found is None:
+            continue
+        kept = found.kept
+        if kept is None:
+            held.append(own.ZoneCopyDigest(partition, found.applied, found.last))
+            continue
+        digests: list[own.ZoneMapDigest] = []
+        add = digests.append
+        for one in kept.maps:
+            if question.map is None or one.name == question.map:
+                entries += len(one.keys)
+                add((yield from _sum_up(one)))
+        held.append(own.ZoneCopyDigest(partition, found.applied, found.last, kept.term, kept.beside, digests))
+    say(own.ZoneDigests(question.id, holder.node, answered, held))
+
+
+def _sum_up(held: MarkedMap) -> Generator[None, None, own.ZoneMapDigest]:
+    digest = batch_digest([_LIVES + key for key in held.ending], held.lifetimes)
+    for begin, end in slices([len(value) for value in held.values]):
+        if begin:
+            yield
+        digest = whole((digest, batch_digest(held.keys[begin:end], held.values[begin:end])))
+    return own.ZoneMapDigest(held.name, held.counter, len(held.keys), digest)

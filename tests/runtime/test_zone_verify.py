@@ -1,0 +1,240 @@
+"""`holdfast verify` and `repair` of maps in zones, against real members in this process: damaged by hand, late, and
+under load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+from click.testing import CliRunner, Result
+from tests.cluster.crew import until
+from tests.runtime.test_member import cluster, run
+
+from holdfast.cli.main import holdfast
+from holdfast.client.agreed_client import order_zone
+from holdfast.client.blocking import Client
+from holdfast.client.connection import Credentials
+from holdfast.client.routing import parse_addresses
+from holdfast.client.verification import Report, diverged, verify
+from holdfast.client.zone_verification import ZoneFinding
+from holdfast.core.consensus.raft_messages import RaftKind, RaftMessage
+from holdfast.core.model.ids import group_of
+from holdfast.core.model.zone_questions import CreateZone, ZoneAnswer, ZoneOrder
+from holdfast.core.replication.consensus import ZonePartition
+from holdfast.runtime.embedded import Member
+from holdfast.wire.values import to_stored
+
+ROWS = {number: f"value {number}" for number in range(600)}
+ZONED: dict[str, Any] = {
+    "metastore__voters": 3,
+    "partitions__count": 7,
+    "maps__orders__zone": "z",
+    "maps__nowhere__zone": "none",
+    "limits__call_timeout_ms": 5000,
+}
+
+
+@asynccontextmanager
+async def zoned_members() -> AsyncIterator[list[Member]]:
+    """Three members that end at once: who leaves waits until no zone needs it."""
+    async with cluster(3, **ZONED) as members:
+        try:
+            yield members
+        finally:
+            for one in members:
+                await one.crash()
+
+
+async def command(members: list[Member], *words: str) -> Result:
+    arguments = [*words, "-a", members[0].client_address]
+    return await asyncio.to_thread(CliRunner().invoke, holdfast, arguments, catch_exceptions=False)
+
+
+async def told(members: list[Member], *words: str) -> tuple[int, dict[str, Any]]:
+    result = await command(members, *words, "--json")
+    return result.exit_code, json.loads(result.stdout)
+
+
+async def order(members: list[Member], wanted: ZoneOrder) -> ZoneAnswer:
+    addresses = parse_addresses(members[0].client_address)
+    return await asyncio.to_thread(order_zone, addresses, Credentials(), wanted)
+
+
+async def zoned(members: list[Member], **settings: int) -> None:
+    """Create the zone, wait for its leaders, and fill its map."""
+    await order(members, CreateZone("z", [("replicas", 3), *settings.items()]))
+    agreed = members[0]._node.member.agreed
+    await until(lambda: bool(agreed.view.zones()) and not agreed.view.told(agreed.view.zones()[0]).leaderless)
+    await members[0].map("orders").put_all(ROWS)
+    for partition in range(7):
+        await until(partial(still, members, partition))
+
+
+def still(members: list[Member], partition: int) -> bool:
+    """Whether all three replicas have all that was written."""
+    found = list(replicas(members, partition).values())
+    whole = len(found) == 3 and all("orders" in one.state.maps for one in found)
+    return whole and len({one.state.maps["orders"].counter for one in found}) == 1
+
+
+def replicas(members: list[Member], partition: int) -> dict[str, ZonePartition]:
+    """Who has a replica, by node, the leader first."""
+    found = {}
+    for one in members:
+        hosted = one._node.member.agreed.groups.hosted.get(group_of(1, partition))
+        if hosted is not None:
+            assert isinstance(hosted.client, ZonePartition)
+            found[one._node.member.agreed.groups.me] = hosted.client
+    return dict(sorted(found.items(), key=lambda named: not named[1].leads))
+
+
+async def look(members: list[Member], pause: Callable[[float], None] | None = None) -> Report:
+    def ask() -> Report:
+        with Client(members[0].client_address, timeout_s=5) as client:
+            return verify(client, pause=pause) if pause is not None else verify(client)
+
+    return await asyncio.to_thread(ask)
+
+
+def wrong(findings: list[ZoneFinding]) -> set[tuple[int, str, str, bool]]:
+    return {(one.partition, one.map, one.node, one.leads) for one in findings}
+
+
+def test_replicas_of_a_sound_zone_are_compared_and_a_zone_that_is_not_there_is_said() -> None:
+    async def story() -> None:
+        async with zoned_members() as members:
+            status, plain = await told(members, "verify")
+            assert (status, plain["zones"]["copies"]) == (0, 0)
+            assert plain["zones"]["homeless"] == {"orders": "z", "nowhere": "none"}
+            await zoned(members)
+            status, plain = await told(members, "verify")
+            assert (status, plain["clean"]) == (0, True), plain
+            assert plain["zones"]["zones"] == ["z"]
+            assert (plain["zones"]["partitions"], plain["zones"]["copies"]) == (7, 21)
+            status, plain = await told(members, "verify", "--map", "orders", "--partition", "3")
+            assert (status, plain["zones"]["partitions"], plain["zones"]["copies"]) == (0, 1, 3)
+            nowhere = await command(members, "verify", "--map", "nowhere")
+            assert nowhere.exit_code == 0
+            assert "map nowhere lives in zone none, which does not exist" in nowhere.stdout
+            assert (await command(members, "verify", "--map", "order")).exit_code == 2
+
+    run(story())
+
+
+def test_each_damage_to_a_replica_is_found_and_named() -> None:
+    async def story() -> None:
+        async with zoned_members() as members:
+            await zoned(members)
+            expected = set()
+            kinds = ("value", "lost", "added", "time", "counter", "beside", "leader")
+            for partition, kind in enumerate(kinds):
+                named = replicas(members, partition)
+                name = list(named)[0 if kind == "leader" else 1 + partition % 2]
+                state = named[name].state
+                held = state.maps["orders"]
+                key = next(iter(held.state.entries))
+                match kind:
+                    case "value" | "leader":
+                        held.state.entries[key] = to_stored("rotten")
+                    case "lost":
+                        held.state.drop(key)
+                    case "added":
+                        held.state.entries[to_stored("stray")] = to_stored("stray")
+                    case "time":
+                        held.state.schedule(key, 3_600_000, 0, 0)
+                    case "counter":
+                        held.updates.next()
+                    case "beside":
+                        state.time_ms += 3_600_000
+                expected.add((partition, "" if kind == "beside" else "orders", name, kind == "leader"))
+            report = await look(members)
+            assert wrong(report.zones.conflicts) == expected
+            assert report.zones.undecided == []
+            assert all(one.index > 0 and one.zone == "z" for one in report.zones.findings)
+            found = await asyncio.to_thread(diverged, members[0].client_address)
+            assert len(found) == len(kinds)
+
+            shown = await command(members, "verify")
+            assert shown.exit_code == 1
+            assert "7 differ, 0 busy, 0 unreachable" in shown.stdout
+            mended = await command(members, "repair", "--strategy", "majority")
+            assert mended.exit_code == 1, "nothing was mended"
+            assert mended.stdout.count("left alone: partition") == 7
+            assert "holdfast member drain" in mended.stdout
+            assert "It leads, and would give what it holds to others" in mended.stdout
+
+    run(story())
+
+
+def test_it_decides_while_every_partition_is_written_all_the_time() -> None:
+    async def story() -> None:
+        async with zoned_members() as members:
+            await zoned(members)
+            ended = asyncio.Event()
+            written = 0
+
+            async def write(turn: int) -> None:
+                nonlocal written
+                while not ended.is_set():
+                    await members[turn % 3].map("orders").set(turn * 1000 + written % 97, f"again {written}")
+                    written += 1
+
+            writers = [asyncio.create_task(write(turn)) for turn in range(12)]
+            try:
+                before = written
+                report = await look(members)
+                assert (report.zones.conflicts, report.zones.undecided) == ([], [])
+                assert report.zones.compared == 21
+                during = written - before
+                name = list(replicas(members, 4))[1]
+                hurt = replicas(members, 4)[name].state.maps["orders"].state.entries
+                hurt[next(iter(hurt))] = to_stored("rotten")
+                hurt[to_stored("stray")] = to_stored("stray")
+                report = await look(members)
+                assert wrong(report.zones.conflicts) == {(4, "orders", name, False)}
+                assert report.zones.undecided == []
+                assert during > 0, "nobody has written meanwhile"
+            finally:
+                ended.set()
+                await asyncio.gather(*writers)
+
+    run(story())
+
+
+def test_who_is_behind_is_busy_with_its_lag_and_who_is_silent_cannot_be_compared() -> None:
+    async def story() -> None:
+        async with zoned_members() as members:
+            await zoned(members)
+            name = list(replicas(members, 2))[1]
+            late = next(one for one in members if one._node.member.agreed.groups.me == name)
+            hosted = late._node.member.agreed.groups.hosted[group_of(1, 2)]
+            step = hosted.group.step
+
+            def hear(message: RaftMessage) -> None:
+                if message.kind is not RaftKind.APPEND:
+                    step(message)
+
+            # It hears that its leader is there, and nothing that is in the log.
+            hosted.group.step = hear  # type: ignore[method-assign]
+            for number in range(50):
+                await members[0].map("orders").set(number, "later")
+            report = await look(members, pause=lambda seconds: time.sleep(seconds / 4))
+            assert [(one.partition, one.node, one.verdict) for one in report.zones.undecided] == [
+                (2, name, "busy")
+            ]
+            assert report.zones.undecided[0].lag > 0
+            assert report.zones.conflicts == []
+            await late.crash()
+            others = [one for one in members if one is not late]
+            report = await look(others, pause=lambda seconds: time.sleep(seconds / 4))
+            silent = [one for one in report.zones.undecided if one.verdict == "unreachable"]
+            assert {one.partition for one in silent} == set(range(7))
+            assert (await command(others, "verify")).exit_code == 2
+
+    run(story())
