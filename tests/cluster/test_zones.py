@@ -11,6 +11,7 @@ import hazelcast
 import pytest
 from click.testing import CliRunner, Result
 from tests.cluster.test_cluster import text
+from tests.cluster.test_control import Watching
 
 from holdfast.cli.main import holdfast
 from holdfast.client.blocking import Client
@@ -158,3 +159,45 @@ def test_a_zone_has_members_of_the_attributes_that_its_filter_names(tmp_path: Pa
             client.shutdown()
         assert [told[name]["disk"] for name in names] == ["ssd", "ssd", "hdd"]
         assert told[names[2]]["rack"] == f"of {names[2]}"
+
+
+def test_what_happens_to_a_zone_is_watched_and_its_replicas_are_compared(cluster: LocalCluster) -> None:
+    def told(kind: str, **what: object) -> bool:
+        return any(what.items() <= event.items() for event in watching.kinds(kind))
+
+    watched, other, third = cluster.members
+    with Watching(watched.client_address, other.client_address) as watching:
+        watching.until(lambda: told("zones watched", zones=[]))
+        assert run(cluster, "zone", "create", "z", "--replicas", "3").exit_code == 0
+        watching.until(lambda: told("zone created", zone="z"))
+        names = sorted(member.name for member in cluster.members)
+        for partition in range(11):
+            watching.until(
+                lambda partition=partition: told("partition placed", partition=partition, after=names)  # type: ignore[misc]
+            )
+            watching.until(
+                lambda partition=partition: told("leader changed", partition=partition)  # type: ignore[misc]
+            )
+        with Client(other.client_address) as client:
+            for number in range(ENTRIES):
+                client.set("orders", text(f"k{number}"), text(f"v{number}"))
+        found = run(cluster, "verify", "--map", "orders")
+        assert found.exit_code == 0, found.output
+        assert "0 differ, 0 busy, 0 unreachable" in found.output
+        assert run(cluster, "zone", "alter", "z", "--scale-down-s", "1").exit_code == 0
+        watching.until(lambda: told("zone altered", changed={"scale_down_s": ["never", 1]}))
+        cluster.kill(watched)
+        rest = sorted(member.name for member in (other, third))
+        watching.until(lambda: told("data nodes changed", before=names, after=rest))
+        watching.until(
+            lambda: (
+                {event["partition"] for event in watching.kinds("partition moved") if event["after"] == rest}
+                == set(range(11))
+            )
+        )
+        assert run(cluster, "zone", "rename", "z", "y").exit_code == 0
+        watching.until(lambda: told("zone renamed", zone="y", was="z"))
+        assert run(cluster, "zone", "drop", "y", "--yes").exit_code == 0
+        watching.until(lambda: told("zone dropped", zone="y"))
+        assert len(watching.kinds("zone created")) == 1
+        assert watching.kinds("zones gap") == []

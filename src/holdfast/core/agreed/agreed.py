@@ -142,7 +142,10 @@ class Agreed:
         elif isinstance(order, WhoLeads):
             reply(
                 ZoneAnswer(
-                    leaders=self.view.leaders(), members=self.view.names(), troubles=self.zoned.troubles
+                    leaders=self.view.leaders(),
+                    members=self.view.names(),
+                    troubles=self.zoned.troubles,
+                    node=self.groups.me,
                 )
             )
         else:

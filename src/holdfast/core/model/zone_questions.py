@@ -168,6 +168,8 @@ class ZoneAnswer(msgspec.Struct, frozen=True):
     leaders: list[LeaderTold] = []
     troubles: list[TroubleTold] = []
     """Of the member that is asked."""
+    node: str = ""
+    """What this one is called in assignments, where it was asked for itself."""
     failed: str = ""
     """What has gone wrong, by the name of the error; empty: nothing."""
     why: str = ""

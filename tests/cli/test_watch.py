@@ -1,0 +1,69 @@
+"""`holdfast cluster watch`: what happens to zones as lines for people, and for scripts."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.cli.watch import Lines, _plain
+from holdfast.client.zone_watching import ZonesGap, ZonesWatched
+from holdfast.observe.zone_events import ZoneEvent, ZoneEventKind
+
+KIND = ZoneEventKind
+LINES = [
+    (
+        ZoneEvent(KIND.CREATED, "z", changed={"partitions": [7], "replicas": [3]}),
+        ("zone z: created, 7 partitions, 3 replicas"),
+    ),
+    (
+        ZoneEvent(KIND.ALTERED, "z", changed={"replicas": [3, 5], "filter": ["", "group=a"]}),
+        ("zone z: altered, replicas 3 to 5, filter none to group=a"),
+    ),
+    (ZoneEvent(KIND.RENAMED, "y", was="z"), "zone z: is called y now"),
+    (ZoneEvent(KIND.DROPPED, "z"), "zone z: dropped, with everything in it"),
+    (
+        ZoneEvent(KIND.DATA_NODES, "z", before=["a", "b"], after=["a"]),
+        ("zone z: members that may hold it: a b to a"),
+    ),
+    (
+        ZoneEvent(KIND.RESET_ASKED, "z"),
+        ("zone z: reset asked, of partitions that have lost their majority (all)"),
+    ),
+    (
+        ZoneEvent(KIND.RESET, "z", 7, ["a", "b", "c"], ["a"]),
+        ("zone z partition 7: RESET, goes on with a; what only others had is lost"),
+    ),
+    (ZoneEvent(KIND.PLACED, "z", 0, [], ["a", "b (learner)"]), "zone z partition 0: placed on a b (learner)"),
+    (
+        ZoneEvent(KIND.MOVE_BEGUN, "z", 7, ["a"], ["b"], by_force=True),
+        ("zone z partition 7: move begun, a to b, by force"),
+    ),
+    (ZoneEvent(KIND.MOVE_CHANGED, "z", 7, ["a"], ["c"]), "zone z partition 7: move has another target, c"),
+    (
+        ZoneEvent(KIND.MOVE_GIVEN_UP, "z", 7, ["a"], ["c"]),
+        ("zone z partition 7: move to c given up, stays on a"),
+    ),
+    (ZoneEvent(KIND.ASSIGNED, "z", 7, ["a", "b"], ["a", "c"]), "zone z partition 7: moved, a b to a c"),
+    (ZoneEvent(KIND.LEADER, "z", 7, [], ["c"], term=4), "zone z partition 7: leader c in term 4, was nobody"),
+    (
+        ZoneEvent(KIND.FAILING, "z", 7, after=["c"], attempts=20, why="no room"),
+        ("zone z partition 7: FAILING on c, 20 times: no room"),
+    ),
+]
+
+
+def test_there_is_a_line_for_each_kind_of_event() -> None:
+    assert {event.kind for event, _ in LINES} == set(ZoneEventKind)
+
+
+@pytest.mark.parametrize(("event", "line"), LINES, ids=[event.kind for event, _ in LINES])
+def test_an_event_is_told_in_a_line_and_as_plain_data(event: ZoneEvent, line: str) -> None:
+    assert Lines().of(event) == line
+    plain = _plain(event)
+    assert (plain["kind"], plain["zone"]) == (event.kind.value, event.zone)
+    assert plain.get("partition") == event.partition
+
+
+def test_where_the_telling_begins_and_what_is_not_known_is_said() -> None:
+    assert Lines().of(ZonesWatched(("y", "z"), 7)) == "watching zones as of revision 7: y, z"
+    assert Lines().of(ZonesWatched((), 7)) == "watching zones as of revision 7: there are none"
+    assert "is not known: compacted" in Lines().of(ZonesGap("compacted"))
