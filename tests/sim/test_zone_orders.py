@@ -9,6 +9,7 @@ from tests.sim.stage import Stage, settings
 from tests.sim.zone_stage import ZoneStage
 
 from holdfast.core.model.ids import group_of
+from holdfast.core.model.keys import partition_of
 from holdfast.core.model.metastore_questions import (
     KeyAsked,
     MetastoreAnswer,
@@ -17,6 +18,7 @@ from holdfast.core.model.metastore_questions import (
     RemoveAsked,
     ResetAsked,
 )
+from holdfast.core.model.operations import Op, Status
 from holdfast.core.model.zone_questions import (
     AlterZone,
     CreateZone,
@@ -28,6 +30,7 @@ from holdfast.core.model.zone_questions import (
     ZoneAnswer,
     ZoneOrder,
 )
+from holdfast.sim.calls import wire_key
 from holdfast.sim.world import Process
 
 
@@ -222,3 +225,27 @@ def test_nothing_is_left_when_the_metastore_does_not_answer(stage: ZoneStage) ->
     answer = order(stage, last, CreateZone("y"), seconds=15)
     assert answer.failed == "NotReady"
     assert "orders about zones" not in last.driver.member.picture.under_way()
+
+
+def test_how_far_followers_are_behind_is_told_by_their_leaders_and_by_themselves(stage: ZoneStage) -> None:
+    leader = stage.leader(0)
+    late = next(process for process in stage.replicas(0) if process is not leader)
+    [zone] = order(stage, leader, ListZones()).zones
+    assert zone.lag == 0
+    third = next(process for process in stage.processes if process not in (leader, late))
+    stage.cut(leader, late)
+    stage.cut(late, leader)
+    keys = [key for key in (f"k{n}" for n in range(200)) if partition_of(wire_key(key), 0, 7) == 0][:5]
+    for key in keys:
+        answers = stage.request(leader, Op.SET, key, "v")
+        stage.wait(0.1)
+        assert [answer.status for answer in answers] == [Status.OK]
+    [told] = [one for one in leader.picture.zones() if one["name"] == "z"]
+    assert told["lag"] == len(keys)
+    shown = order(stage, third, ShowZone("z"), 0.5).partitions[0]
+    behind = {replica.node: replica.lag for replica in shown.replicas}
+    assert behind[leader.driver.member.agreed.groups.me] == 0
+    assert behind[late.driver.member.agreed.groups.me] == len(keys)
+    stage.heal()
+    stage.wait(10)
+    assert order(stage, leader, ListZones()).zones[0].lag == 0

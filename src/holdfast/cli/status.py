@@ -55,6 +55,15 @@ class Report:
         master = self.own.get(self.seen["master"])
         return int(master["migrations"]["delayed_ms"]) if master else 0
 
+    @property
+    def zones(self) -> list[dict[str, Any]]:
+        """How each zone stands, as the member that was asked sees it; of followers' lags each leader tells its own."""
+        lags: dict[int, int] = {}
+        for status in (self.seen, *self.own.values()):
+            for zone in status.get("zones", []):
+                lags[zone["id"]] = max(lags.get(zone["id"], 0), zone.get("lag", 0))
+        return [{**zone, "lag": lags[zone["id"]]} for zone in self.seen.get("zones", [])]
+
     def plain(self) -> dict[str, Any]:
         """For scripts."""
         return {
@@ -66,7 +75,7 @@ class Report:
             "ending": self.seen["ending"],
             "missing": self.seen["missing"],
             "metastore": self.seen.get("metastore"),
-            "zones": self.seen.get("zones", []),
+            "zones": self.zones,
             "rebalance": self.seen["migrations"]["process"],
             "delayed_ms": self.delayed_ms,
             "safe": not self.why_unsafe,
@@ -218,20 +227,23 @@ def _under_way(report: Report) -> Iterator[str]:
 
 def _agreed(report: Report) -> Iterator[str]:
     """The metastore and the zones, where there are any."""
-    metastore, zones = report.seen.get("metastore"), report.seen.get("zones", [])
+    metastore = report.seen.get("metastore")
     if metastore:
         voters = ", ".join(metastore["voters"]) or "not known"
         yield (
             f"metastore: leader {metastore['leader'] or 'not known'}, voters {voters}, "
             f"revision {metastore['revision']}"
         )
-    if zones:
-        counts = [sum(zone[what] for zone in zones) for what in ("leaderless", "moving", "lacking")]
-        partitions = sum(zone["settings"]["partitions"] for zone in zones)
-        yield (
-            f"zones: {', '.join(zone['name'] for zone in zones)} with {partitions} partitions, {counts[0]} without a "
-            f"leader, {counts[1]} moving, {counts[2]} with a replica on a member that is not here"
-        )
+    if report.zones:
+        yield f"zones: {'; '.join(map(_of_zone, report.zones))}"
+
+
+def _of_zone(zone: dict[str, Any]) -> str:
+    return (
+        f"{zone['name']} with {zone['settings']['partitions']} partitions, {zone['leaderless']} without a leader, "
+        f"{zone['moving']} moving, {zone['lacking']} with a replica on a member that is not here, largest lag of a "
+        f"follower {zone['lag']}"
+    )
 
 
 def _files(report: Report) -> Iterator[str]:

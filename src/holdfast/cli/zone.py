@@ -254,7 +254,8 @@ def list_command(*, as_json: bool, address: str, credentials: Credentials) -> No
 @credentials
 def show(name: str, *, as_json: bool, address: str, credentials: Credentials) -> None:
     """Show the settings of the zone NAME and each of its partitions: the leader, the replicas that are in force
-    (stable), being put in force (pending) and wanted after that (planned), and the last index of the leader's log.
+    (stable), being put in force (pending) and wanted after that (planned), the last index of the leader's log, and how
+    many entries each other replica lacked of it when its member answered.
     """
     answer = _order(address, credentials, ShowZone(name))
     [told] = answer.zones
@@ -275,6 +276,7 @@ def show(name: str, *, as_json: bool, address: str, credentials: Credentials) ->
         "pending",
         "planned",
         "index",
+        "lag",
         "replicas that are not well",
     ):
         table.add_column(title)
@@ -302,6 +304,11 @@ def _row(one: ZonePartitionTold, members: dict[str, str]) -> list[str]:
         ", then ".join(map(held, one.pending)),
         held(one.planned),
         index,
+        " ".join(
+            f"{called(replica.node)} {replica.lag}" for replica in one.replicas if replica.node != one.leader
+        )
+        if index
+        else "",
         ", ".join(unwell),
     ]
 

@@ -35,6 +35,7 @@ from holdfast.core.model.zone_questions import (
     SettingValue,
     ShowZone,
     ZoneAnswer,
+    ZonePartitionTold,
 )
 from holdfast.core.zones import descriptors
 from holdfast.core.zones.controller import RecoveryRequest
@@ -228,7 +229,7 @@ class ZoneOrders:
     def _shown(self, showing: _Showing) -> None:
         self._showing.remove(showing)
         partitions = [
-            msgspec.structs.replace(one, replicas=showing.replicas.get(one.partition, []))
+            msgspec.structs.replace(one, replicas=_lagging(one, showing.replicas.get(one.partition, [])))
             for one in showing.answer.partitions
         ]
         showing.reply(msgspec.structs.replace(showing.answer, partitions=partitions))
@@ -248,6 +249,12 @@ class ZoneOrders:
 def _add(replicas: dict[int, list[ReplicaTold]], node: NodeId, message: ZoneStates) -> None:
     for partition, state, index, learner in message.replicas:
         replicas.setdefault(partition, []).append(ReplicaTold(node, state, index, learner))
+
+
+def _lagging(one: ZonePartitionTold, replicas: list[ReplicaTold]) -> list[ReplicaTold]:
+    """How far each is behind the leader, if that has answered."""
+    led = next((replica.index for replica in replicas if replica.node == one.leader), 0)
+    return [msgspec.structs.replace(replica, lag=max(0, led - replica.index)) for replica in replicas]
 
 
 def _must_be_droppable(settings: ZoneSettings) -> None:

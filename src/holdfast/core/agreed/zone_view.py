@@ -9,7 +9,7 @@ from holdfast.core.consensus.configuration import NodeId
 from holdfast.core.groups.local_groups import Groups, node_of
 from holdfast.core.metastore.keyspace import Keyspace
 from holdfast.core.metastore.metastore import Metastore
-from holdfast.core.model.ids import group_of
+from holdfast.core.model.ids import GroupNumber, group_of
 from holdfast.core.model.zone_questions import (
     NEVER,
     AssignmentsTold,
@@ -110,7 +110,18 @@ class ZoneView:
             leaderless=sum(self.leader(zone.id, partition) is None for partition in range(len(parts))),
             moving=sum(bool(keys.pending) for keys in parts),
             lacking=sum(keys.stable is not None and not keys.stable.nodes <= here for keys in parts),
+            lag=max(
+                map(self._lag, (group_of(zone.id, partition) for partition in range(len(parts)))), default=0
+            ),
         )
+
+    def _lag(self, number: GroupNumber) -> int:
+        """How many entries the follower that is furthest behind lacks, where this member leads; else 0."""
+        hosted = self._groups.hosted.get(number)
+        leading = hosted.group.leading if hosted is not None and not hosted.halted else None
+        if hosted is None or leading is None:
+            return 0
+        return hosted.group.log.last - min(progress.match for progress in leading.progress.values())
 
     def partitions_told(self, zone: ZoneDescriptor) -> list[ZonePartitionTold]:
         """Each of its partitions."""

@@ -91,6 +91,10 @@ class ZoneTold(msgspec.Struct, frozen=True):
     """Partitions whose replicas change."""
     lacking: int
     """Partitions with a replica on a member that is not here."""
+    lag: int = 0
+    """The most entries that a follower lacks of what its leader's log has, in partitions that the member that tells
+    leads.
+    """
 
 
 class AssignmentsTold(msgspec.Struct, frozen=True):
@@ -110,6 +114,8 @@ class ReplicaTold(msgspec.Struct, frozen=True):
     index: int
     """Of the last entry of its log."""
     learner: bool
+    lag: int = 0
+    """So many entries the leader's log had more, when each of the two members has answered."""
 
 
 class ZonePartitionTold(msgspec.Struct, frozen=True):
