@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.cli.watch import Lines, _plain
+from holdfast.client.zone_events import ZoneEvent, ZoneEventKind
 from holdfast.client.zone_watching import ZonesGap, ZonesWatched
-from holdfast.observe.zone_events import ZoneEvent, ZoneEventKind
 
 KIND = ZoneEventKind
 LINES = [

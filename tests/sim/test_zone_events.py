@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.sim.test_zone_orders import ask, order
 from tests.sim.zone_stage import ZoneStage
 
+from holdfast.client.zone_events import ZoneEvent, ZoneEventKind, ZoneStory
 from holdfast.core.model.metastore_questions import KeyAnswer, KeyChangesAsked, PrefixAsked
 from holdfast.core.model.zone_questions import (
     AlterZone,
@@ -19,7 +20,6 @@ from holdfast.core.zones.assignments import Assignments
 from holdfast.core.zones.controller import WorkKind
 from holdfast.core.zones.descriptors import ZoneSettings
 from holdfast.core.zones.zone_keys import encoded, part_key
-from holdfast.observe.zone_events import ZoneEvent, ZoneEventKind, ZoneStory
 
 
 class Told:

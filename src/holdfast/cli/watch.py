@@ -17,10 +17,10 @@ from holdfast.cli.orders import address_option
 from holdfast.client.blocking import Client
 from holdfast.client.operator import Gap, Listening, Silence, Watcher
 from holdfast.client.routing import parse_addresses
+from holdfast.client.zone_events import ZoneEvent, ZoneEventKind
 from holdfast.client.zone_watching import ZonesGap, ZonesWatched, ZoneWatcher
 from holdfast.core.model.migration_step import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News
-from holdfast.observe.zone_events import ZoneEvent, ZoneEventKind
 
 Told = News | Listening | Gap | Silence | ZoneEvent | ZonesWatched | ZonesGap
 ALARMING = {ZoneEventKind.RESET, ZoneEventKind.FAILING}

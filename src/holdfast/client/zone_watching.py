@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from holdfast.client.blocking import Client
 from holdfast.client.replica_questions import CANNOT_ASK
+from holdfast.client.zone_events import ZoneEvent, ZoneStory
 from holdfast.core.model.metastore_questions import (
     KeyAnswer,
     KeyChangesAsked,
@@ -20,7 +21,6 @@ from holdfast.core.model.metastore_questions import (
 )
 from holdfast.core.model.zone_questions import WhoLeads
 from holdfast.core.zones.zone_keys import ZONES
-from holdfast.observe.zone_events import ZoneEvent, ZoneStory
 from holdfast.wire import own
 from holdfast.wire.own import MemberRow
 
