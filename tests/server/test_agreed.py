@@ -151,7 +151,7 @@ def test_places_of_logs_that_cannot_be_are_refused(
 def test_what_replicas_have_kept_of_a_place_is_summed_up_and_the_rest_is_said(member: MemoryMember) -> None:
     wire = Wire.to(member)
     wire.hello()
-    held = MarkedMap("m", 4, (b"a", b"b"), (b"1", b"2"), (b"a",), (b"ends",))
+    held = MarkedMap("m", 4, (b"a", b"b"), (b"1", b"2"), ((b"a", 50, 7),), ())
     lasting = MarkedMap("m", 4, (b"b", b"a"), (b"2", b"1"), (), ())
     member.marked[1, 0] = ReplicaAtMark(9, 10, MarkedCopy(2, 0, 77, (held,)))
     member.marked[1, 1] = ReplicaAtMark(8, 10, None)
@@ -167,3 +167,15 @@ def test_what_replicas_have_kept_of_a_place_is_summed_up_and_the_rest_is_said(me
     assert (mine.map, mine.counter, mine.entries) == ("m", 4, 2)
     assert other.digest == batch_digest([b"a", b"b"], [b"1", b"2"]), "in whatever order"
     assert mine.digest != other.digest, "one ends"
+    digests = set()
+    for beside in (
+        (((b"a", 50, 8),), ()),
+        (((b"b", 50, 7),), ()),
+        ((), ((b"a", 5),)),
+        ((), ((b"b", 5),)),
+        ((), ((b"b", 6),)),
+    ):
+        other_map = MarkedMap("m", 4, (b"a", b"b"), (b"1", b"2"), *beside)
+        member.marked[1, 0] = ReplicaAtMark(9, 10, MarkedCopy(2, 0, 77, (other_map,)))
+        digests.add(wire.ask(own.AskZoneDigests, 1, [0], [9]).held[0].maps[0].digest)
+    assert len(digests | {mine.digest, other.digest}) == 7, "each differs from all others"

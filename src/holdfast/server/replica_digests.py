@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Generator
 from typing import Final, Protocol
 
@@ -16,8 +17,13 @@ NUMBER_MAX: Final = 1 << 53
 """Of an index."""
 PLACE_MAX: Final = 1 << 31
 """Of a zone, and of a partition."""
-_LIVES: Final = b"\xff lifetime of "
-"""Before the key of what is summed up for the end of an entry, which then is no entry."""
+BESIDE_ENTRIES: Final = 2000
+"""Ends, or partition-hash words, in one slice of work."""
+_ENDS: Final = b"\xff end of "
+_WORDS: Final = b"\xff word of "
+"""Before the key of what is summed up beside an entry, so that it is none."""
+_END = struct.Struct("<qq")
+_WORD = struct.Struct("<q")
 
 
 class ReplicaHolder(Protocol):
@@ -71,9 +77,19 @@ def summing(
 
 
 def _sum_up(held: MarkedMap) -> Generator[None, None, own.ZoneMapDigest]:
-    digest = batch_digest([_LIVES + key for key in held.ending], held.lifetimes)
+    digest = 0
     for begin, end in slices([len(value) for value in held.values]):
         if begin:
             yield
         digest = whole((digest, batch_digest(held.keys[begin:end], held.values[begin:end])))
+    for begin in range(0, len(held.expiries), BESIDE_ENTRIES):
+        yield
+        some = held.expiries[begin : begin + BESIDE_ENTRIES]
+        ends = [_END.pack(ttl_ms, stored_ns) for _, ttl_ms, stored_ns in some]
+        digest = whole((digest, batch_digest([_ENDS + key for key, _, _ in some], ends)))
+    for begin in range(0, len(held.hashes), BESIDE_ENTRIES):
+        yield
+        words = held.hashes[begin : begin + BESIDE_ENTRIES]
+        packed = [_WORD.pack(word) for _, word in words]
+        digest = whole((digest, batch_digest([_WORDS + key for key, _ in words], packed)))
     return own.ZoneMapDigest(held.name, held.counter, len(held.keys), digest)

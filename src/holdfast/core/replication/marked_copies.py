@@ -7,7 +7,6 @@ replicas that have kept the same place, all must be the same.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -19,8 +18,6 @@ KEPT = 2
 KEPT_NS = 30 * SECOND
 """And how long, from when they were applied."""
 
-_LIFETIME = struct.Struct("<qqq")
-
 
 @dataclass(frozen=True, slots=True)
 class MarkedMap:
@@ -31,10 +28,10 @@ class MarkedMap:
     """Updates that it has had."""
     keys: tuple[bytes, ...]
     values: tuple[bytes, ...]
-    ending: tuple[bytes, ...]
-    """Keys of entries that end, or have a partition-hash word."""
-    lifetimes: tuple[bytes, ...]
-    """And of each when that is, and the word."""
+    expiries: tuple[tuple[bytes, int, int], ...]
+    """Of entries that end: key, time to live in ms, and when it began, in zone ns."""
+    hashes: tuple[tuple[bytes, int], ...]
+    """Of entries that have one: key, partition-hash word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,21 +89,15 @@ class MarkedCopies:
 
 
 def marked_map(held: MapReplica) -> MarkedMap:
-    """The map as it is now."""
+    """The map as it is now: what is cheap to take down at once, for it is to be summed up later."""
     state = held.state
-    ending = sorted({*state.expiries, *state.hashes})
-    lifetimes = []
-    for key in ending:
-        expiry = state.expiries.get(key)
-        ttl_ms, stored_ns = (0, 0) if expiry is None else (expiry.ttl_ms, expiry.stored_ns)
-        lifetimes.append(_LIFETIME.pack(ttl_ms, stored_ns, state.hashes.get(key, 0)))
     return MarkedMap(
         held.name,
         held.updates.lwm,
         tuple(state.entries),
         tuple(state.entries.values()),
-        tuple(ending),
-        tuple(lifetimes),
+        tuple([(key, one.ttl_ms, one.stored_ns) for key, one in state.expiries.items()]),
+        tuple(state.hashes.items()),
     )
 
 
