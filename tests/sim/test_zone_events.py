@@ -11,6 +11,7 @@ from holdfast.core.model.zone_questions import (
     AlterZone,
     CreateZone,
     DropZone,
+    LeaderTold,
     RenameZone,
     ResetZone,
     TroubleTold,
@@ -162,3 +163,19 @@ def test_a_member_tells_what_fails_again_and_again() -> None:
     answer = order(stage, leader, WhoLeads(), 0.01)
     assert [(one.zone, one.partition, one.why) for one in answer.troubles] == [(1, 3, "nobody catches up")]
     assert answer.troubles[0].attempts >= 10
+
+
+def test_who_has_not_heard_of_the_new_leader_yet_tells_no_news() -> None:
+    stage = ZoneStage(4)
+    story = Told(stage).story
+    [(place, known)] = [(at, one) for at, one in story._leaders.items() if at == (1, 3)]
+    others = [node for node in story._names if node != known.node][:2]
+
+    def heard(node: str, term: int) -> list[tuple[str, list[str]]]:
+        events = story.leaders([LeaderTold(*place, node, term)], {})
+        return [(event.kind.value, event.after) for event in events]
+
+    assert heard(others[0], known.term + 1) == [("leader changed", [story._names[others[0]]])]
+    assert heard(known.node, known.term) == [], "this member is late"
+    assert heard(others[0], known.term + 2) == [], "the same one was elected again"
+    assert heard(others[1], known.term + 3) == [("leader changed", [story._names[others[1]]])]
