@@ -112,15 +112,15 @@ def holdfast(
 
 
 @contextmanager
-def holdfast_zone(members: int, partitions: int, journal: str, name: str) -> Iterator[System]:
+def holdfast_zone(members: int, partitions: int, name: str, *, files: bool) -> Iterator[System]:
     """The same, with the map of the bench in a zone of so many partitions and a replica on each member."""
     config = (
         f"[partitions]\ncount = {partitions}\n[metastore]\nvoters = {members}\n"
-        f'[maps.{frames.MAP}]\nzone = "z"\njournal = "{journal}"\n'
+        f'[maps.{frames.MAP}]\nzone = "z"\n'
     )
     with ExitStack() as stack:
         folder = None
-        if journal != "off":
+        if files:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-data-"))
         with server_core():
             cluster = stack.enter_context(LocalCluster(members, config, data_dir=folder))

@@ -1,8 +1,9 @@
 """Maps in a zone beside a map with two sync backups, and beside etcd: `python -m bench.zones`. Writes a part of
 docs/performance.md; about five minutes.
 
-Three members with 25 partitions: of a map in a zone with three replicas, and, in other members, of a map with two sync
-backups, with each setting of the journal. etcd (Debian's `etcd-server`) runs as three processes, too. All in turns.
+Three members with 25 partitions: of a map in a zone with three replicas, with and without files, and, in other members,
+of a map with two sync backups, with each setting of the journal. etcd (Debian's `etcd-server`) runs as three processes,
+too. All in turns.
 """
 
 from __future__ import annotations
@@ -36,16 +37,20 @@ CASES = [
     Case("get, one in flight", "get", 1),
     Case("get, 32 in flight", "get", 32),
 ]
+KINDS = (("zone", False, ("off",)), ("zone with files", True, ("lazy", "sync")))
+"""Zones, whether their members keep files, and the journals of the maps that they stand beside. A group has no lazy
+journal: what it promises is durable where there are files.
+"""
 READY_S = 30.0
 HEAD = ["system", *(f"{case.title}, /s" for case in CASES), "p50 / p99, one in flight", "CPU per op"]
 METHOD = """
 Keys of 16 and values of 100 characters over 50 connections; all servers of a system share one core, who loads them has
 the other. Clients of Holdfast go to the owner of each partition, who leads its group. Reads of the zone are
-linearizable, and so are etcd's. etcd has a file system's sync before each answer, like the journal `sync`; the journal
-of Holdfast's members and etcd's are on the same disk. etcd is loaded by its own Go client (`bench/etcd`), 50 of them
-spread over its members, with one or 32 goroutines each; that client costs more than the generator, so it may itself be
-the limit. The times are of whole pieces for Holdfast, of single requests for etcd. CPU per op is that of all servers,
-for set with 32 in flight.
+linearizable, and so are etcd's. Members with files sync what a group promises before they answer, like the journal
+`sync`, and like etcd; all are on the same disk. etcd is loaded by its own Go client (`bench/etcd`), 50 of them spread
+over its members, with one or 32 goroutines each; that client costs more than the generator, so it may itself be the
+limit. The times are of whole pieces for Holdfast, of single requests for etcd. CPU per op is that of all servers, for
+set with 32 in flight.
 """
 
 
@@ -213,10 +218,9 @@ def ratios(pairs: list[tuple[str, str]], results: Results) -> list[list[str]]:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="Fewer and shorter rounds; a first look, not a figure to quote.")
-@click.option("--journal", "journals", multiple=True, default=("off", "lazy", "sync"), show_default=True)
 @click.option("--etcd/--no-etcd", "beside", default=True, help="Beside etcd, where it and Go are found.")
 @click.option("--out", type=click.Path(path_type=Path), help="Page whose part is written.")
-def main(quick: bool, journals: tuple[str, ...], beside: bool, out: Path | None) -> None:
+def main(quick: bool, beside: bool, out: Path | None) -> None:
     """Measure maps in a zone beside maps with two sync backups, and beside etcd."""
     load, effort = os.getloadavg()[0], QUICK if quick else FULL
     problem = why_no_etcd() if beside else "etcd was left out"
@@ -224,19 +228,18 @@ def main(quick: bool, journals: tuple[str, ...], beside: bool, out: Path | None)
         bench = Bench(Path(name), effort)
         running: list[Running] = []
         pairs = []
-        for journal in journals:
-            zone, plain = f"zone, journal {journal}", f"two sync backups, journal {journal}"
-            pairs.append((zone, plain))
-            backups = MEMBERS - 1
-            running += [
-                Grid(bench, stack.enter_context(systems.holdfast_zone(MEMBERS, PARTITIONS, journal, zone))),
-                Grid(
-                    bench, stack.enter_context(systems.holdfast(MEMBERS, backups, journal, plain, PARTITIONS))
-                ),
-            ]
+        backups = MEMBERS - 1
+        for zone, files, journals in KINDS:
+            with_files = systems.holdfast_zone(MEMBERS, PARTITIONS, zone, files=files)
+            running.append(Grid(bench, stack.enter_context(with_files)))
+            for journal in journals:
+                plain = f"two sync backups, journal {journal}"
+                pairs.append((zone, plain))
+                copies = systems.holdfast(MEMBERS, backups, journal, plain, PARTITIONS)
+                running.append(Grid(bench, stack.enter_context(copies)))
         if not problem:
             running.append(stack.enter_context(etcd(Path(name))))
-            pairs += [(f"zone, journal {journal}", "etcd") for journal in journals]
+            pairs += [(zone, "etcd") for zone, _, _ in KINDS]
         results = measure(running, effort)
     remarks = [f"{report.machine(load)}; {effort.rounds} rounds of {effort.seconds:g} s."]
     remarks += [problem] if problem else []
