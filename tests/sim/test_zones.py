@@ -6,10 +6,10 @@ from collections import Counter
 from functools import partial
 
 import pytest
-from tests.sim.zone_stage import ZONED, ZoneStage, zoned_settings
+from tests.sim.zone_stage import ZONED, ZoneStage, kept_settings, zoned_settings
 
 from holdfast.core.groups.local_groups import node_of
-from holdfast.core.machine import MemoryRoom, Received
+from holdfast.core.machine import DiskRoom, MemoryRoom, Received
 from holdfast.core.messages import ZoneForward
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.keys import partition_of
@@ -226,6 +226,26 @@ def test_a_leader_without_room_in_its_memory_refuses_to_store_more(stage: ZoneSt
         Status.NO_MEMORY
     ]
     leader.step(partial(leader.driver.handle, MemoryRoom(Room.PLENTY)))
+    stage.wait(2)
+    stage.zput(leader, key, "z")
+    assert entries.serving[0] is not None
+
+
+def test_a_leader_whose_disk_is_full_refuses_to_change_anything() -> None:
+    stage = ZoneStage(4, settings=kept_settings())
+    leader, key = _led(stage)
+    stage.zput(leader, key, "x")
+    entries = leader.driver.zone_entries(ZONED)
+    assert entries is not None and entries.serving[0] is not None
+    leader.step(partial(leader.driver.handle, DiskRoom(full=True)))
+    stage.wait(2)
+    assert entries.serving[0] is None, "the data lane leaves it to who can refuse"
+    for asked in (leader, next(process for process in stage.living() if process is not leader)):
+        answers = [stage.request(asked, op, key, "y") for op in (Op.SET, Op.REMOVE)]
+        stage.wait(2)
+        assert [[each.status for each in told] for told in answers] == [[Status.NO_ROOM]] * 2
+    assert stage.zget(leader, key) == "x"
+    leader.step(partial(leader.driver.handle, DiskRoom(full=False)))
     stage.wait(2)
     stage.zput(leader, key, "z")
     assert entries.serving[0] is not None

@@ -583,7 +583,10 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
         lambda member, it: member.migrations.look_at_departing(),
         lambda member, it: member.agreed.look_at_departing(),
     ),
-    n.DiskRoomChanged: (lambda member, it: member.serving.restrict(),),
+    n.DiskRoomChanged: (
+        lambda member, it: member.serving.restrict(),
+        lambda member, it: member.agreed.zones.restrict(),
+    ),
     n.MemoryRoomChanged: (
         lambda member, it: member.serving.restrict(),
         lambda member, it: member.agreed.zones.restrict(),

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from holdfast.config import Settings
+from holdfast.config import MapSettings, Settings
 from holdfast.config.schema import INTERNAL
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.object_names import target
@@ -43,7 +43,7 @@ class Refusals:
         self.dataless = False
         """Whether there are lite members alone, and nobody is awaited: then nothing can be read or changed."""
         self.full: dict[MemberId, str] = {}
-        """Members whose disk is full, by name: nothing may be written to journalled maps in their partitions."""
+        """Members whose disk is full, by name: in their partitions nothing may be written to maps that they keep."""
         self.short: dict[MemberId, Room] = {}
         """Members that have not plenty of room in their memory: nothing more may be stored in what they hold."""
         self._names: dict[MemberId, str] = {}
@@ -71,7 +71,7 @@ class Refusals:
             return NO_DATA_MEMBER
         if self.passive and changes(request):
             return PASSIVE
-        if self.full and request.op not in READS and self._settings.object(target(request)).journal != "off":
+        if self.full and request.op not in READS and self._is_kept(request):
             for partition in request.partitions:
                 full = self.full.keys() & set(filter(None, self._rows[partition].holding))
                 if full:
@@ -82,6 +82,11 @@ class Refusals:
         if self.short and request.op in GROWING:
             return self._why_no_memory(request)
         return None
+
+    def _is_kept(self, request: Request) -> bool:
+        """Whether what it changes is written down: the members' files keep the maps of zones, whatever these say."""
+        held = self._settings.object(target(request))
+        return held.journal != "off" or (isinstance(held, MapSettings) and bool(held.zone))
 
     def why_not_now(self, request: Request) -> Outcome | None:
         """The same, also of a write that this member would not take as primary: it keeps too much for backups."""
