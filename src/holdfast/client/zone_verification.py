@@ -35,8 +35,10 @@ answer, or it runs no replica although the assignments name it."""
 
 T = TypeVar("T")
 
-ROUNDS = 4
-"""So many marks at most are put into the log of a partition."""
+ROUNDS = 10
+"""So many marks at most are put into the log of a partition: with the pauses between them that is longer than an
+election takes, or several.
+"""
 LOOKS = 12
 """How often at most a replica is asked whether it has come to a mark."""
 PAUSE_S = 0.1
