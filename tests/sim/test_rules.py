@@ -62,6 +62,8 @@ SHOWN_BY = {
     "change-token": "tests/core/consensus/test_reconfiguring.py",
     "change-agreed": "tests/core/consensus/test_reconfiguring.py",
     "read-index": "tests/sim/test_zones.py",
+    "read-standing": "tests/core/groups/test_read_rounds.py",
+    "forward-term": "tests/sim/test_zones.py",
     "reset-fences": "tests/core/consensus/test_reconfiguring.py",
     "metastore-reads": "tests/core/metastore/test_metastore.py",
     "keys-guarded": "tests/core/zones/test_zone_schedules.py",

@@ -357,8 +357,8 @@ class ZoneRouting:
         found = self._find(forward.request)
         if not isinstance(found, Outcome):
             [partition] = forward.request.partitions
-            led = found.replication.leads(partition) and found.rows[partition].version == forward.term
-            if not led:
+            led = found.replication.partitions.get(partition)
+            if not of_this_term(led.term if led is not None else 0, forward.term):
                 found = NOT_LEADING
         if isinstance(found, Outcome):
             answer(self._out, Peer(sender, forward.ticket), Outcome(Status.MOVED, None, found.detail))
@@ -491,3 +491,8 @@ class ZoneRouting:
             for what, count in counts.items():
                 found[f"zones: {what}"] = found.get(f"zones: {what}", 0) + count
         return found
+
+
+def of_this_term(led: int, meant: int) -> bool:
+    """Whether who leads in a term, or in none (0), may take what was meant for the leader of another (routing/Z-2)."""
+    return 0 < led == meant

@@ -22,11 +22,12 @@ from holdfast.core.journal.recovery import RecoveredGroup
 from holdfast.core.metastore.invoke import Leaf, PutKey, RemoveKey
 from holdfast.core.metastore.metastore import Metastore, MetastoreAsker, Ticket
 from holdfast.core.model.ids import GroupNumber
+from holdfast.core.routing import zone_routing
 from holdfast.core.zones import controller
 from holdfast.core.zones.adjusting import LocalCopy, ReplicaDuty
 from holdfast.core.zones.assignments import Node, PartitionKeys
 from holdfast.core.zones.zone_keys import KeysRead
-from holdfast.sim.ablations.place import Place, always
+from holdfast.sim.ablations.place import Place, always, nothing
 from holdfast.sim.replacing import Method
 
 # -- a group
@@ -167,6 +168,8 @@ AGREEING: dict[str, tuple[Place, ...]] = {
         Place(ReadRounds, "ask", _asks_nobody),
         Place(ReadRounds, "wait", _counts_at_once),
     ),
+    "read-standing": (Place(ReadRounds, "changed", nothing),),
+    "forward-term": (Place(zone_routing, "of_this_term", always),),
     "reset-fences": (Place(Group, "_in_generation", always),),
     "metastore-reads": (Place(Metastore, "_read", _reads_what_is_here),),
     "keys-guarded": (Place(KeysRead, "guarded", _writes_unguarded),),

@@ -52,6 +52,8 @@ _AGREED: dict[str, str] = {
     "change-token": "A change of the voters by an older token than what the group knows is refused.",
     "change-agreed": "New voters are joined when the metastore has agreed to just this target.",
     "read-index": "A read is answered when most voters have confirmed, after it came, who leads.",
+    "read-standing": "What a voter has said of a leader counts for later reads only while it follows whom it followed.",
+    "forward-term": "A request that was sent to a leader is taken by it in that term only.",
     "reset-fences": "Who has not heard of a group's reset is not listened to.",
     "metastore-reads": "Whoever decides by the metastore reads what its leader has, and not what is here.",
     "keys-guarded": "What is written into the metastore counts only if nothing it goes by has changed.",
