@@ -301,6 +301,10 @@ class Resize(Nemesis):
         drains = dice.randint(0, max(0, len(alive) + joins - 1 - self.SMALL))
         drains = min(drains, len(alive) - 2)
         kills = dice.random() < 0.7
+        if self.zones:
+            # A group shrinks to as many replicas as there are members that stay: of two of these none may be lost.
+            drains = min(drains, max(0, len(alive) + joins - 1 - self.replicas))
+            kills = kills and len(alive) + joins - drains > self.replicas
         leaving = dice.sample(alive, drains)
         started: list[ManagedMember] = []
         words = []
@@ -324,8 +328,14 @@ class Resize(Nemesis):
             self.faults["kill -9"] += 1
 
         killed: list[ManagedMember] = []
-        deeds += [join] * joins + [partial(drain, one) for one in leaving]
-        deeds += [kill] * kills
+        joining = [join] * joins
+        deeds += [partial(drain, one) for one in leaving] + [kill] * kills
+        if self.zones:
+            for each in joining:
+                each()
+            cluster.wait_ready(started)
+        else:
+            deeds += joining
         dice.shuffle(deeds)
         for deed in deeds:
             deed()
@@ -381,6 +391,7 @@ class Clock(Nemesis):
     """
 
     name = "clock"
+    replaces = True  # Who comes back has no files.
 
     def __init__(self, dice: random.Random, library: Path | None = None) -> None:
         super().__init__(dice)
