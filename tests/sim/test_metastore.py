@@ -8,7 +8,7 @@ from tests.sim.stage import Stage, settings
 from holdfast.core.consensus.configuration import Configuration
 from holdfast.core.groups.local_groups import node_of
 from holdfast.core.machine import LaneUsed
-from holdfast.core.model.ids import METASTORE_GROUP
+from holdfast.core.model.ids import METASTORE_GROUP, SECOND
 from holdfast.sim.world import Process
 
 
@@ -20,6 +20,12 @@ def configuration(process: Process) -> Configuration:
 
 def node(process: Process) -> str:
     return node_of(process.driver.member.membership.info)
+
+
+def _members(stage: Stage) -> int:
+    """How many members the newest view of those who live has."""
+    views = [process.picture.view for process in stage.processes if not process.dead]
+    return len(max((view for view in views if view is not None), key=lambda view: view.number).members)
 
 
 def leader(stage: Stage) -> Process:
@@ -53,8 +59,15 @@ def test_it_begins_with_the_first_member_and_grows(stage: Stage) -> None:
 def test_a_dead_voter_is_replaced(stage: Stage) -> None:
     first = leader(stage)
     first.crash()
-    stage.wait(30)
+    stage.world.run_until(stage.world.now_ns + 30 * SECOND, stop=lambda: _members(stage) == 3)
+    stage.wait(3)
     alive = [process for process in stage.processes if not process.dead]
+    lacking = "the metastore lacks 1 of its voters: others take their places first"
+    assert [process.picture.why_unsafe() for process in alive] == [lacking] * 3, (
+        "the next crash may cost its majority"
+    )
+    stage.wait(27)
+    assert [process.picture.why_unsafe() for process in alive] == [""] * 3
     assert configuration(alive[0]).voters == {node(process) for process in alive}
     assert leader(stage) in alive
 

@@ -198,6 +198,8 @@ class Agreed:
             return ""
         if self._metastore_leader() is None:
             return "the metastore has no leader, as far as this member knows"
+        if lacking := self.voters.lacking:
+            return f"the metastore lacks {lacking} of its voters: others take their places first"
         return self.view.why_unsafe()
 
     def why_kept(self, member: MemberId) -> str:

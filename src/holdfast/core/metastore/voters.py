@@ -80,6 +80,15 @@ class MetastoreVoters:
             return None
         return hosted.group.configuration
 
+    @property
+    def lacking(self) -> int:
+        """How many voters are not here, as far as this member knows."""
+        configuration = self.configuration
+        if configuration is None:
+            return 0
+        here = {node_of(info) for info in self._standing.members()}
+        return len((configuration.voters | configuration.outgoing) - here)
+
     def may_part(self, member: MemberId) -> bool:
         """Whether the metastore can do without this member (metastore/V-4)."""
         info = self._standing.member(member)
