@@ -25,6 +25,7 @@ def play(seed: int, steps: int = 3000) -> Schedule:
 
 @pytest.mark.parametrize("seed", range(0, 60, 10))
 def test_a_group_keeps_its_promises(seed: int) -> None:
+    """Scenario 53."""
     for one in range(seed, seed + 10):
         schedule = play(one)
         assert schedule.leader is not None, f"{one}: when nothing bad happens any more somebody leads"

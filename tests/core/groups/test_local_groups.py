@@ -98,7 +98,7 @@ def test_a_restart_begins_with_the_checkpoint() -> None:
 
 @pytest.mark.rule("groups/H-4")
 def test_who_lacks_what_the_log_has_forgotten_gets_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In parts, then the log goes on; and a restart in the middle does no harm."""
+    """In parts, then the log goes on; and a restart in the middle does no harm. Scenarios 41 and 45."""
     monkeypatch.setattr(local_groups, "LOG_ENTRIES", 4)
     monkeypatch.setattr(local_groups, "STATE_BYTES", 8)
     cluster = Cluster(4)
@@ -133,7 +133,10 @@ def test_who_lacks_what_the_log_has_forgotten_gets_the_state(monkeypatch: pytest
 
 @pytest.mark.rule("groups/H-4")
 def test_a_crash_while_a_state_is_installed_leaves_what_was_there_before() -> None:
-    """The journal may have got on, and told of what is committed with it, when the checkpoint was not written yet."""
+    """The journal may have got on, and told of what is committed with it, when the checkpoint was not written yet.
+
+    Scenario 49.
+    """
     begin = GroupWrite(HardState(1), begin=RaftSnapshot(1, 1, Configuration(frozenset("ab"))))
     mine = tuple(RaftEntry(1, index, b"mine") for index in range(2, 9))
     entries = GroupWrite(HardState(1, commit=2), mine)
