@@ -65,7 +65,7 @@ def test_20_assignments_that_are_missing_are_written() -> None:
     assert stable(cluster).nodes == set("ABC")
 
 
-def test_23_only_the_partitions_that_were_named_are_reset() -> None:
+def test_23_sc10_only_the_partitions_that_were_named_are_reset() -> None:
     cluster = begun(ZoneSettings("z", partitions=2, replicas=3), "ABC")
     cluster.crash("B")
     cluster.crash("C")
@@ -75,7 +75,7 @@ def test_23_only_the_partitions_that_were_named_are_reset() -> None:
 
 
 @pytest.mark.parametrize("manual", [False, True])
-def test_24_of_a_partition_whose_only_copy_is_lost_an_operator_makes_a_new_one(*, manual: bool) -> None:
+def test_24_sc11_of_a_partition_whose_only_copy_is_lost_an_operator_makes_a_new_one(*, manual: bool) -> None:
     cluster = begun(ZoneSettings("z", partitions=1, replicas=1), "AB")
     (lost,) = stable(cluster).peers
     cluster.crash(lost)
@@ -177,7 +177,7 @@ def test_37_all_voters_are_lost_and_learners_take_over() -> None:
     assert cluster.put()
 
 
-def test_38_40_two_resets_one_after_the_other_and_the_chain_of_both() -> None:
+def test_38_40_sc12_two_resets_one_after_the_other_and_the_chain_of_both() -> None:
     ha = ZoneSettings("z", partitions=1, replicas=5, consistency=Consistency.HIGH_AVAILABILITY)
     cluster = begun(ha, "ABCDE")
     assert cluster.keys().chain == (ChainLink(stable(cluster)),)

@@ -176,6 +176,7 @@ def test_a_zone_replaces_replicas_whose_files_are_damaged() -> None:
 )
 @pytest.mark.timeout(1800)
 def test_a_thousand_zones_keep_their_promises(consistency: Consistency, damages: bool, seeds: range) -> None:
+    """Scenario 60."""
     broken = {}
     for seed in seeds:
         try:
